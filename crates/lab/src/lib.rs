@@ -1,0 +1,1 @@
+//! Namespaces, links and workloads around the bentpipe binary.

@@ -1,0 +1,1 @@
+//! Model of a satellite link, in virtual time.

@@ -1,0 +1,1 @@
+//! Client and server of the encrypted proxy.

@@ -1,0 +1,1 @@
+//! Wire formats and state machines of the tunnel.

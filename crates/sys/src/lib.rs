@@ -1,0 +1,1 @@
+//! Linux: TUN, TPROXY, namespaces, nftables, privileges.

@@ -1,0 +1,1 @@
+//! Units of the link: rates, sizes, seeds.

@@ -1,0 +1,2 @@
+//! The binary `bentpipe`.
+fn main() {}
