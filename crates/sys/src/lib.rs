@@ -1,1 +1,21 @@
 //! Linux: TUN, TPROXY, namespaces, nftables, privileges.
+//!
+//! The workspace's only crate with `unsafe`. It talks to the kernel for everybody else and decides
+//! nothing: which traffic to intercept, which namespaces to build, is said by `pep` and `lab`.
+//!
+//! ```text
+//!                lab (emulator)                     pep (client, server)
+//!                  │        │                         │           │
+//!                 tun     netns                    socket     intercept
+//!                  │        │                         │        │      │
+//!                  │        └──────── command ────────┼────── nft   route      privilege
+//!                  │                     │            │        │      │            │
+//!  user   ═════════╪═════════════════════╪════════════╪════════╪══════╪════════════╪═══════
+//!  kernel    /dev/net/tun            setns(2)    setsockopt  nftables  ip rule  capabilities
+//! ```
+//!
+//! Errors are `io::Error`: the kind is the kernel's, the text names the object and the mend.
+
+pub mod command;
+pub mod netns;
+pub mod tun;

@@ -1,0 +1,151 @@
+//! A TUN device: whole IP packets, one per `read` and `write`, no link-layer header, no prefix.
+//!
+//! On the data path of the emulator (and of tunnel front ends). The device is made in the calling
+//! thread's network namespace (see [`crate::netns::NetNs::enter`]) and the kernel removes it when the
+//! [`Tun`] is dropped. It sets no address, no route and no MTU: that is `ip`'s work.
+#![expect(unsafe_code, reason = "TUNSETIFF has no safe wrapper")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+
+use rustix::fs::OFlags;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+
+/// `_IOW('T', 202, int)`; the type in the number is historical, the argument is a `struct ifreq`.
+const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
+const IFF_TUN: u16 = 0x0001;
+const IFF_NO_PI: u16 = 0x1000;
+/// Size of an interface name in the kernel, including the final zero.
+const IFNAMSIZ: usize = 16;
+
+/// `struct ifreq` with the one member of its union that TUNSETIFF reads; the padding is the rest.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; IFNAMSIZ],
+    flags: u16,
+    padding: [u8; 22],
+}
+
+/// An open TUN device. Non-blocking: an empty queue is [`io::ErrorKind::WouldBlock`].
+#[derive(Debug)]
+pub struct Tun {
+    file: File,
+    name: String,
+}
+
+impl Tun {
+    /// Makes the device `name` (at most 15 bytes; a `%d` in it is numbered by the kernel) in the
+    /// calling thread's network namespace. It is down and has no address.
+    ///
+    /// # Errors
+    /// Missing privilege, a name that is taken or too long, a kernel without TUN; the text says which.
+    pub fn create(name: &str) -> io::Result<Self> {
+        let mut request = InterfaceRequest {
+            name: padded(name)?,
+            flags: IFF_TUN | IFF_NO_PI,
+            padding: [0; 22],
+        };
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open("/dev/net/tun")
+            .map_err(|error| explain(name, &error))?;
+        // SAFETY: TUNSETIFF reads and writes one `struct ifreq` (40 bytes on 64-bit Linux), which
+        // `InterfaceRequest` has the layout and size of; it outlives the call.
+        unsafe {
+            ioctl(
+                &file,
+                Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request),
+            )
+        }
+        .map_err(|error| explain(name, &error.into()))?;
+        let length = request
+            .name
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(IFNAMSIZ);
+        let name = String::from_utf8_lossy(&request.name[..length]).into_owned();
+        Ok(Self { file, name })
+    }
+
+    /// The device's name as the kernel knows it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes one packet that the kernel routed into the device. A buffer shorter than the packet
+    /// truncates it silently: pass at least the MTU.
+    ///
+    /// # Errors
+    /// `WouldBlock` when no packet waits.
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        (&self.file).read(buffer)
+    }
+
+    /// Hands one whole IP packet to the kernel, as if the device had received it.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the bytes are no IP packet; an `EIO` when the device is down.
+    pub fn write(&self, packet: &[u8]) -> io::Result<usize> {
+        (&self.file).write(packet)
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for Tun {
+    // For tokio's `AsyncFd`, which asks for a raw descriptor.
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+fn padded(name: &str) -> io::Result<[u8; IFNAMSIZ]> {
+    let mut bytes = [0; IFNAMSIZ];
+    if name.is_empty() || name.len() >= IFNAMSIZ {
+        let text = format!("cannot create TUN device `{name}`: a name has 1 to 15 bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(bytes)
+}
+
+fn explain(name: &str, error: &io::Error) -> io::Error {
+    let mend = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; needs CAP_NET_ADMIN (run as root or in a user namespace)"
+        }
+        io::ErrorKind::ResourceBusy => "; a device of that name exists here",
+        io::ErrorKind::NotFound => "; /dev/net/tun is missing: load the module `tun`",
+        _ => "",
+    };
+    io::Error::new(
+        error.kind(),
+        format!("cannot create TUN device `{name}`: {error}{mend}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_has_the_kernels_size() {
+        assert_eq!(size_of::<InterfaceRequest>(), 40);
+    }
+
+    #[test]
+    fn long_names_are_refused_before_the_kernel_truncates_them() {
+        let error = Tun::create("a-name-of-16-byt").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}
