@@ -1,1 +1,26 @@
-//! Units of the link: rates, sizes, seeds.
+//! Units of the link: rates, sizes, time spans, probabilities and seeds.
+//!
+//! Every quantity of bentpipe has a type, and one string form that configuration files, scenarios, messages and
+//! results share. This crate does no I/O, keeps no state and knows nothing of packets or configuration keys.
+//!
+//! ```text
+//!   "10 Mbit/s"   "625 kB"     "250 ms"     "1 %"     seed = 1
+//!        │            │            │           │          │
+//!    BitRate ──×── TimeSpan ──► ByteCount    Ratio      Seed ──stream("loss")──► Seed
+//!        ▲            ▲            ▲
+//!        └────────────┴────────────┴── quantity: number, space, unit
+//! ```
+
+mod quantity;
+mod rate;
+mod ratio;
+mod seed;
+mod size;
+mod span;
+
+pub use quantity::ParseQuantityError;
+pub use rate::BitRate;
+pub use ratio::Ratio;
+pub use seed::Seed;
+pub use size::ByteCount;
+pub use span::TimeSpan;
