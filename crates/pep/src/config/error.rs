@@ -1,0 +1,183 @@
+//! The text of a configuration file and the one kind of error that reading it can give.
+//!
+//! Every error is one line, `FILE:LINE: message`, and the message names the culprit and the mend. Messages of `toml`
+//! and `serde` are rewritten here: a span becomes a line, an unknown key gets the nearest known one as a suggestion.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+/// A configuration that cannot be used; displays as exactly one line, `FILE:LINE: message`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{}:{line}: {message}", file.display())]
+pub struct ConfigError {
+    file: PathBuf,
+    line: usize,
+    message: String,
+}
+
+impl ConfigError {
+    /// The line at fault, counted from 1; 1 when the whole file is.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The message without `FILE:LINE: `.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+/// A configuration file in memory.
+#[derive(Debug)]
+pub(super) struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// Reads `path`.
+    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+        match fs::read_to_string(path) {
+            Ok(text) => Ok(Self::new(path, text)),
+            Err(error) => {
+                let empty = Self::new(path, String::new());
+                Err(empty.error_at_line(1, format!("cannot read this file: {error}")))
+            }
+        }
+    }
+
+    /// `text` as if it had been read from `path`.
+    pub(super) fn new(path: &Path, text: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: text.into(),
+        }
+    }
+
+    /// Where the text came from.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `path` as meant in this file: relative to the file's directory.
+    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
+        self.path
+            .parent()
+            .map_or_else(|| path.to_owned(), |directory| directory.join(path))
+    }
+
+    /// Parses the whole text.
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        toml::from_str(&self.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            let message = match error.message() {
+                "duplicate key" => {
+                    format!("duplicate key `{}`; remove one", &self.text[span.clone()])
+                }
+                message => explain(message, self.key_before(span.start)),
+            };
+            self.error(&span, message)
+        })
+    }
+
+    /// An error at the line where `span` starts.
+    pub(super) fn error(&self, span: &Range<usize>, message: impl fmt::Display) -> ConfigError {
+        let before = self.text.get(..span.start).unwrap_or(&self.text);
+        self.error_at_line(before.matches('\n').count() + 1, message)
+    }
+
+    /// An error at `line`, counted from 1.
+    pub(super) fn error_at_line(&self, line: usize, message: impl fmt::Display) -> ConfigError {
+        let message = message
+            .to_string()
+            .lines()
+            .map(str::trim)
+            .collect::<Vec<_>>()
+            .join("; ");
+        ConfigError {
+            file: self.path.clone(),
+            line,
+            message,
+        }
+    }
+
+    /// The key whose value starts at `offset`, if both stand on one line.
+    fn key_before(&self, offset: usize) -> Option<&str> {
+        let before = self.text.get(..offset)?;
+        let line = &before[before.rfind('\n').map_or(0, |newline| newline + 1)..];
+        let (left, _) = line.rsplit_once('=')?;
+        let key = left.rsplit(['{', ',']).next()?.trim();
+        let bare = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        (!key.is_empty() && key.chars().all(bare)).then_some(key)
+    }
+}
+
+/// A message of serde in the words of this program; `key` is the one whose value is at fault.
+fn explain(message: &str, key: Option<&str>) -> String {
+    if let Some((name, known)) = unknown("unknown field `", message) {
+        return format!("unknown key `{name}`; {}", suggestion(name, &known));
+    }
+    if let Some((name, known)) = unknown("unknown variant `", message) {
+        let key = key.map(|key| format!(" for `{key}`")).unwrap_or_default();
+        return format!("unknown value `{name}`{key}; {}", suggestion(name, &known));
+    }
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        return format!("missing key {rest}");
+    }
+    let message = in_words_of_toml(message);
+    match key {
+        Some(key) => format!("`{key}`: {message}"),
+        None => message,
+    }
+}
+
+/// serde names Rust's types where a reader expects TOML's.
+fn in_words_of_toml(message: &str) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        ("a sequence", "a list"),
+        ("path string", "a path"),
+        ("a boolean", "true or false"),
+        ("u16", "an integer from 0 to 65535"),
+        ("u32", "an integer from 0 to 4294967295"),
+    ];
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let known = WORDS
+        .iter()
+        .find(|(word, _)| *word == expected)
+        .map(|(_, plain)| *plain);
+    let plain = if expected.starts_with("struct ") {
+        "a table"
+    } else {
+        known.unwrap_or(expected)
+    };
+    format!("{found}, expected {plain}")
+}
+
+/// Splits serde's "unknown field `x`, expected one of `a`, `b`" into `x` and `[a, b]`.
+fn unknown<'a>(prefix: &str, message: &'a str) -> Option<(&'a str, Vec<&'a str>)> {
+    let (name, rest) = message.strip_prefix(prefix)?.split_once('`')?;
+    Some((name, rest.split('`').skip(1).step_by(2).collect()))
+}
+
+/// The nearest of the `known` names, or all of them when none is near.
+fn suggestion(name: &str, known: &[&str]) -> String {
+    /// Below this Jaro-Winkler similarity a suggestion confuses more than it helps.
+    const NEAR: f64 = 0.8;
+    let nearest = known
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match nearest {
+        Some((score, candidate)) if score >= NEAR => format!("did you mean `{candidate}`?"),
+        Some(_) => format!("known here: `{}`", known.join("`, `")),
+        None => "no key is known here".to_owned(),
+    }
+}

@@ -1,0 +1,201 @@
+//! The server's file: where it listens and which clients it serves.
+//!
+//! Limits that a `[[client]]` does not set are filled in from `[limits]` here, so every client carries its own.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bentpipe_units::{ByteCount, TimeSpan};
+use ipnet::IpNet;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::error::Source;
+use super::key::{self, PublicKey};
+use super::value::{self, Controller};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
+
+/// Flows that one client may have open when nothing else is said.
+const DEFAULT_MAX_FLOWS: u32 = 40_000;
+/// How long the server tries to connect to a destination when nothing else is said.
+const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
+
+/// What `bentpipe server` runs on.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The file that this was read from.
+    pub file: PathBuf,
+    /// Holds the server's private key; seen to be owner-only and well-formed.
+    pub private_key_file: PathBuf,
+    /// UDP addresses to serve; at least one, no two the same.
+    pub listen: Vec<SocketAddr>,
+    /// Threads, 1 to 256; `None`: one per core.
+    pub shards: Option<u16>,
+    /// The clients that may connect; at least one, names and keys unique.
+    pub clients: Vec<Client>,
+    /// How long connecting to a destination may take.
+    pub connect_timeout: Duration,
+    /// How long a stop waits for open flows.
+    pub drain_timeout: Duration,
+    /// What paces the forward link unless the client asks for something else.
+    pub controller: Controller,
+    /// Whether key exchange may fall back to X25519 without ML-KEM.
+    pub allow_classical: bool,
+    /// Where `bentpipe status` finds this daemon, instead of the run directory.
+    pub status_socket: Option<PathBuf>,
+}
+
+/// One client that the server knows.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its name in logs and `status`.
+    pub name: String,
+    /// What it proves to hold.
+    pub public_key: PublicKey,
+    /// Destinations allowed although they are denied by default (loopback, private, …).
+    pub allow: Vec<IpNet>,
+    /// If not empty, the only destinations allowed.
+    pub only: Vec<IpNet>,
+    /// Most flows open at once.
+    pub max_flows: u32,
+    /// Ceiling of buffered data of its tunnel.
+    pub memory: ByteCount,
+}
+
+impl ServerConfig {
+    /// Reads and validates `path` and the private key file it names.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first fault found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::read(path)?)
+    }
+
+    pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
+        let file: File = source.parse()?;
+        let clients = clients(source, file.client, &file.limits)?;
+        let mut listen = file.listen.get_ref().0.clone();
+        listen.sort_unstable();
+        if let Some(pair) = listen.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(source.error(
+                &file.listen.span(),
+                format!("`listen` names {} twice; remove one", pair[0]),
+            ));
+        }
+        let shards = file.shards.as_ref().map(|shards| match shards.get_ref() {
+            1..=256 => Ok(*shards.get_ref()),
+            other => Err(source.error(
+                &shards.span(),
+                format!("`shards` is {other}; expected 1 to 256"),
+            )),
+        });
+        let private_key_file = source.resolve(file.private_key_file.get_ref());
+        key::check_private(&private_key_file)
+            .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
+        Ok(Self {
+            file: source.path().to_owned(),
+            private_key_file,
+            listen: file.listen.into_inner().0,
+            shards: shards.transpose()?,
+            clients,
+            connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
+            drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
+            controller: file.controller,
+            allow_classical: file.allow_classical,
+            status_socket: file.status_socket.map(|path| source.resolve(&path)),
+        })
+    }
+}
+
+/// The file as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    private_key_file: Spanned<PathBuf>,
+    listen: Spanned<Listen>,
+    shards: Option<Spanned<u16>>,
+    #[serde(deserialize_with = "value::one_or_many")]
+    client: Vec<Entry>,
+    #[serde(default)]
+    limits: Limits,
+    connect_timeout: Option<TimeSpan>,
+    drain_timeout: Option<TimeSpan>,
+    #[serde(default)]
+    controller: Controller,
+    #[serde(default)]
+    allow_classical: bool,
+    status_socket: Option<PathBuf>,
+}
+
+/// `listen`: an address or a list of them.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Listen(#[serde(deserialize_with = "value::text_or_texts")] Vec<SocketAddr>);
+
+/// `[[client]]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: Spanned<String>,
+    public_key: Spanned<PublicKey>,
+    #[serde(default, deserialize_with = "value::texts")]
+    allow: Vec<IpNet>,
+    #[serde(default, deserialize_with = "value::texts")]
+    only: Vec<IpNet>,
+    max_flows: Option<u32>,
+    memory: Option<ByteCount>,
+}
+
+/// `[limits]`: what a client gets that does not set its own.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    memory: Option<ByteCount>,
+    max_flows: Option<u32>,
+}
+
+/// The clients with their limits filled in; names and keys are seen to be unique.
+fn clients(
+    source: &Source,
+    entries: Vec<Entry>,
+    limits: &Limits,
+) -> Result<Vec<Client>, ConfigError> {
+    let mut names = HashSet::new();
+    let mut keys = HashMap::new();
+    let mut clients = Vec::new();
+    for entry in entries {
+        let (name, key) = (entry.name.get_ref().clone(), *entry.public_key.get_ref());
+        if name.is_empty() || name.chars().any(char::is_control) {
+            return Err(source.error(
+                &entry.name.span(),
+                "`name` is empty or holds control characters; choose a printable one",
+            ));
+        }
+        if !names.insert(name.clone()) {
+            return Err(source.error(
+                &entry.name.span(),
+                format!("duplicate client name `{name}`; choose another"),
+            ));
+        }
+        if let Some(owner) = keys.insert(key, name.clone()) {
+            let fault = format!(
+                "clients `{owner}` and `{name}` have the same public key; give each its own"
+            );
+            return Err(source.error(&entry.public_key.span(), fault));
+        }
+        clients.push(Client {
+            name,
+            public_key: key,
+            allow: entry.allow,
+            only: entry.only,
+            max_flows: entry
+                .max_flows
+                .or(limits.max_flows)
+                .unwrap_or(DEFAULT_MAX_FLOWS),
+            memory: entry.memory.or(limits.memory).unwrap_or(DEFAULT_MEMORY),
+        });
+    }
+    Ok(clients)
+}

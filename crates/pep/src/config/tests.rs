@@ -1,0 +1,209 @@
+//! Malformed files, each with the exact line and message; and the contract's examples.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+/// A directory of its own with a good private key file in it.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("bentpipe-config-{}-{count}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        let place = Self(path);
+        place.write("good.key", &format!("{KEY}\n"), 0o600);
+        place
+    }
+
+    fn write(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// The error for `text`, without the directory in it.
+    fn fault(&self, text: &str) -> String {
+        let text = text.replace("KEY2", OTHER_KEY).replace("KEY1", KEY);
+        let error = check(&self.write("x.toml", &text, 0o644), None)
+            .unwrap_err()
+            .to_string();
+        error.replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn server(text: &str) -> Result<ServerConfig, ConfigError> {
+    let place = Place::new();
+    let text = text.replace("KEY2", OTHER_KEY).replace("KEY1", KEY);
+    ServerConfig::load(&place.write("x.toml", &text, 0o644))
+}
+
+fn client(text: &str) -> Result<ClientConfig, ConfigError> {
+    let place = Place::new();
+    ClientConfig::load(&place.write("x.toml", &text.replace("KEY1", KEY), 0o644))
+}
+
+#[test]
+fn examples_of_the_contract_parse() {
+    let config = server(concat!(
+        "private_key_file = \"good.key\"\nlisten = \"10.20.0.1:4433\"\n[[client]]\nname = \"terminal-1\"\n",
+        "public_key = \"KEY1\"\nallow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+    ))
+    .unwrap();
+    assert_eq!(config.listen, ["10.20.0.1:4433".parse().unwrap()]);
+    assert_eq!(config.clients[0].allow.len(), 2);
+    assert_eq!(config.clients[0].max_flows, 40_000);
+    assert_eq!(config.clients[0].memory, "256 MiB".parse().unwrap());
+
+    let config = client(concat!(
+        "private_key_file = \"good.key\"\n[server]\naddress = \"10.20.0.1:4433\"\npublic_key = \"KEY1\"\n",
+        "[intercept]\ninterfaces = [\"lan0\"]\n[link]\nprofile = \"geo\"\n[socks5]\nlisten = \"127.0.0.1:1080\"\n"
+    ))
+    .unwrap();
+    assert_eq!(config.servers[0].address.to_string(), "10.20.0.1:4433");
+    assert_eq!(config.links[0].profile, Profile::Geo);
+    assert_eq!(config.open_wait, Duration::from_secs(30));
+    assert_eq!(config.state_dir, PathBuf::from("/var/lib/bentpipe"));
+    assert!(config.private_key_file.is_absolute());
+}
+
+#[test]
+fn tables_and_strings_may_be_lists() {
+    let config = server(concat!(
+        "private_key_file = \"good.key\"\nlisten = [\"10.0.0.1:4433\", \"[fd00::1]:4433\"]\nshards = 2\n",
+        "[limits]\nmemory = \"64 MiB\"\nmax_flows = 10\n",
+        "[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n",
+        "[[client]]\nname = \"b\"\npublic_key = \"KEY2\"\nmax_flows = 20\n"
+    ))
+    .unwrap();
+    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.clients[0].max_flows, 10);
+    assert_eq!(config.clients[1].max_flows, 20);
+    assert_eq!(config.clients[1].memory, "64 MiB".parse().unwrap());
+
+    let config = client(concat!(
+        "private_key_file = \"good.key\"\n[[server]]\naddress = \"gw.example.net:4433\"\npublic_key = \"KEY1\"\n",
+        "[[server]]\naddress = \"[fd00::1]:4433\"\npublic_key = \"KEY1\"\n",
+        "[[link]]\nprofile = \"geo\"\n[[link]]\nprofile = \"leo\"\nmax_rate = \"10 Mbit/s\"\n",
+        "[http]\nlisten = \"127.0.0.1:8080\"\n",
+        "[[rule]]\nports = [22]\noptimistic = false\n"
+    ))
+    .unwrap();
+    assert_eq!((config.servers.len(), config.links.len()), (2, 2));
+    assert!(!config.is_optimistic(None, 22) && !config.is_optimistic(None, 25));
+    assert!(config.is_optimistic(None, 443));
+}
+
+/// Files made of a good head and one fault, with the error they give.
+#[rustfmt::skip]
+const FAULTS: &[(&str, &str)] = &[
+    ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)"),
+    ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
+    ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
+    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `controller`, `allow_classical`, `status_socket`"),
+    ("S listne = []\n", "x.toml:3: unknown key `listne`; did you mean `listen`?"),
+    ("S shards = 0\nC", "x.toml:3: `shards` is 0; expected 1 to 256"),
+    ("S shards = \"two\"\n", "x.toml:3: `shards`: invalid type: string \"two\", expected an integer from 0 to 65535"),
+    ("S controller = \"cubik\"\n", "x.toml:3: unknown value `cubik` for `controller`; did you mean `cubic`?"),
+    ("S controller = \"bbr\"\n", "x.toml:3: unknown value `bbr` for `controller`; known here: `cubic`"),
+    ("S connect_timeout = \"soon\"\n", "x.toml:3: `connect_timeout`: `soon` is not a time span; write it as in \"250 ms\" (ns, us, ms, s, min, h)"),
+    ("S connect_timeout = 20\n", "x.toml:3: `connect_timeout`: invalid type: integer `20`, expected a time span as in \"250 ms\""),
+    ("S client = []\n", "x.toml:3: `client`: the list is empty; at least one entry is needed"),
+    ("S\n[client]\nname = 5\n", "x.toml:4: `name`: invalid type: integer `5`, expected a string"),
+    ("S\n[[client]]\nname = \"a\"\n", "x.toml:3: missing key `public_key`"),
+    ("S\n[[client]]\nname = \"\"\npublic_key = \"KEY1\"\n", "x.toml:4: `name` is empty or holds control characters; choose a printable one"),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n[[client]]\nname = \"a\"\npublic_key = \"KEY2\"\n", "x.toml:7: duplicate client name `a`; choose another"),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n[[client]]\nname = \"b\"\npublic_key = \"KEY1\"\n", "x.toml:8: clients `a` and `b` have the same public key; give each its own"),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"AAAA\"\n", "x.toml:5: `public_key`: bad key: 3 bytes; a key is 32 bytes in base64, as `bentpipe pubkey` prints it"),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"*\"\n", "x.toml:5: `public_key`: bad key: not base64; a key is 32 bytes in base64, as `bentpipe pubkey` prints it"),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nallow = [\"10.0.0.0/33\"]\n", "x.toml:6: `allow`: bad prefix `10.0.0.0/33`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nalow = []\n", "x.toml:6: unknown key `alow`; did you mean `allow`?"),
+    ("private_key_file = \"good.key\"\nlisten = \"10.0.0.1\"\n", "x.toml:2: `listen`: bad address `10.0.0.1`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
+    ("private_key_file = \"good.key\"\nlisten = []\n", "x.toml:2: `listen`: the list is empty; at least one entry is needed"),
+    ("private_key_file = \"good.key\"\nlisten = [\"1.1.1.1:1\", \"1.1.1.1:1\"]\nC", "x.toml:2: `listen` names 1.1.1.1:1 twice; remove one"),
+    ("private_key_file = \"good.key\"\nlisten = 5\n", "x.toml:2: `listen`: invalid type: integer `5`, expected one entry or a list of them"),
+    ("# key\nprivate_key_file = \"open.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:2: private key file open.key is accessible to others (mode 0640); run `chmod 600 open.key`"),
+    ("private_key_file = \"none.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: cannot read private key file none.key: No such file or directory (os error 2); make one with `bentpipe genkey > none.key`"),
+    ("private_key_file = \"bad.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: private key file bad.key holds no key; make one with `bentpipe genkey > bad.key`"),
+    ("T\n", "x.toml:1: no front end is configured; add `[intercept]`, `[socks5]` or `[http]`"),
+    ("T\n[intercept]\n", "x.toml:5: `[intercept]` takes in nothing; list `interfaces` or set `local = true`"),
+    ("T\n[intercept]\ninterfaces_ = [\"lan0\"]\n", "x.toml:6: unknown key `interfaces_`; did you mean `interfaces`?"),
+    ("T\n[intercept]\ninterfaces = \"lan0\"\n", "x.toml:6: `interfaces`: invalid type: string \"lan0\", expected a list"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\",\n  \"a/b\"]\n", "x.toml:7: bad interface name `a/b`; expected 1 to 15 characters, such as \"lan0\""),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 70000\n", "x.toml:7: `port`: invalid value: integer `70000`, expected an integer from 0 to 65535"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 0\n", "x.toml:5: `port` of `[intercept]` is 0; choose 1 to 65535"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nother = \"dorp\"\n", "x.toml:7: unknown value `dorp` for `other`; did you mean `drop`?"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nbypass = [\"nas\"]\n", "x.toml:7: `bypass`: bad prefix `nas`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
+    ("T\n[http]\n", "x.toml:5: missing key `listen`"),
+    ("T\nhttp = 1\n", "x.toml:5: unknown key `http`; known here: `address`, `public_key`"),
+    ("T\n[http]\nlisten = \"localhost:8080\"\n", "x.toml:6: `listen`: bad address `localhost:8080`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
+    ("T\n[intercept]\nlocal = \"yes\"\n", "x.toml:6: `local`: invalid type: string \"yes\", expected true or false"),
+    ("T\n[intercept]\ninterfaces = [\"lan0\"\n", "x.toml:6: `interfaces`: unclosed array, expected `]`"),
+    ("private_key_file = 5\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: `private_key_file`: invalid type: integer `5`, expected a path"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nprofile = \"geostationary\"\n", "x.toml:8: unknown value `geostationary` for `profile`; did you mean `geo`?"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nmax_rate = \"fast\"\n", "x.toml:8: `max_rate`: `fast` is not a rate; write it as in \"10 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: missing key `optimistic`"),
+    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1\"\n", "x.toml:3: `address`: bad address `10.0.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
+    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.300:1\"\n", "x.toml:3: `address`: bad address `10.0.0.300:1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
+    ("private_key_file = \"good.key\"\nserver = []\n", "x.toml:2: `server`: the list is empty; at least one entry is needed"),
+    ("private_key_file = \"good.key\"\n[server]\nadress = \"10.0.0.1:1\"\n", "x.toml:3: unknown key `adress`; did you mean `address`?"),
+    ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
+    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address`; remove one"),
+];
+
+#[test]
+fn faults_are_one_line_that_names_the_mend() {
+    let place = Place::new();
+    place.write("open.key", KEY, 0o640);
+    place.write("bad.key", "hello\n", 0o600);
+    let server = "private_key_file = \"good.key\"\nlisten = \"0.0.0.0:4433\"";
+    let servers_client = "[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n";
+    let client = "private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:4433\"\npublic_key = \"KEY1\"";
+    let mut wrong = Vec::new();
+    for (text, expected) in FAULTS {
+        let text = match text.split_at_checked(1) {
+            Some(("S", rest)) => format!("{server}\n{}", rest.trim_start()),
+            Some(("T", rest)) => format!("{client}{rest}"),
+            _ => (*text).to_owned(),
+        };
+        let text = text
+            .strip_suffix('C')
+            .map(|text| format!("{text}{servers_client}"))
+            .unwrap_or(text);
+        let got = place.fault(&text);
+        if got != *expected {
+            wrong.push(format!("{text}\n  gives  {got}\n  not    {expected}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let place = Place::new();
+    let error = check(&place.0.join("none.toml"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with(
+            "none.toml:1: cannot read this file: No such file or directory (os error 2)"
+        ),
+        "{error}"
+    );
+}

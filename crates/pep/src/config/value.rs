@@ -1,0 +1,251 @@
+//! Values that configuration files hold: text with a syntax, one-or-many lists, and the small enums.
+//!
+//! Everything deserialises straight into its final type, so that an error carries the place of the value itself.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// A value written as a string.
+pub(super) trait FromText: Sized {
+    /// What a reader should have written, for "expected …".
+    const EXPECTED: &'static str;
+
+    /// Parses `text`; the error names the text and the mend.
+    fn from_text(text: &str) -> Result<Self, String>;
+}
+
+impl FromText for SocketAddr {
+    const EXPECTED: &'static str =
+        "an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map_err(|_| format!("bad address `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+impl FromText for IpNet {
+    const EXPECTED: &'static str =
+        "an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\"";
+
+    /// A lone address is its host prefix; host bits of a prefix are cleared.
+    fn from_text(text: &str) -> Result<Self, String> {
+        let prefix = text
+            .parse::<Self>()
+            .or_else(|_| text.parse::<IpAddr>().map(Self::from));
+        prefix
+            .map(|prefix| prefix.trunc())
+            .map_err(|_| format!("bad prefix `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+/// Where a client finds its server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerAddress {
+    /// A literal address; needs no resolver.
+    Ip(SocketAddr),
+    /// A host name, resolved at every connection attempt.
+    Name {
+        /// The name, at most 253 bytes.
+        host: String,
+        /// The server's UDP port.
+        port: u16,
+    },
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Name { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl FromStr for ServerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::from_text(text)
+    }
+}
+
+impl FromText for ServerAddress {
+    const EXPECTED: &'static str =
+        "IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse::<SocketAddr>()
+            && address.port() != 0
+        {
+            return Ok(Self::Ip(address));
+        }
+        let name = text.rsplit_once(':').and_then(|(host, port)| {
+            let port = port.parse().ok().filter(|port| *port != 0)?;
+            is_host_name(host).then(|| Self::Name {
+                host: host.to_owned(),
+                port,
+            })
+        });
+        name.ok_or_else(|| format!("bad address `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+/// Whether `text` can be a host name and is no mistyped IPv4 address.
+fn is_host_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        (1..=63).contains(&label.len()) && label.chars().all(allowed) && !label.starts_with('-')
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let top_is_number = name
+        .rsplit('.')
+        .next()
+        .is_none_or(|top| top.bytes().all(|b| b.is_ascii_digit()));
+    name.len() <= 253 && name.split('.').all(label) && !top_is_number
+}
+
+/// The name of a network interface, as the kernel accepts it.
+pub(super) struct InterfaceName(pub(super) String);
+
+impl FromText for InterfaceName {
+    const EXPECTED: &'static str = "an interface name, such as \"lan0\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let good = (1..=15).contains(&text.len())
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_graphic() && b != b'/' && b != b'"');
+        let good = good && text != "." && text != "..";
+        good.then(|| Self(text.to_owned())).ok_or_else(|| {
+            format!("bad interface name `{text}`; expected 1 to 15 characters, such as \"lan0\"")
+        })
+    }
+}
+
+/// What kind of link the tunnel crosses; picks the defaults of transport and controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// Geostationary: RTT of 500 ms and more.
+    Geo,
+    /// Low earth orbit with handovers.
+    Leo,
+    /// Starlink: LEO with reallocation every 15 s.
+    Starlink,
+    /// Learned from the path.
+    #[default]
+    Auto,
+}
+
+/// Which congestion controller sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Controller {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+}
+
+/// What happens to traffic of intercepted interfaces that is not TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OtherTraffic {
+    /// Dropped: nothing crosses the link in clear.
+    #[default]
+    Drop,
+    /// Forwarded in clear.
+    Direct,
+}
+
+/// Deserialises a string into `T`.
+pub(super) fn text<'de, D: Deserializer<'de>, T: FromText>(deserializer: D) -> Result<T, D::Error> {
+    Text::deserialize(deserializer).map(|text| text.0)
+}
+
+/// Deserialises a list of strings.
+pub(super) fn texts<'de, D: Deserializer<'de>, T: FromText>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    Vec::<Text<T>>::deserialize(deserializer).map(plain)
+}
+
+/// Deserialises a string, or a list of at least one.
+pub(super) fn text_or_texts<'de, D: Deserializer<'de>, T: FromText>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    one_or_many::<_, Text<T>>(deserializer).map(plain)
+}
+
+/// Deserialises a string or table, or a list of at least one.
+pub(super) fn one_or_many<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    deserializer.deserialize_any(OneOrMany(PhantomData))
+}
+
+fn plain<T>(texts: Vec<Text<T>>) -> Vec<T> {
+    texts.into_iter().map(|text| text.0).collect()
+}
+
+/// Carries the syntax of [`FromText`] into serde.
+struct Text<T>(T);
+
+impl<'de, T: FromText> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor(PhantomData))
+    }
+}
+
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromText> Visitor<'_> for TextVisitor<T> {
+    type Value = Text<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Text<T>, E> {
+        T::from_text(text).map(Text).map_err(E::custom)
+    }
+}
+
+/// Unlike serde's untagged enums this keeps the place and the message of an inner error.
+struct OneOrMany<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("one entry or a list of them")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Vec<T>, E> {
+        T::deserialize(StrDeserializer::new(text)).map(|one| vec![one])
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(|one| vec![one])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+        let mut many = Vec::new();
+        while let Some(one) = seq.next_element()? {
+            many.push(one);
+        }
+        if many.is_empty() {
+            return Err(A::Error::custom(
+                "the list is empty; at least one entry is needed",
+            ));
+        }
+        Ok(many)
+    }
+}
