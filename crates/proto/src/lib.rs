@@ -1,1 +1,3 @@
 //! Wire formats and state machines of the tunnel.
+
+pub mod tunnel;

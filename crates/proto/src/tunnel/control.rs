@@ -1,0 +1,163 @@
+//! Control frames and their incremental reader (`PROTOCOL.md` §5).
+//!
+//! Both sides write frames to the control stream and feed what they read from it to a [`ControlReader`]. Frames of
+//! unknown type are skipped. That HELLO comes first, and once, is checked by the engine, which knows whose turn it is.
+
+use super::wire::{Reader, put_sized, split_sized};
+use super::{AbortCode, DecodeError, FlowId, Hello, varint};
+
+/// Longest value of a control frame, bytes.
+pub const MAX_FRAME: usize = 4096;
+
+const HELLO: u64 = 1;
+const FLOW_CREDIT: u64 = 2;
+const FLOW_ABORT: u64 = 3;
+const GOAWAY: u64 = 4;
+
+/// One frame of the control stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// The sender introduces itself; first and once.
+    Hello(Hello),
+    /// The receiver may send payload of `flow` up to `max_offset`. Never lowers what it has.
+    FlowCredit {
+        /// The flow.
+        flow: FlowId,
+        /// Total payload bytes since the start of the flow.
+        max_offset: u64,
+    },
+    /// The sender's side of `flow` broke: deliver its payload up to `final_offset`, then reset. Ends both directions.
+    FlowAbort {
+        /// The flow.
+        flow: FlowId,
+        /// Payload bytes that the sender of this frame has sent or will still send on the flow.
+        final_offset: u64,
+        /// Why.
+        code: AbortCode,
+    },
+    /// Drain: open no new flows on this tunnel.
+    Goaway,
+}
+
+impl Control {
+    /// Appends type, length and value.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut value = Vec::new();
+        let kind = match self {
+            Self::Hello(hello) => {
+                hello.encode(&mut value);
+                HELLO
+            }
+            Self::FlowCredit { flow, max_offset } => {
+                varint::encode(flow.0, &mut value);
+                varint::encode(*max_offset, &mut value);
+                FLOW_CREDIT
+            }
+            Self::FlowAbort {
+                flow,
+                final_offset,
+                code,
+            } => {
+                varint::encode(flow.0, &mut value);
+                varint::encode(*final_offset, &mut value);
+                varint::encode(code.code(), &mut value);
+                FLOW_ABORT
+            }
+            Self::Goaway => GOAWAY,
+        };
+        varint::encode(kind, out);
+        put_sized(&value, out);
+    }
+
+    /// `None`: a type that this version does not know.
+    fn decode(kind: u64, value: &[u8]) -> Result<Option<Self>, DecodeError> {
+        match kind {
+            HELLO => Hello::decode(value).map(|hello| Some(Self::Hello(hello))),
+            FLOW_CREDIT => {
+                let mut reader = Reader::new(value, "FLOW_CREDIT");
+                let flow = FlowId(reader.varint()?);
+                let max_offset = reader.varint()?;
+                reader.end()?;
+                Ok(Some(Self::FlowCredit { flow, max_offset }))
+            }
+            FLOW_ABORT => {
+                let mut reader = Reader::new(value, "FLOW_ABORT");
+                let flow = FlowId(reader.varint()?);
+                let final_offset = reader.varint()?;
+                let code = AbortCode::from_code(reader.varint()?);
+                reader.end()?;
+                Ok(Some(Self::FlowAbort {
+                    flow,
+                    final_offset,
+                    code,
+                }))
+            }
+            GOAWAY => Reader::new(value, "GOAWAY")
+                .end()
+                .map(|()| Some(Self::Goaway)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Cuts the control stream into frames, however the stream was cut into reads.
+///
+/// After every [`push`](Self::push) call [`next_frame`](Self::next_frame) until it yields `None`: then no more than one
+/// unfinished frame stays in memory, less than [`MAX_FRAME`] + 16 bytes. The first error is final: every later call
+/// repeats it, and the tunnel is to be closed with [`CloseCode::ProtocolViolation`](super::CloseCode).
+#[derive(Debug, Default)]
+pub struct ControlReader {
+    buffer: Vec<u8>,
+    /// Bytes at the start of `buffer` that belong to frames already yielded.
+    consumed: usize,
+    failed: Option<DecodeError>,
+}
+
+impl ControlReader {
+    /// A reader at the start of the frames, past the stream kind if there is one (client to server).
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes of the stream, in order.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next frame of a known type; `None`: need more bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError`]: a value above [`MAX_FRAME`] bytes or a malformed frame of a known type.
+    pub fn next_frame(&mut self) -> Result<Option<Control>, DecodeError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        self.advance().inspect_err(|error| {
+            self.failed = Some(*error);
+            self.buffer = Vec::new();
+        })
+    }
+
+    fn advance(&mut self) -> Result<Option<Control>, DecodeError> {
+        loop {
+            let rest = self.buffer.get(self.consumed..).unwrap_or_default();
+            let Some((kind, start)) = varint::decode(rest) else {
+                return Ok(None);
+            };
+            let framed = rest.get(start..).unwrap_or_default();
+            let Some((value, used)) = split_sized(framed, "control frame", MAX_FRAME)? else {
+                return Ok(None);
+            };
+            let frame = Control::decode(kind, value)?;
+            self.consumed += start + used;
+            if frame.is_some() {
+                return Ok(frame);
+            }
+        }
+    }
+}

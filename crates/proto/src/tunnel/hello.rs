@@ -1,0 +1,208 @@
+//! HELLO: the first control frame of each side, which makes the tunnel ready (`PROTOCOL.md` §5.1).
+//!
+//! Says what the sender is, can and wants. Parameters are TLVs in ascending order, so that a duplicate shows without
+//! a set of the ids seen. Only carries wishes; who grants them is decided in the engine.
+
+use std::net::IpAddr;
+
+use bentpipe_units::BitRate;
+
+use super::address::{get_ip, put_ip};
+use super::wire::{Reader, put_tlv, put_tlv_varint};
+use super::{DecodeError, varint};
+
+/// Longest agent, bytes.
+pub const MAX_AGENT: usize = 64;
+/// Longest name of a congestion controller, bytes.
+pub const MAX_CONTROLLER: usize = 32;
+/// Most addresses assigned to a tunnel.
+pub const MAX_ASSIGNED: usize = 8;
+
+const AGENT: u64 = 1;
+const INSTANCE: u64 = 2;
+const FAMILIES: u64 = 3;
+const INITIAL_CREDIT: u64 = 4;
+const MAX_FLOWS: u64 = 5;
+const CAPABILITIES: u64 = 6;
+const ASSIGNED: u64 = 7;
+const CONTROLLER: u64 = 8;
+const MAX_RATE: u64 = 9;
+
+/// Address families in which a server can reach the world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Families {
+    /// IPv4.
+    pub ipv4: bool,
+    /// IPv6.
+    pub ipv6: bool,
+}
+
+impl Families {
+    /// True if `address` belongs to one of the families.
+    #[must_use]
+    pub const fn covers(self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(_) => self.ipv4,
+            IpAddr::V6(_) => self.ipv6,
+        }
+    }
+}
+
+/// What the sender would like the receiver to do when it sends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Congestion controller, 1 to 32 characters `a-z`, `0-9`, `-`.
+    pub controller: Option<String>,
+    /// Highest rate towards the sender of this HELLO, IP layer.
+    pub max_rate: Option<BitRate>,
+}
+
+/// What one side says of itself. Absent parameters are zero, empty or `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// Client: highest version it speaks. Server: the version chosen.
+    pub version: u64,
+    /// Software and version, printable ASCII, at most 64 bytes; for logs only.
+    pub agent: String,
+    /// Names one run of the sender's process among all its runs.
+    pub instance: u64,
+    /// Families that the server can reach. Of no meaning from a client.
+    pub families: Families,
+    /// Payload bytes that the client may send on each flow before the REPLY. Of no meaning from a client.
+    pub initial_credit: u64,
+    /// Flows that the sender accepts at one time.
+    pub max_flows: u64,
+    /// Bit set of optional features (`PROTOCOL.md` §11).
+    pub capabilities: u64,
+    /// Addresses that the server assigns to the tunnel, at most 8.
+    pub assigned: Vec<IpAddr>,
+    /// Wishes for the receiver's sending.
+    pub wanted: Wanted,
+}
+
+impl Hello {
+    /// Appends the value of a HELLO frame. What the peer would have to refuse is mended instead of sent: an agent is
+    /// cut and its strange characters replaced, a controller that is no valid name and addresses past the eighth are
+    /// left out.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        varint::encode(self.version, out);
+        let printable = |c: char| {
+            if c == ' ' || c.is_ascii_graphic() {
+                c
+            } else {
+                '?'
+            }
+        };
+        let agent: String = self.agent.chars().take(MAX_AGENT).map(printable).collect();
+        put_tlv(AGENT, agent.as_bytes(), out);
+        put_tlv(INSTANCE, &self.instance.to_be_bytes(), out);
+        let families = u64::from(self.families.ipv4) | u64::from(self.families.ipv6) << 1;
+        put_tlv_varint(FAMILIES, families, out);
+        put_tlv_varint(INITIAL_CREDIT, self.initial_credit, out);
+        put_tlv_varint(MAX_FLOWS, self.max_flows, out);
+        put_tlv(CAPABILITIES, &self.capabilities.to_be_bytes(), out);
+        if !self.assigned.is_empty() {
+            let mut addresses = Vec::new();
+            for address in self.assigned.iter().take(MAX_ASSIGNED) {
+                put_ip(*address, &mut addresses);
+            }
+            put_tlv(ASSIGNED, &addresses, out);
+        }
+        if let Some(name) = self
+            .wanted
+            .controller
+            .as_deref()
+            .filter(|name| is_controller(name))
+        {
+            put_tlv(CONTROLLER, name.as_bytes(), out);
+        }
+        if let Some(rate) = self.wanted.max_rate {
+            put_tlv_varint(MAX_RATE, rate.as_u64(), out);
+        }
+    }
+
+    /// Reads the value of a HELLO frame.
+    pub(super) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(body, "HELLO");
+        let mut hello = Self {
+            version: reader.varint()?,
+            ..Self::default()
+        };
+        let mut last = None;
+        while let Some((id, value)) = reader.tlv()? {
+            if last.is_some_and(|last| id <= last) {
+                return Err(DecodeError::ParameterOrder(id));
+            }
+            last = Some(id);
+            hello.parameter(id, value)?;
+        }
+        Ok(hello)
+    }
+
+    fn parameter(&mut self, id: u64, value: &[u8]) -> Result<(), DecodeError> {
+        let mut reader = Reader::new(value, "HELLO parameter");
+        match id {
+            AGENT => self.agent = agent(value)?,
+            INSTANCE => self.instance = u64::from_be_bytes(reader.array()?),
+            FAMILIES => {
+                let bits = reader.varint()?;
+                self.families = Families {
+                    ipv4: bits & 1 != 0,
+                    ipv6: bits & 2 != 0,
+                };
+            }
+            INITIAL_CREDIT => self.initial_credit = reader.varint()?,
+            MAX_FLOWS => self.max_flows = reader.varint()?,
+            CAPABILITIES => self.capabilities = u64::from_be_bytes(reader.array()?),
+            ASSIGNED => self.assigned = assigned(&mut reader)?,
+            CONTROLLER => self.wanted.controller = Some(controller(value)?),
+            MAX_RATE => self.wanted.max_rate = Some(BitRate::bits_per_second(reader.varint()?)),
+            _ => return Ok(()),
+        }
+        if matches!(id, AGENT | CONTROLLER) {
+            Ok(())
+        } else {
+            reader.end()
+        }
+    }
+}
+
+fn agent(value: &[u8]) -> Result<String, DecodeError> {
+    text(value)
+        .filter(|text| text.len() <= MAX_AGENT)
+        .ok_or(DecodeError::Text("agent"))
+}
+
+fn controller(value: &[u8]) -> Result<String, DecodeError> {
+    text(value)
+        .filter(|name| is_controller(name))
+        .ok_or(DecodeError::Text("controller"))
+}
+
+/// Printable ASCII; what goes to logs must not carry terminal escapes.
+fn text(value: &[u8]) -> Option<String> {
+    let printable = value.iter().all(|b| *b == b' ' || b.is_ascii_graphic());
+    str::from_utf8(value)
+        .ok()
+        .filter(|_| printable)
+        .map(str::to_owned)
+}
+
+fn is_controller(name: &str) -> bool {
+    (1..=MAX_CONTROLLER).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+fn assigned(reader: &mut Reader<'_>) -> Result<Vec<IpAddr>, DecodeError> {
+    let mut addresses = Vec::new();
+    while !reader.is_empty() {
+        if addresses.len() == MAX_ASSIGNED {
+            return Err(DecodeError::TooManyAddresses);
+        }
+        let [kind] = reader.array()?;
+        addresses.push(get_ip(kind, reader)?);
+    }
+    Ok(addresses)
+}

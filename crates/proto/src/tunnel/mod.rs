@@ -1,0 +1,119 @@
+//! The tunnel protocol's headers: control frames, OPEN and REPLY, and the codes in them (`PROTOCOL.md` is normative).
+//!
+//! Between the relays and the QUIC streams: turns values into bytes and hostile bytes into values or a named error.
+//! Keeps no state but the unfinished frame in [`ControlReader`]; order, credit and the ends of flows are the relay's
+//! business, closing the tunnel is the engine's.
+//!
+//! Encoders never write what a decoder refuses; integers above 2^62 − 1 are clamped ([`varint`]).
+
+mod address;
+mod codes;
+mod control;
+mod hello;
+mod open;
+mod reply;
+pub mod varint;
+mod wire;
+
+pub use address::{Destination, Host, HostName, MAX_NAME, NameError};
+pub use codes::{AbortCode, CloseCode};
+pub use control::{Control, ControlReader, MAX_FRAME};
+pub use hello::{Families, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER, Wanted};
+pub use open::{MAX_OPEN, Open};
+pub use reply::{MAX_REPLY, Reply, ReplyCode};
+
+/// The application protocol in the TLS handshake (RFC 7301; `PROTOCOL.md` §2).
+pub const ALPN: &[u8] = b"bentpipe/1";
+
+/// Version of the protocol spoken here, as in HELLO (`PROTOCOL.md` §11).
+pub const VERSION: u64 = 1;
+
+/// A flow's name in control frames: given by the client, increasing within a tunnel, never used twice. Not the QUIC
+/// stream id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId(pub u64);
+
+impl std::fmt::Display for FlowId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a stream is for: the first integer of every client-opened bidirectional stream (`PROTOCOL.md` §4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StreamKind {
+    /// The control stream: the client's first, and only one.
+    Control,
+    /// One TCP connection.
+    Flow,
+}
+
+impl StreamKind {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn code(self) -> u64 {
+        match self {
+            Self::Control => 0,
+            Self::Flow => 1,
+        }
+    }
+
+    /// Appends the kind.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        varint::encode(self.code(), out);
+    }
+
+    /// Reads the kind at the very start of a stream and says how many bytes it took, 1 to 8. `None`: need more bytes.
+    /// Of a flow's stream consume nothing: [`Open::decode`] reads the kind once more.
+    ///
+    /// # Errors
+    /// [`DecodeError::StreamKind`]: unknown; refuse the stream, keep the tunnel (`PROTOCOL.md` §4).
+    pub fn decode(buf: &[u8]) -> Result<Option<(Self, usize)>, DecodeError> {
+        match varint::decode(buf) {
+            None => Ok(None),
+            Some((0, used)) => Ok(Some((Self::Control, used))),
+            Some((1, used)) => Ok(Some((Self::Flow, used))),
+            Some((kind, _)) => Err(DecodeError::StreamKind(kind)),
+        }
+    }
+}
+
+/// What was wrong with bytes from the peer. All but [`DecodeError::StreamKind`] close the tunnel with
+/// [`CloseCode::ProtocolViolation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A length above the limit of its header.
+    #[error("{what}: length {length} exceeds {max}")]
+    TooLong {
+        /// The header.
+        what: &'static str,
+        /// The length that the peer announced, bytes.
+        length: u64,
+        /// The limit, bytes.
+        max: usize,
+    },
+    /// The body ends inside a field.
+    #[error("{0}: ends inside a field")]
+    Truncated(&'static str),
+    /// The body goes on after its last field.
+    #[error("{0}: bytes after the last field")]
+    TrailingBytes(&'static str),
+    /// A stream of this kind is unknown, or not expected here.
+    #[error("stream of unknown or unexpected kind {0}")]
+    StreamKind(u64),
+    /// No such kind of address, or not in this place.
+    #[error("unknown kind of address {0:#04x}")]
+    AddressKind(u8),
+    /// A destination's name is not one.
+    #[error("destination: {0}")]
+    Name(#[from] NameError),
+    /// A parameter of HELLO came twice or out of order.
+    #[error("HELLO: parameter {0} repeated or out of order")]
+    ParameterOrder(u64),
+    /// A text of HELLO is too long, empty or has characters that it must not.
+    #[error("HELLO: {0} is not an acceptable text")]
+    Text(&'static str),
+    /// More than 8 assigned addresses.
+    #[error("HELLO: more than {MAX_ASSIGNED} assigned addresses")]
+    TooManyAddresses,
+}
