@@ -1,0 +1,194 @@
+//! What a running daemon tells about itself: one document, as JSON for programs and as text for people.
+//!
+//! ```text
+//! daemon: snapshot() ──► StatusSocket ═ unix stream, one JSON document per connection ═► query() ──► StatusReport
+//! ```
+//!
+//! Names carry their units. Fields may be added within schema 1; none is renamed or removed.
+
+mod socket;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
+
+use crate::config::Role;
+
+/// Version of the document's schema.
+pub const SCHEMA: u32 = 1;
+
+/// The state of one daemon at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Process id, in the daemon's own PID namespace.
+    pub pid: u32,
+    /// Seconds since the daemon started.
+    pub uptime_s: u64,
+    /// The configuration it runs on.
+    pub config_file: PathBuf,
+    /// What depends on the role; its fields stand beside the ones above, with `"role"` telling which they are.
+    #[serde(flatten)]
+    pub side: Side,
+}
+
+impl StatusReport {
+    /// The report of this process and program version.
+    #[must_use]
+    pub fn new(config_file: PathBuf, uptime_s: u64, side: Side) -> Self {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        Self {
+            schema: SCHEMA,
+            version,
+            pid: std::process::id(),
+            uptime_s,
+            config_file,
+            side,
+        }
+    }
+
+    /// Which end of the tunnel reports.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match self.side {
+            Side::Client(_) => Role::Client,
+            Side::Server { .. } => Role::Server,
+        }
+    }
+}
+
+/// What depends on the role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Side {
+    /// A client has one tunnel.
+    Client(Session),
+    /// A server has a tunnel for every client.
+    Server {
+        /// UDP addresses served.
+        listen: Vec<SocketAddr>,
+        /// The clients listed in its configuration, connected or not.
+        clients: Vec<ClientStatus>,
+    },
+}
+
+/// One client as its server sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its tunnel and what crosses it.
+    #[serde(flatten)]
+    pub session: Session,
+}
+
+/// A tunnel and what crosses it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// The tunnel itself.
+    pub tunnel: Tunnel,
+    /// TCP connections.
+    pub flows: Flows,
+    /// Volumes since the daemon started.
+    pub bytes: Volumes,
+    /// Buffered data.
+    pub memory: Memory,
+}
+
+/// State of a tunnel; what is not known yet is absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// Where it stands.
+    pub state: TunnelState,
+    /// Address of the other end, as `IP:PORT` or, unresolved, `NAME:PORT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Seconds in this state.
+    pub since_s: u64,
+    /// Why the last attempt or session ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Smoothed RTT.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ms: Option<f64>,
+    /// Lowest RTT of this connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_rtt_ms: Option<f64>,
+    /// Sent in the last second, bit/s at the IP layer.
+    pub send_rate_bit_s: u64,
+    /// Received in the last second, bit/s at the IP layer.
+    pub recv_rate_bit_s: u64,
+    /// Packets lost of those sent in this connection, 0 to 1.
+    pub loss_ratio: f64,
+    /// Congestion window in bytes.
+    pub window_bytes: u64,
+    /// Rate the controller paces at, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pacing_rate_bit_s: Option<u64>,
+    /// Key exchange agreed on, by its TLS name, such as `X25519MLKEM768`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_exchange: Option<String>,
+    /// Largest UDP payload that the path takes, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+}
+
+/// Where a tunnel stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TunnelState {
+    /// Not up; a client is trying, a server is waiting.
+    #[default]
+    Connecting,
+    /// HELLO received; flows cross.
+    Ready,
+    /// The other end does not know this key; a client keeps trying.
+    Refused,
+    /// Stopping; open flows may end, no new ones start.
+    Draining,
+}
+
+/// TCP connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flows {
+    /// Open now.
+    pub active: u64,
+    /// Opened since the daemon started.
+    pub opened_total: u64,
+    /// Refused since the daemon started.
+    pub refused_total: u64,
+    /// Waiting for the tunnel now.
+    pub waiting: u64,
+}
+
+/// Volumes in bytes since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volumes {
+    /// Payload read from TCP connections.
+    pub lan_in: u64,
+    /// Payload written to TCP connections.
+    pub lan_out: u64,
+    /// UDP payload received from the link.
+    pub wire_in: u64,
+    /// UDP payload sent to the link.
+    pub wire_out: u64,
+}
+
+/// Buffered data of a tunnel in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Held now.
+    pub used: u64,
+    /// Never exceeded.
+    pub ceiling: u64,
+}

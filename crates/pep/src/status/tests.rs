@@ -1,0 +1,218 @@
+//! The document's shape, its rendering and the socket, with real sockets.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::socket::query_in;
+use super::*;
+
+fn session() -> Session {
+    Session {
+        tunnel: Tunnel {
+            state: TunnelState::Ready,
+            peer: Some("10.20.0.1:4433".to_owned()),
+            since_s: 7384,
+            last_error: Some("no answer for 300 s ".repeat(8)),
+            rtt_ms: Some(512.34),
+            min_rtt_ms: Some(500.0),
+            send_rate_bit_s: 123_456,
+            recv_rate_bit_s: 9_876_543,
+            loss_ratio: 0.0123,
+            window_bytes: 1_250_000,
+            pacing_rate_bit_s: Some(2_000_000),
+            key_exchange: Some("X25519MLKEM768".to_owned()),
+            mtu: Some(1472),
+        },
+        flows: Flows {
+            active: 12,
+            opened_total: 1234,
+            refused_total: 3,
+            waiting: 1,
+        },
+        bytes: Volumes {
+            lan_in: 1,
+            lan_out: 999_999,
+            wire_in: 12_345_678,
+            wire_out: u64::MAX,
+        },
+        memory: Memory {
+            used: 0,
+            ceiling: 256 << 20,
+        },
+    }
+}
+
+fn client_report() -> StatusReport {
+    StatusReport::new(
+        PathBuf::from(format!("/etc/{}/client.toml", "long".repeat(30))),
+        90_061,
+        Side::Client(session()),
+    )
+}
+
+fn server_report() -> StatusReport {
+    let clients = vec![
+        ClientStatus {
+            name: "terminal-1".to_owned(),
+            session: session(),
+        },
+        ClientStatus {
+            name: "terminal-2".to_owned(),
+            session: Session::default(),
+        },
+    ];
+    let listen = vec!["10.20.0.1:4433".parse().unwrap()];
+    StatusReport::new(
+        "/etc/bentpipe/server.toml".into(),
+        5,
+        Side::Server { listen, clients },
+    )
+}
+
+/// A run directory of its own.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("bentpipe-status-{}-{count}", std::process::id())))
+    }
+
+    fn directories(&self) -> [PathBuf; 1] {
+        [self.0.clone()]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_document_is_flat_and_survives_json() {
+    for report in [client_report(), server_report()] {
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<StatusReport>(&text).unwrap(), report);
+    }
+    let client = serde_json::to_value(client_report()).unwrap();
+    assert_eq!(client["schema"], 1);
+    assert_eq!(client["role"], "client");
+    assert_eq!(client["tunnel"]["state"], "ready");
+    assert_eq!(client["memory"]["ceiling"], 268_435_456);
+    let server = serde_json::to_value(server_report()).unwrap();
+    assert_eq!(server["clients"][0]["name"], "terminal-1");
+    assert_eq!(server["clients"][1]["tunnel"]["state"], "connecting");
+}
+
+#[test]
+fn the_text_fits_80_columns() {
+    for report in [client_report(), server_report()] {
+        let text = report.to_string();
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
+    }
+    let text = client_report().to_string();
+    assert!(text.contains("up 1 d 1 h\n"), "{text}");
+    assert!(
+        text.contains("\ntunnel        ready for 2 h 3 min, server 10.20.0.1:4433\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains(
+            "\nrate          9.9 Mbit/s received, 123 kbit/s sent; paced at 2.0 Mbit/s\n"
+        ),
+        "{text}"
+    );
+}
+
+/// Runs `work` beside a daemon that serves `sockets`.
+fn beside<T: Send + 'static>(
+    bind: impl FnOnce() -> Vec<StatusSocket>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, async {
+        for socket in bind() {
+            tokio::task::spawn_local(async move { socket.serve(client_report).await });
+        }
+        tokio::task::spawn_blocking(work).await.unwrap()
+    })
+}
+
+#[test]
+fn the_only_daemon_answers_and_its_socket_goes_with_it() {
+    let place = Place::new();
+    let (bound, asked) = (place.directories(), place.directories());
+    let answer = beside(
+        move || {
+            let socket = StatusSocket::bind_in(&bound, Role::Client).unwrap();
+            let mode = fs::metadata(socket.path()).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            vec![socket]
+        },
+        move || (query_in(&asked).unwrap(), query_in(&asked).unwrap()),
+    );
+    assert_eq!(answer, (client_report(), client_report()));
+    assert!(query_in(&place.directories()).unwrap_err().is_no_daemon());
+    assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
+}
+
+#[test]
+fn several_daemons_are_listed() {
+    let place = Place::new();
+    let (bound, asked) = (place.directories(), place.directories());
+    let error = beside(
+        move || {
+            [Role::Client, Role::Server]
+                .map(|role| StatusSocket::bind_in(&bound, role).unwrap())
+                .into()
+        },
+        move || query_in(&asked).unwrap_err(),
+    );
+    let QueryError::Several(found) = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(found.len(), 2);
+    assert!(error.to_string().contains("--socket"));
+}
+
+#[test]
+fn sockets_of_the_dead_are_removed_and_of_the_living_kept() {
+    let place = Place::new();
+    let directories = place.directories();
+    beside(
+        move || {
+            let socket = StatusSocket::bind_in(&directories, Role::Client).unwrap();
+            let dead = directories[0].join("server-1.sock");
+            drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+            let again = StatusSocket::bind_in(&directories, Role::Client).unwrap_err();
+            assert!(matches!(again, SocketError::InUse(_)), "{again}");
+            assert!(!dead.exists() && socket.path().exists());
+            let plain = directories[0].join("plain");
+            fs::write(&plain, "precious").unwrap();
+            let error = StatusSocket::bind(Role::Client, Some(&plain)).unwrap_err();
+            assert!(matches!(error, SocketError::NotASocket(_)) && plain.exists());
+            vec![socket]
+        },
+        || (),
+    );
+}
+
+#[test]
+fn a_directory_that_others_enter_is_not_used() {
+    let place = Place::new();
+    fs::create_dir(&place.0).unwrap();
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let error = StatusSocket::bind_in(&place.directories(), Role::Client).unwrap_err();
+    assert!(error.to_string().contains("mode 0700"), "{error}");
+}

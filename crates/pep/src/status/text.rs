@@ -1,0 +1,207 @@
+//! The report for people: labels left, facts right, never wider than 80 columns.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::{Session, Side, StatusReport, Tunnel, TunnelState};
+
+const WIDTH: usize = 80;
+const LABEL: usize = 14;
+
+impl Display for StatusReport {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let up = span(self.uptime_s);
+        writeln!(
+            f,
+            "bentpipe {} {}, pid {}, up {up}",
+            self.role(),
+            self.version,
+            self.pid
+        )?;
+        line(f, "config", &self.config_file.display().to_string())?;
+        match &self.side {
+            Side::Client(session) => write_session(f, session, "server"),
+            Side::Server { listen, clients } => {
+                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+                line(f, "listen", &listen.join(", "))?;
+                for client in clients {
+                    writeln!(f)?;
+                    line(f, "client", &client.name)?;
+                    write_session(f, &client.session, "at")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Display for TunnelState {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "connecting",
+            Self::Ready => "ready",
+            Self::Refused => "refused",
+            Self::Draining => "draining",
+        })
+    }
+}
+
+/// `peer` introduces the address of the other end.
+fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
+    let Session {
+        tunnel,
+        flows,
+        bytes,
+        memory,
+    } = session;
+    let address = tunnel
+        .peer
+        .as_ref()
+        .map(|address| format!(", {peer} {address}"))
+        .unwrap_or_default();
+    line(
+        f,
+        "tunnel",
+        &format!("{} for {}{address}", tunnel.state, span(tunnel.since_s)),
+    )?;
+    if let Some(error) = &tunnel.last_error {
+        line(f, "last error", error)?;
+    }
+    if matches!(tunnel.state, TunnelState::Ready | TunnelState::Draining) {
+        write_path(f, tunnel)?;
+    }
+    let (active, waiting) = (flows.active, flows.waiting);
+    let (opened, refused) = (flows.opened_total, flows.refused_total);
+    line(
+        f,
+        "flows",
+        &format!("{active} open, {waiting} waiting; {opened} opened, {refused} refused so far"),
+    )?;
+    line(
+        f,
+        "TCP",
+        &format!(
+            "{} read, {} written",
+            size(bytes.lan_in),
+            size(bytes.lan_out)
+        ),
+    )?;
+    line(
+        f,
+        "link",
+        &format!(
+            "{} received, {} sent",
+            size(bytes.wire_in),
+            size(bytes.wire_out)
+        ),
+    )?;
+    line(
+        f,
+        "memory",
+        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
+    )
+}
+
+/// What a tunnel in use knows of its path.
+fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
+    if let Some(exchange) = &tunnel.key_exchange {
+        let kind = if exchange.contains("MLKEM") {
+            "post-quantum"
+        } else {
+            "classical: a recording may be read later"
+        };
+        line(f, "key exchange", &format!("{exchange} ({kind})"))?;
+    }
+    let ms =
+        |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| format!("{value:.1} ms"));
+    let loss = tunnel.loss_ratio * 100.0;
+    line(
+        f,
+        "RTT",
+        &format!(
+            "{} now, {} lowest; loss {loss:.2} %",
+            ms(tunnel.rtt_ms),
+            ms(tunnel.min_rtt_ms)
+        ),
+    )?;
+    let pacing = tunnel
+        .pacing_rate_bit_s
+        .map(|pacing| format!("; paced at {}", rate(pacing)))
+        .unwrap_or_default();
+    let (received, sent) = (rate(tunnel.recv_rate_bit_s), rate(tunnel.send_rate_bit_s));
+    line(
+        f,
+        "rate",
+        &format!("{received} received, {sent} sent{pacing}"),
+    )?;
+    let mtu = tunnel
+        .mtu
+        .map(|mtu| format!("; datagrams up to {mtu} B"))
+        .unwrap_or_default();
+    line(f, "window", &format!("{}{mtu}", size(tunnel.window_bytes)))
+}
+
+/// One labelled line, wrapped at words, and inside a word that is wider than a line.
+fn line(f: &mut Formatter<'_>, label: &str, text: &str) -> fmt::Result {
+    let mut rows = vec![String::new()];
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if width > 0 && LABEL + width + 1 + length > WIDTH {
+            rows.push(String::new());
+            width = 0;
+        }
+        if width > 0 {
+            rows.last_mut().expect("never empty").push(' ');
+            width += 1;
+        }
+        for c in word.chars() {
+            if LABEL + width == WIDTH {
+                rows.push(String::new());
+                width = 0;
+            }
+            rows.last_mut().expect("never empty").push(c);
+            width += 1;
+        }
+    }
+    for (index, row) in rows.iter().enumerate() {
+        let label = if index == 0 { label } else { "" };
+        writeln!(f, "{}", format!("{label:LABEL$}{row}").trim_end())?;
+    }
+    Ok(())
+}
+
+/// The two leading units of a span.
+fn span(seconds: u64) -> String {
+    match (
+        seconds / 86_400,
+        seconds / 3600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    ) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, min, s) => format!("{min} min {s} s"),
+        (0, h, min, _) => format!("{h} h {min} min"),
+        (d, h, ..) => format!("{d} d {h} h"),
+    }
+}
+
+fn rate(bits: u64) -> String {
+    scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+fn size(bytes: u64) -> String {
+    scaled(bytes, ["B", "kB", "MB", "GB", "TB"])
+}
+
+/// `value` in the largest unit that leaves at least 1, to three digits.
+fn scaled(value: u64, units: [&str; 5]) -> String {
+    let mut scale = 0;
+    // 53 bits are plenty for three digits.
+    let mut scaled = value as f64;
+    while scaled >= 999.5 && scale + 1 < units.len() {
+        scaled /= 1000.0;
+        scale += 1;
+    }
+    let digits = if scale == 0 || scaled >= 99.95 { 0 } else { 1 };
+    format!("{scaled:.digits$} {}", units[scale])
+}
