@@ -63,16 +63,17 @@ impl StreamKind {
         varint::encode(self.code(), out);
     }
 
-    /// Reads the kind at the very start of a stream and says how many bytes it took, 1 to 8. `None`: need more bytes.
+    /// Reads the kind at the very start of a stream and says how many bytes it took: 1, for the known kinds are valid in
+    /// their shortest form only. `None`: need more bytes.
     /// Of a flow's stream consume nothing: [`Open::decode`] reads the kind once more.
     ///
     /// # Errors
-    /// [`DecodeError::StreamKind`]: unknown; refuse the stream, keep the tunnel (`PROTOCOL.md` §4).
+    /// [`DecodeError::StreamKind`]: unknown, or not in its shortest form; refuse the stream, keep the tunnel (`PROTOCOL.md` §4).
     pub fn decode(buf: &[u8]) -> Result<Option<(Self, usize)>, DecodeError> {
         match varint::decode(buf) {
             None => Ok(None),
-            Some((0, used)) => Ok(Some((Self::Control, used))),
-            Some((1, used)) => Ok(Some((Self::Flow, used))),
+            Some((0, used @ 1)) => Ok(Some((Self::Control, used))),
+            Some((1, used @ 1)) => Ok(Some((Self::Flow, used))),
             Some((kind, _)) => Err(DecodeError::StreamKind(kind)),
         }
     }
