@@ -1,0 +1,49 @@
+//! Fuzz targets: every parser that reads bytes of a stranger, as `fn(&[u8])`, the shape that any fuzzer can drive.
+//!
+//! A target panics when its parser panics or breaks a promise (what it reads, it can write and read again). It also
+//! names seeds, valid inputs from which [`driver`] makes almost valid ones.
+//!
+//! A new target: `mod NAME;` with `pub fn NAME(data: &[u8])` and `pub fn seeds()`, and one line in [`TARGETS`].
+//! `cargo test` runs all of them for seconds, always the same inputs; `cargo run --release -- NAME ROUNDS SEED` longer.
+
+pub mod driver;
+mod tunnel;
+
+/// One parser under test.
+pub struct Target {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Reads the input; panics if something is wrong with the parser, not with the input.
+    pub run: fn(&[u8]),
+    /// Valid inputs.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// Every target, by name.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "control",
+        run: tunnel::control,
+        seeds: tunnel::control_seeds,
+    },
+    Target {
+        name: "hello",
+        run: tunnel::hello,
+        seeds: tunnel::hello_seeds,
+    },
+    Target {
+        name: "open",
+        run: tunnel::open,
+        seeds: tunnel::open_seeds,
+    },
+    Target {
+        name: "reply",
+        run: tunnel::reply,
+        seeds: tunnel::reply_seeds,
+    },
+    Target {
+        name: "destination",
+        run: tunnel::destination,
+        seeds: tunnel::destination_seeds,
+    },
+];

@@ -1,0 +1,207 @@
+//! The tunnel's headers (PROTOCOL.md §5, §6), as each peer reads them from the other.
+
+use bentpipe_proto::tunnel::{
+    AbortCode, Control, ControlReader, Destination, Families, FlowId, Hello, MAX_FRAME, MAX_OPEN,
+    MAX_REPLY, Open, Reply, ReplyCode, varint,
+};
+
+fn encoded(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+fn read_all(reader: &mut ControlReader, frames: &mut Vec<Control>) -> bool {
+    loop {
+        match reader.next_frame() {
+            Ok(Some(frame)) => frames.push(frame),
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// The control stream: the same frames and the same verdict however it is cut, and frames survive rewriting.
+pub fn control(data: &[u8]) {
+    let (mut whole, mut whole_frames) = (ControlReader::new(), Vec::new());
+    whole.push(data);
+    let whole_fine = read_all(&mut whole, &mut whole_frames);
+
+    let (mut cut, mut cut_frames, mut cut_fine) = (ControlReader::new(), Vec::new(), true);
+    for piece in data.chunks(1 + data.len() % 7) {
+        cut.push(piece);
+        cut_fine = read_all(&mut cut, &mut cut_frames);
+    }
+    assert_eq!((whole_fine, &whole_frames), (cut_fine, &cut_frames));
+
+    let rewritten = encoded(|out| whole_frames.iter().for_each(|frame| frame.encode(out)));
+    let (mut again, mut again_frames) = (ControlReader::new(), Vec::new());
+    again.push(&rewritten);
+    assert!(read_all(&mut again, &mut again_frames));
+    assert_eq!(whole_frames, again_frames);
+}
+
+/// The value of a HELLO, framed here so that mutations do not die at the length.
+pub fn hello(data: &[u8]) {
+    let data = &data[..data.len().min(MAX_FRAME)];
+    let mut frame = vec![1];
+    varint::encode(data.len() as u64, &mut frame);
+    frame.extend_from_slice(data);
+    control(&frame);
+}
+
+/// OPEN, as the server reads it, and once more with its length mended so that mutations reach the fields.
+pub fn open(data: &[u8]) {
+    let check = |data: &[u8]| match Open::decode(data) {
+        Ok(Some((open, used))) => {
+            assert!(used <= data.len() && used <= MAX_OPEN + 16);
+            let again = encoded(|out| open.encode(out));
+            assert_eq!(Open::decode(&again), Ok(Some((open, again.len()))));
+        }
+        Ok(None) => assert!(data.len() < MAX_OPEN + 16),
+        Err(_) => {}
+    };
+    check(data);
+    let body = data.get(2..).unwrap_or_default();
+    check(&encoded(|out| {
+        out.push(1);
+        varint::encode(body.len() as u64, out);
+        out.extend_from_slice(body);
+    }));
+}
+
+/// REPLY, as the client reads it, and once more with its length mended.
+pub fn reply(data: &[u8]) {
+    let check = |data: &[u8]| match Reply::decode(data) {
+        Ok(Some((reply, used))) => {
+            assert!(used <= data.len() && used <= MAX_REPLY + 8);
+            let again = encoded(|out| reply.encode(out));
+            assert_eq!(Reply::decode(&again), Ok(Some((reply, again.len()))));
+        }
+        Ok(None) => assert!(data.len() < MAX_REPLY + 8),
+        Err(_) => {}
+    };
+    check(data);
+    let body = data.get(1..).unwrap_or_default();
+    check(&encoded(|out| {
+        varint::encode(body.len() as u64, out);
+        out.extend_from_slice(body);
+    }));
+}
+
+/// `host:port` as text, from front ends: what is accepted can be written, read again and sent.
+pub fn destination(data: &[u8]) {
+    let Ok(text) = str::from_utf8(data) else {
+        return;
+    };
+    let Ok(destination) = text.parse::<Destination>() else {
+        return;
+    };
+    assert_eq!(destination.to_string().parse(), Ok(destination.clone()));
+    let open = Open {
+        flow: FlowId(0),
+        destination,
+        source: None,
+        credit: 0,
+    };
+    let bytes = encoded(|out| open.encode(out));
+    assert_eq!(Open::decode(&bytes), Ok(Some((open, bytes.len()))));
+}
+
+fn hello_value() -> Hello {
+    let mut hello = Hello {
+        version: 1,
+        agent: "bentpipe/0.1.0".to_owned(),
+        instance: 1 << 60,
+        families: Families {
+            ipv4: true,
+            ipv6: true,
+        },
+        initial_credit: 65_536,
+        max_flows: 4096,
+        assigned: vec![[100, 64, 0, 2].into(), [0_u16; 8].into()],
+        ..Hello::default()
+    };
+    hello.wanted.controller = Some("satellite".to_owned());
+    hello
+}
+
+pub fn control_seeds() -> Vec<Vec<u8>> {
+    let frames = [
+        Control::Hello(hello_value()),
+        Control::FlowCredit {
+            flow: FlowId(70),
+            max_offset: 1 << 20,
+        },
+        Control::FlowAbort {
+            flow: FlowId(3),
+            final_offset: 16_383,
+            code: AbortCode::Reset,
+        },
+        Control::Goaway,
+    ];
+    let mut seeds: Vec<Vec<u8>> = frames
+        .iter()
+        .map(|frame| encoded(|out| frame.encode(out)))
+        .collect();
+    seeds.push(seeds.concat());
+    seeds
+}
+
+pub fn hello_seeds() -> Vec<Vec<u8>> {
+    let frame = encoded(|out| Control::Hello(hello_value()).encode(out));
+    let (_, length) = varint::decode(&frame[1..]).unwrap_or_default();
+    vec![frame[1 + length..].to_vec()]
+}
+
+pub fn open_seeds() -> Vec<Vec<u8>> {
+    let source = [
+        None,
+        Some(([10, 0, 0, 2], 50_000).into()),
+        Some(([0_u16; 8], 1).into()),
+    ];
+    ["192.0.2.1:443", "[2001:db8::1]:80", "www.example.com:443"]
+        .into_iter()
+        .zip(source)
+        .filter_map(|(destination, source)| {
+            let open = Open {
+                flow: FlowId(70),
+                destination: destination.parse().ok()?,
+                source,
+                credit: 1 << 20,
+            };
+            Some(encoded(|out| open.encode(out)))
+        })
+        .collect()
+}
+
+pub fn reply_seeds() -> Vec<Vec<u8>> {
+    [
+        (ReplyCode::Ok, Some(([10, 0, 0, 2], 50_000).into())),
+        (ReplyCode::Refused, None),
+    ]
+    .into_iter()
+    .map(|(code, bound)| {
+        encoded(|out| {
+            Reply {
+                code,
+                bound,
+                credit: 1 << 20,
+            }
+            .encode(out)
+        })
+    })
+    .collect()
+}
+
+pub fn destination_seeds() -> Vec<Vec<u8>> {
+    [
+        "192.0.2.1:443",
+        "[2001:db8::1]:80",
+        "www.Example.com.:443",
+        "0x7f.1:80",
+        "::ffff:1.2.3.4:5",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
