@@ -1,2 +1,48 @@
-//! The binary `bentpipe`.
-fn main() {}
+//! The binary `bentpipe`: reads the command line, starts logging and hands over to one command.
+//!
+//! ```text
+//! cli (what was asked) ──► command/* (glue) ──► pep, lab (the work) ──► exit (how it ended)
+//! ```
+
+mod cli;
+mod command;
+mod exit;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Without a standard error there is nobody to tell.
+            let _ = writeln!(io::stderr(), "{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    start_log(cli.log);
+    match cli.command {
+        Command::Genkey => command::keys::genkey(),
+        Command::Pubkey => command::keys::pubkey(),
+        Command::Check(options) => command::check::run(&options),
+        Command::Status(options) => command::status::run(&options),
+    }
+}
+
+/// Logs go to standard error, without colour, in UTC.
+fn start_log(level: cli::LogLevel) {
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(tracing::Level::from(level))
+        .with_target(false)
+        .with_ansi(false)
+        .init();
+}

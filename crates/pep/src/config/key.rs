@@ -8,6 +8,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::{fmt, fs};
 
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer};
@@ -32,6 +34,49 @@ impl fmt::Display for PublicKey {
     }
 }
 
+/// An Ed25519 private key: the seed of RFC 8032. Its `Debug` form keeps the secret.
+pub struct PrivateKey([u8; 32]);
+
+impl PrivateKey {
+    /// A new key from the system's random numbers.
+    ///
+    /// # Errors
+    /// If the system has none to give.
+    pub fn generate() -> Result<Self, Unspecified> {
+        let mut seed = [0; 32];
+        aws_lc_rs::rand::fill(&mut seed)?;
+        Ok(Self(seed))
+    }
+
+    /// The public key that belongs to it.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&self.0).expect("any 32 bytes are a seed");
+        let public = pair.public_key().as_ref().try_into();
+        PublicKey(public.expect("an Ed25519 public key has 32 bytes"))
+    }
+
+    /// Its base64 form, as key files hold it: a secret.
+    #[must_use]
+    pub fn to_base64(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+}
+
+impl FromStr for PrivateKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        decode(text).map(Self)
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(…)")
+    }
+}
+
 impl FromText for PublicKey {
     const EXPECTED: &'static str = "a public key in base64";
 
@@ -48,7 +93,8 @@ impl<'de> Deserialize<'de> for PublicKey {
 
 /// The 32 bytes that `text` stands for.
 fn decode(text: &str) -> Result<[u8; 32], String> {
-    const MEND: &str = "a key is 32 bytes in base64, as `bentpipe pubkey` prints it";
+    const MEND: &str =
+        "a key is 32 bytes in base64, as `bentpipe genkey` and `bentpipe pubkey` print it";
     let bytes = STANDARD
         .decode(text.trim())
         .map_err(|_| format!("bad key: not base64; {MEND}"))?;
@@ -75,5 +121,25 @@ pub(super) fn check_private(path: &Path) -> Result<(), String> {
         Err(_) => Err(format!(
             "private key file {name} holds no key; make one with `bentpipe genkey > {name}`"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8032, section 7.1, test 1.
+    #[test]
+    fn the_public_key_is_ed25519s() {
+        let private: PrivateKey = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A="
+            .parse()
+            .unwrap();
+        let public = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+        assert_eq!(private.public().to_string(), public);
+        assert_ne!(
+            PrivateKey::generate().unwrap().to_base64(),
+            private.to_base64()
+        );
+        assert_eq!(format!("{private:?}"), "PrivateKey(…)");
     }
 }

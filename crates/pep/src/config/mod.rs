@@ -24,7 +24,7 @@ use bentpipe_units::ByteCount;
 
 pub use client::{ClientConfig, HttpFrontend, Intercept, Link, Rule, Server, Socks5Frontend};
 pub use error::ConfigError;
-pub use key::PublicKey;
+pub use key::{PrivateKey, PublicKey};
 pub use server::{Client, ServerConfig};
 pub use value::{Controller, OtherTraffic, Profile, ServerAddress};
 

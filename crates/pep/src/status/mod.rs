@@ -57,6 +57,12 @@ impl StatusReport {
         }
     }
 
+    /// The document for programs: indented JSON without a newline at the end.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has string keys only")
+    }
+
     /// Which end of the tunnel reports.
     #[must_use]
     pub fn role(&self) -> Role {

@@ -1,0 +1,119 @@
+//! The command line, and nothing else: what can be asked and how it is explained.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit::TABLE;
+
+/// Encrypts and accelerates everything that crosses a satellite or other high-latency link.
+#[derive(Debug, Parser)]
+#[command(version, after_help = TABLE, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to log to standard error, down to this level
+    #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Info)]
+    pub(crate) log: LogLevel,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print a new private key
+    ///
+    /// The key is 32 bytes in base64. A file that standard output is redirected to is closed to everybody but its owner
+    /// (mode 0600) before the key is written.
+    #[command(after_help = "Example:\n  bentpipe genkey > client.key")]
+    Genkey,
+
+    /// Print the public key of the private key on standard input
+    #[command(after_help = "Example:\n  bentpipe pubkey < client.key")]
+    Pubkey,
+
+    /// Validate a configuration file and the key file that it names
+    ///
+    /// Prints the first fault as `FILE:LINE: message` and exits with 3.
+    #[command(
+        after_help = "Example:\n  bentpipe check client.toml && systemctl restart bentpipe-client"
+    )]
+    Check(Check),
+
+    /// Show what a running daemon is doing
+    ///
+    /// Without --socket the only daemon of this user is asked; among several, the one in the current network namespace.
+    /// Exits with 6 if there is none.
+    #[command(
+        after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms"
+    )]
+    Status(Status),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The configuration of a client or a server
+    pub(crate) file: PathBuf,
+
+    /// Which of the two it is, if its content does not show it
+    #[arg(long, value_enum)]
+    pub(crate) role: Option<Role>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Print the whole document as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The daemon's socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Which end of the tunnel a file configures.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Role {
+    Client,
+    Server,
+}
+
+impl From<Role> for bentpipe_pep::config::Role {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Client => Self::Client,
+            Role::Server => Self::Server,
+        }
+    }
+}
+
+/// Levels of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl From<LogLevel> for tracing::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => Self::ERROR,
+            LogLevel::Warn => Self::WARN,
+            LogLevel::Info => Self::INFO,
+            LogLevel::Debug => Self::DEBUG,
+            LogLevel::Trace => Self::TRACE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,20 @@
+//! One file per command: from the command line to the library that does the work, and back to an exit code.
+
+pub(crate) mod check;
+pub(crate) mod keys;
+pub(crate) mod status;
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+
+use crate::exit::Failure;
+
+/// Writes `text` and a newline to standard output; a reader that has gone is a failure, not a panic.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")?;
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! How a command can fail, and the exit code that says so.
+//!
+//! The codes are a contract with scripts and service managers; `--help` prints [`TABLE`].
+
+use std::fmt;
+use std::process::ExitCode;
+
+use bentpipe_pep::config::ConfigError;
+
+/// The documentation of the codes.
+pub(crate) const TABLE: &str = "\
+Exit codes:
+  0  done, or stopped by SIGINT or SIGTERM
+  1  failed while running
+  2  wrong command line
+  3  wrong configuration or key
+  4  a privilege or a tool is missing (CAP_NET_ADMIN, nft, ip)
+  5  an address is in use or cannot be bound
+  6  no daemon is running (status)";
+
+/// Why a command failed; displays as one line.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Failed while running.
+    Run(anyhow::Error),
+    /// A configuration file is at fault; displays as `FILE:LINE: message`.
+    Config(ConfigError),
+    /// A key is at fault.
+    Key(String),
+    /// There is no daemon to ask.
+    NoDaemon(String),
+}
+
+impl Failure {
+    /// The documented code.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Run(_) => 1,
+            Self::Config(_) | Self::Key(_) => 3,
+            Self::NoDaemon(_) => 6,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(error) => write!(f, "bentpipe: {error:#}"),
+            Self::Config(error) => error.fmt(f),
+            Self::Key(fault) | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
