@@ -1,1 +1,30 @@
 //! Model of a satellite link, in virtual time.
+//!
+//! One model with three users: tests that run whole systems in virtual time, the TUN emulator, and benches. It never
+//! reads a clock: `now` is an argument, and equal seeds and arrivals give equal drops and delivery instants, to the
+//! nanosecond. Packets are opaque (`P`) and have a size; the model does not look into them.
+//!
+//! ```text
+//!                        Pipe: one direction                                         Duplex = two pipes
+//!  handle_packet ─► queue ─► serialiser ─► outage? loss? ─► delay line ─► poll_output
+//!                     │       (rate)            │          (one-way delay)
+//!                     ▼                         ▼
+//!                dropped: full          dropped: outage, loss
+//! ```
+//!
+//! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link.
+
+mod delay;
+mod loss;
+mod pipe;
+mod queue;
+mod rate;
+mod scenario;
+pub mod sim;
+
+pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
+pub use pipe::{Duplex, LinkConfig, Pipe, PipeConfig, PipeStats};
+pub use queue::QueueLimit;
+pub use scenario::{
+    Direction, Errors, General, Orbit, PRESETS, Queue, Scenario, ScenarioError, Standard, preset,
+};

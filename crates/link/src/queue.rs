@@ -1,0 +1,56 @@
+//! The queue before the serialiser: first in, first out, drop-tail.
+//!
+//! It counts what waits, not the packet being sent, as a router's interface queue does. It keeps no time.
+
+use std::collections::VecDeque;
+
+use bentpipe_units::ByteCount;
+
+/// How much may wait. The packet in service does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueLimit {
+    /// At most this many bytes.
+    Bytes(ByteCount),
+    /// At most this many packets, whatever their size.
+    Packets(usize),
+}
+
+#[derive(Debug)]
+pub(crate) struct DropTail<P> {
+    limit: QueueLimit,
+    bytes: ByteCount,
+    waiting: VecDeque<(ByteCount, P)>,
+}
+
+impl<P> DropTail<P> {
+    pub(crate) const fn new(limit: QueueLimit) -> Self {
+        Self {
+            limit,
+            bytes: ByteCount::ZERO,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Appends the packet, or drops it and answers false.
+    pub(crate) fn push(&mut self, size: ByteCount, packet: P) -> bool {
+        let fits = match self.limit {
+            QueueLimit::Bytes(limit) => self.bytes + size <= limit,
+            QueueLimit::Packets(limit) => self.waiting.len() < limit,
+        };
+        if fits {
+            self.bytes += size;
+            self.waiting.push_back((size, packet));
+        }
+        fits
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(ByteCount, P)> {
+        let (size, packet) = self.waiting.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(size);
+        Some((size, packet))
+    }
+
+    pub(crate) const fn bytes(&self) -> ByteCount {
+        self.bytes
+    }
+}
