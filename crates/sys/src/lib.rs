@@ -17,5 +17,10 @@
 //! Errors are `io::Error`: the kind is the kernel's, the text names the object and the mend.
 
 pub mod command;
+pub mod intercept;
 pub mod netns;
+pub mod nft;
+pub mod privilege;
+pub mod route;
+pub mod socket;
 pub mod tun;

@@ -1,0 +1,302 @@
+//! Interception: which packets of this machine and of its LANs go to the transparent listener.
+//!
+//! The table `inet bentpipe_client` and the policy route that belongs to it, installed and removed as
+//! one. It fails closed: rules mark first, then tproxy, then drop, so that a listener that died lets
+//! nothing out in clear. It opens no sockets and relays nothing.
+//!
+//! Known limits: a firewall of the user's that drops in its own input hook also drops intercepted
+//! connections; sockets of this machine bound to an interface (SO_BINDTODEVICE) are cut, not relayed.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::command::run;
+use crate::nft::Table;
+use crate::route::LocalRoute;
+
+mod inbound;
+mod ruleset;
+
+/// The table's name; fixed, so that the leftover of a killed process is found.
+pub const TABLE: &str = "bentpipe_client";
+/// How long a destination stays refused.
+pub const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// What to intercept. All of it is read at [`Interception::install`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interception {
+    /// Interfaces whose TCP is intercepted, by name; they must exist.
+    pub interfaces: Vec<String>,
+    /// Whether this machine's own TCP is intercepted too.
+    pub local: bool,
+    /// The port of the transparent listeners, the same for IPv4 and IPv6.
+    pub port: u16,
+    /// The mark of intercepted packets.
+    pub mark: u32,
+    /// The bits of the mark that are ours; others are left as they are.
+    pub mark_mask: u32,
+    /// The mark of our own sockets, exempt from interception; within `mark_mask`, not `mark`.
+    pub own_mark: u32,
+    /// The routing table for intercepted packets.
+    pub table: u32,
+    /// The priority of the rule that leads there.
+    pub priority: u32,
+    /// Destinations that are left alone, all protocols.
+    pub bypass: Vec<IpNet>,
+    /// Addresses of the bentpipe server, left alone.
+    pub server: Vec<IpAddr>,
+    /// Whether protocols other than TCP may pass in clear; otherwise they are dropped.
+    pub other_direct: bool,
+    /// Whether the far side reaches IPv4; if not, IPv4 connections are refused at once.
+    pub ipv4: bool,
+    /// Whether the far side reaches IPv6; if not, IPv6 connections are refused at once.
+    pub ipv6: bool,
+}
+
+impl Interception {
+    /// Nothing intercepted yet, towards listeners on `port`. The marks use the top four bits, which the
+    /// common users of marks (Kubernetes, Tailscale, mwan3, WireGuard) leave alone.
+    #[must_use]
+    pub fn new(port: u16) -> Self {
+        Self {
+            interfaces: Vec::new(),
+            local: false,
+            port,
+            mark: 0x1000_0000,
+            mark_mask: 0xf000_0000,
+            own_mark: 0x2000_0000,
+            table: 25_200,
+            priority: 99,
+            bypass: Vec::new(),
+            server: Vec::new(),
+            other_direct: false,
+            ipv4: true,
+            ipv6: true,
+        }
+    }
+
+    /// The body of the table, with `connected` as the prefixes of the intercepted interfaces. Pure: no
+    /// connections to this machine are assumed to exist already.
+    #[must_use]
+    pub fn ruleset(&self, connected: &[IpNet]) -> String {
+        ruleset::body(self, connected, &[])
+    }
+
+    /// Installs route and table in the calling thread's namespace, replacing leftovers.
+    ///
+    /// # Errors
+    /// An interface does not exist, a value makes no sense, `nft` or `ip` or the privilege is missing.
+    /// Then nothing of ours is in the kernel.
+    pub fn install(&self) -> io::Result<Installed> {
+        let body = self.prepared()?;
+        // The guard exists first: whatever fails below is undone by it.
+        let installed = Installed {
+            route: self.local_route(),
+            table: Table::new(TABLE),
+            armed: true,
+        };
+        installed.route.install()?;
+        installed.table.replace(&body)?;
+        Ok(installed)
+    }
+
+    /// Removes table and route, also those that a killed process left.
+    ///
+    /// # Errors
+    /// `nft` or `ip` or the privilege is missing.
+    pub fn remove(&self) -> io::Result<()> {
+        Table::new(TABLE).remove()?;
+        self.local_route().remove()
+    }
+
+    fn prepared(&self) -> io::Result<String> {
+        self.validate()?;
+        let mut connected = Vec::new();
+        for interface in &self.interfaces {
+            connected.extend(prefixes(interface)?);
+        }
+        let inbound = if self.local {
+            inbound::connections()?
+        } else {
+            Vec::new()
+        };
+        Ok(ruleset::body(self, &connected, &inbound))
+    }
+
+    fn validate(&self) -> io::Result<()> {
+        let outside = (self.mark | self.own_mark) & !self.mark_mask != 0;
+        if outside || self.mark == self.own_mark || self.mark == 0 || self.own_mark == 0 {
+            return Err(invalid(format!(
+                "marks {:#x} and {:#x} must differ, be non-zero and lie within the mask {:#x}",
+                self.mark, self.own_mark, self.mark_mask
+            )));
+        }
+        let usable = |byte: u8| byte.is_ascii_graphic() && !br#""'*\/{};"#.contains(&byte);
+        match self
+            .interfaces
+            .iter()
+            .find(|name| name.is_empty() || !name.bytes().all(usable))
+        {
+            Some(name) => Err(invalid(format!("`{name}` is not an interface name"))),
+            None => Ok(()),
+        }
+    }
+
+    fn local_route(&self) -> LocalRoute {
+        LocalRoute {
+            mark: self.mark,
+            mask: self.mark_mask,
+            table: self.table,
+            priority: self.priority,
+        }
+    }
+}
+
+/// Why a destination is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The destination refused: the next connection is reset (ECONNREFUSED).
+    Refused,
+    /// The destination cannot be reached: an ICMP host-unreachable answers (EHOSTUNREACH).
+    Unreachable,
+}
+
+/// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
+#[derive(Debug)]
+pub struct Installed {
+    route: LocalRoute,
+    table: Table,
+    armed: bool,
+}
+
+impl Installed {
+    /// Has the kernel answer further connections to `destination` by itself for [`REFUSED_FOR`]. Starts
+    /// a process (milliseconds): call it off the data path, and not more often than needed.
+    ///
+    /// # Errors
+    /// Somebody removed the table, or the set is full (65535 destinations).
+    pub fn refuse(&self, destination: SocketAddr, kind: Refusal) -> io::Result<()> {
+        let set = match (kind, destination) {
+            (Refusal::Refused, SocketAddr::V4(_)) => "refused4",
+            (Refusal::Refused, SocketAddr::V6(_)) => "refused6",
+            (Refusal::Unreachable, SocketAddr::V4(_)) => "unreachable4",
+            (Refusal::Unreachable, SocketAddr::V6(_)) => "unreachable6",
+        };
+        let element = format!("{} . {}", destination.ip(), destination.port());
+        self.table.add_element(set, &element, Some(REFUSED_FOR))
+    }
+
+    /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
+    /// was refused is forgotten.
+    ///
+    /// # Errors
+    /// As [`Interception::install`], but what was in force stays. Marks and routing table cannot change.
+    pub fn update(&self, changed: &Interception) -> io::Result<()> {
+        if changed.local_route() != self.route {
+            return Err(invalid(
+                "marks and routing table cannot change while in force".into(),
+            ));
+        }
+        self.table.replace(&changed.prepared()?)
+    }
+
+    /// Removes table and route, with an error if that fails (dropping would swallow it).
+    ///
+    /// # Errors
+    /// `nft` or `ip` or the privilege is missing.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.armed = false;
+        self.remove_all()
+    }
+
+    fn remove_all(&self) -> io::Result<()> {
+        self.table.remove()?;
+        self.route.remove()
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        if self.armed {
+            // Drop cannot report; what stays is found and replaced at the next start.
+            let _ = self.remove_all();
+        }
+    }
+}
+
+/// The prefixes connected to an interface, from its addresses.
+fn prefixes(interface: &str) -> io::Result<Vec<IpNet>> {
+    let listing = run("ip", &["-o", "addr", "show", "dev", interface]).map_err(|error| {
+        if !error.to_string().contains("does not exist") {
+            return error;
+        }
+        let text =
+            format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })?;
+    Ok(listing.lines().filter_map(prefix_of).collect())
+}
+
+/// Reads one line such as `2: lan0    inet 10.0.0.1/24 brd 10.0.0.255 scope global lan0\…`; with
+/// `inet 10.0.0.1 peer 10.0.0.2/32` the prefix is the peer's.
+fn prefix_of(line: &str) -> Option<IpNet> {
+    let mut words = line
+        .split_whitespace()
+        .skip_while(|word| !matches!(*word, "inet" | "inet6"))
+        .skip(1);
+    let own = words.next()?;
+    let prefix = if words.next() == Some("peer") {
+        words.next()?
+    } else {
+        own
+    };
+    let prefix: IpNet = prefix.parse().ok()?;
+    // A prefix that is everything would exempt everything.
+    (prefix.prefix_len() > 0).then(|| prefix.trunc())
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("cannot intercept: {text}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_read_from_ip() {
+        let prefix = |line| prefix_of(line).map(|prefix| prefix.to_string());
+        let line = r"2: lan0    inet 10.0.0.1/24 brd 10.0.0.255 scope global lan0\       valid_lft forever";
+        assert_eq!(prefix(line).unwrap(), "10.0.0.0/24");
+        let line = r"3: ppp0    inet 10.64.0.9 peer 10.64.0.1/32 scope global ppp0\ ";
+        assert_eq!(prefix(line).unwrap(), "10.64.0.1/32");
+        let line = r"2: lan0    inet6 2001:db8:7::1/64 scope global \       valid_lft forever";
+        assert_eq!(prefix(line).unwrap(), "2001:db8:7::/64");
+        assert_eq!(prefix("2: lan0    inet 10.0.0.1/0 scope global"), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused_before_the_kernel_sees_it() {
+        let mut interception = Interception::new(1);
+        interception.own_mark = interception.mark;
+        assert_eq!(
+            interception.validate().unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+        let mut interception = Interception::new(1);
+        interception.interfaces = vec!["lan0\" accept #".into()];
+        assert!(
+            interception
+                .validate()
+                .unwrap_err()
+                .to_string()
+                .contains("not an interface name")
+        );
+    }
+}

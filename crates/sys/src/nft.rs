@@ -1,0 +1,109 @@
+//! One nftables table of ours: replaced and removed whole, in one transaction, through `nft -f -`.
+//!
+//! Control path only. It names no table but its own, so that the rules of firewalls, containers and
+//! VPNs stay as they are. What the rules say is written elsewhere ([`crate::intercept`]).
+
+use std::io;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::command::{run, run_with_input};
+
+/// A table of the family `inet` (IPv4 and IPv6 together), in the calling thread's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    name: String,
+}
+
+impl Table {
+    /// Names the table; nothing happens in the kernel. `name` must be a plain identifier.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+        }
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Puts the table with `body` (sets and chains, as between the braces of `table inet NAME {…}`) in
+    /// place of whatever had its name. Packets see the old table or the new one, never half of one.
+    ///
+    /// # Errors
+    /// `nft` is missing, the privilege is missing, or the body is wrong; then nothing has changed.
+    pub fn replace(&self, body: &str) -> io::Result<()> {
+        apply(&self.replacement(body))
+    }
+
+    /// The script that [`Table::replace`] runs.
+    #[must_use]
+    pub fn replacement(&self, body: &str) -> String {
+        format!("{}table inet {} {{\n{body}}}\n", self.removal(), self.name)
+    }
+
+    /// Removes the table; one that is not there is no error.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing.
+    pub fn remove(&self) -> io::Result<()> {
+        apply(&self.removal())
+    }
+
+    /// Whether the table exists, for instance as the leftover of a process that was killed.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing.
+    pub fn exists(&self) -> io::Result<bool> {
+        match run("nft", &["list", "table", "inet", &self.name]) {
+            Ok(_) => Ok(true),
+            Err(error) if error.to_string().contains("No such file") => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds `element` to a set of the table, for `timeout` (whole milliseconds) or for good. An element
+    /// that is already there keeps its time.
+    ///
+    /// # Errors
+    /// There is no such table or set, the set is full, or the element does not fit its type.
+    pub fn add_element(
+        &self,
+        set: &str,
+        element: &str,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        let timeout = timeout.map(|time| format!(" timeout {}ms", time.as_millis()));
+        let timeout = timeout.unwrap_or_default();
+        apply(&format!(
+            "add element inet {} {set} {{ {element}{timeout} }}\n",
+            self.name
+        ))
+    }
+
+    /// `destroy table` is unknown to the nft of Debian 12 (1.0.6): adding first makes deleting safe.
+    fn removal(&self) -> String {
+        format!("add table inet {0}\ndelete table inet {0}\n", self.name)
+    }
+}
+
+/// Runs a script as one transaction: all of it happens, or nothing.
+///
+/// # Errors
+/// `nft` or the privilege is missing, or the script is wrong.
+pub fn apply(script: &str) -> io::Result<()> {
+    run_with_input(Command::new("nft").args(["-f", "-"]), script)
+        .map(drop)
+        .map_err(|error| {
+            if error.kind() == io::ErrorKind::PermissionDenied {
+                let text =
+                    format!("{error}; needs CAP_NET_ADMIN (run as root or in a user namespace)");
+                io::Error::new(error.kind(), text)
+            } else {
+                error
+            }
+        })
+}

@@ -1,0 +1,212 @@
+//! Socket options that need Linux or a privilege: transparent listeners, marks, queue lengths, linger.
+//!
+//! Set-up of the relay's LAN side and of the tunnel's own sockets, plus one query on the data path
+//! ([`unsent_bytes`]). It never reads or writes data.
+#![expect(unsafe_code, reason = "SIOCOUTQ has no safe wrapper")]
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::ioctl::{Getter, Opcode, ioctl};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+/// `SIOCOUTQ`, the same number on every architecture we support.
+const SIOCOUTQ: Opcode = 0x5411;
+/// Connections that wait for `accept`; the kernel caps it at net.core.somaxconn (4096).
+const BACKLOG: i32 = 4096;
+
+/// A non-blocking listener for TPROXY: it accepts connections to any address, and the local address of
+/// an accepted socket is the destination that the peer dialled. `mark` (0: none) goes to the listener
+/// and from there to every accepted socket; pass the mark that is exempt from interception.
+/// An IPv6 listener takes IPv6 alone: make one of each family.
+///
+/// # Errors
+/// CAP_NET_ADMIN is missing or the address is taken; the text says which.
+pub fn transparent_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListener> {
+    make_listener(addr, mark).map_err(|error| {
+        let mend = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                "; needs CAP_NET_ADMIN (run as root or in a user namespace)"
+            }
+            io::ErrorKind::AddrInUse => "; another process (a second client?) has it",
+            _ => "",
+        };
+        io::Error::new(
+            error.kind(),
+            format!("cannot listen transparently on {addr}: {error}{mend}"),
+        )
+    })
+}
+
+fn make_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+        socket.set_ip_transparent_v6(true)?;
+    } else {
+        socket.set_ip_transparent_v4(true)?;
+    }
+    // Not set when 0, so that a listener without a mark needs no privilege for one.
+    if mark != 0 {
+        socket.set_mark(mark)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Sets the firewall mark of everything the socket sends.
+///
+/// # Errors
+/// CAP_NET_ADMIN is missing.
+pub fn set_mark(socket: &impl AsFd, mark: u32) -> io::Result<()> {
+    SockRef::from(socket).set_mark(mark).map_err(|error| {
+        let text = format!("cannot set socket mark {mark:#x}: {error}; needs CAP_NET_ADMIN");
+        io::Error::new(error.kind(), text)
+    })
+}
+
+/// Bytes written to a TCP socket that the peer has not acknowledged yet, whether sent or not; a FIN
+/// that was sent but not acknowledged counts as one.
+///
+/// # Errors
+/// The descriptor is no connected TCP socket.
+pub fn unsent_bytes(socket: &impl AsFd) -> io::Result<u32> {
+    // SAFETY: SIOCOUTQ writes one `int` and nothing else.
+    let bytes = unsafe { ioctl(socket, Getter::<SIOCOUTQ, i32>::new()) }?;
+    Ok(u32::try_from(bytes).unwrap_or(0))
+}
+
+/// From now on closing the socket (also by a crash) sends a reset and discards what is unsent.
+///
+/// # Errors
+/// The descriptor is no socket.
+pub fn set_linger_zero(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
+}
+
+/// Undoes [`set_linger_zero`]: closing sends what is unsent, then a FIN.
+///
+/// # Errors
+/// The descriptor is no socket.
+pub fn clear_linger(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(None)
+}
+
+/// Probes a silent peer after `idle`, then every `interval` (both rounded down to seconds, at least
+/// one); after `retries` unanswered probes the connection fails with ETIMEDOUT.
+///
+/// # Errors
+/// The descriptor is no TCP socket, or a value is out of the kernel's range.
+pub fn set_keepalive(
+    socket: &impl AsFd,
+    idle: Duration,
+    interval: Duration,
+    retries: u32,
+) -> io::Result<()> {
+    let second = Duration::from_secs(1);
+    let keepalive = TcpKeepalive::new()
+        .with_time(idle.max(second))
+        .with_interval(interval.max(second))
+        .with_retries(retries);
+    SockRef::from(socket).set_tcp_keepalive(&keepalive)
+}
+
+/// Fails the connection when written data stays unacknowledged for `timeout` (`None`: the system's
+/// default, about a quarter of an hour). It also overrides the keep-alive's retries.
+///
+/// # Errors
+/// The descriptor is no TCP socket.
+pub fn set_user_timeout(socket: &impl AsFd, timeout: Option<Duration>) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_user_timeout(timeout)
+}
+
+/// Who is at the other end of a unix socket, as of its `connect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerCredentials {
+    /// Process id, in our pid namespace.
+    pub pid: u32,
+    /// Effective user id.
+    pub uid: u32,
+    /// Effective group id.
+    pub gid: u32,
+}
+
+/// The credentials of a connected unix socket's peer.
+///
+/// # Errors
+/// The socket is not connected.
+pub fn peer_credentials(stream: &UnixStream) -> io::Result<PeerCredentials> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    let pid = peer.pid.as_raw_pid().cast_unsigned();
+    Ok(PeerCredentials {
+        pid,
+        uid: peer.uid.as_raw(),
+        gid: peer.gid.as_raw(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn unsent_bytes_counts_what_the_peer_has_not_taken() {
+        let (mut client, _server) = pair();
+        client.set_nonblocking(true).unwrap();
+        let chunk = vec![0; 1 << 20];
+        // Until both buffers are full; what then remains is unacknowledged.
+        while client.write(&chunk).is_ok() {}
+        assert!(unsent_bytes(&client).unwrap() > 0);
+    }
+
+    #[test]
+    fn zero_linger_resets_and_cleared_linger_ends_cleanly() {
+        let (client, mut server) = pair();
+        set_linger_zero(&client).unwrap();
+        drop(client);
+        let error = server.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+
+        let (client, mut server) = pair();
+        set_linger_zero(&client).unwrap();
+        clear_linger(&client).unwrap();
+        drop(client);
+        assert_eq!(server.read(&mut [0; 8]).unwrap(), 0);
+    }
+
+    #[test]
+    fn timers_are_accepted_by_the_kernel() {
+        let (client, _server) = pair();
+        set_keepalive(&client, Duration::from_secs(60), Duration::from_secs(5), 3).unwrap();
+        set_user_timeout(&client, Some(Duration::from_secs(30))).unwrap();
+    }
+
+    #[test]
+    fn credentials_are_the_peers() {
+        let (one, _two) = UnixStream::pair().unwrap();
+        assert_eq!(peer_credentials(&one).unwrap().pid, std::process::id());
+    }
+
+    #[test]
+    fn a_taken_address_is_named() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = taken.local_addr().unwrap();
+        let error = transparent_listener(addr, 0).unwrap_err();
+        assert!(error.to_string().contains(&addr.to_string()), "{error}");
+    }
+}

@@ -1,0 +1,319 @@
+//! Interception end to end: LAN host, router, uplink. What must be relayed is, what must not leave
+//! does not, and nothing of ours stays behind.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::time::{Duration, Instant};
+
+use bentpipe_sys::intercept::{Installed, Interception, Refusal};
+use bentpipe_sys::netns::NetNs;
+use bentpipe_sys::nft::Table;
+
+mod common;
+#[path = "common/net.rs"]
+mod net;
+
+use common::unprivileged;
+use net::{Echo, Net, V4, V6, connect, exchange};
+
+const PORT: u16 = 15_080;
+
+fn interception() -> Interception {
+    let mut interception = Interception::new(PORT);
+    interception.interfaces = vec!["lan0".into()];
+    interception
+}
+
+/// Installed in a namespace; removed there too, as the crate asks.
+struct Inside<'a>(&'a NetNs, Option<Installed>);
+
+impl<'a> Inside<'a> {
+    fn install(ns: &'a NetNs, interception: &Interception) -> Self {
+        Self(
+            ns,
+            Some(ns.enter(|| interception.install()).unwrap().unwrap()),
+        )
+    }
+
+    fn refuse(&self, to: &str, kind: Refusal) {
+        let installed = self.1.as_ref().unwrap();
+        self.0
+            .enter(|| installed.refuse(to.parse().unwrap(), kind))
+            .unwrap()
+            .unwrap();
+    }
+
+    fn remove(mut self) {
+        let installed = self.1.take().unwrap();
+        self.0.enter(|| installed.remove()).unwrap().unwrap();
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let installed = self.1.take();
+        let _ = self.0.enter(|| drop(installed));
+    }
+}
+
+/// Sends an echo request and a UDP datagram to both destinations. A local drop shows as an error of
+/// the send, which is as good as the uplink's silence.
+fn send_other(from: &NetNs) {
+    use socket2::{Domain, Protocol, Socket, Type};
+    // Type, code, checksum (IPv6: the kernel's work), identifier, sequence number.
+    let echo4 = (
+        Domain::IPV4,
+        Protocol::ICMPV4,
+        [8, 0, 0xf7, 0xff, 0, 0, 0, 0],
+    );
+    let echo6 = (Domain::IPV6, Protocol::ICMPV6, [128, 0, 0, 0, 0, 0, 0, 0]);
+    for ((domain, protocol, echo), to) in [(echo4, V4), (echo6, V6)] {
+        let to: SocketAddr = to.parse().unwrap();
+        let make = || {
+            let raw = Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
+            (raw, Socket::new(domain, Type::DGRAM, None).unwrap())
+        };
+        let (raw, udp) = from.enter(make).unwrap();
+        let _ = raw.send_to(&echo, &SocketAddr::new(to.ip(), 0).into());
+        let _ = udp.send_to(b"x", &to.into());
+    }
+    // A veth delivers within the sender's system call, except for what waits for neighbour discovery.
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+#[test]
+fn lan_connections_reach_the_listener_with_their_destination() {
+    if unprivileged("lan_connections_reach_the_listener_with_their_destination") {
+        return;
+    }
+    let net = Net::new();
+    let it = interception();
+    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _installed = Inside::install(&net.router, &it);
+    for to in [V4, V6] {
+        assert_eq!(exchange(&net.lan, to), format!("{to} ping"));
+    }
+    assert_eq!(net.leaked(), 0);
+    // The listener's own port is no open proxy.
+    let error = connect(&net.lan, &format!("10.1.0.1:{PORT}")).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    // The router itself, and LAN prefixes, are not intercepted.
+    let own = net
+        .router
+        .enter(|| TcpListener::bind("10.2.0.1:22").unwrap())
+        .unwrap();
+    connect(&net.lan, "10.2.0.1:22").unwrap();
+    drop(own);
+}
+
+#[test]
+fn without_a_listener_nothing_leaves() {
+    if unprivileged("without_a_listener_nothing_leaves") {
+        return;
+    }
+    let net = Net::new();
+    // First the control (TCP's is in `Net::new`): without interception all of it is seen.
+    send_other(&net.lan);
+    send_other(&net.router);
+    let before = net.leaked();
+    assert_eq!(before, 8, "the counter works");
+
+    let mut it = interception();
+    it.local = true;
+    let echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _installed = Inside::install(&net.router, &it);
+    exchange(&net.lan, V4);
+    drop(echo);
+    for from in [&net.lan, &net.router] {
+        for to in [V4, V6] {
+            let error = connect(from, to).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{to}: {error}");
+        }
+        send_other(from);
+    }
+    assert_eq!(net.leaked(), before);
+
+    // Nor when somebody flushes the policy rule.
+    net.router
+        .run("ip", &["rule", "del", "priority", "99"])
+        .unwrap();
+    for from in [&net.lan, &net.router] {
+        connect(from, V4).unwrap_err();
+    }
+    assert_eq!(net.leaked(), before);
+}
+
+#[test]
+fn the_machines_own_connections_are_intercepted() {
+    if unprivileged("the_machines_own_connections_are_intercepted") {
+        return;
+    }
+    let net = Net::new();
+    let mut it = interception();
+    it.local = true;
+    it.bypass = vec![
+        "198.51.100.0/24".parse().unwrap(),
+        "2001:db8:9::/48".parse().unwrap(),
+    ];
+    // An ssh session into the router, from before: conntrack has not seen its beginning.
+    let ssh = net
+        .router
+        .enter(|| TcpListener::bind("10.2.0.1:22").unwrap())
+        .unwrap();
+    let mut outside = connect(&net.uplink, "10.2.0.1:22").unwrap();
+    let mut session = ssh.accept().unwrap().0;
+
+    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _installed = Inside::install(&net.router, &it);
+    let before = net.leaked();
+    for to in [V4, V6] {
+        assert_eq!(exchange(&net.router, to), format!("{to} ping"));
+        assert_eq!(exchange(&net.lan, to), format!("{to} ping"));
+    }
+    assert_eq!(net.leaked(), before);
+
+    // Old and new connections to the machine work, whoever speaks first.
+    for _ in 0..2 {
+        use std::io::{Read as _, Write as _};
+        session.write_all(b"$").unwrap();
+        outside
+            .set_read_timeout(Some(Duration::from_secs(2)))
+            .unwrap();
+        outside.read_exact(&mut [0]).unwrap();
+        outside = connect(&net.uplink, "10.2.0.1:22").unwrap();
+        session = ssh.accept().unwrap().0;
+    }
+    // Exempt destinations and our own mark go out.
+    let _open = net
+        .uplink
+        .enter(|| TcpListener::bind("198.51.100.1:80").unwrap())
+        .unwrap();
+    let _open6 = net
+        .uplink
+        .enter(|| TcpListener::bind("[2001:db8:9::1]:80").unwrap())
+        .unwrap();
+    for from in [&net.lan, &net.router] {
+        connect(from, "198.51.100.1:80").unwrap();
+        connect(from, "[2001:db8:9::1]:80").unwrap();
+    }
+    let tunnel = net
+        .router
+        .enter(|| UdpSocket::bind("0.0.0.0:0").unwrap())
+        .unwrap();
+    bentpipe_sys::socket::set_mark(&tunnel, it.own_mark).unwrap();
+    let before = net.leaked();
+    tunnel.send_to(b"quic", "192.0.2.1:4433").unwrap();
+    assert_eq!(net.leaked(), before + 1);
+}
+
+#[test]
+fn refused_destinations_are_refused_by_the_kernel() {
+    if unprivileged("refused_destinations_are_refused_by_the_kernel") {
+        return;
+    }
+    let net = Net::new();
+    let mut it = interception();
+    it.local = true;
+    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let installed = Inside::install(&net.router, &it);
+    for to in [V4, V6] {
+        installed.refuse(to, Refusal::Refused);
+        installed.refuse(to, Refusal::Refused);
+        installed.refuse(&to.replace(":80", ":81"), Refusal::Unreachable);
+    }
+    for from in [&net.lan, &net.router] {
+        for to in [V4, V6] {
+            let (error, other) =
+                timed(|| (connect(from, to), connect(from, &to.replace(":80", ":81"))));
+            assert_eq!(
+                error.unwrap_err().kind(),
+                io::ErrorKind::ConnectionRefused,
+                "{to}"
+            );
+            assert_eq!(
+                other.unwrap_err().kind(),
+                io::ErrorKind::HostUnreachable,
+                "{to}"
+            );
+            let third = to.replace(":80", ":82");
+            assert_eq!(exchange(from, &third), format!("{third} ping"));
+        }
+    }
+    // A family that the far side lacks is refused at once, the other is untouched.
+    it.ipv6 = false;
+    let ours = installed.1.as_ref().unwrap();
+    net.router.enter(|| ours.update(&it)).unwrap().unwrap();
+    for from in [&net.lan, &net.router] {
+        let error = timed(|| connect(from, V6)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NetworkUnreachable);
+        exchange(from, V4);
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a kernel's answer is timed by the real clock"
+)]
+fn timed<T>(work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    assert!(
+        start.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        start.elapsed()
+    );
+    result
+}
+
+#[test]
+fn other_protocols_pass_when_asked_to() {
+    if unprivileged("other_protocols_pass_when_asked_to") {
+        return;
+    }
+    let net = Net::new();
+    let mut it = interception();
+    it.local = true;
+    it.other_direct = true;
+    let _installed = Inside::install(&net.router, &it);
+    send_other(&net.lan);
+    send_other(&net.router);
+    assert_eq!(net.leaked(), 8);
+    connect(&net.lan, V4).unwrap_err();
+    connect(&net.router, V4).unwrap_err();
+    assert_eq!(net.leaked(), 8, "TCP stays in");
+}
+
+#[test]
+fn leftovers_are_replaced_and_removal_is_complete() {
+    if unprivileged("leftovers_are_replaced_and_removal_is_complete") {
+        return;
+    }
+    let net = Net::new();
+    let theirs = "table inet theirs { chain in { type filter hook input priority 0; tcp dport 9 drop\n}\n}\n";
+    net.router
+        .enter(|| bentpipe_sys::nft::apply(theirs).unwrap())
+        .unwrap();
+    let before = net.state();
+    let mut it = interception();
+    it.local = true;
+    // A process killed twice: the guards never run.
+    for _ in 0..2 {
+        let mut killed = Inside::install(&net.router, &it);
+        std::mem::forget(killed.1.take());
+    }
+    let rules = net.router.run("ip", &["rule"]).unwrap();
+    assert_eq!(rules.matches("25200").count(), 1, "{rules}");
+    let table = Table::new("bentpipe_client");
+    assert!(net.router.enter(|| table.exists()).unwrap().unwrap());
+    assert!(net.state().contains("table inet theirs"));
+    Inside::install(&net.router, &it).remove();
+    assert_eq!(net.state(), before);
+    assert!(!net.router.enter(|| table.exists()).unwrap().unwrap());
+    drop(Inside::install(&net.router, &it));
+    assert_eq!(net.state(), before);
+    // A failing install leaves nothing either.
+    it.interfaces.push("nosuch0".into());
+    let error = net.router.enter(|| it.install()).unwrap().unwrap_err();
+    assert!(error.to_string().contains("`nosuch0`"), "{error}");
+    assert_eq!(net.state(), before);
+}
