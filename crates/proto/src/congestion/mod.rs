@@ -1,0 +1,187 @@
+//! How fast the tunnel may send: congestion controllers, delivery-rate samples, rounds and the pacer.
+//!
+//! On the data path this stands between the engine's loop, which counts packets and acknowledgements, and the gate
+//! in front of quinn's `poll_transmit`. Everything is pure: time is an argument and nothing is random.
+//! It does not detect losses (quinn does), schedule streams, or touch packets.
+
+mod cubic;
+mod pacer;
+mod rate_sample;
+mod round;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use bentpipe_units::BitRate;
+
+pub use cubic::Cubic;
+pub use pacer::{MAX_BATCH, Pacer};
+pub use rate_sample::{RateSample, RateSampler};
+pub use round::RoundCounter;
+
+/// What one incoming ACK frame says, summed over the packets that it acknowledges for the first time.
+#[derive(Clone, Copy, Debug)]
+pub struct AckSample {
+    /// When the ACK arrived.
+    pub now: Instant,
+    /// Bytes acknowledged for the first time.
+    pub newly_acked: u64,
+    /// `now` minus the send time of the newest packet acknowledged for the first time; includes the peer's ACK delay.
+    pub rtt: Option<Duration>,
+    /// Send time of that packet.
+    pub newest_sent: Instant,
+    /// Bytes in flight after this ACK.
+    pub in_flight: u64,
+    /// Whether the sender had nothing more to send when those packets left.
+    pub app_limited: bool,
+    /// Delivery rate measured by [`RateSampler`], where there is one.
+    pub rate: Option<RateSample>,
+}
+
+/// What one round of loss detection, or one ECN report, says.
+#[derive(Clone, Copy, Debug)]
+pub struct LossSample {
+    /// When the loss was declared.
+    pub now: Instant,
+    /// Bytes declared lost; 0 for a report of ECN marks alone.
+    pub lost: u64,
+    /// Send time of the newest lost (or marked) packet.
+    pub newest_sent: Instant,
+    /// Bytes in flight afterwards.
+    pub in_flight: u64,
+    /// Persistent congestion in the sense of RFC 9002 §7.6.
+    pub persistent: bool,
+    /// The evidence is a CE mark, not a missing packet.
+    pub ecn: bool,
+}
+
+/// What a controller must know before the first packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Window before the first ACK, in bytes.
+    pub initial_window: u64,
+    /// UDP payload of a full packet, in bytes.
+    pub mtu: u16,
+    /// Round-trip time assumed until one is measured.
+    pub initial_rtt: Duration,
+    /// Ceiling of the pacing rate, e.g. the rate that the operator sells.
+    pub max_rate: Option<BitRate>,
+}
+
+/// The name of a controller, as written in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
+    Cubic,
+    /// CUBIC that leaves slow start only on loss.
+    CubicNoHystart,
+}
+
+impl Kind {
+    /// Every controller, for help texts and tests.
+    pub const ALL: [Self; 2] = [Self::Cubic, Self::CubicNoHystart];
+
+    /// The name used in configuration files and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::CubicNoHystart => "cubic-no-hystart",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The name is not that of a controller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no congestion controller is called {0:?}; there are cubic and cubic-no-hystart")]
+pub struct UnknownController(String);
+
+impl FromStr for Kind {
+    type Err = UnknownController;
+
+    fn from_str(name: &str) -> Result<Self, UnknownController> {
+        let known = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        known.ok_or_else(|| UnknownController(name.to_owned()))
+    }
+}
+
+/// A congestion controller: an enum, so that the loop pays no indirect call per packet and the set is closed.
+#[derive(Clone, Debug)]
+pub enum Controller {
+    /// See [`Kind::Cubic`].
+    Cubic(Cubic),
+    /// See [`Kind::CubicNoHystart`].
+    CubicNoHystart(Cubic),
+}
+
+impl Controller {
+    /// A controller of a path on which nothing was sent yet.
+    pub fn new(kind: Kind, config: &Config, now: Instant) -> Self {
+        match kind {
+            Kind::Cubic => Self::Cubic(Cubic::new(config, true, now)),
+            Kind::CubicNoHystart => Self::CubicNoHystart(Cubic::new(config, false, now)),
+        }
+    }
+
+    /// Which controller this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Cubic(_) => Kind::Cubic,
+            Self::CubicNoHystart(_) => Kind::CubicNoHystart,
+        }
+    }
+
+    /// `bytes` left at `now`; `in_flight` includes them.
+    pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => {
+                cubic.on_sent(now, bytes, in_flight);
+            }
+        }
+    }
+
+    /// An ACK frame acknowledged new packets.
+    pub fn on_ack(&mut self, ack: &AckSample) {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_ack(ack),
+        }
+    }
+
+    /// Packets were declared lost or marked.
+    pub fn on_loss(&mut self, loss: &LossSample) {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_loss(loss),
+        }
+    }
+
+    /// The path carries packets of `mtu` bytes of UDP payload from now on.
+    pub fn on_mtu(&mut self, mtu: u16) {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_mtu(mtu),
+        }
+    }
+
+    /// Bytes that may be in flight; at least two full packets.
+    pub fn window(&self) -> u64 {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.window(),
+        }
+    }
+
+    /// The rate at which packets may leave, counted in UDP payload; never zero.
+    pub fn pacing_rate(&self) -> BitRate {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.pacing_rate(),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! A closed loop in virtual time for the controllers' tests: paced senders, one bottleneck, delayed ACKs.
+//!
+//! Event-driven in integer nanoseconds. It sends no real packets and does not retransmit: a lost packet is a statistic.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bentpipe_units::BitRate;
+
+use super::{AckSample, Config, Controller, Kind, LossSample, Pacer, RateSampler};
+
+pub(super) const MTU: u16 = 1472;
+const BYTES: u64 = MTU as u64;
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an arbitrary origin: only differences matter"
+)]
+pub(super) fn origin() -> Instant {
+    Instant::now()
+}
+
+pub(super) struct Link {
+    pub(super) rate: u64,
+    pub(super) one_way: Duration,
+    /// Queue, in time at the link's rate.
+    pub(super) queue: Duration,
+}
+
+enum Event {
+    Send(usize),
+    Arrive(usize, u64),
+    Ack(usize),
+    Acked(usize, Vec<u64>),
+}
+
+pub(super) struct Sender {
+    pub(super) controller: Controller,
+    pub(super) delivered: u64,
+    pub(super) sent: u64,
+    pub(super) lost: u64,
+    pub(super) last_rate: u64,
+    pub(super) busy: bool,
+    pub(super) drop_next: bool,
+    pacer: Pacer,
+    sampler: RateSampler,
+    in_flight: u64,
+    next_packet: u64,
+    outstanding: VecDeque<(u64, Instant)>,
+    unacked: Vec<u64>,
+    ack_due: bool,
+    send_due: Option<Instant>,
+}
+
+pub(super) struct World {
+    pub(super) now: Instant,
+    pub(super) senders: Vec<Sender>,
+    link: Link,
+    link_free: Instant,
+    events: BTreeMap<(Instant, u64), Event>,
+    sequence: u64,
+}
+
+impl World {
+    pub(super) fn new(link: Link, kinds: &[Kind]) -> Self {
+        let now = origin();
+        let config = Config {
+            initial_window: 32 * BYTES,
+            mtu: MTU,
+            initial_rtt: Duration::from_millis(333),
+            max_rate: None,
+        };
+        let senders = kinds
+            .iter()
+            .map(|kind| Sender::new(Controller::new(*kind, &config, now), now))
+            .collect();
+        let mut world = Self {
+            now,
+            senders,
+            link,
+            link_free: now,
+            events: BTreeMap::new(),
+            sequence: 0,
+        };
+        for index in 0..world.senders.len() {
+            world.try_send(index);
+        }
+        world
+    }
+
+    pub(super) fn set_busy(&mut self, index: usize, busy: bool) {
+        self.senders[index].busy = busy;
+        self.try_send(index);
+    }
+
+    /// Runs for `time`; returns what the link delivered, as a share of what it could have.
+    pub(super) fn run(&mut self, time: Duration) -> f64 {
+        let end = self.now + time;
+        let before: u64 = self.senders.iter().map(|sender| sender.delivered).sum();
+        while let Some(entry) = self
+            .events
+            .first_entry()
+            .filter(|entry| entry.key().0 <= end)
+        {
+            let ((at, _), event) = entry.remove_entry();
+            self.now = at;
+            self.handle(event);
+        }
+        self.now = end;
+        let after: u64 = self.senders.iter().map(|sender| sender.delivered).sum();
+        (after - before) as f64 * 8.0 / (self.link.rate as f64 * time.as_secs_f64())
+    }
+
+    fn push(&mut self, at: Instant, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at, self.sequence), event);
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Send(index) => {
+                self.senders[index].send_due = None;
+                self.try_send(index);
+            }
+            Event::Arrive(index, packet) => self.arrive(index, packet),
+            Event::Ack(index) => self.send_ack(index),
+            Event::Acked(index, packets) => {
+                self.senders[index].acked(self.now, &packets);
+                self.try_send(index);
+            }
+        }
+    }
+
+    fn try_send(&mut self, index: usize) {
+        loop {
+            let sender = &mut self.senders[index];
+            let rate = sender.controller.pacing_rate();
+            let budget = sender.pacer.budget(self.now, rate, MTU);
+            if let Some(due) = sender
+                .pacer
+                .poll_timeout()
+                .filter(|_| sender.send_due.is_none())
+            {
+                sender.send_due = Some(due);
+                self.push(due, Event::Send(index));
+                return;
+            }
+            let room = sender.controller.window().saturating_sub(sender.in_flight) / BYTES;
+            if !sender.busy {
+                sender.sampler.set_app_limited(sender.in_flight);
+                return;
+            }
+            let count = u64::from(budget).min(room);
+            if count == 0 {
+                return;
+            }
+            for _ in 0..count {
+                self.transmit(index);
+            }
+        }
+    }
+
+    fn transmit(&mut self, index: usize) {
+        let now = self.now;
+        let sender = &mut self.senders[index];
+        let packet = sender.next_packet;
+        sender.next_packet += 1;
+        sender.sent += BYTES;
+        sender.in_flight += BYTES;
+        sender
+            .pacer
+            .on_sent(now, BYTES, sender.controller.pacing_rate());
+        sender.sampler.on_sent(now, BYTES, sender.in_flight);
+        sender.controller.on_sent(now, BYTES, sender.in_flight);
+        sender.outstanding.push_back((packet, now));
+        let drop = std::mem::take(&mut sender.drop_next);
+        let start = self.link_free.max(now);
+        if drop || start - now > self.link.queue {
+            return;
+        }
+        self.link_free = start + Duration::from_nanos(BYTES * 8 * 1_000_000_000 / self.link.rate);
+        self.push(
+            self.link_free + self.link.one_way,
+            Event::Arrive(index, packet),
+        );
+    }
+
+    fn arrive(&mut self, index: usize, packet: u64) {
+        let receiver = &mut self.senders[index];
+        receiver.delivered += BYTES;
+        receiver.unacked.push(packet);
+        if receiver.unacked.len() >= 200 {
+            self.send_ack(index);
+        } else if !std::mem::replace(&mut receiver.ack_due, true) {
+            self.push(self.now + self.link.one_way / 4, Event::Ack(index));
+        }
+    }
+
+    fn send_ack(&mut self, index: usize) {
+        let receiver = &mut self.senders[index];
+        receiver.ack_due = false;
+        let packets = std::mem::take(&mut receiver.unacked);
+        if !packets.is_empty() {
+            self.push(self.now + self.link.one_way, Event::Acked(index, packets));
+        }
+    }
+}
+
+impl Sender {
+    fn new(controller: Controller, now: Instant) -> Self {
+        Self {
+            controller,
+            delivered: 0,
+            sent: 0,
+            lost: 0,
+            last_rate: 0,
+            busy: true,
+            drop_next: false,
+            pacer: Pacer::new(now),
+            sampler: RateSampler::new(now),
+            in_flight: 0,
+            next_packet: 0,
+            outstanding: VecDeque::new(),
+            unacked: Vec::new(),
+            ack_due: false,
+            send_due: None,
+        }
+    }
+
+    /// The link keeps order, so a packet three behind an acknowledged one is lost.
+    fn acked(&mut self, now: Instant, packets: &[u64]) {
+        let newest = packets.last().copied().unwrap_or_default();
+        let (mut newest_sent, mut newest_lost, mut lost) = (now, None, 0);
+        while let Some((packet, sent)) = self
+            .outstanding
+            .front()
+            .copied()
+            .filter(|front| front.0 <= newest)
+        {
+            let received = packets.binary_search(&packet).is_ok();
+            if !received && packet + 3 > newest {
+                break;
+            }
+            self.outstanding.pop_front();
+            self.in_flight -= BYTES;
+            if received {
+                newest_sent = sent;
+                self.sampler.on_ack(sent, BYTES);
+            } else {
+                newest_lost = Some(sent);
+                lost += BYTES;
+            }
+        }
+        let newly_acked = packets.len() as u64 * BYTES;
+        let rate = self.sampler.end_acks(now);
+        self.last_rate = rate.map_or(0, |sample| sample.rate.as_u64());
+        let in_flight = self.in_flight + lost;
+        let app_limited = rate.is_some_and(|sample| sample.app_limited);
+        let rtt = Some(now - newest_sent);
+        self.controller.on_ack(&AckSample {
+            now,
+            newly_acked,
+            rtt,
+            newest_sent,
+            in_flight,
+            app_limited,
+            rate,
+        });
+        if let Some(newest_sent) = newest_lost {
+            self.lost += lost;
+            let loss = LossSample {
+                now,
+                lost,
+                newest_sent,
+                in_flight: self.in_flight,
+                persistent: false,
+                ecn: false,
+            };
+            self.controller.on_loss(&loss);
+        }
+    }
+}
+
+pub(super) fn bits(rate: u64) -> BitRate {
+    BitRate::bits_per_second(rate)
+}
