@@ -94,12 +94,10 @@ impl Source {
 
     /// An error at `line`, counted from 1.
     pub(super) fn error_at_line(&self, line: usize, message: impl fmt::Display) -> ConfigError {
-        let message = message
-            .to_string()
-            .lines()
-            .map(str::trim)
-            .collect::<Vec<_>>()
-            .join("; ");
+        let message = message.to_string();
+        let rows: Vec<_> = message.lines().map(str::trim).collect();
+        // What the file holds reaches a terminal here; control characters stay behind.
+        let message = rows.join("; ").replace(char::is_control, "\u{fffd}");
         ConfigError {
             file: self.path.clone(),
             line,

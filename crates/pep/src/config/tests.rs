@@ -117,6 +117,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
     ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
     ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `controller`, `allow_classical`, `status_socket`"),
+    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `controller`, `allow_classical`, `status_socket`"),
     ("S listne = []\n", "x.toml:3: unknown key `listne`; did you mean `listen`?"),
     ("S shards = 0\nC", "x.toml:3: `shards` is 0; expected 1 to 256"),
     ("S shards = \"two\"\n", "x.toml:3: `shards`: invalid type: string \"two\", expected an integer from 0 to 65535"),
