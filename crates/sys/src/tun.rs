@@ -15,6 +15,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 /// `_IOW('T', 202, int)`; the type in the number is historical, the argument is a `struct ifreq`.
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
+const DEVICE: &str = "/dev/net/tun";
 const IFF_TUN: u16 = 0x0001;
 const IFF_NO_PI: u16 = 0x1000;
 /// Size of an interface name in the kernel, including the final zero.
@@ -52,8 +53,8 @@ impl Tun {
             .read(true)
             .write(true)
             .custom_flags(flags)
-            .open("/dev/net/tun")
-            .map_err(|error| explain(name, &error))?;
+            .open(DEVICE)
+            .map_err(|error| cannot_open(name, &error))?;
         // SAFETY: TUNSETIFF reads and writes one `struct ifreq` (40 bytes on 64-bit Linux), which
         // `InterfaceRequest` has the layout and size of; it outlives the call.
         unsafe {
@@ -119,13 +120,23 @@ fn padded(name: &str) -> io::Result<[u8; IFNAMSIZ]> {
     Ok(bytes)
 }
 
+/// Opening needs access to a file, not a capability: being root of a user namespace does not help.
+fn cannot_open(name: &str, error: &io::Error) -> io::Error {
+    let mend = match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run as root, or `chmod 0666 /dev/net/tun` as root",
+        io::ErrorKind::NotFound => "; load the module with `modprobe tun` as root",
+        _ => "",
+    };
+    let text = format!("cannot create TUN device `{name}`: {DEVICE}: {error}{mend}");
+    io::Error::new(error.kind(), text)
+}
+
 fn explain(name: &str, error: &io::Error) -> io::Error {
     let mend = match error.kind() {
         io::ErrorKind::PermissionDenied => {
             "; needs CAP_NET_ADMIN (run as root or in a user namespace)"
         }
         io::ErrorKind::ResourceBusy => "; a device of that name exists here",
-        io::ErrorKind::NotFound => "; /dev/net/tun is missing: load the module `tun`",
         _ => "",
     };
     io::Error::new(

@@ -160,7 +160,8 @@ impl Interception {
 pub enum Refusal {
     /// The destination refused: the next connection is reset (ECONNREFUSED).
     Refused,
-    /// The destination cannot be reached: an ICMP host-unreachable answers (EHOSTUNREACH).
+    /// The destination cannot be reached: an ICMP host-unreachable answers (EHOSTUNREACH). The kernel
+    /// rate-limits it per host, and a process of this machine may see it only after its second SYN (1 s).
     Unreachable,
 }
 

@@ -30,6 +30,7 @@ pub(super) fn body(it: &Interception, connected: &[IpNet], inbound: &[Inbound]) 
         text.push_str(&inbound::set(inbound));
     }
     text.push_str(&prerouting(it));
+    text.push_str(&refuse(it));
     text.push_str(&intercept(it));
     if !it.interfaces.is_empty() {
         text.push_str(&forward(it));
@@ -94,13 +95,17 @@ fn prerouting(it: &Interception) -> String {
     text
 }
 
-fn intercept(it: &Interception) -> String {
-    let mut text = String::from("  chain intercept {\n");
+/// Answers new connections to what cannot be had. Own connections come here from the output hook: in
+/// prerouting the destination has already become local, so that the kernel would send its ICMP error
+/// from an address it does not have, and drops it instead.
+fn refuse(it: &Interception) -> String {
+    let mut text = String::from("  chain refuse {\n");
     for (wanted, family) in [(it.ipv4, "ipv4"), (it.ipv6, "ipv6")] {
         if !wanted {
+            // Not an ICMP error: those are rate-limited per host, and a browser makes dozens of attempts.
             let _ = writeln!(
                 text,
-                "    meta nfproto {family} {OPENING} reject with icmpx type no-route\n    meta nfproto {family} counter drop"
+                "    meta nfproto {family} {OPENING} reject with tcp reset\n    meta nfproto {family} counter drop"
             );
         }
     }
@@ -115,13 +120,16 @@ fn intercept(it: &Interception) -> String {
             );
         }
     }
-    let _ = writeln!(
-        text,
-        "    {}\n    meta l4proto tcp tproxy to :{} accept\n    counter drop\n  }}",
+    text.push_str("  }\n");
+    text
+}
+
+fn intercept(it: &Interception) -> String {
+    format!(
+        "  chain intercept {{\n    jump refuse\n    {}\n    meta l4proto tcp tproxy to :{} accept\n    counter drop\n  }}\n",
         set_mark(it),
         it.port
-    );
-    text
+    )
 }
 
 /// What reaches this hook was not intercepted: exempt destinations pass.
@@ -162,7 +170,7 @@ fn output(it: &Interception) -> String {
         text.push_str("    meta l4proto != tcp counter drop\n");
     }
     // The changed mark makes this hook route again, to loopback; the rest happens in prerouting there.
-    let _ = writeln!(text, "    {}\n  }}", set_mark(it));
+    let _ = writeln!(text, "    jump refuse\n    {}\n  }}", set_mark(it));
     text
 }
 
@@ -211,7 +219,7 @@ mod tests {
     fn marks_then_tproxies_then_drops() {
         let text = intercept(&Interception::new(7));
         let order = [
-            "@refused4",
+            "jump refuse",
             "meta mark set",
             "tproxy to :7 accept",
             "counter drop",

@@ -138,8 +138,13 @@ impl Net {
 
 /// Connects from a namespace, within a second.
 pub(crate) fn connect(from: &NetNs, to: &str) -> std::io::Result<TcpStream> {
+    connect_within(from, to, Duration::from_secs(1))
+}
+
+/// Connects from a namespace, within `time`.
+pub(crate) fn connect_within(from: &NetNs, to: &str, time: Duration) -> std::io::Result<TcpStream> {
     let to: SocketAddr = to.parse().unwrap();
-    from.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(1)))
+    from.enter(|| TcpStream::connect_timeout(&to, time))
         .unwrap()
 }
 
