@@ -1,1 +1,3 @@
 //! Namespaces, links and workloads around the bentpipe binary.
+
+pub mod emulator;

@@ -1,0 +1,184 @@
+//! The emulator on the real clock, over packet sockets: never early, in order, at the link's rate, both ways.
+//!
+//! Bounds from above are wide, because test machines are busy; bounds from below are exact.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use bentpipe_lab::emulator::{EmulatorStats, PacketDevice, Stop, run};
+use bentpipe_link::{LinkConfig, LossModel, PipeConfig, QueueLimit};
+use bentpipe_units::{BitRate, Seed};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
+
+/// One end of a socket pair that keeps packet boundaries, as a TUN device does.
+struct Socket(OwnedFd);
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl PacketDevice for Socket {
+    fn read_packet(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(&self.0, buffer, RecvFlags::DONTWAIT)?.1)
+    }
+
+    fn write_packet(&self, packet: &[u8]) -> io::Result<()> {
+        Ok(send(&self.0, packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)?)
+    }
+}
+
+fn pair() -> (Socket, OwnedFd) {
+    let (inner, outer) = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    (Socket(inner), outer)
+}
+
+fn pipe(megabits: u64, one_way_delay: Duration) -> PipeConfig {
+    PipeConfig {
+        rate: BitRate::megabits_per_second(megabits),
+        one_way_delay,
+        queue: QueueLimit::Packets(1000),
+        loss: LossModel::None,
+        outages: Vec::new(),
+    }
+}
+
+/// Runs `work(gateway, terminal)` beside an emulator and returns what the emulator counted.
+fn beside(config: &LinkConfig, work: impl FnOnce(&OwnedFd, &OwnedFd)) -> EmulatorStats {
+    let (gateway, gateway_host) = pair();
+    let (terminal, terminal_host) = pair();
+    let stop = Stop::new().unwrap();
+    std::thread::scope(|scope| {
+        let emulator = scope.spawn(|| run(config, Seed::new(1), &gateway, &terminal, stop.as_fd()));
+        work(&gateway_host, &terminal_host);
+        stop.stop();
+        emulator.join().unwrap().unwrap()
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the test on the real clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn post(to: &OwnedFd, packet: &[u8]) {
+    assert_eq!(send(to, packet, SendFlags::empty()).unwrap(), packet.len());
+}
+
+fn fetch(from: &OwnedFd) -> Vec<u8> {
+    let mut buffer = [0; 2000];
+    let length = recv(from, &mut buffer, RecvFlags::empty()).unwrap().1;
+    buffer[..length].to_vec()
+}
+
+#[test]
+fn packets_arrive_unchanged_never_early_and_soon() {
+    let config = LinkConfig {
+        forward_link: pipe(10, Duration::from_millis(30)),
+        return_link: pipe(1, Duration::from_millis(20)),
+    };
+    let stats = beside(&config, |gateway, terminal| {
+        for round in 0..10u8 {
+            let packet = vec![round; 1250];
+            let sent = now();
+            post(gateway, &packet);
+            assert_eq!(fetch(terminal), packet);
+            let there = sent.elapsed();
+            post(terminal, &packet);
+            assert_eq!(fetch(gateway), packet);
+            let back = sent.elapsed() - there;
+            // 1250 B: 1 ms at 10 Mbit/s, 10 ms at 1 Mbit/s.
+            assert!(there >= Duration::from_millis(31), "{there:?}");
+            assert!(back >= Duration::from_millis(30), "{back:?}");
+            assert!(
+                there + back < Duration::from_millis(561),
+                "{there:?} {back:?}"
+            );
+        }
+    });
+    assert_eq!(
+        (stats.forward_link.delivered, stats.return_link.delivered),
+        (10, 10)
+    );
+    assert_eq!((stats.lateness.packets, stats.write_errors), (20, 0));
+    assert!(stats.lateness.p50 <= stats.lateness.p99 && stats.lateness.p99 <= stats.lateness.max);
+}
+
+#[test]
+fn a_burst_leaves_at_the_rate_of_the_link() {
+    let config = LinkConfig {
+        forward_link: pipe(10, Duration::from_millis(5)),
+        return_link: pipe(10, Duration::from_millis(5)),
+    };
+    let count = 200u8;
+    let stats = beside(&config, |gateway, terminal| {
+        let start = now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..count).for_each(|number| post(gateway, &[number; 1250])));
+            for number in 0..count {
+                assert_eq!(fetch(terminal)[0], number);
+                let earliest = Duration::from_millis(5 + 1 + u64::from(number));
+                assert!(
+                    start.elapsed() >= earliest,
+                    "packet {number} after {:?}",
+                    start.elapsed()
+                );
+            }
+        });
+        assert!(
+            start.elapsed() < Duration::from_millis(206 + 500),
+            "{:?}",
+            start.elapsed()
+        );
+    });
+    assert_eq!(stats.forward_link.delivered, u64::from(count));
+    assert_eq!(stats.write_errors, 0);
+}
+
+#[test]
+fn the_model_decides_what_is_dropped() {
+    let forward_link = PipeConfig {
+        queue: QueueLimit::Packets(5),
+        ..pipe(1, Duration::ZERO)
+    };
+    let config = LinkConfig {
+        return_link: forward_link.clone(),
+        forward_link,
+    };
+    let stats = beside(&config, |gateway, terminal| {
+        (0..20u8).for_each(|number| post(gateway, &[number; 1250]));
+        for number in 0..6u8 {
+            assert_eq!(fetch(terminal)[0], number);
+        }
+    });
+    assert_eq!(
+        (stats.forward_link.offered, stats.forward_link.dropped_queue),
+        (20, 14)
+    );
+}
+
+#[test]
+fn an_idle_emulator_stops_at_once() {
+    let idle = pipe(10, Duration::from_millis(250));
+    let config = LinkConfig {
+        forward_link: idle.clone(),
+        return_link: idle,
+    };
+    let start = now();
+    let stats = beside(&config, |_, _| ());
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert_eq!(stats.lateness.packets, 0);
+}
