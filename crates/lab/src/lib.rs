@@ -1,3 +1,19 @@
 //! Namespaces, links and workloads around the bentpipe binary.
+//!
+//! Everything that is measured is a process of its own, started like any other contender; this crate never
+//! links `bentpipe-pep`. It is a shell: it reads clocks, starts threads and talks to the kernel through `sys`.
+//!
+//! ```text
+//!  fetch                                                                      web
+//!    │   ┌───────────── topology: one experiment's namespaces ────────────┐    │
+//!    ▼   │                                                                │    ▼
+//!  user ─veth─ terminal ─ sat0 ══ emulator (TUN, link model) ══ sat0 ─ gateway ─veth─ web
+//!                 ▲         ▲                                     ▲       ▲
+//!           bentpipe client └────────────── capture ──────────────┘  bentpipe server
+//! ```
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the lab is a shell: it measures with the machine's clock"
+)]
 
-pub mod emulator;
+pub mod topology;

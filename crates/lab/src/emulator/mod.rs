@@ -84,12 +84,12 @@ impl Emulator {
 
 fn make_device(netns: &NetNs, device: &str) -> Result<Tun> {
     let tun = netns.enter(|| Tun::create(device))??;
+    let set =
+        |settings: &[&str]| netns.run("ip", &[&["link", "set", "dev", device], settings].concat());
     // No IPv6 link-local address, so no router solicitations or duplicate detection cross the link by themselves. The
     // kernel's queue must never be the one that drops: that is the model's work.
-    let settings = ["addrgenmode", "none", "txqueuelen", "10000", "up"];
-    netns.run(
-        "ip",
-        &[["link", "set", "dev", device].as_slice(), &settings].concat(),
-    )?;
+    set(&["addrgenmode", "none", "txqueuelen", "10000"])?;
+    // Apart: in one command the device would be up, and have its address, before the mode is changed.
+    set(&["up"])?;
     Ok(tun)
 }

@@ -1,0 +1,170 @@
+//! The namespaces of one experiment: user ─veth─ terminal ─sat0─ gateway ─veth─ web.
+//!
+//! Owns everything it makes, the processes started in it included, and deletes it all on drop, in this order:
+//! processes, link emulator, namespaces, directory. Plain end-to-end IP works in it, over IPv4 and IPv6; what
+//! else runs there (web server, PEP, load) is the caller's. It starts no second experiment beside itself unless
+//! given another prefix, and it leaves the machine's own namespace alone.
+
+mod addresses;
+mod process;
+mod satellite;
+mod setup;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError, Weak};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_link::Scenario;
+use bentpipe_sys::netns::{NetNs, NetNsGuard};
+use tempfile::TempDir;
+
+pub use addresses::{
+    GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, TERMINAL_LAN, TERMINAL_LAN6,
+    TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
+};
+pub use process::Process;
+use process::Running;
+use satellite::Satellite;
+
+/// What to build.
+#[derive(Debug, Clone)]
+pub struct TopologyConfig {
+    /// The link between terminal and gateway.
+    pub scenario: Scenario,
+    /// First part of the namespaces' names (`<prefix>-user`, …); see [`unique_prefix`].
+    pub prefix: String,
+    /// How many addresses the web namespace has besides [`WEB`], of each family; see [`host`].
+    pub hosts: u8,
+}
+
+/// A prefix that no other living process uses: `bp-<pid>`.
+#[must_use]
+pub fn unique_prefix() -> String {
+    format!("bp-{}", std::process::id())
+}
+
+/// One experiment's network. Dropping it ends its processes and deletes its namespaces.
+#[derive(Debug)]
+pub struct Topology {
+    // Fields are dropped in this order, after `Drop::drop` has ended the processes.
+    processes: Mutex<Vec<Weak<Running>>>,
+    satellite: Option<Satellite>,
+    user: NetNsGuard,
+    terminal: NetNsGuard,
+    gateway: NetNsGuard,
+    web: NetNsGuard,
+    directory: TempDir,
+}
+
+impl Topology {
+    /// Builds the four namespaces and starts the link between them.
+    ///
+    /// # Errors
+    /// Missing privilege (see [`bentpipe_sys::privilege::enter_user_namespace`]), missing tools, a prefix that is
+    /// in use, or a scenario that describes no link. Nothing is left behind.
+    pub fn build(config: &TopologyConfig) -> Result<Self> {
+        ensure!(
+            config.hosts <= MAX_HOSTS,
+            "{} hosts do not fit into 10.30.0.0/24: at most {MAX_HOSTS}",
+            config.hosts
+        );
+        let namespace = |role: &str| {
+            let name = format!("{}-{role}", config.prefix);
+            NetNs::temporary(&name).with_context(|| format!("cannot make network namespace {name}"))
+        };
+        let mut topology = Self {
+            processes: Mutex::default(),
+            satellite: None,
+            user: namespace("user")?,
+            terminal: namespace("terminal")?,
+            gateway: namespace("gateway")?,
+            web: namespace("web")?,
+            directory: tempfile::Builder::new()
+                .prefix(&format!("{}-", config.prefix))
+                .tempdir()
+                .context("cannot make a directory for the experiment")?,
+        };
+        for namespace in topology.namespaces() {
+            setup::tune(namespace)?;
+        }
+        topology.satellite = Some(Satellite::start(
+            &config.scenario,
+            &topology.terminal,
+            &topology.gateway,
+        )?);
+        setup::connect(&topology, config.hosts)?;
+        Ok(topology)
+    }
+
+    /// Where the applications are: 10.10.0.2, fd00:10::2.
+    #[must_use]
+    pub fn user(&self) -> &NetNs {
+        &self.user
+    }
+
+    /// The router at the satellite terminal: `lan0` towards the user, `sat0`.
+    #[must_use]
+    pub fn terminal(&self) -> &NetNs {
+        &self.terminal
+    }
+
+    /// The router at the gateway station: `sat0`, `wan0` towards the web.
+    #[must_use]
+    pub fn gateway(&self) -> &NetNs {
+        &self.gateway
+    }
+
+    /// Where the servers are: [`WEB`], [`WEB6`] and the hosts' addresses.
+    #[must_use]
+    pub fn web(&self) -> &NetNs {
+        &self.web
+    }
+
+    /// All four, from the user's end to the web's.
+    #[must_use]
+    pub fn namespaces(&self) -> [&NetNs; 4] {
+        [&self.user, &self.terminal, &self.gateway, &self.web]
+    }
+
+    /// A directory for the experiment's files (mode 0700); removed with the topology.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Starts `command` inside `namespace`, in a process group of its own, its standard error captured in a file.
+    /// The process is ended by dropping what this returns, or with the topology, whichever comes first.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered or the program cannot be started; the text names it.
+    pub fn spawn_in(&self, namespace: &NetNs, command: Command) -> Result<Process> {
+        let process = Process::start(namespace, command, self.directory.path())?;
+        let mut processes = self
+            .processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        processes.retain(|running| running.strong_count() > 0);
+        processes.push(process.running());
+        Ok(process)
+    }
+}
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        let processes = self
+            .processes
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for process in processes.drain(..).filter_map(|weak| weak.upgrade()) {
+            process.end();
+        }
+    }
+}
+
+/// The table of a page's hosts: the `i`-th host's address of each family.
+#[must_use]
+pub fn host_addresses(hosts: u8) -> Vec<(Ipv4Addr, Ipv6Addr)> {
+    (0..hosts).map(|i| (host(i), host6(i))).collect()
+}
