@@ -1,4 +1,5 @@
 //! Wire formats and state machines of the tunnel.
 
 pub mod congestion;
+pub mod relay;
 pub mod tunnel;

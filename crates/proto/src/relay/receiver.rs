@@ -1,0 +1,249 @@
+//! Reassembly of one direction of a flow, from unordered stream chunks to ordered payload.
+//!
+//! Sits between the QUIC stream (always read, unordered, as data arrives) and the LAN socket. The
+//! peer's credit bounds what can be held; exceeding it is the peer's fault and closes the tunnel
+//! (`PROTOCOL.md` "Credit"). It does not decide how much credit to give: see [`super::Budget`].
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use thiserror::Error;
+
+use crate::tunnel::AbortCode;
+
+/// Longest OPEN or REPLY that may precede the payload of a stream, in bytes.
+pub const MAX_HEADER: u64 = 2048;
+
+/// Bookkeeping that one held chunk costs beside its bytes (tree node, reference count), in bytes.
+const CHUNK_COST: u64 = 96;
+
+/// Neighbouring chunks are copied together up to this size: a peer that sends single bytes into a
+/// stalled flow would otherwise cost a hundred times what its credit allows.
+const MERGE_BELOW: usize = 1024;
+
+/// How a direction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// FIN: every byte was delivered and none will follow.
+    Fin,
+    /// FLOW_ABORT: every byte before it was delivered; the connection is to be reset.
+    Abort(AbortCode),
+}
+
+/// The peer sent more than it was allowed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("peer sent up to offset {sent} of a flow, but its credit ends at {limit}")]
+pub struct CreditExceeded {
+    /// Stream offset that the peer reached.
+    pub sent: u64,
+    /// Stream offset that its credit allowed.
+    pub limit: u64,
+}
+
+/// One receiving direction. Offsets given in are stream offsets; the header is subtracted here.
+#[derive(Debug)]
+pub struct Receiver {
+    /// Held chunks by stream offset; they never overlap (QUIC hands out each byte once).
+    chunks: BTreeMap<u64, Bytes>,
+    next: u64,
+    held: u64,
+    highest: u64,
+    /// Length of the header before the payload, once it was parsed.
+    base: Option<u64>,
+    /// Payload offset that the peer may reach.
+    limit: u64,
+    finished: bool,
+    abort: Option<(u64, AbortCode)>,
+}
+
+impl Receiver {
+    /// A direction in which the peer may send `credit` bytes of payload.
+    pub fn new(credit: u64) -> Self {
+        Self {
+            chunks: BTreeMap::new(),
+            next: 0,
+            held: 0,
+            highest: 0,
+            base: None,
+            limit: credit,
+            finished: false,
+            abort: None,
+        }
+    }
+
+    /// Takes a chunk that arrived at stream offset `offset`.
+    pub fn insert(&mut self, offset: u64, data: Bytes) -> Result<(), CreditExceeded> {
+        let end = offset.saturating_add(data.len() as u64);
+        let limit = self.limit.saturating_add(self.base.unwrap_or(MAX_HEADER));
+        if end > limit {
+            return Err(CreditExceeded { sent: end, limit });
+        }
+        self.highest = self.highest.max(end);
+        if data.is_empty() || end <= self.next {
+            return Ok(());
+        }
+        self.held += data.len() as u64;
+        if data.len() < MERGE_BELOW
+            && let Some((_, before)) = self.chunks.range_mut(..offset).next_back().filter(
+                |(start, chunk)| {
+                    **start + chunk.len() as u64 == offset && chunk.len() < MERGE_BELOW
+                },
+            )
+        {
+            let mut merged = BytesMut::with_capacity(before.len() + data.len());
+            merged.extend_from_slice(before);
+            merged.extend_from_slice(&data);
+            *before = merged.freeze();
+            return Ok(());
+        }
+        self.chunks.insert(offset, data);
+        Ok(())
+    }
+
+    /// The stream has ended and every byte of it was handed to [`Self::insert`].
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// The peer's side was reset after `final_offset` bytes of payload.
+    pub fn abort(&mut self, final_offset: u64, code: AbortCode) {
+        self.abort.get_or_insert((final_offset, code));
+    }
+
+    /// Raises the payload offset that the peer may reach.
+    pub fn raise_limit(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+    }
+
+    /// The first `length` bytes were the header; what follows is payload.
+    pub fn set_header(&mut self, length: u64) {
+        self.base = Some(length);
+        self.consume(length);
+    }
+
+    /// Bytes that are next in order, chunk by chunk.
+    pub fn ready(&self) -> impl Iterator<Item = &Bytes> {
+        let mut expected = self.next;
+        let stop = self.stop();
+        self.chunks.iter().map_while(move |(&offset, chunk)| {
+            let contiguous = offset == expected && offset < stop;
+            expected += chunk.len() as u64;
+            contiguous.then_some(chunk)
+        })
+    }
+
+    /// The LAN side took `n` bytes of what [`Self::ready`] gave.
+    pub fn consume(&mut self, mut n: u64) {
+        while n > 0
+            && let Some(mut entry) = self.chunks.first_entry()
+        {
+            let length = entry.get().len() as u64;
+            if n < length {
+                let mut rest = std::mem::take(entry.get_mut());
+                let _ = rest.split_to(usize::try_from(n).unwrap_or(usize::MAX));
+                let offset = entry.remove_entry().0;
+                self.chunks.insert(offset + n, rest);
+                self.advance(n);
+                return;
+            }
+            entry.remove();
+            self.advance(length);
+            n -= length;
+        }
+    }
+
+    fn advance(&mut self, n: u64) {
+        self.next += n;
+        self.held -= n;
+    }
+
+    /// How this direction ended, once everything before the end was consumed.
+    pub fn end(&self) -> Option<End> {
+        match self.abort {
+            Some((_, code)) => (self.base.is_some() && self.next >= self.stop())
+                .then_some(End::Abort(code)),
+            None => (self.finished && self.next >= self.highest).then_some(End::Fin),
+        }
+    }
+
+    /// Stream offset after which nothing is delivered: the abort's, if there was one.
+    fn stop(&self) -> u64 {
+        match (self.abort, self.base) {
+            (Some((offset, _)), Some(base)) => base.saturating_add(offset),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Memory held for this direction, in bytes: payload and bookkeeping.
+    pub fn memory(&self) -> u64 {
+        self.held + self.chunks.len() as u64 * CHUNK_COST
+    }
+
+    /// Throws away everything held: the LAN side is gone.
+    pub fn discard(&mut self) {
+        self.chunks.clear();
+        self.held = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(receiver: &Receiver) -> String {
+        receiver.ready().map(|b| String::from_utf8_lossy(b).into_owned()).collect()
+    }
+
+    #[test]
+    fn puts_chunks_back_in_order_and_takes_partial_reads() {
+        let mut r = Receiver::new(100);
+        r.insert(7, Bytes::from_static(b"world")).unwrap();
+        assert_eq!(text(&r), "");
+        r.insert(0, Bytes::from_static(b"HDhello")).unwrap();
+        r.set_header(2);
+        assert_eq!(text(&r), "helloworld");
+        r.consume(7);
+        assert_eq!(text(&r), "rld");
+        r.finish();
+        assert_eq!(r.end(), None);
+        r.consume(3);
+        assert_eq!(r.end(), Some(End::Fin));
+        assert_eq!(r.memory(), 0);
+    }
+
+    #[test]
+    fn credit_counts_payload_only_and_is_enforced() {
+        let mut r = Receiver::new(4);
+        r.insert(0, Bytes::from_static(b"HD1234")).unwrap();
+        r.set_header(2);
+        assert_eq!(
+            r.insert(6, Bytes::from_static(b"5")),
+            Err(CreditExceeded { sent: 7, limit: 6 })
+        );
+        r.raise_limit(5);
+        r.insert(6, Bytes::from_static(b"5")).unwrap();
+    }
+
+    #[test]
+    fn an_abort_waits_for_the_bytes_before_it() {
+        let mut r = Receiver::new(100);
+        r.insert(0, Bytes::from_static(b"Hab")).unwrap();
+        r.set_header(1);
+        r.abort(4, AbortCode::Reset);
+        r.consume(2);
+        assert_eq!(r.end(), None);
+        r.insert(3, Bytes::from_static(b"cd")).unwrap();
+        assert_eq!(text(&r), "cd");
+        r.consume(2);
+        assert_eq!(r.end(), Some(End::Abort(AbortCode::Reset)));
+    }
+
+    #[test]
+    fn single_bytes_do_not_cost_a_node_each() {
+        let mut r = Receiver::new(10_000);
+        for i in 0..4000 {
+            r.insert(i, Bytes::from_static(b"x")).unwrap();
+        }
+        assert!(r.memory() < 4000 + 10 * CHUNK_COST, "{}", r.memory());
+    }
+}

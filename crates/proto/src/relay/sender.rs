@@ -1,0 +1,171 @@
+//! One sending direction of a flow: from the LAN socket to the QUIC stream.
+//!
+//! Holds what was read from the LAN until the scheduler writes it into the stream ("write late":
+//! bytes merely buffered in a stream would take connection credit away from short flows). Bounded:
+//! a full buffer stops the reading of the LAN socket, and TCP's own window does the rest.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf, Bytes};
+
+use super::End;
+use crate::tunnel::AbortCode;
+
+/// What one flow may hold before its LAN socket is no longer read, in bytes. Covers a millisecond
+/// of 1 Gbit/s: the LAN side refills it much faster than a satellite drains it.
+pub const SEND_BUFFER: usize = 128 * 1024;
+
+/// One sending direction. Offsets are payload offsets; the header is outside of them.
+#[derive(Debug)]
+pub struct Sender {
+    header: Bytes,
+    queue: VecDeque<Bytes>,
+    queued: usize,
+    written: u64,
+    limit: u64,
+    end: Option<End>,
+}
+
+impl Sender {
+    /// A direction that starts with `header` and may then send `credit` bytes of payload.
+    pub fn new(header: Bytes, credit: u64) -> Self {
+        Self { header, queue: VecDeque::new(), queued: 0, written: 0, limit: credit, end: None }
+    }
+
+    /// Bytes that the LAN side may add now.
+    pub fn capacity(&self) -> usize {
+        if self.end.is_some() { 0 } else { SEND_BUFFER.saturating_sub(self.queued) }
+    }
+
+    /// Adds payload read from the LAN.
+    pub fn push(&mut self, data: Bytes) {
+        if self.end.is_none() && !data.is_empty() {
+            self.queued += data.len();
+            self.queue.push_back(data);
+        }
+    }
+
+    /// Sets the header late (the server's REPLY is known only after its dial).
+    pub fn set_header(&mut self, header: Bytes) {
+        self.header = header;
+    }
+
+    /// The LAN side sent FIN.
+    pub fn finish(&mut self) {
+        self.end.get_or_insert(End::Fin);
+    }
+
+    /// The LAN side was reset. Returns the payload offset after which that happened.
+    pub fn abort(&mut self, code: AbortCode) -> u64 {
+        self.end = Some(End::Abort(code));
+        self.written + self.queued as u64
+    }
+
+    /// Throws away what was not written.
+    pub fn discard(&mut self) {
+        self.header.clear();
+        self.queue.clear();
+        self.queued = 0;
+    }
+
+    /// The peer allows payload up to `limit`.
+    pub fn raise_limit(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+    }
+
+    /// How this direction will end, if that is known.
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Bytes that could be written into the stream now, header included.
+    pub fn sendable(&self) -> usize {
+        let credit = usize::try_from(self.limit.saturating_sub(self.written)).unwrap_or(usize::MAX);
+        self.header.len() + self.queued.min(credit)
+    }
+
+    /// True once all of it, header included, is in the stream.
+    pub fn is_drained(&self) -> bool {
+        self.header.is_empty() && self.queued == 0
+    }
+
+    /// Payload bytes written into the stream so far ("attained service").
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Memory held, in bytes.
+    pub fn memory(&self) -> u64 {
+        self.queued as u64 + self.header.len() as u64
+    }
+
+    /// Takes up to `max` bytes for the stream, header first.
+    pub fn take(&mut self, max: usize, out: &mut Vec<Bytes>) -> usize {
+        let mut room = max.min(self.sendable());
+        let total = room;
+        if !self.header.is_empty() && room > 0 {
+            let part = self.header.split_to(self.header.len().min(room));
+            room -= part.len();
+            out.push(part);
+        }
+        while room > 0
+            && let Some(front) = self.queue.front_mut()
+        {
+            let part = front.split_to(front.len().min(room));
+            if !front.has_remaining() {
+                self.queue.pop_front();
+            }
+            room -= part.len();
+            self.queued -= part.len();
+            self.written += part.len() as u64;
+            out.push(part);
+        }
+        total - room
+    }
+}
+
+impl Sender {
+    /// Returns bytes that [`Self::take`] gave and the stream had no room for. The header never is
+    /// among them: it is shorter than any stream's first window.
+    pub fn put_back(&mut self, chunks: Vec<Bytes>) {
+        for chunk in chunks.into_iter().rev() {
+            self.queued += chunk.len();
+            self.written -= chunk.len() as u64;
+            self.queue.push_front(chunk);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_goes_first_and_credit_bounds_the_payload() {
+        let mut s = Sender::new(Bytes::from_static(b"OPEN"), 3);
+        s.push(Bytes::from_static(b"abcdef"));
+        assert_eq!(s.sendable(), 7);
+        let mut out = Vec::new();
+        assert_eq!(s.take(100, &mut out), 7);
+        assert_eq!(out.concat(), b"OPENabc");
+        assert_eq!(s.sendable(), 0);
+        s.raise_limit(4);
+        out.clear();
+        assert_eq!(s.take(100, &mut out), 1);
+        assert_eq!(out.concat(), b"d");
+        assert_eq!(s.abort(AbortCode::Reset), 6);
+        assert!(!s.is_drained());
+    }
+
+    #[test]
+    fn a_full_buffer_asks_for_nothing_more() {
+        let mut s = Sender::new(Bytes::new(), 0);
+        s.push(Bytes::from(vec![0; SEND_BUFFER]));
+        assert_eq!(s.capacity(), 0);
+        s.raise_limit(10);
+        s.take(10, &mut Vec::new());
+        assert_eq!(s.capacity(), 10);
+        s.finish();
+        assert_eq!(s.capacity(), 0);
+    }
+}
