@@ -1,1 +1,15 @@
 //! Client and server of the encrypted proxy.
+//!
+//! ```text
+//!   LAN host ─TCP─► frontend ─► relay ─► transport ─► engine ─► UDP ══ satellite ══ UDP ─► engine
+//!                   (tproxy, socks5, http)                                                  │
+//!                                            origin ◄─TCP─ server/dial ◄─ relay ◄─ transport ┘
+//! ```
+//!
+//! `engine` and `transport` take `now` as an argument and run in virtual time as well;
+//! everything that touches sockets, clocks or tasks is in `engine/shard.rs`, `relay`, `client` and
+//! `server`.
+
+pub mod engine;
+pub mod relay;
+pub mod transport;

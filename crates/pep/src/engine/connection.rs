@@ -1,0 +1,300 @@
+//! One QUIC connection of the engine: when it may send, what, and when it wants to be called again.
+//!
+//! Joins quinn's state machine, the gate with its controller, the pacer, the outage prober and the
+//! tunnel. Datagrams in, datagrams out, `now` as an argument; no socket, no clock.
+
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::congestion::Pacer;
+use bentpipe_units::Seed;
+use bytes::Bytes;
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, Transmit, VarInt};
+
+use super::gate::Gate;
+use super::prober::Prober;
+use crate::transport::{Fault, Tunnel, TunnelEvent};
+
+/// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
+const MAX_BATCH: usize = 10;
+
+/// A client with open flows that hears nothing for this long asks whether the path still stands:
+/// if its own address has changed, a server that only sends can never reach it.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// For how long after the last payload a flow counts as waiting for more.
+const RECENT: Duration = Duration::from_secs(60);
+
+/// A connection and everything that belongs to it.
+pub struct Connection {
+    pub(super) handle: ConnectionHandle,
+    /// quinn's machine.
+    pub(crate) quic: quinn_proto::Connection,
+    /// The flows.
+    pub tunnel: Tunnel,
+    gate: Gate,
+    pacer: Pacer,
+    prober: Prober,
+    max_ack_delay: Duration,
+    /// Bytes in streams that quinn has not sent yet, as far as can be told from outside.
+    residual: usize,
+    /// When the oldest received and still unanswered datagram came.
+    unanswered: Option<Instant>,
+    /// The pacer or the window forbade sending when last asked.
+    shut: bool,
+    last_received: Instant,
+    last_payload: Instant,
+    established: bool,
+    /// The end was reported.
+    pub(super) lost: bool,
+}
+
+/// What the engine reports of a connection.
+#[derive(Debug)]
+pub enum ConnectionNotice {
+    /// The handshake is complete (for a client: on its side).
+    Connected,
+    /// Something happened in the tunnel.
+    Tunnel(TunnelEvent),
+    /// The peer broke the tunnel protocol; the connection is being closed.
+    Fault(Fault),
+    /// The connection is over.
+    Lost(quinn_proto::ConnectionError),
+}
+
+impl Connection {
+    pub(super) fn new(
+        handle: ConnectionHandle,
+        quic: quinn_proto::Connection,
+        gate: Gate,
+        tunnel: Tunnel,
+        max_ack_delay: Duration,
+        seed: Seed,
+        now: Instant,
+    ) -> Self {
+        Self {
+            handle,
+            quic,
+            tunnel,
+            gate,
+            pacer: Pacer::new(now),
+            prober: Prober::new(seed.stream("prober")),
+            max_ack_delay,
+            residual: 0,
+            unanswered: None,
+            shut: false,
+            last_received: now,
+            last_payload: now,
+            established: false,
+            lost: false,
+        }
+    }
+
+    pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
+        self.unanswered.get_or_insert(now);
+        self.last_received = now;
+        self.quic.handle_event(event);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.quic.poll_timeout().is_some_and(|due| due <= now) {
+            self.quic.handle_timeout(now);
+        }
+        self.update_prober(now);
+        if self.silence_deadline().is_some_and(|due| due <= now) {
+            // One ping; from then on the prober sees an unanswered packet and takes over.
+            self.quic.ping();
+            self.last_received = now;
+        }
+    }
+
+    /// Takes quinn's events and turns them into notices.
+    pub(super) fn poll(&mut self, now: Instant) -> Option<ConnectionNotice> {
+        loop {
+            if let Some(event) = self.tunnel.poll_event() {
+                if matches!(event, TunnelEvent::Flow(_)) {
+                    self.last_payload = now;
+                }
+                return Some(ConnectionNotice::Tunnel(event));
+            }
+            match self.quic.poll()? {
+                Event::Connected => {
+                    self.established = true;
+                    self.tunnel.on_connected(&mut self.quic);
+                    return Some(ConnectionNotice::Connected);
+                }
+                Event::ConnectionLost { reason } => {
+                    self.lost = true;
+                    self.tunnel.on_lost();
+                    return Some(ConnectionNotice::Lost(reason));
+                }
+                Event::Stream(event) => {
+                    if let Err(fault) = self.tunnel.on_stream_event(now, &mut self.quic, event) {
+                        self.close(now, fault.code().code(), fault.to_string());
+                        return Some(ConnectionNotice::Fault(fault));
+                    }
+                }
+                Event::HandshakeDataReady
+                | Event::DatagramReceived
+                | Event::DatagramsUnblocked => {}
+            }
+        }
+    }
+
+    /// The next datagrams to send, if any may leave now.
+    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.update_prober(now);
+        if self.prober.poll(now, self.quic.rtt()) {
+            self.quic.ping();
+            return self.transmit_through_gate(now, 1, buf).map(|(transmit, _)| transmit);
+        }
+        let transmit = self.transmit_data(now, buf).or_else(|| self.transmit_exempt(now, buf));
+        if transmit.is_some() {
+            self.unanswered = None;
+        }
+        transmit
+    }
+
+    /// Data, as far as window and pacer allow. Writes into streams at the last moment.
+    fn transmit_data(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.shut = false;
+        loop {
+            let mtu = usize::from(self.quic.current_mtu());
+            let permits = self.permits(now, mtu);
+            if permits == 0 {
+                self.shut = true;
+                return None;
+            }
+            let want = (permits * mtu).saturating_sub(self.residual);
+            let written = if want > 0 { self.tunnel.write(&mut self.quic, want, mtu) } else { 0 };
+            let had = self.residual;
+            let (transmit, lost) = match self.transmit_through_gate(now, permits, buf) {
+                Some((transmit, lost)) => (transmit, lost),
+                None => {
+                    self.residual = 0;
+                    if written == 0 && had == 0 {
+                        self.gate.flight().set_app_limited();
+                        return None;
+                    }
+                    if written > 0 {
+                        return None;
+                    }
+                    // quinn had less left than thought: write and ask once more.
+                    continue;
+                }
+            };
+            // A batch that is not full means that quinn has nothing left.
+            let full = transmit.size + mtu / 2 >= permits * mtu;
+            self.residual =
+                if full { (had + written + lost).saturating_sub(transmit.size) } else { 0 };
+            let mut flight = self.gate.flight();
+            flight.clear_app_limited();
+            self.pacer.on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
+            return Some(transmit);
+        }
+    }
+
+    /// How many datagrams may leave now.
+    fn permits(&mut self, now: Instant, mtu: usize) -> usize {
+        if !self.established {
+            // The handshake is a few datagrams, and anti-amplification limits bind it.
+            return MAX_BATCH;
+        }
+        let flight = self.gate.flight();
+        let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
+        if room == 0 {
+            return 0;
+        }
+        let paced = self.pacer.budget(now, flight.controller.pacing_rate(), self.quic.current_mtu());
+        room.min(paced as usize).min(MAX_BATCH)
+    }
+
+    /// What must not wait for window or pacer: pure ACKs and probes; and one datagram if the peer
+    /// has been owed an answer for longer than it was promised (its ACK is stuck behind data).
+    fn transmit_exempt(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if !self.shut {
+            return None;
+        }
+        let owed = self.unanswered.is_some_and(|since| now >= since + self.max_ack_delay);
+        if owed {
+            return self.transmit_through_gate(now, 1, buf).map(|(transmit, _)| transmit);
+        }
+        self.quic.poll_transmit(now, 1, buf)
+    }
+
+    /// Asks quinn with the gate open; also returns the bytes declared lost since the last time.
+    fn transmit_through_gate(
+        &mut self,
+        now: Instant,
+        permits: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<(Transmit, usize)> {
+        self.gate.set_open(true);
+        let transmit = self.quic.poll_transmit(now, permits, buf);
+        let mut flight = self.gate.flight();
+        flight.close_gate();
+        let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
+        transmit.map(|transmit| (transmit, lost))
+    }
+
+    fn update_prober(&mut self, now: Instant) {
+        let waiting = self.is_waiting(now);
+        let flight = self.gate.flight();
+        let unanswered = self.established && flight.in_flight() > 0;
+        let progress = flight.progress;
+        drop(flight);
+        self.prober.update(now, progress, unanswered, waiting);
+    }
+
+    /// Flows exist that were active lately or have something to send.
+    fn is_waiting(&self, now: Instant) -> bool {
+        self.tunnel.flow_count() > 0
+            && (self.tunnel.has_output()
+                || now.saturating_duration_since(self.last_payload) < RECENT)
+    }
+
+    fn silence_deadline(&self) -> Option<Instant> {
+        let active = self.established && self.quic.side().is_client() && self.tunnel.flow_count() > 0;
+        let deadline = self.last_received + SILENCE;
+        (active && deadline < self.last_payload + RECENT).then_some(deadline)
+    }
+
+    pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
+        let blocked = self.shut.then(|| {
+            let owed = self.unanswered.map(|since| since + self.max_ack_delay);
+            [self.pacer.poll_timeout(), owed].into_iter().flatten().min()
+        });
+        [
+            self.quic.poll_timeout(),
+            blocked.flatten(),
+            self.prober.poll_timeout(),
+            self.silence_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Closes the connection with an application code (`PROTOCOL.md` "Closing").
+    pub fn close(&mut self, now: Instant, code: u64, reason: String) {
+        let code = VarInt::from_u64(code).unwrap_or_default();
+        self.quic.close(now, code, Bytes::from(reason));
+        self.lost = true;
+        self.tunnel.on_lost();
+    }
+
+    /// Round-trip time, smoothed and smallest.
+    pub fn rtt(&self) -> (Duration, Duration) {
+        (self.quic.rtt(), self.quic.min_rtt())
+    }
+
+    /// Window in bytes, pacing rate in bit/s and bytes in flight.
+    pub fn congestion(&self) -> (u64, bentpipe_units::BitRate, u64) {
+        let flight = self.gate.flight();
+        (flight.controller.window(), flight.controller.pacing_rate(), flight.in_flight())
+    }
+
+    /// The tunnel together with quinn's machine, for calls that need both.
+    pub fn parts(&mut self) -> (&mut Tunnel, &mut quinn_proto::Connection) {
+        (&mut self.tunnel, &mut self.quic)
+    }
+}

@@ -1,0 +1,341 @@
+//! All connections of one shard: routes datagrams and timers to them and gathers what they send.
+//!
+//! One quinn `Endpoint`, many [`Connection`]s. Connections that may have something to send wait in
+//! `dirty`; timers are kept in order. No socket, no clock: [`super::shard`] and the virtual-time
+//! tests drive it alike.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bentpipe_proto::tunnel::Hello;
+use bentpipe_units::Seed;
+use bytes::BytesMut;
+use quinn_proto::crypto::{ClientConfig as ClientCrypto, ServerConfig as ServerCrypto};
+use quinn_proto::{
+    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Incoming,
+    ServerConfig, Side, Transmit,
+};
+
+use super::connection::{Connection, ConnectionNotice};
+use super::gate::Gate;
+use super::tuning::{self, Profile, Wishes};
+use crate::transport::Tunnel;
+
+/// Names a connection of an engine; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Everything that is the same for all connections of an engine.
+pub struct EngineConfig {
+    /// Derived from the private key, so that a restarted server's resets are believed.
+    pub reset_key: Arc<dyn quinn_proto::crypto::HmacKey>,
+    /// The shard, for a server; `None` for a client.
+    pub shard: Option<u8>,
+    /// Server only: how to answer handshakes.
+    pub server: Option<ServerSetup>,
+    /// HELLO that every tunnel of this engine starts with.
+    pub hello: Hello,
+    /// Memory that one tunnel may hold for its LAN sides, in bytes.
+    pub memory: u64,
+    /// Wishes for what this side sends.
+    pub wishes: Wishes,
+    /// Seeds jitter; in simulations also connection IDs.
+    pub seed: Seed,
+    /// Simulations: every random number of quinn's repeats.
+    pub deterministic: bool,
+}
+
+/// The server's half of [`EngineConfig`].
+#[derive(Clone)]
+pub struct ServerSetup {
+    /// TLS.
+    pub crypto: Arc<dyn ServerCrypto>,
+    /// Keys of address-validation tokens.
+    pub token_key: Arc<dyn quinn_proto::crypto::HandshakeTokenKey>,
+}
+
+/// Something happened on a connection.
+#[derive(Debug)]
+pub struct Event {
+    /// On which.
+    pub connection: ConnectionId,
+    /// What.
+    pub notice: ConnectionNotice,
+}
+
+/// One batch of datagrams for the socket; the bytes are in the caller's buffer.
+pub type Output = Transmit;
+
+/// The engine of one shard.
+pub struct Engine {
+    endpoint: Endpoint,
+    config: EngineConfig,
+    connections: BTreeMap<ConnectionId, Connection>,
+    by_handle: BTreeMap<usize, ConnectionId>,
+    dirty: BTreeSet<ConnectionId>,
+    /// Where the round over dirty connections goes on.
+    cursor: ConnectionId,
+    timers: BTreeSet<(Instant, ConnectionId)>,
+    timer_of: BTreeMap<ConnectionId, Instant>,
+    responses: VecDeque<(Output, Vec<u8>)>,
+    events: VecDeque<Event>,
+    next_id: u64,
+}
+
+impl Engine {
+    /// An engine without connections.
+    pub fn new(config: EngineConfig) -> Self {
+        let seed = config.deterministic.then(|| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&config.seed.as_u64().to_le_bytes());
+            bytes
+        });
+        let endpoint = tuning::endpoint(config.reset_key.clone(), config.shard, seed);
+        // The per-connection configuration is chosen in `accept`; this one only lets quinn listen.
+        let server = config.server.as_ref().map(|setup| {
+            Arc::new(ServerConfig::new(setup.crypto.clone(), setup.token_key.clone()))
+        });
+        Self {
+            endpoint: Endpoint::new(Arc::new(endpoint), server, true, seed),
+            config,
+            connections: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            cursor: ConnectionId(0),
+            timers: BTreeSet::new(),
+            timer_of: BTreeMap::new(),
+            responses: VecDeque::new(),
+            events: VecDeque::new(),
+            next_id: 0,
+        }
+    }
+
+    /// Starts a connection to `remote` (client).
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        crypto: Arc<dyn ClientCrypto>,
+        remote: SocketAddr,
+        profile: Profile,
+    ) -> Result<ConnectionId, ConnectError> {
+        let gate = self.gate(profile, now);
+        let mut client = ClientConfig::new(crypto);
+        let transport = tuning::transport(profile, gate.clone(), is_ipv6(remote.ip()), 0);
+        client.transport_config(Arc::new(transport));
+        let hint = profile.hint();
+        client.initial_dst_cid_provider(Arc::new(move || super::cid::initial_cid(hint)));
+        let (handle, quic) = self.endpoint.connect(now, client, remote, "bentpipe")?;
+        Ok(self.adopt(now, handle, quic, gate, profile))
+    }
+
+    fn gate(&self, profile: Profile, now: Instant) -> Gate {
+        let config = tuning::controller_config(profile, self.config.wishes);
+        Gate::new(self.config.wishes.controller, config, now)
+    }
+
+    fn adopt(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        quic: quinn_proto::Connection,
+        gate: Gate,
+        profile: Profile,
+    ) -> ConnectionId {
+        let id = ConnectionId(self.next_id);
+        self.next_id += 1;
+        let side = if quic.side().is_client() { Side::Client } else { Side::Server };
+        let tunnel = Tunnel::new(side, self.config.hello.clone(), self.config.memory);
+        let seed = self.config.seed.stream(&format!("connection {}", id.0));
+        let connection = Connection::new(
+            handle,
+            quic,
+            gate,
+            tunnel,
+            profile.max_ack_delay(),
+            seed,
+            now,
+        );
+        self.connections.insert(id, connection);
+        self.by_handle.insert(handle.0, id);
+        self.dirty.insert(id);
+        id
+    }
+
+    /// Takes a datagram from the socket. `buf` is scratch space.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        ecn: Option<EcnCodepoint>,
+        data: BytesMut,
+    ) {
+        let mut buf = Vec::new();
+        match self.endpoint.handle(now, remote, local, ecn, data, &mut buf) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(&id) = self.by_handle.get(&handle.0)
+                    && let Some(connection) = self.connections.get_mut(&id)
+                {
+                    connection.handle_event(now, event);
+                    self.dirty.insert(id);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+            Some(DatagramEvent::Response(transmit)) => self.respond(transmit, buf),
+            None => {}
+        }
+    }
+
+    fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let Some(setup) = self.config.server.clone() else { return self.endpoint.ignore(incoming) };
+        let hint = incoming.orig_dst_cid().first().copied().unwrap_or(0);
+        let profile = Profile::from_hint(hint);
+        let gate = self.gate(profile, now);
+        let mut server = ServerConfig::new(setup.crypto, setup.token_key);
+        let ipv6 = is_ipv6(incoming.remote_address().ip());
+        // One more than the limit on flows: the control stream.
+        let flows = u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX);
+        let transport = tuning::transport(profile, gate.clone(), ipv6, flows.saturating_add(1));
+        server.transport_config(Arc::new(transport)).migration(true);
+        let mut buf = Vec::new();
+        match self.endpoint.accept(incoming, now, &mut buf, Some(Arc::new(server))) {
+            Ok((handle, quic)) => {
+                self.adopt(now, handle, quic, gate, profile);
+            }
+            Err(error) => {
+                tracing::debug!(cause = %error.cause, "handshake refused");
+                if let Some(transmit) = error.response {
+                    self.respond(transmit, buf);
+                }
+            }
+        }
+    }
+
+    fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
+        // Stateless answers are cheap to lose and must not pile up.
+        if self.responses.len() < 256 {
+            self.responses.push_back((transmit, bytes));
+        }
+    }
+
+    /// Runs every timer that is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(due, id)) = self.timers.first()
+            && due <= now
+        {
+            self.timers.pop_first();
+            self.timer_of.remove(&id);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.handle_timeout(now);
+                self.dirty.insert(id);
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// The next event for the shell.
+    pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
+        if self.events.is_empty() {
+            let ids: Vec<_> = self.dirty.iter().copied().collect();
+            for id in ids {
+                self.pump(now, id);
+            }
+        }
+        self.events.pop_front()
+    }
+
+    /// Moves events between one connection, the endpoint and the shell.
+    fn pump(&mut self, now: Instant, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        while let Some(event) = connection.quic.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(connection.handle, event) {
+                connection.quic.handle_event(event);
+            }
+        }
+        while let Some(notice) = connection.poll(now) {
+            self.events.push_back(Event { connection: id, notice });
+        }
+    }
+
+    /// The next batch for the socket; its bytes are written to `buf`, which must be empty.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        if let Some((transmit, bytes)) = self.responses.pop_front() {
+            buf.extend_from_slice(&bytes);
+            return Some(transmit);
+        }
+        while let Some(id) = self.next_dirty() {
+            self.pump(now, id);
+            let Some(connection) = self.connections.get_mut(&id) else {
+                self.dirty.remove(&id);
+                continue;
+            };
+            if let Some(transmit) = connection.poll_transmit(now, buf) {
+                self.cursor = ConnectionId(id.0 + 1);
+                return Some(transmit);
+            }
+            self.settle(now, id);
+        }
+        None
+    }
+
+    /// Connections take turns, one batch each.
+    fn next_dirty(&self) -> Option<ConnectionId> {
+        let after = self.dirty.range(self.cursor..).next();
+        after.or_else(|| self.dirty.first()).copied()
+    }
+
+    /// Nothing to send now: note when to come back, and forget the connection if it is over.
+    fn settle(&mut self, now: Instant, id: ConnectionId) {
+        self.pump(now, id);
+        self.dirty.remove(&id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let due = connection.poll_timeout();
+        let drained = connection.lost && connection.quic.is_drained();
+        let handle = connection.handle.0;
+        if let Some(old) = self.timer_of.remove(&id) {
+            self.timers.remove(&(old, id));
+        }
+        if drained {
+            self.connections.remove(&id);
+            self.by_handle.remove(&handle);
+        } else if let Some(due) = due {
+            self.timers.insert((due, id));
+            self.timer_of.insert(id, due);
+        }
+    }
+
+    /// A connection, to look at or to act on; it is then looked at for output again.
+    pub fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(&id)?;
+        self.dirty.insert(id);
+        Some(connection)
+    }
+
+    /// A connection, to look at only.
+    pub fn peek(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(&id)
+    }
+
+    /// Every connection.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.connections.iter().map(|(id, connection)| (*id, connection))
+    }
+
+    /// True while something may be waiting for [`Self::poll_event`] or [`Self::poll_transmit`].
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || !self.events.is_empty() || !self.responses.is_empty()
+    }
+}
+
+fn is_ipv6(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.to_ipv4_mapped().is_none(),
+    }
+}

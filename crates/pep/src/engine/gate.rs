@@ -1,0 +1,231 @@
+//! The seam between quinn's idea of congestion control (a window) and ours (a window and a rate).
+//!
+//! quinn-proto asks a `Controller` how large the window is before every datagram. We answer "very
+//! large" while our own loop permits sending and "one byte" while it does not: with the gate shut,
+//! `poll_transmit` still yields what must never wait (pure ACKs, probes, path challenges). Bytes in
+//! flight, delivery-rate samples and the real controller live behind the same handle. Not here: when
+//! the gate opens (`connection.rs`) and how the window moves (`proto/congestion`).
+
+use std::any::Any;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::congestion::{
+    AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSampler,
+};
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, ControllerMetrics};
+
+/// Above 2^32 quinn's own pacer is off as well.
+const OPEN: u64 = 1 << 40;
+const SHUT: u64 = 1;
+
+/// What the loop and quinn share for one connection. quinn wants `Send + Sync`; both sides run on
+/// the shard's thread, so the lock is never contended.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<Mutex<Flight>>);
+
+/// The controller and the bytes in flight of one connection.
+pub(crate) struct Flight {
+    open: bool,
+    kind: ControllerKind,
+    config: Config,
+    pub(crate) controller: Controller,
+    sampler: RateSampler,
+    in_flight: u64,
+    /// The batch of acknowledgements being processed: bytes, send time of the newest, RTT estimate.
+    batch: Option<Batch>,
+    /// Set by `connection.rs`: nothing to send although the gate was open.
+    app_limited: bool,
+    /// Bytes declared lost since the loop last asked: quinn will send their content again.
+    lost: u64,
+    pub(crate) progress: Progress,
+}
+
+struct Batch {
+    bytes: u64,
+    newest_sent: Instant,
+}
+
+/// What the outage prober needs to know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    /// When something ack-eliciting was last acknowledged, or first sent after a silence.
+    pub(crate) since: Instant,
+    /// About one PTO without backoff.
+    pub(crate) pto: Duration,
+}
+
+impl Gate {
+    pub(crate) fn new(kind: ControllerKind, config: Config, now: Instant) -> Self {
+        let pto = config.initial_rtt * 3;
+        Self(Arc::new(Mutex::new(Flight {
+            open: false,
+            kind,
+            controller: Controller::new(kind, &config, now),
+            config,
+            sampler: RateSampler::new(now),
+            in_flight: 0,
+            batch: None,
+            app_limited: true,
+            lost: 0,
+            progress: Progress { since: now, pto },
+        })))
+    }
+
+    pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_open(&self, open: bool) {
+        self.flight().open = open;
+    }
+}
+
+impl Flight {
+    /// Bytes that may still be sent before the window is full.
+    pub(crate) fn room(&self) -> u64 {
+        self.controller.window().saturating_sub(self.in_flight)
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// The gate was open and there was nothing to send: rate samples up to here say nothing about
+    /// the path.
+    pub(crate) fn set_app_limited(&mut self) {
+        self.app_limited = true;
+        self.sampler.set_app_limited(self.in_flight);
+    }
+
+    pub(crate) fn clear_app_limited(&mut self) {
+        self.app_limited = false;
+    }
+
+    pub(crate) fn close_gate(&mut self) {
+        self.open = false;
+    }
+
+    pub(crate) fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    fn end_acks(&mut self, now: Instant, in_flight: u64) {
+        let Some(batch) = self.batch.take() else { return };
+        self.in_flight = in_flight;
+        let rate = self.sampler.end_acks(now);
+        self.controller.on_ack(&AckSample {
+            now,
+            newly_acked: batch.bytes,
+            rtt: Some(now.saturating_duration_since(batch.newest_sent)),
+            newest_sent: batch.newest_sent,
+            in_flight,
+            app_limited: self.app_limited,
+            rate,
+        });
+        self.progress.since = now;
+    }
+}
+
+impl QuicController for Gate {
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+        let mut flight = self.flight();
+        if !flight.open {
+            return;
+        }
+        if flight.in_flight == 0 {
+            flight.progress.since = now;
+        }
+        let before = flight.in_flight;
+        flight.sampler.on_sent(now, bytes, before);
+        flight.in_flight += bytes;
+        let after = flight.in_flight;
+        flight.controller.on_sent(now, bytes, after);
+    }
+
+    fn on_ack(
+        &mut self,
+        _now: Instant,
+        sent: Instant,
+        bytes: u64,
+        _app_limited: bool,
+        rtt: &RttEstimator,
+    ) {
+        let mut flight = self.flight();
+        flight.sampler.on_ack(sent, bytes);
+        // RFC 9002 §6.2.1 adds four times the variation, which quinn does not show; half the RTT
+        // covers what an idle satellite path varies.
+        flight.progress.pto = rtt.conservative().mul_f32(1.5);
+        let batch = flight.batch.get_or_insert(Batch { bytes: 0, newest_sent: sent });
+        batch.bytes += bytes;
+        batch.newest_sent = batch.newest_sent.max(sent);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, _: bool, _: Option<u64>) {
+        self.flight().end_acks(now, in_flight);
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        persistent: bool,
+        lost_bytes: u64,
+    ) {
+        let mut flight = self.flight();
+        flight.in_flight = flight.in_flight.saturating_sub(lost_bytes);
+        flight.lost += lost_bytes;
+        let sample = LossSample {
+            now,
+            lost: lost_bytes,
+            newest_sent: sent,
+            in_flight: flight.in_flight,
+            persistent,
+            ecn: lost_bytes == 0,
+        };
+        flight.controller.on_loss(&sample);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.flight().controller.on_mtu(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        if self.flight().open { OPEN } else { SHUT }
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let flight = self.flight();
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = flight.controller.window();
+        metrics.pacing_rate = Some(flight.controller.pacing_rate().as_u64());
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn QuicController> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        OPEN
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// quinn builds a controller for a connection's first path and again when the peer's address
+/// changes to another network (RFC 9000 §9.4): what was learned of the old path is then dropped.
+impl ControllerFactory for Gate {
+    fn build(self: Arc<Self>, now: Instant, _mtu: u16) -> Box<dyn QuicController> {
+        let mut flight = self.flight();
+        flight.controller = Controller::new(flight.kind, &flight.config, now);
+        flight.sampler = RateSampler::new(now);
+        flight.in_flight = 0;
+        flight.batch = None;
+        drop(flight);
+        Box::new((*self).clone())
+    }
+}

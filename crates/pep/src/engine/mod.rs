@@ -1,0 +1,31 @@
+//! The engine: quinn-proto driven by our own loop.
+//!
+//! ```text
+//!   UDP socket ─► shard.rs ─► Engine ─► Connection ─► quinn-proto ─► Tunnel ─► relay ─► LAN socket
+//!   UDP socket ◄─ shard.rs ◄─ Engine ◄─ pacer, gate ◄─ quinn-proto ◄─ Tunnel::write ◄─ LAN socket
+//! ```
+//!
+//! [`Engine`] and everything below it take `now` as an argument and own no socket: a client, a link
+//! model and a server run in virtual time in one thread. `shard.rs` gives them a real socket.
+
+mod alarm;
+mod cid;
+mod connection;
+mod endpoint;
+mod gate;
+//ID pub mod identity;
+mod prober;
+pub mod shard;
+mod tuning;
+
+pub use connection::{Connection, ConnectionNotice};
+pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup};
+pub use tuning::{Profile, Wishes};
+
+pub(crate) use cid::shard_of;
+
+/// Fills `bytes` from the operating system's random source.
+pub(crate) fn random(bytes: &mut [u8]) {
+    // The only way this fails is a kernel without random numbers; nothing can be encrypted then.
+    aws_lc_rs::rand::fill(bytes).expect("the operating system provides random numbers");
+}

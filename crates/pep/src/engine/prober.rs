@@ -1,0 +1,114 @@
+//! Finds the end of an outage: quinn's own probe timer doubles for minutes, ours does not.
+//!
+//! An outage begins when something ack-eliciting is unanswered for two PTOs. From then on one
+//! datagram goes out every max(RTT, 1 s), with up to a quarter of jitter so that the terminals of a
+//! beam do not return in step; every 5 s when no flow waits. A restarted server answers the first
+//! one with a stateless reset, a changed address is learned by the peer from it.
+
+use std::time::{Duration, Instant};
+
+use bentpipe_units::Seed;
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg32;
+
+use super::gate::Progress;
+
+const BUSY_FLOOR: Duration = Duration::from_secs(1);
+/// Longest wait between probes while flows wait, whatever the RTT is believed to be: a restarted
+/// server is to be found within 3 s and jitter.
+const BUSY_CEILING: Duration = Duration::from_secs(3);
+const IDLE: Duration = Duration::from_secs(5);
+
+/// When to probe next.
+pub(crate) struct Prober {
+    rng: Pcg32,
+    /// The silence being watched, by its beginning, and when to probe next.
+    silence: Option<(Instant, Instant)>,
+    waiting: bool,
+}
+
+impl Prober {
+    pub(crate) fn new(seed: Seed) -> Self {
+        Self { rng: Pcg32::seed_from_u64(seed.as_u64()), silence: None, waiting: false }
+    }
+
+    /// Takes the present state: `unanswered`, something ack-eliciting is in flight; `waiting`, flows
+    /// wait for the peer.
+    pub(crate) fn update(
+        &mut self,
+        now: Instant,
+        progress: Progress,
+        unanswered: bool,
+        waiting: bool,
+    ) {
+        let woke = waiting && !self.waiting;
+        self.waiting = waiting;
+        self.silence = match self.silence {
+            _ if !unanswered => None,
+            Some((since, next)) if since == progress.since => {
+                Some((since, if woke { next.min(now + BUSY_FLOOR) } else { next }))
+            }
+            _ => {
+                let patience = (progress.pto * 2).min(BUSY_CEILING.max(progress.pto));
+                Some((progress.since, progress.since + patience))
+            }
+        };
+    }
+
+    /// True if a probe is due now; the next one is then scheduled.
+    pub(crate) fn poll(&mut self, now: Instant, rtt: Duration) -> bool {
+        let Some((since, next)) = self.silence.filter(|(_, next)| *next <= now) else {
+            return false;
+        };
+        debug_assert!(next >= since);
+        let interval = if self.waiting { rtt.clamp(BUSY_FLOOR, BUSY_CEILING) } else { IDLE };
+        let jitter = interval.mul_f64(f64::from(self.rng.next_u32()) / f64::from(u32::MAX) / 4.0);
+        self.silence = Some((since, now + interval + jitter));
+        true
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.silence.map(|(_, next)| next)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "one base instant; all else is virtual")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_probed_steadily_and_silence_without_debt_is_not() {
+        let start = Instant::now();
+        let rtt = Duration::from_millis(600);
+        let progress = Progress { since: start, pto: Duration::from_millis(900) };
+        let mut prober = Prober::new(Seed::new(1));
+        prober.update(start, progress, false, true);
+        assert_eq!(prober.poll_timeout(), None);
+
+        prober.update(start, progress, true, true);
+        let mut last = start;
+        for _ in 0..100 {
+            let due = prober.poll_timeout().expect("an outage is being probed");
+            assert!(due - last <= Duration::from_millis(1800), "{:?}", due - last);
+            assert!(prober.poll(due, rtt));
+            assert!(!prober.poll(due, rtt), "one probe at a time");
+            prober.update(due, progress, true, true);
+            last = due;
+        }
+        prober.update(last, Progress { since: last, ..progress }, true, true);
+        assert!(prober.poll_timeout().is_some_and(|next| next > last), "answered: start over");
+    }
+
+    #[test]
+    fn a_flow_that_begins_to_wait_is_not_kept_for_the_idle_interval() {
+        let start = Instant::now();
+        let progress = Progress { since: start, pto: Duration::from_secs(1) };
+        let mut prober = Prober::new(Seed::new(1));
+        prober.update(start, progress, true, false);
+        let due = prober.poll_timeout().expect("probing");
+        prober.poll(due, Duration::from_millis(600));
+        prober.update(due, progress, true, true);
+        assert!(prober.poll_timeout().expect("probing") <= due + BUSY_FLOOR);
+    }
+}

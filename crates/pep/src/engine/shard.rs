@@ -1,0 +1,352 @@
+//! The thin shell around [`Engine`]: one thread, one UDP socket, one timer, and the flows' wakers.
+//!
+//! A shard's connections and their TCP relays live on one thread with a current-thread runtime, so
+//! the data path takes no locks. Datagrams that the kernel gave to the wrong shard are handed over
+//! by a bounded channel. What the events mean is decided by `client` and `server`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+use super::alarm::Alarm;
+use super::connection::ConnectionNotice;
+use super::{ConnectionId, Engine, Event, Output, shard_of};
+use crate::transport::{FlowKey, TunnelEvent};
+
+/// Receive buffer per message: a whole GRO batch.
+const RECEIVE_SIZE: usize = 64 * 1024;
+
+/// Datagrams that may wait for another shard before they are dropped.
+const HANDOVER_QUEUE: usize = 1024;
+
+/// Batches sent or received before flows and timers get a turn.
+const TURN: usize = 64;
+
+/// A datagram on its way to the shard that owns its connection.
+pub struct Handover {
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+    ecn: Option<quinn_proto::EcnCodepoint>,
+    data: BytesMut,
+}
+
+/// The shards of a process, as seen by one of them.
+pub struct Neighbours {
+    own: u8,
+    inbox: mpsc::Receiver<Handover>,
+    outboxes: Vec<mpsc::Sender<Handover>>,
+}
+
+impl Neighbours {
+    /// Channels between `count` shards.
+    pub fn connect(count: u8) -> Vec<Self> {
+        let (outboxes, inboxes): (Vec<_>, Vec<_>) =
+            (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
+        let numbered = (0..count).zip(inboxes);
+        numbered.map(|(own, inbox)| Self { own, inbox, outboxes: outboxes.clone() }).collect()
+    }
+
+    /// Hands a datagram over if it belongs elsewhere; gives it back otherwise.
+    fn route(&self, datagram: Handover) -> Option<Handover> {
+        let count = u8::try_from(self.outboxes.len()).unwrap_or(u8::MAX);
+        match shard_of(&datagram.data) {
+            // A restarted server may have fewer shards: the CID then names one that answers with a
+            // stateless reset.
+            Some(shard) if count > 1 && shard % count != self.own => {
+                // Full: dropped, as the network would.
+                let _ = self.outboxes[usize::from(shard % count)].try_send(datagram);
+                None
+            }
+            _ => Some(datagram),
+        }
+    }
+}
+
+/// What flows and roles see of a shard.
+pub struct Shard {
+    engine: RefCell<Engine>,
+    wakers: RefCell<BTreeMap<(ConnectionId, FlowKey), Waker>>,
+    driver: RefCell<Option<Waker>>,
+    /// Bytes through the socket: received, sent.
+    wire: Cell<(u64, u64)>,
+    scratch: RefCell<Box<[u8]>>,
+}
+
+impl Shard {
+    /// A shard around `engine`; [`Driver::run`] gives it life.
+    pub fn new(engine: Engine) -> Rc<Self> {
+        Rc::new(Self {
+            engine: RefCell::new(engine),
+            wakers: RefCell::default(),
+            driver: RefCell::default(),
+            wire: Cell::default(),
+            scratch: RefCell::new(vec![0; RECEIVE_SIZE].into_boxed_slice()),
+        })
+    }
+
+    /// Runs `f` on the engine; the driver then looks for output.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Engine) -> T) -> T {
+        let result = f(&mut self.engine.borrow_mut());
+        if let Some(driver) = self.driver.borrow().as_ref() {
+            driver.wake_by_ref();
+        }
+        result
+    }
+
+    /// Runs `f` on the engine without asking for output.
+    pub fn peek<T>(&self, f: impl FnOnce(&Engine) -> T) -> T {
+        f(&self.engine.borrow())
+    }
+
+    /// Registers the task of a flow.
+    pub fn watch(&self, connection: ConnectionId, flow: FlowKey, waker: &Waker) {
+        let mut wakers = self.wakers.borrow_mut();
+        match wakers.get_mut(&(connection, flow)) {
+            Some(known) => known.clone_from(waker),
+            None => {
+                wakers.insert((connection, flow), waker.clone());
+            }
+        }
+    }
+
+    /// Forgets the task of a flow.
+    pub fn unwatch(&self, connection: ConnectionId, flow: FlowKey) {
+        self.wakers.borrow_mut().remove(&(connection, flow));
+    }
+
+    /// Bytes received and sent through the socket so far, UDP payload.
+    pub fn wire_bytes(&self) -> (u64, u64) {
+        self.wire.get()
+    }
+
+    /// One buffer that all relays of the shard read their sockets into.
+    pub fn scratch(&self) -> &RefCell<Box<[u8]>> {
+        &self.scratch
+    }
+
+    fn wake(&self, connection: ConnectionId, flow: FlowKey) {
+        if let Some(waker) = self.wakers.borrow().get(&(connection, flow)) {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn wake_all(&self, connection: ConnectionId) {
+        let wakers = self.wakers.borrow();
+        let of_connection = (connection, FlowKey(0))..=(connection, FlowKey(u64::MAX));
+        wakers.range(of_connection).for_each(|(_, waker)| waker.wake_by_ref());
+    }
+}
+
+/// Moves datagrams between the socket and the engine.
+pub struct Driver {
+    shard: Rc<Shard>,
+    socket: UdpSocket,
+    state: UdpSocketState,
+    alarm: Alarm,
+    neighbours: Option<Neighbours>,
+    receive: Box<[u8]>,
+    /// A batch that the socket had no room for.
+    stuck: Option<(Output, Vec<u8>)>,
+    spare: Vec<u8>,
+}
+
+impl Driver {
+    /// Takes over a bound, non-blocking socket.
+    pub fn new(
+        shard: Rc<Shard>,
+        socket: std::net::UdpSocket,
+        neighbours: Option<Neighbours>,
+    ) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        Ok(Self {
+            shard,
+            state,
+            socket: UdpSocket::from_std(socket)?,
+            alarm: Alarm::new()?,
+            neighbours,
+            receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
+            stuck: None,
+            spare: Vec::new(),
+        })
+    }
+
+    /// Runs until the socket fails. `on_event` hears everything but the flows' own events.
+    pub async fn run(mut self, mut on_event: impl FnMut(Event)) -> io::Result<()> {
+        poll_fn(|cx| self.poll(cx, &mut on_event)).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the shell gives the engine its clock")]
+    fn poll(&mut self, cx: &mut Context<'_>, on_event: &mut impl FnMut(Event)) -> Poll<io::Result<()>> {
+        if self.shard.driver.borrow().as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
+            *self.shard.driver.borrow_mut() = Some(cx.waker().clone());
+        }
+        for _ in 0..TURN {
+            let now = Instant::now();
+            let mut busy = self.receive(cx, now)?;
+            busy |= self.receive_handovers(cx, now);
+            self.shard.engine.borrow_mut().handle_timeout(now);
+            busy |= self.dispatch(now, on_event);
+            busy |= self.transmit(cx, now)?;
+            busy |= self.dispatch(now, on_event);
+            let due = self.shard.engine.borrow().poll_timeout();
+            busy |= self.alarm.poll(cx, now, due).is_ready();
+            if !busy {
+                return Poll::Pending;
+            }
+        }
+        // Relays must get their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        while self.socket.poll_recv_ready(cx)?.is_ready() {
+            let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
+            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+                std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+            let result = self.socket.try_io(Interest::READABLE, || {
+                self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
+            });
+            drop(parts);
+            match result {
+                Ok(count) => {
+                    for (index, meta) in metas[..count].iter().enumerate() {
+                        let bytes = &self.receive[index * RECEIVE_SIZE..][..meta.len];
+                        take_segments(&self.shard, self.neighbours.as_ref(), now, meta, bytes);
+                    }
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // An ICMP error for an earlier datagram; the engine's timers deal with silence.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused
+                    || error.kind() == io::ErrorKind::ConnectionReset => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn receive_handovers(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let Some(neighbours) = &mut self.neighbours else { return false };
+        let mut any = false;
+        while let Poll::Ready(Some(datagram)) = neighbours.inbox.poll_recv(cx) {
+            any = true;
+            let Handover { remote, local, ecn, data } = datagram;
+            self.shard.engine.borrow_mut().handle_datagram(now, remote, local, ecn, data);
+        }
+        any
+    }
+
+    fn dispatch(&self, now: Instant, on_event: &mut impl FnMut(Event)) -> bool {
+        let mut any = false;
+        loop {
+            let event = self.shard.engine.borrow_mut().poll_event(now);
+            let Some(event) = event else { return any };
+            any = true;
+            match &event.notice {
+                ConnectionNotice::Tunnel(TunnelEvent::Flow(flow)) => {
+                    self.shard.wake(event.connection, *flow);
+                }
+                ConnectionNotice::Lost(_) | ConnectionNotice::Fault(_) => {
+                    self.shard.wake_all(event.connection);
+                    on_event(event);
+                }
+                ConnectionNotice::Connected | ConnectionNotice::Tunnel(_) => on_event(event),
+            }
+        }
+    }
+
+    fn transmit(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
+        let mut any = false;
+        for _ in 0..TURN {
+            let (output, bytes) = match self.stuck.take() {
+                Some(stuck) => stuck,
+                None => {
+                    let mut buf = std::mem::take(&mut self.spare);
+                    buf.clear();
+                    let output = self.shard.engine.borrow_mut().poll_transmit(now, &mut buf);
+                    let Some(output) = output else {
+                        self.spare = buf;
+                        return Ok(any);
+                    };
+                    (output, buf)
+                }
+            };
+            if self.socket.poll_send_ready(cx)?.is_pending() || !self.send(&output, &bytes)? {
+                self.stuck = Some((output, bytes));
+                // Registers for the next time the socket has room.
+                return Ok(self.socket.poll_send_ready(cx)?.is_ready());
+            }
+            let (received, sent) = self.shard.wire.get();
+            self.shard.wire.set((received, sent + bytes.len() as u64));
+            self.spare = bytes;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// False if the socket was full.
+    fn send(&self, output: &Output, bytes: &[u8]) -> io::Result<bool> {
+        let bytes = &bytes[..output.size];
+        let segment = output.segment_size.unwrap_or(bytes.len()).max(1);
+        let whole = bytes.len().div_ceil(segment) <= self.state.max_gso_segments();
+        let step = if whole { bytes.len().max(1) } else { segment };
+        for part in bytes.chunks(step) {
+            let transmit = Transmit {
+                destination: output.destination,
+                ecn: output.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+                contents: part,
+                segment_size: (part.len() > segment).then_some(segment),
+                src_ip: output.src_ip,
+            };
+            let sent = self.socket.try_io(Interest::WRITABLE, || {
+                self.state.send(UdpSockRef::from(&self.socket), &transmit)
+            });
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                // Unreachable, filtered, interface down: the engine's timers deal with silence.
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Splits what GRO joined and gives it to the engine.
+fn take_segments(
+    shard: &Shard,
+    neighbours: Option<&Neighbours>,
+    now: Instant,
+    meta: &RecvMeta,
+    bytes: &[u8],
+) {
+    let (received, sent) = shard.wire.get();
+    shard.wire.set((received + bytes.len() as u64, sent));
+    for segment in bytes.chunks(meta.stride.max(1)) {
+        let datagram = Handover {
+            remote: meta.addr,
+            local: meta.dst_ip,
+            ecn: meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
+            data: BytesMut::from(segment),
+        };
+        let kept = match neighbours {
+            Some(neighbours) => neighbours.route(datagram),
+            None => Some(datagram),
+        };
+        if let Some(Handover { remote, local, ecn, data }) = kept {
+            shard.engine.borrow_mut().handle_datagram(now, remote, local, ecn, data);
+        }
+    }
+}

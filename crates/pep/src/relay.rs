@@ -1,0 +1,306 @@
+//! Between one TCP socket and one flow of the tunnel: the same code at both ends.
+//!
+//! Reads the socket while the flow has room, writes it as data comes in order, and carries every way
+//! a connection can end: FIN each way on its own, RST after the bytes before it, silence as a reset.
+//! The sockets carry SO_LINGER 0 from birth, so that a crash of the daemon is a reset and never
+//! passes for a clean end; it is cleared just before an orderly close.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bentpipe_proto::relay::End;
+use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
+use bytes::Bytes;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+use crate::engine::ConnectionId;
+use crate::engine::shard::Shard;
+use crate::transport::{FlowKey, Incoming};
+
+/// Chunks handed to the kernel in one call; a chunk is one datagram's payload.
+const MAX_SLICES: usize = 64;
+
+/// Reads and writes before other flows get a turn.
+const TURN: usize = 16;
+
+/// How long a LAN host that does not read may hold up a reset.
+const RESET_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a flow ended, for the front end and the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both directions ended with FIN.
+    Closed,
+    /// The LAN side was reset or timed out; the other end hears of it.
+    LanReset,
+    /// The other end was reset; so was the LAN side, after the bytes before it.
+    PeerReset,
+    /// The server could not or would not connect; the LAN side was reset.
+    Refused(ReplyCode),
+    /// The tunnel was lost; the LAN side was reset.
+    TunnelLost,
+}
+
+/// Prepares a socket for relaying: no delay, keepalive, and reset on any close but an orderly one.
+pub fn prepare(socket: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(socket);
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_tcp_nodelay(true)?;
+    // A host that vanished without FIN is noticed within three minutes and a half.
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(90))
+        .with_interval(Duration::from_secs(15));
+    #[cfg(target_os = "linux")]
+    let keepalive = keepalive.with_retries(8);
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+/// One relay.
+pub struct Relay {
+    shard: Rc<Shard>,
+    connection: ConnectionId,
+    flow: FlowKey,
+    socket: TcpStream,
+    reading: bool,
+    writing: bool,
+    /// The flow still exists for the tunnel.
+    attached: bool,
+}
+
+impl Relay {
+    /// `socket` must have been [`prepare`]d.
+    pub fn new(shard: Rc<Shard>, connection: ConnectionId, flow: FlowKey, socket: TcpStream) -> Self {
+        Self { shard, connection, flow, socket, reading: true, writing: true, attached: true }
+    }
+
+    /// The LAN side had sent FIN before the relay began.
+    pub fn half_closed(mut self) -> Self {
+        self.reading = false;
+        self
+    }
+
+    /// Relays until the flow is over.
+    pub async fn run(mut self) -> Outcome {
+        let outcome = poll_fn(|cx| self.poll(cx)).await;
+        match outcome {
+            Outcome::PeerReset => self.drain().await,
+            Outcome::Closed => {
+                let _ = SockRef::from(&self.socket).set_linger(None);
+            }
+            Outcome::LanReset | Outcome::Refused(_) | Outcome::TunnelLost => {}
+        }
+        outcome
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        self.shard.watch(self.connection, self.flow, cx.waker());
+        self.tunnel(|tunnel, _| tunnel.0.take_notice(tunnel.1));
+        for _ in 0..TURN {
+            let mut moved = false;
+            if let Poll::Ready(step) = self.poll_out(cx) {
+                match step {
+                    Ok(()) => moved = true,
+                    Err(outcome) => return Poll::Ready(outcome),
+                }
+            }
+            if let Poll::Ready(step) = self.poll_in(cx) {
+                match step {
+                    Ok(()) => moved = true,
+                    Err(outcome) => return Poll::Ready(outcome),
+                }
+            }
+            if !self.reading && !self.writing {
+                return Poll::Ready(Outcome::Closed);
+            }
+            if !moved {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// LAN socket → tunnel.
+    fn poll_in(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
+        if !self.reading {
+            return Poll::Pending;
+        }
+        let room = self.look(|tunnel, flow| tunnel.capacity(flow));
+        if room == 0 {
+            return Poll::Pending;
+        }
+        if let Err(error) = ready!(self.socket.poll_read_ready(cx)) {
+            return Poll::Ready(self.lan_failed(&error));
+        }
+        let mut scratch = self.shard.scratch().borrow_mut();
+        let room = room.min(scratch.len());
+        let read = self.socket.try_read(&mut scratch[..room]);
+        let data = read.as_ref().map_or(Bytes::new(), |&n| Bytes::copy_from_slice(&scratch[..n]));
+        drop(scratch);
+        Poll::Ready(match read {
+            Ok(0) => {
+                self.reading = false;
+                self.tunnel(|(tunnel, flow), _| tunnel.finish(flow));
+                Ok(())
+            }
+            Ok(_) => {
+                self.tunnel(|(tunnel, flow), _| tunnel.push(flow, data));
+                Ok(())
+            }
+            // The readiness was stale and is cleared now: ask again to be woken.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => self.lan_failed(&error),
+        })
+    }
+
+    /// Tunnel → LAN socket.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
+        match self.look(|tunnel, flow| tunnel.incoming(flow)) {
+            Incoming::Blocked => Poll::Pending,
+            Incoming::Data => {
+                if let Err(error) = ready!(self.socket.poll_write_ready(cx)) {
+                    return Poll::Ready(self.lan_failed(&error));
+                }
+                Poll::Ready(self.write())
+            }
+            Incoming::End(End::Fin) if self.writing => {
+                self.writing = false;
+                Poll::Ready(match SockRef::from(&self.socket).shutdown(Shutdown::Write) {
+                    Ok(()) => Ok(()),
+                    Err(error) => self.lan_failed(&error),
+                })
+            }
+            Incoming::End(End::Fin) => Poll::Pending,
+            Incoming::End(End::Abort(_)) => Poll::Ready(Err(Outcome::PeerReset)),
+            Incoming::Refused(code) => Poll::Ready(Err(Outcome::Refused(code))),
+            Incoming::Gone => {
+                self.attached = false;
+                Poll::Ready(Err(Outcome::TunnelLost))
+            }
+        }
+    }
+
+    fn write(&mut self) -> Result<(), Outcome> {
+        let written = self.look(|tunnel, flow| {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let mut count = 0;
+            for (slice, chunk) in slices.iter_mut().zip(tunnel.ready(flow)) {
+                *slice = IoSlice::new(chunk);
+                count += 1;
+            }
+            self.socket.try_write_vectored(&slices[..count])
+        });
+        match written {
+            Ok(n) => {
+                self.consume(n as u64);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => self.lan_failed(&error),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the shell gives the tunnel its clock")]
+    fn consume(&self, n: u64) {
+        let now = std::time::Instant::now();
+        self.tunnel(|(tunnel, flow), quic| tunnel.consume(now, quic.rtt(), flow, n));
+    }
+
+    /// The LAN side was reset, timed out or became unreachable.
+    fn lan_failed(&mut self, error: &io::Error) -> Result<(), Outcome> {
+        let code = match error.kind() {
+            io::ErrorKind::TimedOut => AbortCode::TimedOut,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                AbortCode::Unreachable
+            }
+            _ => AbortCode::Reset,
+        };
+        self.attached = false;
+        self.tunnel(|(tunnel, flow), quic| tunnel.abort(quic, flow, code));
+        Err(Outcome::LanReset)
+    }
+
+    /// Waits until the LAN host has everything that precedes the reset: closing with SO_LINGER 0
+    /// throws away what the kernel has not delivered yet.
+    async fn drain(&self) {
+        let mut left = u32::MAX;
+        let mut idle = Duration::ZERO;
+        let mut pause = Duration::from_millis(1);
+        while idle < RESET_PATIENCE {
+            match unsent(&self.socket) {
+                Ok(0) | Err(_) => return,
+                Ok(now) if now < left => (left, idle) = (now, Duration::ZERO),
+                Ok(_) => idle += pause,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn look<T: GoneValue>(&self, f: impl FnOnce(&crate::transport::Tunnel, FlowKey) -> T) -> T {
+        self.shard.peek(|engine| match engine.peek(self.connection) {
+            Some(connection) => f(&connection.tunnel, self.flow),
+            None => T::gone(),
+        })
+    }
+
+    fn tunnel(
+        &self,
+        f: impl FnOnce((&mut crate::transport::Tunnel, FlowKey), &mut quinn_proto::Connection),
+    ) {
+        self.shard.with(|engine| {
+            if let Some(connection) = engine.connection(self.connection) {
+                let (tunnel, quic) = connection.parts();
+                f((tunnel, self.flow), quic);
+            }
+        });
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shard.unwatch(self.connection, self.flow);
+        if self.attached {
+            self.tunnel(|(tunnel, flow), quic| tunnel.release(quic, flow));
+        }
+    }
+}
+
+/// What a question about a flow answers when its connection no longer exists.
+trait GoneValue {
+    fn gone() -> Self;
+}
+
+impl GoneValue for Incoming {
+    fn gone() -> Self {
+        Self::Gone
+    }
+}
+
+impl GoneValue for usize {
+    fn gone() -> Self {
+        0
+    }
+}
+
+impl GoneValue for io::Result<usize> {
+    fn gone() -> Self {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn unsent(socket: &TcpStream) -> io::Result<u32> {
+    bentpipe_sys::socket::unsent_bytes(socket)
+}
+
+/// Other systems do not tell; their users run the SOCKS and HTTP front ends on one host.
+#[cfg(not(target_os = "linux"))]
+fn unsent(_socket: &TcpStream) -> io::Result<u32> {
+    Ok(0)
+}

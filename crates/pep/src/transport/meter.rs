@@ -1,0 +1,34 @@
+//! How fast the peer has been able to send to us: the receiving half of the path's BDP.
+//!
+//! Sizes credit, nothing else. A maximum over round trips that decays by 2 % a round in which data
+//! came, and not at all in silence: a warm tunnel stays warm.
+
+use std::time::{Duration, Instant};
+
+const SHORTEST_ROUND: Duration = Duration::from_millis(20);
+
+/// Received bytes per second, as a slowly decaying maximum.
+#[derive(Debug, Default)]
+pub(super) struct ReceiveMeter {
+    round: Option<(Instant, u64)>,
+    best: f64,
+}
+
+impl ReceiveMeter {
+    pub(super) fn on_received(&mut self, now: Instant, bytes: u64, rtt: Duration) {
+        let (start, sum) = self.round.get_or_insert((now, 0));
+        *sum += bytes;
+        let elapsed = now.saturating_duration_since(*start);
+        if elapsed >= rtt.max(SHORTEST_ROUND) {
+            // A round that spans an idle time would only look slow; the maximum ignores it.
+            let rate = *sum as f64 / elapsed.as_secs_f64();
+            self.best = rate.max(self.best * 0.98);
+            self.round = Some((now, 0));
+        }
+    }
+
+    /// Bytes that the path holds in one `rtt`, if anything was measured yet.
+    pub(super) fn bdp(&self, rtt: Duration) -> Option<u64> {
+        (self.best > 0.0).then(|| (self.best * rtt.as_secs_f64()) as u64)
+    }
+}

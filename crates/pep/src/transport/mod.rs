@@ -1,0 +1,13 @@
+//! What moves a flow between the two ends: the QUIC tunnel.
+//!
+//! [`Tunnel`] binds the relay machines of `proto/relay` to the streams of one QUIC connection and
+//! speaks the control stream. It is driven by `engine/connection.rs` and holds no socket and no
+//! clock, so the same code runs in virtual time.
+
+mod control;
+mod flow;
+mod meter;
+mod tunnel;
+
+pub use flow::{FlowKey, Incoming};
+pub use tunnel::{Fault, OpenError, Tunnel, TunnelEvent, TunnelStats};
