@@ -1,0 +1,139 @@
+//! The terminal side: takes TCP in, sends it through the tunnel.
+//!
+//! One thread: the shard, the session that keeps the tunnel up (`session.rs`) and the front ends.
+//! Order at start: sockets and rules first, so that nothing leaks while the tunnel comes up; order at
+//! stop: flows drain, then the rules go.
+
+mod memory;
+mod session;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bentpipe_proto::tunnel::{Hello, VERSION};
+use bentpipe_units::Seed;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+use tokio::time::timeout;
+
+pub(crate) use session::{Session, Unready};
+
+use crate::config::{ClientConfig, Role};
+use crate::engine::identity::{self, PrivateKey};
+use crate::engine::shard::{Driver, Shard};
+use crate::engine::{Engine, EngineConfig, Wishes};
+use crate::frontend::FrontEnds;
+use crate::process::{self, RunError};
+use crate::status::{Side, StatusReport, StatusSocket};
+
+/// Runs the client until SIGINT or SIGTERM. `key_log` receives TLS secrets.
+///
+/// # Errors
+/// [`RunError`] says what could not be set up; a server that cannot be reached is no error, the
+/// client keeps trying.
+pub fn run(config: ClientConfig, key_log: Option<&Path>) -> Result<(), RunError> {
+    process::raise_file_limit();
+    let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
+    let key_log = process::open_key_log(key_log)?;
+    let runtime = process::runtime()?;
+    let config = Rc::new(config);
+    LocalSet::new().block_on(&runtime, async move {
+        let socket = socket(&config)?;
+        let shard = Shard::new(engine(&config, &key));
+        let driver = Driver::new(shard.clone(), socket, None)?;
+        let session = Session::new(config.clone(), &key, key_log, shard)?;
+        serve(config, session, driver).await
+    })
+}
+
+async fn serve(
+    config: Rc<ClientConfig>,
+    session: Rc<Session>,
+    driver: Driver,
+) -> Result<(), RunError> {
+    let started = process::now();
+    let status = StatusSocket::bind(Role::Client, config.status_socket.as_deref())?;
+    let mut stop = process::stop_signal()?;
+    // A reload has nothing to change yet on this side; the default action would be death.
+    let mut hangup = signal(SignalKind::hangup())?;
+    let front_ends = FrontEnds::start(&config, &session)?;
+    let snapshot = || {
+        let uptime = process::now().saturating_duration_since(started);
+        StatusReport::new(config.file.clone(), uptime.as_secs(), Side::Client(session.status()))
+    };
+    tokio::select! {
+        result = driver.run(|event| session.on_event(event)) => result?,
+        () = session.keep_up() => {}
+        () = session.sample() => {}
+        () = status.serve(snapshot) => {}
+        () = async {
+            loop {
+                tokio::select! {
+                    () = stop.wait() => break,
+                    Some(()) = hangup.recv() => {
+                        tracing::info!("nothing to reload: restart the client to change its configuration");
+                    }
+                }
+            }
+            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            session.drain();
+            let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;
+            session.close();
+            process::flush(session.shard()).await;
+        } => {}
+    }
+    front_ends.stop()
+}
+
+/// One socket for both families where the machine has IPv6: servers may be given as names.
+fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
+    let address: SocketAddr = ([0_u16; 8], 0).into();
+    let open = |domain, address: SocketAddr| {
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(false)?;
+        }
+        process::widen(&socket);
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    let socket = open(Domain::IPV6, address)
+        .or_else(|_| open(Domain::IPV4, ([0, 0, 0, 0], 0).into()))
+        .map_err(|source| RunError::Bind { address, what: "UDP", source })?;
+    #[cfg(target_os = "linux")]
+    if config.intercept.is_some() {
+        let mark = crate::frontend::tproxy::own_mark(config);
+        bentpipe_sys::socket::set_mark(&socket, mark)
+            .map_err(|error| RunError::Privilege(error.to_string()))?;
+    }
+    Ok(socket.into())
+}
+
+fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
+    let link = &config.links[0];
+    Engine::new(EngineConfig {
+        reset_key: identity::reset_key(key),
+        shard: None,
+        server: None,
+        hello: Hello {
+            version: VERSION,
+            agent: process::agent(),
+            instance: process::random_u64() >> 2,
+            ..Hello::default()
+        },
+        memory: config.memory.as_u64(),
+        wishes: Wishes {
+            controller: link.controller.into(),
+            initial_window: link.initial_window.map(u64::from),
+            max_rate: link.max_rate,
+        },
+        seed: Seed::new(process::random_u64()),
+        deterministic: false,
+    })
+}
+
+type SharedKeyLog = Option<Arc<dyn rustls::KeyLog>>;

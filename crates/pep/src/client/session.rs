@@ -1,0 +1,374 @@
+//! Keeps one tunnel up: connects, notices the end, connects again; flows wait meanwhile.
+//!
+//! A new attempt starts every three seconds while none has succeeded, beside the older ones: a
+//! restarted server is found soon, and a link with an RTT of several seconds still gets its chance.
+//! Logs once per change of state.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::tunnel::{CloseCode, Families};
+use quinn_proto::crypto::ClientConfig as ClientCrypto;
+use tokio::net::lookup_host;
+use tokio::sync::Notify;
+use tokio::time::{interval, sleep_until, timeout};
+
+use super::SharedKeyLog;
+use super::memory::AddressMemory;
+use crate::config::{ClientConfig, ServerAddress};
+use crate::engine::identity::{self, PrivateKey, PublicKey};
+use crate::engine::shard::Shard;
+use crate::engine::{ConnectionId, ConnectionNotice, Event, Profile};
+use crate::process::{self, RunError};
+use crate::sampler::Sampler;
+use crate::status::{self, TunnelState};
+use crate::transport::TunnelEvent;
+
+/// From one attempt to the next, before jitter of up to a quarter.
+const RETRY: Duration = Duration::from_secs(3);
+
+/// Attempts under way at once.
+const MAX_ATTEMPTS: usize = 4;
+
+/// How long a name lookup may hold up an attempt before the remembered address is used.
+const LOOKUP: Duration = Duration::from_secs(2);
+
+/// The tunnel did not come up in the time that a flow waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unready;
+
+/// What the log was last told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Ready,
+    Trying,
+    Refused,
+}
+
+/// The client's tunnel.
+pub(crate) struct Session {
+    config: Rc<ClientConfig>,
+    shard: Rc<Shard>,
+    crypto: Vec<Arc<dyn ClientCrypto>>,
+    public_key: PublicKey,
+    remembered: RefCell<AddressMemory>,
+    attempts: RefCell<Vec<ConnectionId>>,
+    ready: Cell<Option<ConnectionId>>,
+    server: RefCell<(usize, Option<SocketAddr>)>,
+    retry_at: Cell<Instant>,
+    told: Cell<Told>,
+    since: Cell<Instant>,
+    last_error: RefCell<Option<String>>,
+    changed: Notify,
+    waiting: Cell<u64>,
+    draining: Cell<bool>,
+    sampler: RefCell<Sampler>,
+    latest: RefCell<status::Session>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        config: Rc<ClientConfig>,
+        key: &PrivateKey,
+        key_log: SharedKeyLog,
+        shard: Rc<Shard>,
+    ) -> Result<Rc<Self>, RunError> {
+        let crypto = config.servers.iter().map(|server| {
+            identity::client_crypto(key, server.public_key, config.allow_classical, key_log.clone())
+                .map(|crypto| crypto as Arc<dyn ClientCrypto>)
+                .map_err(RunError::key)
+        });
+        let crypto = crypto.collect::<Result<_, _>>()?;
+        let now = process::now();
+        Ok(Rc::new(Self {
+            remembered: RefCell::new(AddressMemory::load(&config.state_dir)),
+            config,
+            shard,
+            crypto,
+            public_key: key.public(),
+            attempts: RefCell::default(),
+            ready: Cell::new(None),
+            server: RefCell::new((0, None)),
+            retry_at: Cell::new(now),
+            told: Cell::new(Told::Nothing),
+            since: Cell::new(now),
+            last_error: RefCell::default(),
+            changed: Notify::new(),
+            waiting: Cell::new(0),
+            draining: Cell::new(false),
+            sampler: RefCell::new(Sampler::new(now)),
+            latest: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// The tunnel for a new flow, now or when it comes up within the configured time.
+    pub(crate) async fn tunnel(&self) -> Result<ConnectionId, Unready> {
+        if let Some(ready) = self.ready.get() {
+            return Ok(ready);
+        }
+        self.waiting.set(self.waiting.get() + 1);
+        let result = timeout(self.config.open_wait, async {
+            loop {
+                let changed = self.changed.notified();
+                if let Some(ready) = self.ready.get() {
+                    return ready;
+                }
+                changed.await;
+            }
+        });
+        let result = result.await.map_err(|_| Unready);
+        self.waiting.set(self.waiting.get() - 1);
+        result
+    }
+
+    /// Address families that the server reaches.
+    pub(crate) fn families(&self, tunnel: ConnectionId) -> Families {
+        self.shard.peek(|engine| {
+            let hello = engine.peek(tunnel).and_then(|connection| connection.tunnel.remote());
+            hello.map_or(Families { ipv4: true, ipv6: true }, |hello| hello.families)
+        })
+    }
+
+    /// Starts attempts while there is no tunnel; never ends.
+    pub(crate) async fn keep_up(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.ready.get().is_none() && !self.draining.get() {
+                if process::now() >= self.retry_at.get() {
+                    self.attempt().await;
+                    self.schedule_retry();
+                    continue;
+                }
+                tokio::select! {
+                    () = sleep_until(self.retry_at.get().into()) => {}
+                    () = changed => {}
+                }
+            } else {
+                changed.await;
+            }
+        }
+    }
+
+    fn schedule_retry(&self) {
+        let jitter = RETRY.mul_f64((process::random_u64() >> 11) as f64 / (1_u64 << 53) as f64 / 4.0);
+        self.retry_at.set(process::now() + RETRY + jitter);
+    }
+
+    async fn attempt(&self) {
+        let index = self.server.borrow().0;
+        let server = &self.config.servers[index];
+        let address = match self.resolve(&server.address).await {
+            Ok(address) => address,
+            Err(error) => {
+                return self.tell(Told::Trying, &format!("cannot resolve {}: {error}", server.address));
+            }
+        };
+        self.server.borrow_mut().1 = Some(address);
+        let now = process::now();
+        let profile = self.config.links.first().map_or(Profile::Geo, |link| link.profile);
+        let crypto = self.crypto[index].clone();
+        // The socket may be IPv6: it reaches IPv4 addresses in their mapped form.
+        let started = self.shard.with(|engine| engine.connect(now, crypto, address, profile));
+        match started {
+            Ok(id) => {
+                let mut attempts = self.attempts.borrow_mut();
+                attempts.push(id);
+                let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
+                let old: Vec<_> = attempts.drain(..surplus).collect();
+                drop(attempts);
+                old.into_iter().for_each(|id| self.drop_connection(id));
+            }
+            Err(error) => self.tell(Told::Trying, &format!("cannot connect to {address}: {error}")),
+        }
+        self.server.borrow_mut().0 = (index + 1) % self.config.servers.len();
+    }
+
+    async fn resolve(&self, address: &ServerAddress) -> io::Result<SocketAddr> {
+        let (host, port) = match address {
+            ServerAddress::Ip(address) => return Ok(*address),
+            ServerAddress::Name { host, port } => (host, *port),
+        };
+        let found = timeout(LOOKUP, lookup_host((host.as_str(), port))).await;
+        let fresh = match found {
+            Ok(Ok(mut addresses)) => addresses.next().ok_or(io::ErrorKind::NotFound.into()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        fresh.or_else(|error| self.remembered.borrow().get(&address.to_string()).ok_or(error))
+    }
+
+    /// Takes the engine's news about connections.
+    pub(crate) fn on_event(&self, event: Event) {
+        let id = event.connection;
+        match event.notice {
+            ConnectionNotice::Connected => {}
+            ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
+            ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
+                if self.ready.get() == Some(id) {
+                    // Open flows may finish; new ones wait for a server that stays.
+                    self.unready("the server is stopping");
+                }
+            }
+            ConnectionNotice::Tunnel(TunnelEvent::Opened(..) | TunnelEvent::Flow(_)) => {}
+            ConnectionNotice::Fault(fault) => self.on_lost(id, Told::Trying, &fault.to_string()),
+            ConnectionNotice::Lost(reason) => {
+                let (told, text) = self.explain(&reason);
+                self.on_lost(id, told, &text);
+            }
+        }
+    }
+
+    fn on_ready(&self, id: ConnectionId) {
+        let mut attempts = self.attempts.borrow_mut();
+        attempts.retain(|attempt| *attempt != id);
+        let others: Vec<_> = attempts.drain(..).collect();
+        drop(attempts);
+        others.into_iter().for_each(|other| self.drop_connection(other));
+        if self.ready.get().is_some() {
+            return self.drop_connection(id);
+        }
+        self.ready.set(Some(id));
+        *self.sampler.borrow_mut() = Sampler::new(process::now());
+        self.remember();
+        let details = self.shard.peek(|engine| {
+            let connection = engine.peek(id)?;
+            let hello = connection.tunnel.remote()?;
+            let exchange = identity::key_exchange(&connection.quic).unwrap_or("unknown");
+            let rtt = connection.rtt().0.as_millis();
+            Some(format!("{} at {}, RTT {rtt} ms, {exchange}", hello.agent, connection.quic.remote_address()))
+        });
+        self.tell(Told::Ready, &details.unwrap_or_default());
+        self.changed.notify_waiters();
+    }
+
+    fn remember(&self) {
+        let (next, address) = *self.server.borrow();
+        let used = (next + self.config.servers.len() - 1) % self.config.servers.len();
+        let name = &self.config.servers[used].address;
+        if let (ServerAddress::Name { .. }, Some(address)) = (name, address)
+            && let Err(error) = self.remembered.borrow_mut().put(&name.to_string(), address)
+        {
+            tracing::warn!("cannot remember the server's address: {error}; set `state_dir`");
+        }
+    }
+
+    fn on_lost(&self, id: ConnectionId, told: Told, reason: &str) {
+        self.attempts.borrow_mut().retain(|attempt| *attempt != id);
+        if self.ready.get() == Some(id) {
+            self.unready(reason);
+        } else if self.ready.get().is_none() {
+            self.tell(told, reason);
+        }
+    }
+
+    fn unready(&self, reason: &str) {
+        self.ready.set(None);
+        // At once: the usual cause is a server that was restarted and has just answered.
+        self.retry_at.set(process::now());
+        self.tell(Told::Trying, reason);
+        self.changed.notify_waiters();
+    }
+
+    fn explain(&self, reason: &quinn_proto::ConnectionError) -> (Told, String) {
+        if identity::is_unknown_client(reason) {
+            let mend = format!(
+                "the server does not know this client; add a [[client]] with public_key = \"{}\" to its configuration",
+                self.public_key
+            );
+            return (Told::Refused, mend);
+        }
+        (Told::Trying, reason.to_string())
+    }
+
+    /// Logs a change of state, once.
+    fn tell(&self, told: Told, text: &str) {
+        if told != Told::Ready {
+            *self.last_error.borrow_mut() = Some(text.to_owned());
+        }
+        if self.told.replace(told) == told {
+            return;
+        }
+        self.since.set(process::now());
+        match told {
+            Told::Ready => {
+                *self.last_error.borrow_mut() = None;
+                tracing::info!("ready: tunnel to {text}");
+            }
+            Told::Trying => tracing::warn!("tunnel is down, trying: {text}"),
+            Told::Refused => tracing::error!("{text}; trying on"),
+            Told::Nothing => {}
+        }
+    }
+
+    fn drop_connection(&self, id: ConnectionId) {
+        let now = process::now();
+        self.shard.with(|engine| {
+            if let Some(connection) = engine.connection(id) {
+                connection.close(now, CloseCode::NoError.code(), String::new());
+            }
+        });
+    }
+
+    /// No new flows; the server hears of it.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        if let Some(id) = self.ready.get() {
+            self.shard.with(|engine| {
+                if let Some(connection) = engine.connection(id) {
+                    connection.tunnel.send_goaway();
+                }
+            });
+        }
+    }
+
+    /// Closes every connection.
+    pub(crate) fn close(&self) {
+        let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
+        attempts.into_iter().chain(self.ready.take()).for_each(|id| self.drop_connection(id));
+    }
+
+    /// Keeps the figures of `status` fresh; never ends.
+    pub(crate) async fn sample(&self) {
+        let mut tick = interval(Duration::from_secs(1));
+        loop {
+            tick.tick().await;
+            let now = process::now();
+            if let Some(id) = self.ready.get() {
+                let sampled = self.shard.peek(|engine| {
+                    let connection = engine.peek(id)?;
+                    Some(self.sampler.borrow_mut().sample(now, connection, TunnelState::Ready))
+                });
+                if let Some(sampled) = sampled {
+                    *self.latest.borrow_mut() = sampled;
+                }
+            }
+        }
+    }
+
+    /// The client's part of `status`.
+    pub(crate) fn status(&self) -> status::Session {
+        let mut session = self.latest.borrow().clone();
+        session.tunnel.state = match self.told.get() {
+            _ if self.draining.get() => TunnelState::Draining,
+            Told::Ready => TunnelState::Ready,
+            Told::Refused => TunnelState::Refused,
+            Told::Trying | Told::Nothing => TunnelState::Connecting,
+        };
+        session.tunnel.since_s = process::now().saturating_duration_since(self.since.get()).as_secs();
+        session.tunnel.last_error = self.last_error.borrow().clone();
+        session.flows.waiting = self.waiting.get();
+        session.memory.ceiling = self.config.memory.as_u64();
+        let peer = &self.config.servers[0].address;
+        session.tunnel.peer.get_or_insert_with(|| peer.to_string());
+        session
+    }
+}

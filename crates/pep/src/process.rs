@@ -1,0 +1,200 @@
+//! What both daemons need of the process they run in: clock, signals, limits, exit reasons.
+
+use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+
+use crate::engine::shard::Shard;
+use crate::status::SocketError;
+
+/// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
+const SOCKET_BUFFER: usize = 8 << 20;
+
+/// Descriptors below which a busy site runs out: two per flow.
+const COMFORTABLE_FILES: u64 = 65_536;
+
+/// Why a daemon could not start or go on. Each variant is one exit code of the binary.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The private key or the key log cannot be used.
+    #[error("{0}")]
+    Key(String),
+    /// An address is taken or not ours.
+    #[error("cannot listen on {what} {address}: {source}{}", mend(source))]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The protocol, for the message.
+        what: &'static str,
+        /// What the kernel says.
+        source: io::Error,
+    },
+    /// A capability or a tool is missing.
+    #[error("{0}")]
+    Privilege(String),
+    /// The status socket.
+    #[error(transparent)]
+    Status(#[from] SocketError),
+    /// Anything else from the system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl RunError {
+    pub(crate) fn key(error: impl Display) -> Self {
+        Self::Key(error.to_string())
+    }
+}
+
+fn mend(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another process has it (`ss -ulptn` tells which)",
+        io::ErrorKind::AddrNotAvailable => "; no interface has this address",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        _ => "",
+    }
+}
+
+/// The one place where the daemons read the clock.
+#[expect(clippy::disallowed_methods, reason = "shells read the clock and hand it down")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    crate::engine::random(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// How we name ourselves to the peer.
+pub(crate) fn agent() -> String {
+    format!("bentpipe/{}", env!("CARGO_PKG_VERSION"))
+}
+
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+pub(crate) fn join<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Raises RLIMIT_NOFILE to its hard limit, or names the shortfall.
+pub(crate) fn raise_file_limit() {
+    #[cfg(target_os = "linux")]
+    match bentpipe_sys::privilege::raise_nofile() {
+        Ok((_, hard)) if hard < COMFORTABLE_FILES => tracing::warn!(
+            "at most {hard} open files: enough for {} connections; raise LimitNOFILE",
+            hard / 2
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::warn!("cannot raise the limit on open files: {error}"),
+    }
+}
+
+/// Large buffers absorb what arrives while a busy machine runs something else.
+pub(crate) fn widen(socket: &Socket) {
+    let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
+    let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
+}
+
+/// Opens the file that receives TLS secrets, if the operator asked for one, and says so.
+pub(crate) fn open_key_log(
+    path: Option<&Path>,
+) -> Result<Option<Arc<dyn rustls::KeyLog>>, RunError> {
+    let Some(path) = path else { return Ok(None) };
+    let file = key_log::KeyLogFile::create(path)
+        .map_err(|error| RunError::Key(format!("cannot write key log {}: {error}", path.display())))?;
+    tracing::warn!("TLS secrets are written to {}: whoever reads it reads the traffic", path.display());
+    Ok(Some(Arc::new(file)))
+}
+
+mod key_log {
+    use std::fmt;
+    use std::fs::{File, OpenOptions};
+    use std::io::{self, Write};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+    use std::sync::{Mutex, PoisonError};
+
+    /// NSS key log format, as Wireshark reads it. (rustls' own writer takes its path from the
+    /// environment, which no option of ours does.)
+    pub(super) struct KeyLogFile(Mutex<File>);
+
+    impl KeyLogFile {
+        pub(super) fn create(path: &Path) -> io::Result<Self> {
+            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+            Ok(Self(Mutex::new(file)))
+        }
+    }
+
+    impl fmt::Debug for KeyLogFile {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("KeyLogFile")
+        }
+    }
+
+    impl rustls::KeyLog for KeyLogFile {
+        fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+            let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
+            let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = file.write_all(line.as_bytes());
+        }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// SIGINT and SIGTERM.
+pub(crate) struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+pub(crate) fn stop_signal() -> io::Result<StopSignal> {
+    Ok(StopSignal {
+        interrupt: signal(SignalKind::interrupt())?,
+        terminate: signal(SignalKind::terminate())?,
+    })
+}
+
+impl StopSignal {
+    pub(crate) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Waits until no flow is left on a shard.
+pub(crate) async fn until_idle(shard: &Shard) {
+    while shard.peek(|engine| engine.connections().any(|(_, c)| c.tunnel.flow_count() > 0)) {
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Gives the driver time to put the last datagrams (CONNECTION_CLOSE, resets) on the wire.
+pub(crate) async fn flush(shard: &Shard) {
+    for _ in 0..10 {
+        shard.with(|_| ());
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Where the client remembers its servers' last good addresses.
+pub(crate) fn remembered(dir: &Path) -> PathBuf {
+    dir.join("servers.json")
+}

@@ -1,0 +1,95 @@
+//! Turns a connection's counters into the figures of `status`: rates over the last second, totals.
+
+use std::time::Instant;
+
+use bentpipe_proto::tunnel::ReplyCode;
+
+use crate::engine::{Connection, identity};
+use crate::status::{Flows, Memory, Session, Tunnel, TunnelState, Volumes};
+
+/// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
+const HEADERS: u64 = 28;
+
+/// Remembers the last look at one connection.
+pub(crate) struct Sampler {
+    since: Instant,
+    last: Option<(Instant, u64, u64)>,
+}
+
+impl Sampler {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { since: now, last: None }
+    }
+
+    pub(crate) fn sample(
+        &mut self,
+        now: Instant,
+        connection: &Connection,
+        state: TunnelState,
+    ) -> Session {
+        let stats = connection.quic.stats();
+        let (tx, rx) = (stats.udp_tx, stats.udp_rx);
+        let sent = tx.bytes + tx.datagrams * HEADERS;
+        let received = rx.bytes + rx.datagrams * HEADERS;
+        let rates = self.last.map_or((0, 0), |(then, before_sent, before_received)| {
+            let elapsed = now.saturating_duration_since(then).as_secs_f64().max(1e-3);
+            let rate = |after: u64, before: u64| {
+                ((after.saturating_sub(before)) as f64 * 8.0 / elapsed) as u64
+            };
+            (rate(sent, before_sent), rate(received, before_received))
+        });
+        self.last = Some((now, sent, received));
+        let (rtt, min_rtt) = connection.rtt();
+        let (window, pacing, _) = connection.congestion();
+        let counters = connection.tunnel.stats();
+        let (used, ceiling) = connection.tunnel.memory();
+        let draining = connection.tunnel.is_draining();
+        Session {
+            tunnel: Tunnel {
+                state: if draining { TunnelState::Draining } else { state },
+                peer: Some(connection.quic.remote_address().to_string()),
+                since_s: now.saturating_duration_since(self.since).as_secs(),
+                last_error: None,
+                rtt_ms: Some(rtt.as_secs_f64() * 1e3),
+                min_rtt_ms: Some(min_rtt.as_secs_f64() * 1e3),
+                send_rate_bit_s: rates.0,
+                recv_rate_bit_s: rates.1,
+                loss_ratio: stats.path.lost_packets as f64 / stats.path.sent_packets.max(1) as f64,
+                window_bytes: window,
+                pacing_rate_bit_s: Some(pacing.as_u64()),
+                key_exchange: identity::key_exchange(&connection.quic).map(str::to_owned),
+                mtu: Some(stats.path.current_mtu),
+            },
+            flows: Flows {
+                active: connection.tunnel.flow_count() as u64,
+                opened_total: counters.opened,
+                refused_total: counters.refused,
+                waiting: 0,
+            },
+            bytes: Volumes {
+                lan_in: counters.lan_in,
+                lan_out: counters.lan_out,
+                wire_in: rx.bytes,
+                wire_out: tx.bytes,
+            },
+            memory: Memory { used, ceiling },
+        }
+    }
+}
+
+/// What a server's refusal means, for the log and the operator.
+pub(crate) fn refusal_text(code: ReplyCode) -> &'static str {
+    match code {
+        ReplyCode::Ok => "connected",
+        ReplyCode::Refused => "connection refused",
+        ReplyCode::NetworkUnreachable => "network unreachable",
+        ReplyCode::HostUnreachable => "host unreachable",
+        ReplyCode::TimedOut => "connection timed out",
+        ReplyCode::Denied => "denied by the server's policy",
+        ReplyCode::NameNotFound => "name not found",
+        ReplyCode::FamilyUnsupported => "address family not reachable from the server",
+        ReplyCode::LimitReached => "limit on flows reached",
+        ReplyCode::Internal => "internal error of the server",
+        ReplyCode::Draining => "the server is stopping",
+    }
+}

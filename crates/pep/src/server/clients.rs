@@ -1,0 +1,120 @@
+//! Who may connect, and which connection speaks for whom.
+//!
+//! The list is shared by all shards and replaced whole on reload; the TLS verifier asks it during
+//! every handshake. The registry finds a client's older connection when it comes back as a new
+//! process, wherever that connection lives.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tokio::sync::mpsc;
+
+use super::policy::Policy;
+use super::worker::Command;
+use crate::config::ServerConfig;
+use crate::engine::ConnectionId;
+use crate::engine::identity::PublicKey;
+
+/// One client with its rights.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) name: String,
+    pub(super) policy: Policy,
+    pub(super) max_flows: u64,
+    pub(super) memory: u64,
+}
+
+type Table = HashMap<PublicKey, Arc<Client>>;
+
+/// The live list of clients.
+pub(super) struct Clients(Arc<RwLock<Table>>);
+
+impl Clients {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        Self(Arc::new(RwLock::new(table(config))))
+    }
+
+    pub(super) fn replace(&self, config: &ServerConfig) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = table(config);
+    }
+
+    pub(super) fn get(&self, key: &PublicKey) -> Option<Arc<Client>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Largest limit of any client: what a tunnel's HELLO announces before its client is known.
+    pub(super) fn limits(&self) -> (u64, u64) {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let flows = table.values().map(|client| client.max_flows).max().unwrap_or(0);
+        let memory = table.values().map(|client| client.memory).max().unwrap_or(0);
+        (flows, memory)
+    }
+
+    /// Every prefix that some client is expressly allowed.
+    pub(super) fn allowed(&self) -> Vec<ipnet::IpNet> {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.values().flat_map(|client| client.policy.allow.clone()).collect()
+    }
+
+    /// What the TLS verifier asks.
+    pub(super) fn verifier(&self) -> Arc<dyn Fn(&PublicKey) -> bool + Send + Sync> {
+        let table = self.0.clone();
+        Arc::new(move |key| {
+            table.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+        })
+    }
+}
+
+fn table(config: &ServerConfig) -> Table {
+    let entry = |client: &crate::config::Client| {
+        let entry = Client {
+            name: client.name.clone(),
+            policy: Policy { allow: client.allow.clone(), only: client.only.clone() },
+            max_flows: u64::from(client.max_flows),
+            memory: client.memory.as_u64(),
+        };
+        (client.public_key, Arc::new(entry))
+    };
+    config.clients.iter().map(entry).collect()
+}
+
+/// Which connection speaks for which client.
+pub(super) struct Registry {
+    shards: Vec<mpsc::UnboundedSender<Command>>,
+    current: Mutex<HashMap<PublicKey, Place>>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    instance: u64,
+    shard: u8,
+    connection: ConnectionId,
+}
+
+impl Registry {
+    pub(super) fn new(shards: Vec<mpsc::UnboundedSender<Command>>) -> Self {
+        Self { shards, current: Mutex::default() }
+    }
+
+    /// A client said HELLO as process `instance`. The connection of an earlier process is closed:
+    /// nobody is left to read what its flows receive.
+    pub(super) fn arrive(&self, key: PublicKey, instance: u64, shard: u8, connection: ConnectionId) {
+        let place = Place { instance, shard, connection };
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(old) = current.insert(key, place).filter(|old| old.instance != instance) {
+            let _ = self.shards[usize::from(old.shard)].send(Command::Replaced(old.connection));
+        }
+    }
+
+    /// A connection is over.
+    pub(super) fn leave(&self, key: &PublicKey, shard: u8, connection: ConnectionId) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.get(key).is_some_and(|at| at.shard == shard && at.connection == connection) {
+            current.remove(key);
+        }
+    }
+}

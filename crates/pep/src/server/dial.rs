@@ -1,0 +1,88 @@
+//! From a destination to a connected socket: resolve, check each address, connect.
+//!
+//! Every address is checked after resolution and just before it is dialled, so a name that changes
+//! its mind between two lookups gains nothing.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use socket2::SockRef;
+use tokio::net::{TcpSocket, TcpStream, UdpSocket, lookup_host};
+use tokio::time::timeout;
+
+use super::policy::Policy;
+use crate::relay;
+
+/// Addresses tried for one name; more would only prolong a failure.
+const MAX_ADDRESSES: usize = 6;
+
+/// Connects to `destination` on behalf of a client with `policy`, within `patience` in all.
+pub(super) async fn dial(
+    destination: &Destination,
+    policy: &Policy,
+    patience: Duration,
+) -> Result<TcpStream, ReplyCode> {
+    timeout(patience, connect(destination, policy)).await.unwrap_or(Err(ReplyCode::TimedOut))
+}
+
+async fn connect(destination: &Destination, policy: &Policy) -> Result<TcpStream, ReplyCode> {
+    let mut outcome = Err(ReplyCode::NameNotFound);
+    for address in resolve(destination).await? {
+        outcome = if policy.check(address.ip()).is_err() || is_own(address.ip()).await {
+            Err(ReplyCode::Denied)
+        } else {
+            open(address).await.map_err(|error| code_of(&error))
+        };
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}
+
+async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, ReplyCode> {
+    match &destination.host {
+        Host::Ip(address) => Ok(vec![SocketAddr::new(*address, destination.port)]),
+        Host::Name(name) => lookup_host((name.as_str(), destination.port))
+            .await
+            .map(|found| found.take(MAX_ADDRESSES).collect())
+            .map_err(|_| ReplyCode::NameNotFound),
+    }
+}
+
+/// True if `address` is one of this machine's: only then can a socket be bound to it.
+async fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).await.is_ok()
+}
+
+async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // From birth: a crash while connecting must not look like a clean close either.
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+    let stream = socket.connect(address).await?;
+    relay::prepare(&stream)?;
+    Ok(stream)
+}
+
+fn code_of(error: &io::Error) -> ReplyCode {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ReplyCode::Refused,
+        io::ErrorKind::NetworkUnreachable => ReplyCode::NetworkUnreachable,
+        io::ErrorKind::HostUnreachable => ReplyCode::HostUnreachable,
+        io::ErrorKind::TimedOut => ReplyCode::TimedOut,
+        // A packet filter on this side, or on the way (EACCES, EPERM).
+        io::ErrorKind::PermissionDenied => ReplyCode::HostUnreachable,
+        _ => ReplyCode::Internal,
+    }
+}
+
+/// Whether this machine can send to `address` at all; no packet is sent.
+pub(super) fn has_route(address: IpAddr) -> bool {
+    let any: SocketAddr = match address {
+        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        IpAddr::V6(_) => ([0_u16; 8], 0).into(),
+    };
+    std::net::UdpSocket::bind(any).is_ok_and(|socket| socket.connect((address, 9)).is_ok())
+}

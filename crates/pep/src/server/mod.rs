@@ -1,0 +1,199 @@
+//! The internet side: authenticates clients, opens what they ask for, relays.
+//!
+//! One thread per shard (`worker.rs`); this file starts them, watches signals and gathers `status`.
+//! A client's rights are looked up in one shared list, which SIGHUP replaces.
+
+mod clients;
+mod dial;
+mod policy;
+mod worker;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+pub use policy::{Denied, Policy};
+
+use crate::config::{Role, ServerConfig};
+use crate::engine::ServerSetup;
+use crate::engine::identity::{self, PrivateKey};
+use crate::engine::shard::Neighbours;
+use crate::process::{self, RunError};
+use crate::status::{ClientStatus, Side, StatusReport, StatusSocket};
+use clients::{Clients, Registry};
+use worker::{Command, Worker};
+
+/// Runs the server until SIGINT or SIGTERM. `key_log` receives TLS secrets.
+///
+/// # Errors
+/// [`RunError`] says what could not be set up; afterwards only a dead shard is an error.
+pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError> {
+    process::raise_file_limit();
+    let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
+    let clients = Arc::new(Clients::new(config));
+    let setup = ServerSetup {
+        crypto: identity::server_crypto(
+            &key,
+            clients.verifier(),
+            config.allow_classical,
+            process::open_key_log(key_log)?,
+        )
+        .map_err(RunError::key)?,
+        token_key: identity::token_key(&key),
+    };
+    let sockets = bind_all(config)?;
+    let pool = Pool::start(config, &key, &setup, &clients, sockets)?;
+    process::runtime()?.block_on(pool.supervise(config, &clients))
+}
+
+/// One socket per listen address and shard; the shards share the address.
+fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
+    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let shards = config.shards.map_or(cores, usize::from).min(256 / config.listen.len()).max(1);
+    let mut sockets = Vec::new();
+    for &address in &config.listen {
+        let failed = |source| RunError::Bind { address, what: "UDP", source };
+        // SO_REUSEPORT would let a second daemon take half of our datagrams; so ask first without.
+        drop(bind(address, false).map_err(failed)?);
+        for _ in 0..shards {
+            sockets.push(bind(address, shards > 1).map_err(failed)?);
+        }
+    }
+    Ok(sockets)
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_port(shared)?;
+    process::widen(&socket);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// What one shard last published for `status`.
+type Reports = Arc<Mutex<Vec<ClientStatus>>>;
+
+/// The running shards.
+struct Pool {
+    commands: Vec<mpsc::UnboundedSender<Command>>,
+    reports: Vec<Reports>,
+    /// A shard's thread sends why it ended.
+    ended: mpsc::UnboundedReceiver<io::Result<()>>,
+}
+
+impl Pool {
+    fn start(
+        config: &ServerConfig,
+        key: &PrivateKey,
+        setup: &ServerSetup,
+        clients: &Arc<Clients>,
+        sockets: Vec<UdpSocket>,
+    ) -> Result<Self, RunError> {
+        let count = u8::try_from(sockets.len() - 1).unwrap_or(u8::MAX);
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
+        let registry = Arc::new(Registry::new(senders.clone()));
+        let (end, ended) = mpsc::unbounded_channel();
+        let mut reports = Vec::new();
+        let shards = Neighbours::connect(count).into_iter().zip(sockets).zip(receivers);
+        for (index, ((neighbours, socket), commands)) in shards.enumerate() {
+            let report = Reports::default();
+            reports.push(report.clone());
+            let worker = Worker {
+                index: u8::try_from(index).unwrap_or(u8::MAX),
+                reset_key: identity::reset_key(key),
+                setup: setup.clone(),
+                clients: clients.clone(),
+                registry: registry.clone(),
+                commands,
+                report,
+                connect_timeout: config.connect_timeout,
+                drain_timeout: config.drain_timeout,
+                controller: config.controller.into(),
+            };
+            let end = end.clone();
+            thread::Builder::new()
+                .name(format!("shard-{index}"))
+                .spawn(move || {
+                    let _ = end.send(worker.run(socket, neighbours));
+                })
+                .map_err(RunError::Io)?;
+        }
+        Ok(Self { commands: senders, reports, ended })
+    }
+
+    async fn supervise(mut self, config: &ServerConfig, clients: &Clients) -> Result<(), RunError> {
+        let started = process::now();
+        let status = StatusSocket::bind(Role::Server, config.status_socket.as_deref())?;
+        let mut stop = process::stop_signal()?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(RunError::Io)?;
+        let reports = self.reports.clone();
+        let snapshot = || report(config, started, &reports);
+        let listening = process::join(&config.listen);
+        tracing::info!(
+            "ready: serving {} clients on {listening} with {} shards",
+            clients.len(),
+            self.commands.len()
+        );
+        let mut left = self.commands.len();
+        let mut stopping = false;
+        tokio::select! {
+            () = status.serve(snapshot) => {}
+            outcome = async {
+                while left > 0 {
+                    tokio::select! {
+                        Some(end) = self.ended.recv() => {
+                            end.map_err(RunError::Io)?;
+                            left -= 1;
+                        }
+                        () = stop.wait(), if !stopping => {
+                            stopping = true;
+                            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+                            self.tell(&Command::Drain);
+                        }
+                        Some(()) = hangup.recv() => self.reload(config, clients),
+                    }
+                }
+                Ok(())
+            } => return outcome,
+        }
+        Ok(())
+    }
+
+    fn tell(&self, command: &Command) {
+        for shard in &self.commands {
+            let _ = shard.send(command.clone());
+        }
+    }
+
+    fn reload(&self, config: &ServerConfig, clients: &Clients) {
+        match ServerConfig::load(&config.file) {
+            Ok(fresh) => {
+                clients.replace(&fresh);
+                tracing::info!("reloaded: {} clients", clients.len());
+                self.tell(&Command::Recheck);
+            }
+            Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
+        }
+    }
+}
+
+fn report(config: &ServerConfig, started: Instant, reports: &[Reports]) -> StatusReport {
+    let sessions = reports
+        .iter()
+        .flat_map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        .collect();
+    let uptime: Duration = process::now() - started;
+    StatusReport::new(config.file.clone(), uptime.as_secs(), Side::Server { clients: sessions })
+}
