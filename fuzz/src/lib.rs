@@ -7,6 +7,7 @@
 //! `cargo test` runs all of them for seconds, always the same inputs; `cargo run --release -- NAME ROUNDS SEED` longer.
 
 pub mod driver;
+mod proxy;
 mod tunnel;
 
 /// One parser under test.
@@ -45,5 +46,15 @@ pub const TARGETS: &[Target] = &[
         name: "destination",
         run: tunnel::destination,
         seeds: tunnel::destination_seeds,
+    },
+    Target {
+        name: "socks5",
+        run: proxy::socks5,
+        seeds: proxy::socks5_seeds,
+    },
+    Target {
+        name: "connect",
+        run: proxy::connect,
+        seeds: proxy::connect_seeds,
     },
 ];

@@ -29,7 +29,11 @@ pub struct Budget {
 impl Budget {
     /// A tunnel that may hold `ceiling` bytes.
     pub fn new(ceiling: u64) -> Self {
-        Self { ceiling, first: 0, grown: 0 }
+        Self {
+            ceiling,
+            first: 0,
+            grown: 0,
+        }
     }
 
     /// What the tunnel may hold, in bytes.
@@ -47,7 +51,13 @@ impl Budget {
     /// The window of a flow whose first credit was announced beforehand (in HELLO).
     pub fn adopt(&mut self, size: u64) -> CreditWindow {
         self.first += size;
-        CreditWindow { size, first: size, announced: size, consumed: 0, round: None }
+        CreditWindow {
+            size,
+            first: size,
+            announced: size,
+            consumed: 0,
+            round: None,
+        }
     }
 
     /// Returns a closed flow's promise.
@@ -114,7 +124,10 @@ impl CreditWindow {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "one base instant; all else is virtual")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
 mod tests {
     use super::*;
 

@@ -84,11 +84,13 @@ impl Receiver {
         }
         self.held += data.len() as u64;
         if data.len() < MERGE_BELOW
-            && let Some((_, before)) = self.chunks.range_mut(..offset).next_back().filter(
-                |(start, chunk)| {
-                    **start + chunk.len() as u64 == offset && chunk.len() < MERGE_BELOW
-                },
-            )
+            && let Some((_, before)) =
+                self.chunks
+                    .range_mut(..offset)
+                    .next_back()
+                    .filter(|(start, chunk)| {
+                        **start + chunk.len() as u64 == offset && chunk.len() < MERGE_BELOW
+                    })
         {
             let mut merged = BytesMut::with_capacity(before.len() + data.len());
             merged.extend_from_slice(before);
@@ -160,8 +162,9 @@ impl Receiver {
     /// How this direction ended, once everything before the end was consumed.
     pub fn end(&self) -> Option<End> {
         match self.abort {
-            Some((_, code)) => (self.base.is_some() && self.next >= self.stop())
-                .then_some(End::Abort(code)),
+            Some((_, code)) => {
+                (self.base.is_some() && self.next >= self.stop()).then_some(End::Abort(code))
+            }
             None => (self.finished && self.next >= self.highest).then_some(End::Fin),
         }
     }
@@ -191,7 +194,10 @@ mod tests {
     use super::*;
 
     fn text(receiver: &Receiver) -> String {
-        receiver.ready().map(|b| String::from_utf8_lossy(b).into_owned()).collect()
+        receiver
+            .ready()
+            .map(|b| String::from_utf8_lossy(b).into_owned())
+            .collect()
     }
 
     #[test]

@@ -29,16 +29,25 @@ pub struct Scheduler<K> {
 
 impl<K> Default for Scheduler<K> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), turn: 0 }
+        Self {
+            waiting: BTreeMap::new(),
+            turn: 0,
+        }
     }
 }
 
 impl<K: Copy> Scheduler<K> {
     /// Queues `key`, which has been served `attained` bytes so far, behind its equals.
     pub fn add(&mut self, key: K, attained: u64) -> Ticket {
-        let class = CLASS_LIMITS.iter().take_while(|&&limit| attained >= limit).count();
+        let class = CLASS_LIMITS
+            .iter()
+            .take_while(|&&limit| attained >= limit)
+            .count();
         self.turn += 1;
-        let ticket = Ticket { class: u8::try_from(class).unwrap_or(u8::MAX), turn: self.turn };
+        let ticket = Ticket {
+            class: u8::try_from(class).unwrap_or(u8::MAX),
+            turn: self.turn,
+        };
         self.waiting.insert(ticket, key);
         ticket
     }

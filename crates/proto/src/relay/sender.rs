@@ -29,12 +29,23 @@ pub struct Sender {
 impl Sender {
     /// A direction that starts with `header` and may then send `credit` bytes of payload.
     pub fn new(header: Bytes, credit: u64) -> Self {
-        Self { header, queue: VecDeque::new(), queued: 0, written: 0, limit: credit, end: None }
+        Self {
+            header,
+            queue: VecDeque::new(),
+            queued: 0,
+            written: 0,
+            limit: credit,
+            end: None,
+        }
     }
 
     /// Bytes that the LAN side may add now.
     pub fn capacity(&self) -> usize {
-        if self.end.is_some() { 0 } else { SEND_BUFFER.saturating_sub(self.queued) }
+        if self.end.is_some() {
+            0
+        } else {
+            SEND_BUFFER.saturating_sub(self.queued)
+        }
     }
 
     /// Adds payload read from the LAN.

@@ -1,0 +1,159 @@
+//! HTTP CONNECT (RFC 9110 §9.3.6) over HTTP/1.1: one request, one answer, then bytes.
+//!
+//! Only the tunnel method: everything else is answered with 405, which names the mend.
+
+use httparse::{EMPTY_HEADER, Request, Status};
+use thiserror::Error;
+
+use crate::tunnel::{Destination, ReplyCode};
+
+/// Longest request head that is read, in bytes.
+pub const MAX_HEAD: usize = 16 * 1024;
+
+const MAX_HEADERS: usize = 64;
+
+/// Why a request is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// Not an HTTP request.
+    #[error("not an HTTP/1 request")]
+    Malformed,
+    /// A method other than CONNECT.
+    #[error("only CONNECT is served")]
+    Method,
+    /// The target is not `host:port`.
+    #[error("the target is not host:port")]
+    Target,
+    /// The head exceeds [`MAX_HEAD`].
+    #[error("request head too long")]
+    TooLong,
+}
+
+impl ConnectError {
+    /// The answer to the client.
+    #[must_use]
+    pub fn reply(self) -> Vec<u8> {
+        match self {
+            Self::Malformed | Self::Target => answer("400 Bad Request", "", self),
+            Self::Method => answer("405 Method Not Allowed", "Allow: CONNECT\r\n", self),
+            Self::TooLong => answer("431 Request Header Fields Too Large", "", self),
+        }
+    }
+}
+
+/// Reads a request head and says how many bytes it took; what follows it belongs to the destination.
+/// `None`: more bytes are needed, never more than [`MAX_HEAD`].
+///
+/// # Errors
+/// [`ConnectError`], which is the answer to the client.
+pub fn decode(buf: &[u8]) -> Result<Option<(Destination, usize)>, ConnectError> {
+    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
+    let mut request = Request::new(&mut headers);
+    let used = match request.parse(buf) {
+        Ok(Status::Complete(used)) if used <= MAX_HEAD => used,
+        Ok(Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
+            return Err(ConnectError::TooLong);
+        }
+        Ok(Status::Partial) if buf.len() >= MAX_HEAD => return Err(ConnectError::TooLong),
+        Ok(Status::Partial) => return Ok(None),
+        Err(_) => return Err(ConnectError::Malformed),
+    };
+    if request.method != Some("CONNECT") {
+        return Err(ConnectError::Method);
+    }
+    let destination = request
+        .path
+        .and_then(|target| target.parse().ok())
+        .ok_or(ConnectError::Target)?;
+    Ok(Some((destination, used)))
+}
+
+/// The answer once the server's reply is known (or is taken for granted).
+#[must_use]
+pub fn reply(code: ReplyCode) -> Vec<u8> {
+    let (status, text) = match code {
+        ReplyCode::Ok => return b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec(),
+        ReplyCode::Denied => (
+            "403 Forbidden",
+            "the server's policy denies this destination",
+        ),
+        ReplyCode::TimedOut => ("504 Gateway Timeout", "the destination did not answer"),
+        ReplyCode::Refused => ("502 Bad Gateway", "the destination refused the connection"),
+        ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable => {
+            ("502 Bad Gateway", "the destination is unreachable")
+        }
+        ReplyCode::NameNotFound => ("502 Bad Gateway", "the name has no address"),
+        ReplyCode::FamilyUnsupported => ("502 Bad Gateway", "address family not available"),
+        ReplyCode::LimitReached | ReplyCode::Draining => ("503 Service Unavailable", "busy"),
+        ReplyCode::Internal => ("502 Bad Gateway", "the server failed"),
+    };
+    answer(status, "", text)
+}
+
+fn answer(status: &str, header: &str, text: impl std::fmt::Display) -> Vec<u8> {
+    let body = format!("bentpipe: {text}\n");
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\n{header}Content-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(head: &str) -> Result<Option<String>, ConnectError> {
+        let decoded = decode(head.as_bytes())?;
+        Ok(decoded.map(|(destination, _)| destination.to_string()))
+    }
+
+    #[test]
+    fn targets_are_understood() {
+        for name in ["example.com:443", "192.0.2.1:80", "[2001:db8::1]:443"] {
+            let head = format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n\r\n");
+            assert_eq!(target(&head), Ok(Some(name.into())));
+        }
+    }
+
+    #[test]
+    fn bytes_after_the_head_are_left_alone() {
+        let head = b"CONNECT a:1 HTTP/1.1\r\n\r\n";
+        let (_, used) = decode(&[head.as_slice(), b"\x16\x03"].concat())
+            .unwrap()
+            .unwrap();
+        assert_eq!(used, head.len());
+        for end in 0..head.len() {
+            assert_eq!(decode(&head[..end]), Ok(None));
+        }
+    }
+
+    #[test]
+    fn anything_else_gets_an_answer_that_names_the_mend() {
+        let get = "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n";
+        assert_eq!(target(get), Err(ConnectError::Method));
+        let text = String::from_utf8(ConnectError::Method.reply()).unwrap();
+        assert!(
+            text.starts_with("HTTP/1.1 405") && text.contains("Allow: CONNECT"),
+            "{text}"
+        );
+        for bad in [
+            "example.com",
+            "a:b",
+            ":80",
+            "[::1:80",
+            "a:70000",
+            "2001:db8::1:443",
+        ] {
+            let head = format!("CONNECT {bad} HTTP/1.1\r\n\r\n");
+            assert_eq!(target(&head), Err(ConnectError::Target), "{bad}");
+        }
+        assert_eq!(target("\x16\x03\x01 \r\n"), Err(ConnectError::Malformed));
+        let long = format!(
+            "CONNECT a:1 HTTP/1.1\r\nA: {}\r\n\r\n",
+            "x".repeat(MAX_HEAD)
+        );
+        assert_eq!(target(&long), Err(ConnectError::TooLong));
+        assert_eq!(target(&long[..MAX_HEAD]), Err(ConnectError::TooLong));
+    }
+}

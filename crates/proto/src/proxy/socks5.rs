@@ -1,0 +1,237 @@
+//! SOCKS5 (RFC 1928), the part that opens connections: no authentication, CONNECT, host names.
+//!
+//! The front end reads until a message decodes, answers, reads on. BIND and UDP ASSOCIATE are refused
+//! with the code the RFC has for it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use thiserror::Error;
+
+use crate::tunnel::{Destination, Host, ReplyCode};
+
+const VERSION: u8 = 5;
+const NO_AUTHENTICATION: u8 = 0;
+const NONE_ACCEPTABLE: u8 = 0xff;
+const CONNECT: u8 = 1;
+
+/// Longest message that a client can send, in bytes: a request with a name of 255.
+pub const MAX_MESSAGE: usize = 262;
+
+/// Why a client is turned away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Socks5Error {
+    /// Not SOCKS5: the first byte of a message.
+    #[error("version {0} instead of SOCKS5")]
+    Version(u8),
+    /// The client insists on authentication.
+    #[error("no method without authentication offered")]
+    Method,
+    /// BIND, UDP ASSOCIATE or unknown.
+    #[error("command {0} is not CONNECT")]
+    Command(u8),
+    /// An unknown address type.
+    #[error("unknown address type {0}")]
+    AddressType(u8),
+    /// A name that no resolver takes.
+    #[error("bad host name")]
+    Name,
+}
+
+impl Socks5Error {
+    /// What the client is told before it is disconnected.
+    #[must_use]
+    pub fn reply(self) -> Vec<u8> {
+        match self {
+            Self::Version(_) => Vec::new(),
+            Self::Method => vec![VERSION, NONE_ACCEPTABLE],
+            Self::Command(_) => encode_reply(0x07, None),
+            Self::AddressType(_) => encode_reply(0x08, None),
+            Self::Name => encode_reply(0x04, None),
+        }
+    }
+}
+
+/// Reads the greeting and says how many bytes it took. `None`: more bytes are needed.
+///
+/// # Errors
+/// [`Socks5Error`]: another protocol, or only methods with authentication.
+pub fn decode_greeting(buf: &[u8]) -> Result<Option<usize>, Socks5Error> {
+    check_version(buf)?;
+    let Some(&count) = buf.get(1) else {
+        return Ok(None);
+    };
+    let Some(methods) = buf.get(2..2 + usize::from(count)) else {
+        return Ok(None);
+    };
+    if methods.contains(&NO_AUTHENTICATION) {
+        Ok(Some(2 + methods.len()))
+    } else {
+        Err(Socks5Error::Method)
+    }
+}
+
+/// The answer to a good greeting.
+pub const GREETING_REPLY: [u8; 2] = [VERSION, NO_AUTHENTICATION];
+
+/// Reads the request and says how many bytes it took. `None`: more bytes are needed, never more than
+/// [`MAX_MESSAGE`] in all.
+///
+/// # Errors
+/// [`Socks5Error`]: whatever is not a CONNECT to an address or a name.
+pub fn decode_request(buf: &[u8]) -> Result<Option<(Destination, usize)>, Socks5Error> {
+    check_version(buf)?;
+    let (Some(&command), Some(&kind)) = (buf.get(1), buf.get(3)) else {
+        return Ok(None);
+    };
+    if command != CONNECT {
+        return Err(Socks5Error::Command(command));
+    }
+    let start = 4;
+    let (host, end) = match kind {
+        1 => (
+            buf.get(start..start + 4).map(|octets| ip::<4>(octets)),
+            start + 4,
+        ),
+        4 => (
+            buf.get(start..start + 16).map(|octets| ip::<16>(octets)),
+            start + 16,
+        ),
+        3 => {
+            let Some(&length) = buf.get(start) else {
+                return Ok(None);
+            };
+            let end = start + 1 + usize::from(length);
+            (buf.get(start + 1..end).map(name).transpose()?, end)
+        }
+        other => return Err(Socks5Error::AddressType(other)),
+    };
+    let (Some(host), Some(&[high, low])) = (host, buf.get(end..end + 2)) else {
+        return Ok(None);
+    };
+    let port = u16::from_be_bytes([high, low]);
+    Ok(Some((Destination { host, port }, end + 2)))
+}
+
+/// The answer to a request, once the server's reply is known (or is taken for granted).
+#[must_use]
+pub fn reply(code: ReplyCode, bound: Option<SocketAddr>) -> Vec<u8> {
+    let code = match code {
+        ReplyCode::Ok => 0x00,
+        ReplyCode::Denied => 0x02,
+        ReplyCode::NetworkUnreachable => 0x03,
+        ReplyCode::HostUnreachable | ReplyCode::NameNotFound => 0x04,
+        ReplyCode::Refused => 0x05,
+        // "TTL expired": what implementations use for a timeout.
+        ReplyCode::TimedOut => 0x06,
+        ReplyCode::FamilyUnsupported => 0x08,
+        ReplyCode::LimitReached | ReplyCode::Internal | ReplyCode::Draining => 0x01,
+    };
+    encode_reply(code, bound)
+}
+
+fn encode_reply(code: u8, bound: Option<SocketAddr>) -> Vec<u8> {
+    let bound = bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+    let mut out = vec![VERSION, code, 0];
+    match bound.ip() {
+        IpAddr::V4(address) => {
+            out.push(1);
+            out.extend(address.octets());
+        }
+        IpAddr::V6(address) => {
+            out.push(4);
+            out.extend(address.octets());
+        }
+    }
+    out.extend(bound.port().to_be_bytes());
+    out
+}
+
+fn check_version(buf: &[u8]) -> Result<(), Socks5Error> {
+    match buf.first() {
+        Some(&VERSION) | None => Ok(()),
+        Some(&other) => Err(Socks5Error::Version(other)),
+    }
+}
+
+fn name(octets: &[u8]) -> Result<Host, Socks5Error> {
+    let text = std::str::from_utf8(octets).map_err(|_| Socks5Error::Name)?;
+    // Clients without a resolver of their own send addresses as names.
+    text.parse().map_err(|_| Socks5Error::Name)
+}
+
+fn ip<const N: usize>(octets: &[u8]) -> Host {
+    let mut bytes = [0; 16];
+    bytes[..N].copy_from_slice(octets);
+    Host::Ip(if N == 4 {
+        Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()
+    } else {
+        Ipv6Addr::from(bytes).into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(bytes: &[u8]) -> String {
+        let (destination, used) = decode_request(bytes).unwrap().unwrap();
+        assert_eq!(used, bytes.len());
+        destination.to_string()
+    }
+
+    #[test]
+    fn addresses_and_names_are_understood() {
+        assert_eq!(
+            request(b"\x05\x01\x00\x01\x0a\x00\x00\x01\x00\x50"),
+            "10.0.0.1:80"
+        );
+        assert_eq!(
+            request(b"\x05\x01\x00\x03\x0bexample.com\x01\xbb"),
+            "example.com:443"
+        );
+        assert_eq!(
+            request(b"\x05\x01\x00\x03\x09192.0.2.1\x01\xbb"),
+            "192.0.2.1:443"
+        );
+        let v6 = [
+            b"\x05\x01\x00\x04".as_slice(),
+            &Ipv6Addr::LOCALHOST.octets(),
+            b"\x00\x07",
+        ];
+        assert_eq!(request(&v6.concat()), "[::1]:7");
+    }
+
+    #[test]
+    fn every_part_of_a_message_is_waited_for() {
+        let whole = b"\x05\x01\x00\x03\x0bexample.com\x01\xbb";
+        for end in 0..whole.len() {
+            assert_eq!(decode_request(&whole[..end]), Ok(None), "{end}");
+        }
+        assert_eq!(decode_greeting(b"\x05\x02\x02"), Ok(None));
+        assert_eq!(decode_greeting(b"\x05\x02\x02\x00rest"), Ok(Some(4)));
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused_in_kind() {
+        assert_eq!(decode_greeting(b"\x04\x01"), Err(Socks5Error::Version(4)));
+        assert_eq!(decode_greeting(b"\x05\x01\x02"), Err(Socks5Error::Method));
+        assert_eq!(Socks5Error::Method.reply(), b"\x05\xff");
+        assert_eq!(
+            decode_request(b"\x05\x03\x00\x01"),
+            Err(Socks5Error::Command(3))
+        );
+        assert_eq!(Socks5Error::Command(3).reply()[1], 7);
+        assert_eq!(
+            decode_request(b"\x05\x01\x00\x09"),
+            Err(Socks5Error::AddressType(9))
+        );
+        assert_eq!(
+            decode_request(b"\x05\x01\x00\x03\x02\xff\xfe\x00\x50"),
+            Err(Socks5Error::Name)
+        );
+        assert_eq!(
+            reply(ReplyCode::Refused, None),
+            b"\x05\x05\x00\x01\0\0\0\0\0\0"
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! The front ends for applications: SOCKS5 and HTTP CONNECT.
+
+use bentpipe_proto::proxy::{connect as http, socks5 as socks};
+
+pub(crate) fn socks5(data: &[u8]) {
+    if let Ok(Some(used)) = socks::decode_greeting(data) {
+        assert!(used <= data.len() && used <= socks::MAX_MESSAGE);
+    }
+    match socks::decode_request(data) {
+        Ok(Some((_, used))) => {
+            assert!(used <= data.len() && used <= socks::MAX_MESSAGE);
+            // What follows a message never changes how it is read, and a part of it is never enough.
+            assert_eq!(
+                socks::decode_request(&data[..used]),
+                socks::decode_request(data)
+            );
+            assert_eq!(socks::decode_request(&data[..used - 1]), Ok(None));
+        }
+        Ok(None) => assert!(data.len() < socks::MAX_MESSAGE),
+        Err(error) => drop(error.reply()),
+    }
+}
+
+pub(crate) fn socks5_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"\x05\x02\x00\x02".to_vec(),
+        b"\x05\x01\x00\x01\x0a\x00\x00\x01\x00\x50".to_vec(),
+        b"\x05\x01\x00\x03\x0bexample.com\x01\xbb".to_vec(),
+        [b"\x05\x01\x00\x04".as_slice(), &[0x20; 16], b"\x01\xbb"].concat(),
+    ]
+}
+
+pub(crate) fn connect(data: &[u8]) {
+    match http::decode(data) {
+        Ok(Some((_, used))) => {
+            assert!(used <= data.len() && used <= http::MAX_HEAD);
+            assert_eq!(http::decode(&data[..used]), http::decode(data));
+        }
+        Ok(None) => assert!(data.len() < http::MAX_HEAD),
+        Err(error) => drop(error.reply()),
+    }
+}
+
+pub(crate) fn connect_seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n\x16\x03\x01".to_vec(),
+        b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\n\r\n".to_vec(),
+        b"GET http://example.com/ HTTP/1.1\r\n\r\n".to_vec(),
+    ]
+}
