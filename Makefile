@@ -1,0 +1,59 @@
+# `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
+
+.PHONY: help demo test test-full deps privileges lint docs fuzz tests slow deny
+.NOTPARALLEL:
+
+# One directory for the workspace and for fuzz/, which is a workspace of its own.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+
+CARGO_DENY_VERSION := 0.20.2
+CARGO_DENY := $(CURDIR)/target/tools/cargo-deny-$(CARGO_DENY_VERSION)
+
+help:
+	@echo "make demo        the emulated satellite, with and without bentpipe; about three minutes after the build"
+	@echo "make test        format, lints, docs, all tests; as root"
+	@echo "make test-full   make test, then the slow tests, and the licences and sources of dependencies"
+
+demo: deps
+	cargo build --release --locked
+	$(CARGO_TARGET_DIR)/release/bentpipe demo
+
+# In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
+test: deps privileges lint docs fuzz tests
+
+test-full: test slow deny
+
+deps:
+	@.ci/deps
+
+# Without these the tests in namespaces would have to skip themselves.
+privileges: deps
+	@unshare --net sh -c 'ip tuntap add dev probe mode tun && nft list tables' >/dev/null || \
+		{ echo "the tests need root with network namespaces, /dev/net/tun and nftables; see above" >&2; exit 1; }
+
+lint:
+	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
+
+docs:
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+# The same inputs every time; fuzz/src/main.rs runs one parser for as long as you like.
+fuzz:
+	cargo test --locked --manifest-path fuzz/Cargo.toml
+
+# Arrows between crates (tests/arrows.rs), units, whole systems in virtual time, and daemons in namespaces.
+tests: privileges
+	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace
+
+slow: privileges
+	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace -- --ignored
+
+deny: $(CARGO_DENY)/bin/cargo-deny
+	$< check bans licenses sources
+
+# Built in a directory of its own, which cargo removes again.
+$(CARGO_DENY)/bin/cargo-deny:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(CARGO_DENY) --version $(CARGO_DENY_VERSION) cargo-deny
