@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, anyhow};
-use bentpipe_pep::config::PrivateKey;
+use bentpipe_pep::engine::identity::PrivateKey;
 
 use crate::exit::Failure;
 

@@ -12,9 +12,9 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::error::Source;
-use super::key::{self, PublicKey};
 use super::value::{self, Controller, InterfaceName, OtherTraffic, Profile, ServerAddress};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
+use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// How long a flow waits for the tunnel when nothing else is said.
 const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
@@ -173,7 +173,7 @@ impl ClientConfig {
         let file: File = source.parse()?;
         file.check_front_ends(source)?;
         let private_key_file = source.resolve(file.private_key_file.get_ref());
-        key::check_private(&private_key_file)
+        PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
         Ok(Self {
             file: source.path().to_owned(),

@@ -9,7 +9,6 @@
 
 mod client;
 mod error;
-mod key;
 mod server;
 mod value;
 
@@ -24,7 +23,6 @@ use bentpipe_units::ByteCount;
 
 pub use client::{ClientConfig, HttpFrontend, Intercept, Link, Rule, Server, Socks5Frontend};
 pub use error::ConfigError;
-pub use key::{PrivateKey, PublicKey};
 pub use server::{Client, ServerConfig};
 pub use value::{Controller, OtherTraffic, Profile, ServerAddress};
 

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::Source;
-use super::key::{self, PublicKey};
 use super::value::{self, Controller};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
+use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
 const DEFAULT_MAX_FLOWS: u32 = 40_000;
@@ -92,7 +92,7 @@ impl ServerConfig {
             )),
         });
         let private_key_file = source.resolve(file.private_key_file.get_ref());
-        key::check_private(&private_key_file)
+        PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
         Ok(Self {
             file: source.path().to_owned(),

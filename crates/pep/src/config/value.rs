@@ -12,6 +12,8 @@ use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::engine::identity::PublicKey;
+
 /// A value written as a string.
 pub(super) trait FromText: Sized {
     /// What a reader should have written, for "expected …".
@@ -43,6 +45,20 @@ impl FromText for IpNet {
         prefix
             .map(|prefix| prefix.trunc())
             .map_err(|_| format!("bad prefix `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+impl FromText for PublicKey {
+    const EXPECTED: &'static str = "a public key in base64";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl<'de> Deserialize<'de> for PublicKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        self::text(deserializer)
     }
 }
 

@@ -13,7 +13,7 @@ mod cid;
 mod connection;
 mod endpoint;
 mod gate;
-//ID pub mod identity;
+pub mod identity;
 mod prober;
 pub mod shard;
 mod tuning;
