@@ -16,4 +16,5 @@
     reason = "the lab is a shell: it measures with the machine's clock"
 )]
 
+pub mod emulator;
 pub mod topology;

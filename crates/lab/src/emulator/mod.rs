@@ -12,10 +12,11 @@
 
 mod core;
 mod lateness;
+mod running;
 mod stop;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use anyhow::{Context as _, Result};
 use bentpipe_link::Scenario;
@@ -24,6 +25,7 @@ use bentpipe_sys::tun::Tun;
 
 pub use self::core::{EmulatorStats, PacketDevice, run};
 pub use self::lateness::Lateness;
+pub use self::running::Running;
 pub use self::stop::Stop;
 
 impl PacketDevice for Tun {
@@ -77,8 +79,16 @@ impl Emulator {
             self.scenario.general.seed,
             &self.gateway,
             &self.terminal,
-            stop.as_fd(),
+            stop,
         )
+    }
+
+    /// Carries packets on a thread of its own.
+    ///
+    /// # Errors
+    /// No thread or descriptor is left.
+    pub fn spawn(self) -> Result<Running> {
+        Running::start(self)
     }
 }
 

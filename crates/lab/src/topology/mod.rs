@@ -7,7 +7,6 @@
 
 mod addresses;
 mod process;
-mod satellite;
 mod setup;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -20,13 +19,17 @@ use bentpipe_link::Scenario;
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use tempfile::TempDir;
 
+use crate::emulator::{Emulator, EmulatorStats, Running as Link};
+
 pub use addresses::{
     GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, TERMINAL_LAN, TERMINAL_LAN6,
     TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
 };
 pub use process::Process;
 use process::Running;
-use satellite::Satellite;
+
+/// The satellite link's interface, at both of its ends.
+pub const LINK_DEVICE: &str = "sat0";
 
 /// What to build.
 #[derive(Debug, Clone)]
@@ -50,7 +53,7 @@ pub fn unique_prefix() -> String {
 pub struct Topology {
     // Fields are dropped in this order, after `Drop::drop` has ended the processes.
     processes: Mutex<Vec<Weak<Running>>>,
-    satellite: Option<Satellite>,
+    link: Option<Link>,
     user: NetNsGuard,
     terminal: NetNsGuard,
     gateway: NetNsGuard,
@@ -76,7 +79,7 @@ impl Topology {
         };
         let mut topology = Self {
             processes: Mutex::default(),
-            satellite: None,
+            link: None,
             user: namespace("user")?,
             terminal: namespace("terminal")?,
             gateway: namespace("gateway")?,
@@ -89,11 +92,9 @@ impl Topology {
         for namespace in topology.namespaces() {
             setup::tune(namespace)?;
         }
-        topology.satellite = Some(Satellite::start(
-            &config.scenario,
-            &topology.terminal,
-            &topology.gateway,
-        )?);
+        let (terminal, gateway) = (&topology.terminal, &topology.gateway);
+        let emulator = Emulator::join(&config.scenario, terminal, gateway, LINK_DEVICE)?;
+        topology.link = Some(emulator.spawn()?);
         setup::connect(&topology, config.hosts)?;
         Ok(topology)
     }
@@ -134,6 +135,16 @@ impl Topology {
         self.directory.path()
     }
 
+    /// Ends the experiment like dropping does, and says what the link carried.
+    ///
+    /// # Errors
+    /// The link had failed during the experiment: what was measured over it is void.
+    pub fn finish(mut self) -> Result<EmulatorStats> {
+        self.end_processes();
+        let link = self.link.take().context("the link was never started")?;
+        link.stop()
+    }
+
     /// Starts `command` inside `namespace`, in a process group of its own, its standard error captured in a file.
     /// The process is ended by dropping what this returns, or with the topology, whichever comes first.
     ///
@@ -149,10 +160,8 @@ impl Topology {
         processes.push(process.running());
         Ok(process)
     }
-}
 
-impl Drop for Topology {
-    fn drop(&mut self) {
+    fn end_processes(&mut self) {
         let processes = self
             .processes
             .get_mut()
@@ -160,6 +169,12 @@ impl Drop for Topology {
         for process in processes.drain(..).filter_map(|weak| weak.upgrade()) {
             process.end();
         }
+    }
+}
+
+impl Drop for Topology {
+    fn drop(&mut self) {
+        self.end_processes();
     }
 }
 

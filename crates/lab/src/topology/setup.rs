@@ -5,17 +5,16 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
-use super::{Topology, addresses as a};
+use super::{LINK_DEVICE, Topology, addresses as a};
 
 /// Of every namespace. No duplicate address detection: addresses are usable at once, and the link stays quiet.
-/// The congestion control is named, so that the machine's default does not decide what "plain TCP" means.
-const SETTINGS: [(&str, &str); 7] = [
-    ("ipv4/tcp_congestion_control", "cubic"),
+const SETTINGS: [(&str, &str); 6] = [
     // End hosts use them; 64 MB is several BDP of any link here.
     ("ipv4/tcp_rmem", "4096 131072 67108864"),
     ("ipv4/tcp_wmem", "4096 16384 67108864"),
@@ -25,6 +24,10 @@ const SETTINGS: [(&str, &str); 7] = [
     ("ipv6/conf/default/accept_dad", "0"),
     ("ipv6/conf/default/accept_ra", "0"),
 ];
+
+/// On every route, so that the machine's default does not decide what "plain TCP" means. Not by the setting: where the
+/// machine's list of allowed algorithms lacks CUBIC, its namespaces may not choose it.
+const CONGESTION_CONTROL: &str = "congctl cubic";
 
 const ROUTER_SETTINGS: [(&str, &str); 2] =
     [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
@@ -42,54 +45,51 @@ pub(super) fn connect(topology: &Topology, hosts: u8) -> Result<()> {
     set(terminal, &ROUTER_SETTINGS)?;
     set(gateway, &ROUTER_SETTINGS)?;
 
-    let host = |address4, gateway4, address6, gateway6| {
-        format!(
-            "addr add {address4}/24 dev eth0\naddr add {address6}/64 dev eth0 nodad\nlink set eth0 up\n\
-             route add default via {gateway4}\n-6 route add default via {gateway6}\n"
-        )
-    };
-    let router = |lan: &str, lan4, lan6, sat4, sat6, peer4, peer6| {
-        format!(
-            "addr add {lan4}/24 dev {lan}\naddr add {lan6}/64 dev {lan} nodad\nlink set {lan} up\n\
-             addr add {sat4}/24 dev sat0\naddr add {sat6}/64 dev sat0 nodad\nlink set sat0 up\n\
-             route add default via {peer4}\n-6 route add default via {peer6}\n"
-        )
-    };
+    let lan = interface("lan0", a::TERMINAL_LAN, a::TERMINAL_LAN6);
+    let wan = interface("wan0", a::GATEWAY_WAN, a::GATEWAY_WAN6);
+    let terminal_sat = interface(LINK_DEVICE, a::TERMINAL_SAT, a::TERMINAL_SAT6);
+    let gateway_sat = interface(LINK_DEVICE, a::GATEWAY_SAT, a::GATEWAY_SAT6);
     batch(
         user,
-        &host(a::USER, a::TERMINAL_LAN, a::USER6, a::TERMINAL_LAN6),
+        &(interface("eth0", a::USER, a::USER6) + &default(a::TERMINAL_LAN, a::TERMINAL_LAN6)),
     )?;
     batch(
         terminal,
-        &router(
-            "lan0",
-            a::TERMINAL_LAN,
-            a::TERMINAL_LAN6,
-            a::TERMINAL_SAT,
-            a::TERMINAL_SAT6,
-            a::GATEWAY_SAT,
-            a::GATEWAY_SAT6,
-        ),
+        &(lan + &terminal_sat + &default(a::GATEWAY_SAT, a::GATEWAY_SAT6)),
     )?;
     batch(
         gateway,
-        &router(
-            "wan0",
-            a::GATEWAY_WAN,
-            a::GATEWAY_WAN6,
-            a::GATEWAY_SAT,
-            a::GATEWAY_SAT6,
-            a::TERMINAL_SAT,
-            a::TERMINAL_SAT6,
-        ),
+        &(wan + &gateway_sat + &default(a::TERMINAL_SAT, a::TERMINAL_SAT6)),
     )?;
-    let mut lines = host(a::WEB, a::GATEWAY_WAN, a::WEB6, a::GATEWAY_WAN6);
+    let mut lines = interface("eth0", a::WEB, a::WEB6) + &default(a::GATEWAY_WAN, a::GATEWAY_WAN6);
     for i in 0..hosts {
         // Writing into a String cannot fail.
-        let _ = writeln!(lines, "addr add {}/24 dev eth0", a::host(i));
-        let _ = writeln!(lines, "addr add {}/64 dev eth0 nodad", a::host6(i));
+        let _ = writeln!(lines, "addr add {}/24 dev eth0 noprefixroute", a::host(i));
+        let _ = writeln!(
+            lines,
+            "addr add {}/64 dev eth0 nodad noprefixroute",
+            a::host6(i)
+        );
     }
     batch(web, &lines)
+}
+
+/// Addresses of `device` and the routes to its networks. Made by hand for the routes to name the congestion control.
+fn interface(device: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> String {
+    let prefix4 = v4 & Ipv4Addr::new(255, 255, 255, 0);
+    let prefix6 = v6 & Ipv6Addr::from_bits(u128::MAX << 64);
+    format!(
+        "addr add {v4}/24 dev {device} noprefixroute\naddr add {v6}/64 dev {device} nodad noprefixroute\n\
+         link set {device} up\n\
+         route add {prefix4}/24 dev {device} src {v4} {CONGESTION_CONTROL}\n\
+         route add {prefix6}/64 dev {device} {CONGESTION_CONTROL}\n"
+    )
+}
+
+fn default(via4: Ipv4Addr, via6: Ipv6Addr) -> String {
+    format!(
+        "route add default via {via4} {CONGESTION_CONTROL}\nroute add ::/0 via {via6} {CONGESTION_CONTROL}\n"
+    )
 }
 
 /// A pair: `eth0` in `end`, `name` in `router`.
