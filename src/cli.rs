@@ -31,6 +31,20 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  bentpipe pubkey < client.key")]
     Pubkey,
 
+    /// Run the client, at the terminal
+    ///
+    /// Takes in TCP as its configuration says and carries it to the server. Prints a line with "ready" once the tunnel
+    /// is up; SIGINT and SIGTERM let open connections end first.
+    #[command(after_help = "Example:\n  bentpipe client --config client.toml")]
+    Client(Daemon),
+
+    /// Run the server, on the internet side
+    ///
+    /// Prints a line with "ready" once it serves. SIGHUP reads the list of clients again; SIGINT and SIGTERM let open
+    /// connections end first.
+    #[command(after_help = "Example:\n  bentpipe server --config server.toml")]
+    Server(Daemon),
+
     /// Validate a configuration file and the key file that it names
     ///
     /// Prints the first fault as `FILE:LINE: message` and exits with 3.
@@ -47,6 +61,17 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms"
     )]
     Status(Status),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Daemon {
+    /// Its configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+
+    /// Append TLS secrets to this file, for Wireshark: who reads it can read all traffic
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key_log: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bentpipe_pep::RunError;
 use bentpipe_pep::config::ConfigError;
 
 /// The documentation of the codes.
@@ -27,6 +28,8 @@ pub(crate) enum Failure {
     Config(ConfigError),
     /// A key is at fault.
     Key(String),
+    /// A daemon could not start or go on.
+    Daemon(RunError),
     /// There is no daemon to ask.
     NoDaemon(String),
 }
@@ -36,7 +39,10 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Run(_) => 1,
-            Self::Config(_) | Self::Key(_) => 3,
+            Self::Config(_) | Self::Key(_) | Self::Daemon(RunError::Key(_)) => 3,
+            Self::Daemon(RunError::Privilege { .. }) => 4,
+            Self::Daemon(RunError::Bind { .. }) => 5,
+            Self::Daemon(RunError::Status(_) | RunError::Io(_)) => 1,
             Self::NoDaemon(_) => 6,
         })
     }
@@ -47,6 +53,11 @@ impl fmt::Display for Failure {
         match self {
             Self::Run(error) => write!(f, "bentpipe: {error:#}"),
             Self::Config(error) => error.fmt(f),
+            // These name file and line, as a wrong configuration does.
+            Self::Daemon(error @ (RunError::Bind { .. } | RunError::Privilege { .. })) => {
+                error.fmt(f)
+            }
+            Self::Daemon(error) => write!(f, "bentpipe: {error}"),
             Self::Key(fault) | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),
         }
     }
@@ -55,6 +66,12 @@ impl fmt::Display for Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Run(error)
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::Daemon(error)
     }
 }
 

@@ -32,6 +32,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Genkey => command::keys::genkey(),
         Command::Pubkey => command::keys::pubkey(),
+        Command::Client(options) => command::daemon::client(&options),
+        Command::Server(options) => command::daemon::server(&options),
         Command::Check(options) => command::check::run(&options),
         Command::Status(options) => command::status::run(&options),
     }

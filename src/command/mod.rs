@@ -1,6 +1,7 @@
 //! One file per command: from the command line to the library that does the work, and back to an exit code.
 
 pub(crate) mod check;
+pub(crate) mod daemon;
 pub(crate) mod keys;
 pub(crate) mod status;
 

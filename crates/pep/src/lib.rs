@@ -10,6 +10,15 @@
 //! everything that touches sockets, clocks or tasks is in `engine/shard.rs`, `relay`, `client` and
 //! `server`.
 
+pub mod client;
+pub mod config;
 pub mod engine;
+mod frontend;
+mod process;
 pub mod relay;
+mod sampler;
+pub mod server;
+pub mod status;
 pub mod transport;
+
+pub use process::RunError;

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
+use crate::config::Place;
 use crate::engine::shard::Shard;
 use crate::status::SocketError;
 
@@ -29,8 +30,10 @@ pub enum RunError {
     #[error("{0}")]
     Key(String),
     /// An address is taken or not ours.
-    #[error("cannot listen on {what} {address}: {source}{}", mend(source))]
+    #[error("{place}: cannot listen on {what} {address}: {source}{}", mend(source))]
     Bind {
+        /// Where the configuration asks for it.
+        place: Place,
         /// The address.
         address: SocketAddr,
         /// The protocol, for the message.
@@ -39,8 +42,13 @@ pub enum RunError {
         source: io::Error,
     },
     /// A capability or a tool is missing.
-    #[error("{0}")]
-    Privilege(String),
+    #[error("{place}: {fault}")]
+    Privilege {
+        /// Where the configuration asks for what needs it.
+        place: Place,
+        /// What is missing, and the mend.
+        fault: String,
+    },
     /// The status socket.
     #[error(transparent)]
     Status(#[from] SocketError),
@@ -52,6 +60,14 @@ pub enum RunError {
 impl RunError {
     pub(crate) fn key(error: impl Display) -> Self {
         Self::Key(error.to_string())
+    }
+
+    /// What an operation that needs privileges or tools failed with.
+    pub(crate) fn privilege(place: &Place, error: &io::Error) -> Self {
+        Self::Privilege {
+            place: place.clone(),
+            fault: error.to_string(),
+        }
     }
 }
 
@@ -65,7 +81,10 @@ fn mend(error: &io::Error) -> &'static str {
 }
 
 /// The one place where the daemons read the clock.
-#[expect(clippy::disallowed_methods, reason = "shells read the clock and hand it down")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shells read the clock and hand it down"
+)]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
@@ -86,7 +105,11 @@ pub(crate) fn runtime() -> io::Result<Runtime> {
 }
 
 pub(crate) fn join<T: ToString>(items: &[T]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    items
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Raises RLIMIT_NOFILE to its hard limit, or names the shortfall.
@@ -113,9 +136,13 @@ pub(crate) fn open_key_log(
     path: Option<&Path>,
 ) -> Result<Option<Arc<dyn rustls::KeyLog>>, RunError> {
     let Some(path) = path else { return Ok(None) };
-    let file = key_log::KeyLogFile::create(path)
-        .map_err(|error| RunError::Key(format!("cannot write key log {}: {error}", path.display())))?;
-    tracing::warn!("TLS secrets are written to {}: whoever reads it reads the traffic", path.display());
+    let file = key_log::KeyLogFile::create(path).map_err(|error| {
+        RunError::Key(format!("cannot write key log {}: {error}", path.display()))
+    })?;
+    tracing::warn!(
+        "TLS secrets are written to {}: whoever reads it reads the traffic",
+        path.display()
+    );
     Ok(Some(Arc::new(file)))
 }
 
@@ -133,7 +160,11 @@ mod key_log {
 
     impl KeyLogFile {
         pub(super) fn create(path: &Path) -> io::Result<Self> {
-            let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+            let file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .mode(0o600)
+                .open(path)?;
             Ok(Self(Mutex::new(file)))
         }
     }
@@ -192,9 +223,4 @@ pub(crate) async fn flush(shard: &Shard) {
         shard.with(|_| ());
         sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Where the client remembers its servers' last good addresses.
-pub(crate) fn remembered(dir: &Path) -> PathBuf {
-    dir.join("servers.json")
 }

@@ -2,8 +2,6 @@
 
 use std::time::Instant;
 
-use bentpipe_proto::tunnel::ReplyCode;
-
 use crate::engine::{Connection, identity};
 use crate::status::{Flows, Memory, Session, Tunnel, TunnelState, Volumes};
 
@@ -18,7 +16,10 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { since: now, last: None }
+        Self {
+            since: now,
+            last: None,
+        }
     }
 
     pub(crate) fn sample(
@@ -31,13 +32,15 @@ impl Sampler {
         let (tx, rx) = (stats.udp_tx, stats.udp_rx);
         let sent = tx.bytes + tx.datagrams * HEADERS;
         let received = rx.bytes + rx.datagrams * HEADERS;
-        let rates = self.last.map_or((0, 0), |(then, before_sent, before_received)| {
-            let elapsed = now.saturating_duration_since(then).as_secs_f64().max(1e-3);
-            let rate = |after: u64, before: u64| {
-                ((after.saturating_sub(before)) as f64 * 8.0 / elapsed) as u64
-            };
-            (rate(sent, before_sent), rate(received, before_received))
-        });
+        let rates = self
+            .last
+            .map_or((0, 0), |(then, before_sent, before_received)| {
+                let elapsed = now.saturating_duration_since(then).as_secs_f64().max(1e-3);
+                let rate = |after: u64, before: u64| {
+                    ((after.saturating_sub(before)) as f64 * 8.0 / elapsed) as u64
+                };
+                (rate(sent, before_sent), rate(received, before_received))
+            });
         self.last = Some((now, sent, received));
         let (rtt, min_rtt) = connection.rtt();
         let (window, pacing, _) = connection.congestion();
@@ -46,7 +49,11 @@ impl Sampler {
         let draining = connection.tunnel.is_draining();
         Session {
             tunnel: Tunnel {
-                state: if draining { TunnelState::Draining } else { state },
+                state: if draining {
+                    TunnelState::Draining
+                } else {
+                    state
+                },
                 peer: Some(connection.quic.remote_address().to_string()),
                 since_s: now.saturating_duration_since(self.since).as_secs(),
                 last_error: None,
@@ -74,22 +81,5 @@ impl Sampler {
             },
             memory: Memory { used, ceiling },
         }
-    }
-}
-
-/// What a server's refusal means, for the log and the operator.
-pub(crate) fn refusal_text(code: ReplyCode) -> &'static str {
-    match code {
-        ReplyCode::Ok => "connected",
-        ReplyCode::Refused => "connection refused",
-        ReplyCode::NetworkUnreachable => "network unreachable",
-        ReplyCode::HostUnreachable => "host unreachable",
-        ReplyCode::TimedOut => "connection timed out",
-        ReplyCode::Denied => "denied by the server's policy",
-        ReplyCode::NameNotFound => "name not found",
-        ReplyCode::FamilyUnsupported => "address family not reachable from the server",
-        ReplyCode::LimitReached => "limit on flows reached",
-        ReplyCode::Internal => "internal error of the server",
-        ReplyCode::Draining => "the server is stopping",
     }
 }

@@ -52,8 +52,13 @@ mod tests {
         let address: SocketAddr = "192.0.2.1:4433".parse().expect("an address");
         let mut memory = AddressMemory::load(&dir);
         assert_eq!(memory.get("gw.example:4433"), None);
-        memory.put("gw.example:4433", address).expect("the directory is writable");
-        assert_eq!(AddressMemory::load(&dir).get("gw.example:4433"), Some(address));
+        memory
+            .put("gw.example:4433", address)
+            .expect("the directory is writable");
+        assert_eq!(
+            AddressMemory::load(&dir).get("gw.example:4433"),
+            Some(address)
+        );
         fs::write(dir.join("servers.json"), "{").expect("the file is writable");
         assert_eq!(AddressMemory::load(&dir).get("gw.example:4433"), None);
         fs::remove_dir_all(dir).expect("the directory is ours");

@@ -42,9 +42,10 @@ pub fn run(config: ClientConfig, key_log: Option<&Path>) -> Result<(), RunError>
     let config = Rc::new(config);
     LocalSet::new().block_on(&runtime, async move {
         let socket = socket(&config)?;
+        let dual_stack = socket.local_addr()?.is_ipv6();
         let shard = Shard::new(engine(&config, &key));
         let driver = Driver::new(shard.clone(), socket, None)?;
-        let session = Session::new(config.clone(), &key, key_log, shard)?;
+        let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
         serve(config, session, driver).await
     })
 }
@@ -62,7 +63,11 @@ async fn serve(
     let front_ends = FrontEnds::start(&config, &session)?;
     let snapshot = || {
         let uptime = process::now().saturating_duration_since(started);
-        StatusReport::new(config.file.clone(), uptime.as_secs(), Side::Client(session.status()))
+        StatusReport::new(
+            config.file.clone(),
+            uptime.as_secs(),
+            Side::Client(session.status()),
+        )
     };
     tokio::select! {
         result = driver.run(|event| session.on_event(event)) => result?,
@@ -101,14 +106,13 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
         socket.bind(&address.into())?;
         Ok::<_, std::io::Error>(socket)
     };
-    let socket = open(Domain::IPV6, address)
-        .or_else(|_| open(Domain::IPV4, ([0, 0, 0, 0], 0).into()))
-        .map_err(|source| RunError::Bind { address, what: "UDP", source })?;
+    let socket =
+        open(Domain::IPV6, address).or_else(|_| open(Domain::IPV4, ([0, 0, 0, 0], 0).into()))?;
     #[cfg(target_os = "linux")]
-    if config.intercept.is_some() {
-        let mark = crate::frontend::tproxy::own_mark(config);
+    if let Some(intercept) = &config.intercept {
+        let mark = crate::frontend::tproxy::own_mark();
         bentpipe_sys::socket::set_mark(&socket, mark)
-            .map_err(|error| RunError::Privilege(error.to_string()))?;
+            .map_err(|error| RunError::privilege(&intercept.place, &error))?;
     }
     Ok(socket.into())
 }
@@ -127,7 +131,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
         },
         memory: config.memory.as_u64(),
         wishes: Wishes {
-            controller: link.controller.into(),
+            controller: link.controller,
             initial_window: link.initial_window.map(u64::from),
             max_rate: link.max_rate,
         },

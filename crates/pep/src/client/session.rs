@@ -6,20 +6,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{CloseCode, Families};
+use bentpipe_proto::tunnel::{CloseCode, Destination, Families, Host};
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 use tokio::net::lookup_host;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::{interval, sleep_until, timeout};
 
 use super::SharedKeyLog;
 use super::memory::AddressMemory;
-use crate::config::{ClientConfig, ServerAddress};
+use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
 use crate::engine::{ConnectionId, ConnectionNotice, Event, Profile};
@@ -64,7 +64,9 @@ pub(crate) struct Session {
     told: Cell<Told>,
     since: Cell<Instant>,
     last_error: RefCell<Option<String>>,
-    changed: Notify,
+    changes: watch::Sender<()>,
+    /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
+    dual_stack: bool,
     waiting: Cell<u64>,
     draining: Cell<bool>,
     sampler: RefCell<Sampler>,
@@ -77,11 +79,17 @@ impl Session {
         key: &PrivateKey,
         key_log: SharedKeyLog,
         shard: Rc<Shard>,
+        dual_stack: bool,
     ) -> Result<Rc<Self>, RunError> {
         let crypto = config.servers.iter().map(|server| {
-            identity::client_crypto(key, server.public_key, config.allow_classical, key_log.clone())
-                .map(|crypto| crypto as Arc<dyn ClientCrypto>)
-                .map_err(RunError::key)
+            identity::client_crypto(
+                key,
+                server.public_key,
+                config.allow_classical,
+                key_log.clone(),
+            )
+            .map(|crypto| crypto as Arc<dyn ClientCrypto>)
+            .map_err(RunError::key)
         });
         let crypto = crypto.collect::<Result<_, _>>()?;
         let now = process::now();
@@ -98,7 +106,8 @@ impl Session {
             told: Cell::new(Told::Nothing),
             since: Cell::new(now),
             last_error: RefCell::default(),
-            changed: Notify::new(),
+            changes: watch::Sender::new(()),
+            dual_stack,
             waiting: Cell::new(0),
             draining: Cell::new(false),
             sampler: RefCell::new(Sampler::new(now)),
@@ -110,56 +119,95 @@ impl Session {
         &self.shard
     }
 
+    /// Hears of every change of what the accessors here answer.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
     /// The tunnel for a new flow, now or when it comes up within the configured time.
     pub(crate) async fn tunnel(&self) -> Result<ConnectionId, Unready> {
+        if self.draining.get() {
+            return Err(Unready);
+        }
         if let Some(ready) = self.ready.get() {
             return Ok(ready);
         }
+        let mut changes = self.changes();
         self.waiting.set(self.waiting.get() + 1);
         let result = timeout(self.config.open_wait, async {
-            loop {
-                let changed = self.changed.notified();
+            while !self.draining.get() {
                 if let Some(ready) = self.ready.get() {
-                    return ready;
+                    return Ok(ready);
                 }
-                changed.await;
+                changes.changed().await.map_err(|_| Unready)?;
             }
+            Err(Unready)
         });
-        let result = result.await.map_err(|_| Unready);
+        let result = result.await.unwrap_or(Err(Unready));
         self.waiting.set(self.waiting.get() - 1);
         result
     }
 
-    /// Address families that the server reaches.
-    pub(crate) fn families(&self, tunnel: ConnectionId) -> Families {
-        self.shard.peek(|engine| {
-            let hello = engine.peek(tunnel).and_then(|connection| connection.tunnel.remote());
-            hello.map_or(Families { ipv4: true, ipv6: true }, |hello| hello.families)
+    /// Whether an application hears "connected" before the server has connected.
+    pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
+        let address = match destination.host {
+            Host::Ip(address) => Some(address),
+            Host::Name(_) => None,
+        };
+        self.config.is_optimistic(address, destination.port)
+    }
+
+    /// Address families that the server reaches; both while that is unknown.
+    pub(crate) fn families(&self) -> Families {
+        let both = Families {
+            ipv4: true,
+            ipv6: true,
+        };
+        self.ready.get().map_or(both, |tunnel| {
+            self.shard.peek(|engine| {
+                let hello = engine
+                    .peek(tunnel)
+                    .and_then(|connection| connection.tunnel.remote());
+                hello.map_or(both, |hello| hello.families)
+            })
         })
+    }
+
+    /// Where our servers are, as far as is known.
+    pub(crate) fn server_addresses(&self) -> Vec<IpAddr> {
+        let remembered = self.remembered.borrow();
+        let known = |server: &Server| match &server.address {
+            ServerAddress::Ip(address) => Some(address.ip()),
+            name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
+        };
+        let mut addresses: Vec<_> = self.config.servers.iter().filter_map(known).collect();
+        addresses.extend(self.server.borrow().1.map(|address| address.ip()));
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
     }
 
     /// Starts attempts while there is no tunnel; never ends.
     pub(crate) async fn keep_up(&self) {
+        let mut changes = self.changes();
         loop {
-            let changed = self.changed.notified();
-            if self.ready.get().is_none() && !self.draining.get() {
-                if process::now() >= self.retry_at.get() {
-                    self.attempt().await;
-                    self.schedule_retry();
-                    continue;
-                }
+            if self.ready.get().is_some() || self.draining.get() {
+                let _ = changes.changed().await;
+            } else if process::now() >= self.retry_at.get() {
+                self.attempt().await;
+                self.schedule_retry();
+            } else {
                 tokio::select! {
                     () = sleep_until(self.retry_at.get().into()) => {}
-                    () = changed => {}
+                    _ = changes.changed() => {}
                 }
-            } else {
-                changed.await;
             }
         }
     }
 
     fn schedule_retry(&self) {
-        let jitter = RETRY.mul_f64((process::random_u64() >> 11) as f64 / (1_u64 << 53) as f64 / 4.0);
+        let jitter =
+            RETRY.mul_f64((process::random_u64() >> 11) as f64 / (1_u64 << 53) as f64 / 4.0);
         self.retry_at.set(process::now() + RETRY + jitter);
     }
 
@@ -169,15 +217,31 @@ impl Session {
         let address = match self.resolve(&server.address).await {
             Ok(address) => address,
             Err(error) => {
-                return self.tell(Told::Trying, &format!("cannot resolve {}: {error}", server.address));
+                return self.tell(
+                    Told::Trying,
+                    &format!("cannot resolve {}: {error}", server.address),
+                );
             }
         };
-        self.server.borrow_mut().1 = Some(address);
+        if self.server.borrow_mut().1.replace(address) != Some(address) {
+            self.changes.send_replace(());
+        }
         let now = process::now();
-        let profile = self.config.links.first().map_or(Profile::Geo, |link| link.profile);
+        let profile = self
+            .config
+            .links
+            .first()
+            .map_or(Profile::Geo, |link| link.profile);
         let crypto = self.crypto[index].clone();
-        // The socket may be IPv6: it reaches IPv4 addresses in their mapped form.
-        let started = self.shard.with(|engine| engine.connect(now, crypto, address, profile));
+        let remote = match address {
+            SocketAddr::V4(v4) if self.dual_stack => {
+                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
+            }
+            other => other,
+        };
+        let started = self
+            .shard
+            .with(|engine| engine.connect(now, crypto, remote, profile));
         match started {
             Ok(id) => {
                 let mut attempts = self.attempts.borrow_mut();
@@ -187,7 +251,10 @@ impl Session {
                 drop(attempts);
                 old.into_iter().for_each(|id| self.drop_connection(id));
             }
-            Err(error) => self.tell(Told::Trying, &format!("cannot connect to {address}: {error}")),
+            Err(error) => self.tell(
+                Told::Trying,
+                &format!("cannot connect to {address}: {error}"),
+            ),
         }
         self.server.borrow_mut().0 = (index + 1) % self.config.servers.len();
     }
@@ -203,7 +270,12 @@ impl Session {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         };
-        fresh.or_else(|error| self.remembered.borrow().get(&address.to_string()).ok_or(error))
+        fresh.or_else(|error| {
+            self.remembered
+                .borrow()
+                .get(&address.to_string())
+                .ok_or(error)
+        })
     }
 
     /// Takes the engine's news about connections.
@@ -232,7 +304,9 @@ impl Session {
         attempts.retain(|attempt| *attempt != id);
         let others: Vec<_> = attempts.drain(..).collect();
         drop(attempts);
-        others.into_iter().for_each(|other| self.drop_connection(other));
+        others
+            .into_iter()
+            .for_each(|other| self.drop_connection(other));
         if self.ready.get().is_some() {
             return self.drop_connection(id);
         }
@@ -244,10 +318,14 @@ impl Session {
             let hello = connection.tunnel.remote()?;
             let exchange = identity::key_exchange(&connection.quic).unwrap_or("unknown");
             let rtt = connection.rtt().0.as_millis();
-            Some(format!("{} at {}, RTT {rtt} ms, {exchange}", hello.agent, connection.quic.remote_address()))
+            Some(format!(
+                "{} at {}, RTT {rtt} ms, {exchange}",
+                hello.agent,
+                connection.quic.remote_address()
+            ))
         });
         self.tell(Told::Ready, &details.unwrap_or_default());
-        self.changed.notify_waiters();
+        self.changes.send_replace(());
     }
 
     fn remember(&self) {
@@ -275,7 +353,7 @@ impl Session {
         // At once: the usual cause is a server that was restarted and has just answered.
         self.retry_at.set(process::now());
         self.tell(Told::Trying, reason);
-        self.changed.notify_waiters();
+        self.changes.send_replace(());
     }
 
     fn explain(&self, reason: &quinn_proto::ConnectionError) -> (Told, String) {
@@ -321,6 +399,7 @@ impl Session {
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        self.changes.send_replace(());
         if let Some(id) = self.ready.get() {
             self.shard.with(|engine| {
                 if let Some(connection) = engine.connection(id) {
@@ -333,7 +412,10 @@ impl Session {
     /// Closes every connection.
     pub(crate) fn close(&self) {
         let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
-        attempts.into_iter().chain(self.ready.take()).for_each(|id| self.drop_connection(id));
+        attempts
+            .into_iter()
+            .chain(self.ready.take())
+            .for_each(|id| self.drop_connection(id));
     }
 
     /// Keeps the figures of `status` fresh; never ends.
@@ -345,7 +427,11 @@ impl Session {
             if let Some(id) = self.ready.get() {
                 let sampled = self.shard.peek(|engine| {
                     let connection = engine.peek(id)?;
-                    Some(self.sampler.borrow_mut().sample(now, connection, TunnelState::Ready))
+                    Some(
+                        self.sampler
+                            .borrow_mut()
+                            .sample(now, connection, TunnelState::Ready),
+                    )
                 });
                 if let Some(sampled) = sampled {
                     *self.latest.borrow_mut() = sampled;
@@ -363,7 +449,9 @@ impl Session {
             Told::Refused => TunnelState::Refused,
             Told::Trying | Told::Nothing => TunnelState::Connecting,
         };
-        session.tunnel.since_s = process::now().saturating_duration_since(self.since.get()).as_secs();
+        session.tunnel.since_s = process::now()
+            .saturating_duration_since(self.since.get())
+            .as_secs();
         session.tunnel.last_error = self.last_error.borrow().clone();
         session.flows.waiting = self.waiting.get();
         session.memory.ceiling = self.config.memory.as_u64();

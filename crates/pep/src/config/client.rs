@@ -6,14 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bentpipe_proto::congestion::Kind;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::error::Source;
-use super::value::{self, Controller, InterfaceName, OtherTraffic, Profile, ServerAddress};
+use super::error::{Placed, Source};
+use super::value::{self, InterfaceName, OtherTraffic, ServerAddress};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
+use crate::engine::Profile;
 use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// How long a flow waits for the tunnel when nothing else is said.
@@ -35,13 +37,13 @@ pub struct ClientConfig {
     /// The servers in order of preference; at least one.
     pub servers: Vec<Server>,
     /// Transparent interception.
-    pub intercept: Option<Intercept>,
+    pub intercept: Option<Placed<Intercept>>,
     /// The links below the tunnel; at least one.
     pub links: Vec<Link>,
     /// SOCKS5 front end.
-    pub socks5: Option<Socks5Frontend>,
+    pub socks5: Option<Placed<ProxyFrontEnd>>,
     /// HTTP CONNECT front end.
-    pub http: Option<HttpFrontend>,
+    pub http: Option<Placed<ProxyFrontEnd>>,
     /// How long a new flow waits for the tunnel before it is refused.
     pub open_wait: Duration,
     /// How long a stop waits for open flows.
@@ -90,19 +92,10 @@ pub struct Intercept {
     pub port: u16,
 }
 
-/// SOCKS5 without authentication.
+/// SOCKS5 or HTTP CONNECT, without authentication.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Socks5Frontend {
-    /// TCP address to serve.
-    #[serde(deserialize_with = "value::text")]
-    pub listen: SocketAddr,
-}
-
-/// HTTP CONNECT without authentication.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HttpFrontend {
+pub struct ProxyFrontEnd {
     /// TCP address to serve.
     #[serde(deserialize_with = "value::text")]
     pub listen: SocketAddr,
@@ -116,8 +109,8 @@ pub struct Link {
     #[serde(default)]
     pub profile: Profile,
     /// What paces the return link.
-    #[serde(default)]
-    pub controller: Controller,
+    #[serde(default, deserialize_with = "value::text")]
+    pub controller: Kind,
     /// Initial congestion window in packets; `None`: the profile's.
     pub initial_window: Option<u32>,
     /// Never send faster than this (IP layer); `None`: as fast as the link takes.
@@ -179,10 +172,10 @@ impl ClientConfig {
             file: source.path().to_owned(),
             private_key_file,
             servers: file.server,
-            intercept: file.intercept.map(Spanned::into_inner),
+            intercept: file.intercept.map(|intercept| source.placed(intercept)),
             links: file.link,
-            socks5: file.socks5,
-            http: file.http,
+            socks5: file.socks5.map(|front_end| source.placed(front_end)),
+            http: file.http.map(|front_end| source.placed(front_end)),
             open_wait: file.open_wait.map_or(DEFAULT_OPEN_WAIT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             state_dir: source.resolve(
@@ -208,8 +201,8 @@ struct File {
     intercept: Option<Spanned<Intercept>>,
     #[serde(default = "default_links", deserialize_with = "value::one_or_many")]
     link: Vec<Link>,
-    socks5: Option<Socks5Frontend>,
-    http: Option<HttpFrontend>,
+    socks5: Option<Spanned<ProxyFrontEnd>>,
+    http: Option<Spanned<ProxyFrontEnd>>,
     open_wait: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     state_dir: Option<PathBuf>,

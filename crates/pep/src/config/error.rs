@@ -3,12 +3,13 @@
 //! Every error is one line, `FILE:LINE: message`, and the message names the culprit and the mend. Messages of `toml`
 //! and `serde` are rewritten here: a span becomes a line, an unknown key gets the nearest known one as a suggestion.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
+use toml::Spanned;
 
 /// A configuration that cannot be used; displays as exactly one line, `FILE:LINE: message`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -30,6 +31,35 @@ impl ConfigError {
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
+    }
+}
+
+/// A line of a configuration file; displays as `FILE:LINE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    file: PathBuf,
+    line: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// A value and where it stands: some can only be found wrong when they are used.
+#[derive(Clone, Debug)]
+pub struct Placed<T> {
+    /// Where the value stands.
+    pub place: Place,
+    value: T,
+}
+
+impl<T> Deref for Placed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
     }
 }
 
@@ -88,8 +118,23 @@ impl Source {
 
     /// An error at the line where `span` starts.
     pub(super) fn error(&self, span: &Range<usize>, message: impl fmt::Display) -> ConfigError {
+        self.error_at_line(self.line(span), message)
+    }
+
+    /// `value` with the line where it starts.
+    pub(super) fn placed<T>(&self, value: Spanned<T>) -> Placed<T> {
+        Placed {
+            place: Place {
+                file: self.path.clone(),
+                line: self.line(&value.span()),
+            },
+            value: value.into_inner(),
+        }
+    }
+
+    fn line(&self, span: &Range<usize>) -> usize {
         let before = self.text.get(..span.start).unwrap_or(&self.text);
-        self.error_at_line(before.matches('\n').count() + 1, message)
+        before.matches('\n').count() + 1
     }
 
     /// An error at `line`, counted from 1.

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 use bentpipe_units::ByteCount;
 
-pub use client::{ClientConfig, HttpFrontend, Intercept, Link, Rule, Server, Socks5Frontend};
-pub use error::ConfigError;
+pub use client::{ClientConfig, Intercept, Link, ProxyFrontEnd, Rule, Server};
+pub use error::{ConfigError, Place, Placed};
 pub use server::{Client, ServerConfig};
-pub use value::{Controller, OtherTraffic, Profile, ServerAddress};
+pub use value::{OtherTraffic, ServerAddress};
 
 use error::Source;
 

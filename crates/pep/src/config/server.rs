@@ -7,13 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bentpipe_proto::congestion::Kind;
 use bentpipe_units::{ByteCount, TimeSpan};
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::error::Source;
-use super::value::{self, Controller};
+use super::error::{Placed, Source};
+use super::value;
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
 use crate::engine::identity::{PrivateKey, PublicKey};
 
@@ -30,7 +31,7 @@ pub struct ServerConfig {
     /// Holds the server's private key; seen to be owner-only and well-formed.
     pub private_key_file: PathBuf,
     /// UDP addresses to serve; at least one, no two the same.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Placed<Vec<SocketAddr>>,
     /// Threads, 1 to 256; `None`: one per core.
     pub shards: Option<u16>,
     /// The clients that may connect; at least one, names and keys unique.
@@ -40,7 +41,7 @@ pub struct ServerConfig {
     /// How long a stop waits for open flows.
     pub drain_timeout: Duration,
     /// What paces the forward link unless the client asks for something else.
-    pub controller: Controller,
+    pub controller: Kind,
     /// Whether key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
@@ -76,7 +77,7 @@ impl ServerConfig {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let clients = clients(source, file.client, &file.limits)?;
-        let mut listen = file.listen.get_ref().0.clone();
+        let mut listen = file.listen.get_ref().clone();
         listen.sort_unstable();
         if let Some(pair) = listen.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(source.error(
@@ -97,7 +98,7 @@ impl ServerConfig {
         Ok(Self {
             file: source.path().to_owned(),
             private_key_file,
-            listen: file.listen.into_inner().0,
+            listen: source.placed(file.listen),
             shards: shards.transpose()?,
             clients,
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
@@ -114,7 +115,8 @@ impl ServerConfig {
 #[serde(deny_unknown_fields)]
 struct File {
     private_key_file: Spanned<PathBuf>,
-    listen: Spanned<Listen>,
+    #[serde(deserialize_with = "listen")]
+    listen: Spanned<Vec<SocketAddr>>,
     shards: Option<Spanned<u16>>,
     #[serde(deserialize_with = "value::one_or_many")]
     client: Vec<Entry>,
@@ -122,17 +124,24 @@ struct File {
     limits: Limits,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
-    #[serde(default)]
-    controller: Controller,
+    #[serde(default, deserialize_with = "value::text")]
+    controller: Kind,
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<PathBuf>,
 }
 
-/// `listen`: an address or a list of them.
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Listen(#[serde(deserialize_with = "value::text_or_texts")] Vec<SocketAddr>);
+/// An address or a list of them, with its place.
+fn listen<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Spanned<Vec<SocketAddr>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Listen(#[serde(deserialize_with = "value::text_or_texts")] Vec<SocketAddr>);
+
+    let listen = Spanned::<Listen>::deserialize(deserializer)?;
+    Ok(Spanned::new(listen.span(), listen.into_inner().0))
+}
 
 /// `[[client]]` as written.
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::engine::Profile;
 
 const KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
@@ -66,7 +67,7 @@ fn examples_of_the_contract_parse() {
         "public_key = \"KEY1\"\nallow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
     ))
     .unwrap();
-    assert_eq!(config.listen, ["10.20.0.1:4433".parse().unwrap()]);
+    assert_eq!(*config.listen, ["10.20.0.1:4433".parse().unwrap()]);
     assert_eq!(config.clients[0].allow.len(), 2);
     assert_eq!(config.clients[0].max_flows, 40_000);
     assert_eq!(config.clients[0].memory, "256 MiB".parse().unwrap());

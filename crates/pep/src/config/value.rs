@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use bentpipe_proto::congestion;
 use ipnet::IpNet;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
@@ -58,7 +59,7 @@ impl FromText for PublicKey {
 
 impl<'de> Deserialize<'de> for PublicKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        self::text(deserializer)
+        text(deserializer)
     }
 }
 
@@ -146,28 +147,13 @@ impl FromText for InterfaceName {
     }
 }
 
-/// What kind of link the tunnel crosses; picks the defaults of transport and controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// Geostationary: RTT of 500 ms and more.
-    Geo,
-    /// Low earth orbit with handovers.
-    Leo,
-    /// Starlink: LEO with reallocation every 15 s.
-    Starlink,
-    /// Learned from the path.
-    #[default]
-    Auto,
-}
+impl FromText for congestion::Kind {
+    const EXPECTED: &'static str = "the name of a congestion controller, such as \"cubic\"";
 
-/// Which congestion controller sends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Controller {
-    /// CUBIC (RFC 9438).
-    #[default]
-    Cubic,
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map_err(|error: congestion::UnknownController| error.to_string())
+    }
 }
 
 /// What happens to traffic of intercepted interfaces that is not TCP.

@@ -31,7 +31,10 @@ mod linux {
         pub(in crate::engine) fn new() -> io::Result<Self> {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-            #[expect(deprecated, reason = "an OwnedFd stays open as long as its AsyncFd; the new form is unsafe")]
+            #[expect(
+                deprecated,
+                reason = "an OwnedFd stays open as long as its AsyncFd; the new form is unsafe"
+            )]
             let timer = AsyncFd::new(timer)?;
             Ok(Self { timer, armed: None })
         }
@@ -53,14 +56,22 @@ mod linux {
                     tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
                     tv_nsec: i64::from(wait.subsec_nanos()),
                 };
-                let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+                let once = Itimerspec {
+                    it_interval: Timespec {
+                        tv_sec: 0,
+                        tv_nsec: 0,
+                    },
+                    it_value: value,
+                };
                 if timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).is_err() {
                     return Poll::Ready(());
                 }
                 self.armed = Some(due);
             }
             while let Poll::Ready(ready) = self.timer.poll_read_ready(cx) {
-                let Ok(mut ready) = ready else { return Poll::Ready(()) };
+                let Ok(mut ready) = ready else {
+                    return Poll::Ready(());
+                };
                 let mut expirations = [0; 8];
                 if rustix::io::read(&self.timer, &mut expirations).is_ok() {
                     self.armed = None;
@@ -84,7 +95,9 @@ mod portable {
 
     impl Alarm {
         pub(in crate::engine) fn new() -> io::Result<Self> {
-            Ok(Self(Box::pin(tokio::time::sleep_until(tokio::time::Instant::now()))))
+            Ok(Self(Box::pin(tokio::time::sleep_until(
+                tokio::time::Instant::now(),
+            ))))
         }
 
         pub(in crate::engine) fn poll(

@@ -30,7 +30,9 @@ impl ShardCids {
 
 impl ConnectionIdGenerator for ShardCids {
     fn generate_cid(&mut self) -> ConnectionId {
-        let Some(shard) = self.shard else { return ConnectionId::new(&[]) };
+        let Some(shard) = self.shard else {
+            return ConnectionId::new(&[]);
+        };
         let mut bytes = [0; SERVER_CID];
         fill(&mut self.rng, &mut bytes);
         bytes[0] = shard;
@@ -38,7 +40,11 @@ impl ConnectionIdGenerator for ShardCids {
     }
 
     fn validate(&self, cid: &ConnectionId) -> Result<(), InvalidCid> {
-        if cid.len() == self.cid_len() { Ok(()) } else { Err(InvalidCid) }
+        if cid.len() == self.cid_len() {
+            Ok(())
+        } else {
+            Err(InvalidCid)
+        }
     }
 
     fn cid_len(&self) -> usize {

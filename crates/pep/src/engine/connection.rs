@@ -133,9 +133,8 @@ impl Connection {
                         return Some(ConnectionNotice::Fault(fault));
                     }
                 }
-                Event::HandshakeDataReady
-                | Event::DatagramReceived
-                | Event::DatagramsUnblocked => {}
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
+                }
             }
         }
     }
@@ -145,9 +144,13 @@ impl Connection {
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
             self.quic.ping();
-            return self.transmit_through_gate(now, 1, buf).map(|(transmit, _)| transmit);
+            return self
+                .transmit_through_gate(now, 1, buf)
+                .map(|(transmit, _)| transmit);
         }
-        let transmit = self.transmit_data(now, buf).or_else(|| self.transmit_exempt(now, buf));
+        let transmit = self
+            .transmit_data(now, buf)
+            .or_else(|| self.transmit_exempt(now, buf));
         if transmit.is_some() {
             self.unanswered = None;
         }
@@ -165,7 +168,11 @@ impl Connection {
                 return None;
             }
             let want = (permits * mtu).saturating_sub(self.residual);
-            let written = if want > 0 { self.tunnel.write(&mut self.quic, want, mtu) } else { 0 };
+            let written = if want > 0 {
+                self.tunnel.write(&mut self.quic, want, mtu)
+            } else {
+                0
+            };
             let had = self.residual;
             let (transmit, lost) = match self.transmit_through_gate(now, permits, buf) {
                 Some((transmit, lost)) => (transmit, lost),
@@ -184,11 +191,15 @@ impl Connection {
             };
             // A batch that is not full means that quinn has nothing left.
             let full = transmit.size + mtu / 2 >= permits * mtu;
-            self.residual =
-                if full { (had + written + lost).saturating_sub(transmit.size) } else { 0 };
+            self.residual = if full {
+                (had + written + lost).saturating_sub(transmit.size)
+            } else {
+                0
+            };
             let mut flight = self.gate.flight();
             flight.clear_app_limited();
-            self.pacer.on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
+            self.pacer
+                .on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
             return Some(transmit);
         }
     }
@@ -204,7 +215,11 @@ impl Connection {
         if room == 0 {
             return 0;
         }
-        let paced = self.pacer.budget(now, flight.controller.pacing_rate(), self.quic.current_mtu());
+        let paced = self.pacer.budget(
+            now,
+            flight.controller.pacing_rate(),
+            self.quic.current_mtu(),
+        );
         room.min(paced as usize).min(MAX_BATCH)
     }
 
@@ -214,9 +229,13 @@ impl Connection {
         if !self.shut {
             return None;
         }
-        let owed = self.unanswered.is_some_and(|since| now >= since + self.max_ack_delay);
+        let owed = self
+            .unanswered
+            .is_some_and(|since| now >= since + self.max_ack_delay);
         if owed {
-            return self.transmit_through_gate(now, 1, buf).map(|(transmit, _)| transmit);
+            return self
+                .transmit_through_gate(now, 1, buf)
+                .map(|(transmit, _)| transmit);
         }
         self.quic.poll_transmit(now, 1, buf)
     }
@@ -253,7 +272,8 @@ impl Connection {
     }
 
     fn silence_deadline(&self) -> Option<Instant> {
-        let active = self.established && self.quic.side().is_client() && self.tunnel.flow_count() > 0;
+        let active =
+            self.established && self.quic.side().is_client() && self.tunnel.flow_count() > 0;
         let deadline = self.last_received + SILENCE;
         (active && deadline < self.last_payload + RECENT).then_some(deadline)
     }
@@ -261,7 +281,10 @@ impl Connection {
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
         let blocked = self.shut.then(|| {
             let owed = self.unanswered.map(|since| since + self.max_ack_delay);
-            [self.pacer.poll_timeout(), owed].into_iter().flatten().min()
+            [self.pacer.poll_timeout(), owed]
+                .into_iter()
+                .flatten()
+                .min()
         });
         [
             self.quic.poll_timeout(),
@@ -290,7 +313,11 @@ impl Connection {
     /// Window in bytes, pacing rate in bit/s and bytes in flight.
     pub fn congestion(&self) -> (u64, bentpipe_units::BitRate, u64) {
         let flight = self.gate.flight();
-        (flight.controller.window(), flight.controller.pacing_rate(), flight.in_flight())
+        (
+            flight.controller.window(),
+            flight.controller.pacing_rate(),
+            flight.in_flight(),
+        )
     }
 
     /// The tunnel together with quinn's machine, for calls that need both.

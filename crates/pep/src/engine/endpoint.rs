@@ -95,7 +95,10 @@ impl Engine {
         let endpoint = tuning::endpoint(config.reset_key.clone(), config.shard, seed);
         // The per-connection configuration is chosen in `accept`; this one only lets quinn listen.
         let server = config.server.as_ref().map(|setup| {
-            Arc::new(ServerConfig::new(setup.crypto.clone(), setup.token_key.clone()))
+            Arc::new(ServerConfig::new(
+                setup.crypto.clone(),
+                setup.token_key.clone(),
+            ))
         });
         Self {
             endpoint: Endpoint::new(Arc::new(endpoint), server, true, seed),
@@ -145,7 +148,11 @@ impl Engine {
     ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
-        let side = if quic.side().is_client() { Side::Client } else { Side::Server };
+        let side = if quic.side().is_client() {
+            Side::Client
+        } else {
+            Side::Server
+        };
         let tunnel = Tunnel::new(side, self.config.hello.clone(), self.config.memory);
         let seed = self.config.seed.stream(&format!("connection {}", id.0));
         let connection = Connection::new(
@@ -173,7 +180,10 @@ impl Engine {
         data: BytesMut,
     ) {
         let mut buf = Vec::new();
-        match self.endpoint.handle(now, remote, local, ecn, data, &mut buf) {
+        match self
+            .endpoint
+            .handle(now, remote, local, ecn, data, &mut buf)
+        {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(connection) = self.connections.get_mut(&id)
@@ -189,7 +199,9 @@ impl Engine {
     }
 
     fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let Some(setup) = self.config.server.clone() else { return self.endpoint.ignore(incoming) };
+        let Some(setup) = self.config.server.clone() else {
+            return self.endpoint.ignore(incoming);
+        };
         let hint = incoming.orig_dst_cid().first().copied().unwrap_or(0);
         let profile = Profile::from_hint(hint);
         let gate = self.gate(profile, now);
@@ -200,7 +212,10 @@ impl Engine {
         let transport = tuning::transport(profile, gate.clone(), ipv6, flows.saturating_add(1));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();
-        match self.endpoint.accept(incoming, now, &mut buf, Some(Arc::new(server))) {
+        match self
+            .endpoint
+            .accept(incoming, now, &mut buf, Some(Arc::new(server)))
+        {
             Ok((handle, quic)) => {
                 self.adopt(now, handle, quic, gate, profile);
             }
@@ -252,14 +267,19 @@ impl Engine {
 
     /// Moves events between one connection, the endpoint and the shell.
     fn pump(&mut self, now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
         while let Some(event) = connection.quic.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(connection.handle, event) {
                 connection.quic.handle_event(event);
             }
         }
         while let Some(notice) = connection.poll(now) {
-            self.events.push_back(Event { connection: id, notice });
+            self.events.push_back(Event {
+                connection: id,
+                notice,
+            });
         }
     }
 
@@ -294,7 +314,9 @@ impl Engine {
     fn settle(&mut self, now: Instant, id: ConnectionId) {
         self.pump(now, id);
         self.dirty.remove(&id);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
         let due = connection.poll_timeout();
         let drained = connection.lost && connection.quic.is_drained();
         let handle = connection.handle.0;
@@ -324,7 +346,9 @@ impl Engine {
 
     /// Every connection.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.connections.iter().map(|(id, connection)| (*id, connection))
+        self.connections
+            .iter()
+            .map(|(id, connection)| (*id, connection))
     }
 
     /// True while something may be waiting for [`Self::poll_event`] or [`Self::poll_transmit`].

@@ -112,7 +112,9 @@ impl Flight {
     }
 
     fn end_acks(&mut self, now: Instant, in_flight: u64) {
-        let Some(batch) = self.batch.take() else { return };
+        let Some(batch) = self.batch.take() else {
+            return;
+        };
         self.in_flight = in_flight;
         let rate = self.sampler.end_acks(now);
         self.controller.on_ack(&AckSample {
@@ -157,7 +159,10 @@ impl QuicController for Gate {
         // RFC 9002 §6.2.1 adds four times the variation, which quinn does not show; half the RTT
         // covers what an idle satellite path varies.
         flight.progress.pto = rtt.conservative().mul_f32(1.5);
-        let batch = flight.batch.get_or_insert(Batch { bytes: 0, newest_sent: sent });
+        let batch = flight.batch.get_or_insert(Batch {
+            bytes: 0,
+            newest_sent: sent,
+        });
         batch.bytes += bytes;
         batch.newest_sent = batch.newest_sent.max(sent);
     }

@@ -29,7 +29,11 @@ pub(crate) struct Prober {
 
 impl Prober {
     pub(crate) fn new(seed: Seed) -> Self {
-        Self { rng: Pcg32::seed_from_u64(seed.as_u64()), silence: None, waiting: false }
+        Self {
+            rng: Pcg32::seed_from_u64(seed.as_u64()),
+            silence: None,
+            waiting: false,
+        }
     }
 
     /// Takes the present state: `unanswered`, something ack-eliciting is in flight; `waiting`, flows
@@ -45,9 +49,14 @@ impl Prober {
         self.waiting = waiting;
         self.silence = match self.silence {
             _ if !unanswered => None,
-            Some((since, next)) if since == progress.since => {
-                Some((since, if woke { next.min(now + BUSY_FLOOR) } else { next }))
-            }
+            Some((since, next)) if since == progress.since => Some((
+                since,
+                if woke {
+                    next.min(now + BUSY_FLOOR)
+                } else {
+                    next
+                },
+            )),
             _ => {
                 let patience = (progress.pto * 2).min(BUSY_CEILING.max(progress.pto));
                 Some((progress.since, progress.since + patience))
@@ -61,7 +70,11 @@ impl Prober {
             return false;
         };
         debug_assert!(next >= since);
-        let interval = if self.waiting { rtt.clamp(BUSY_FLOOR, BUSY_CEILING) } else { IDLE };
+        let interval = if self.waiting {
+            rtt.clamp(BUSY_FLOOR, BUSY_CEILING)
+        } else {
+            IDLE
+        };
         let jitter = interval.mul_f64(f64::from(self.rng.next_u32()) / f64::from(u32::MAX) / 4.0);
         self.silence = Some((since, now + interval + jitter));
         true
@@ -73,7 +86,10 @@ impl Prober {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "one base instant; all else is virtual")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
 mod tests {
     use super::*;
 
@@ -81,7 +97,10 @@ mod tests {
     fn an_outage_is_probed_steadily_and_silence_without_debt_is_not() {
         let start = Instant::now();
         let rtt = Duration::from_millis(600);
-        let progress = Progress { since: start, pto: Duration::from_millis(900) };
+        let progress = Progress {
+            since: start,
+            pto: Duration::from_millis(900),
+        };
         let mut prober = Prober::new(Seed::new(1));
         prober.update(start, progress, false, true);
         assert_eq!(prober.poll_timeout(), None);
@@ -90,20 +109,38 @@ mod tests {
         let mut last = start;
         for _ in 0..100 {
             let due = prober.poll_timeout().expect("an outage is being probed");
-            assert!(due - last <= Duration::from_millis(1800), "{:?}", due - last);
+            assert!(
+                due - last <= Duration::from_millis(1800),
+                "{:?}",
+                due - last
+            );
             assert!(prober.poll(due, rtt));
             assert!(!prober.poll(due, rtt), "one probe at a time");
             prober.update(due, progress, true, true);
             last = due;
         }
-        prober.update(last, Progress { since: last, ..progress }, true, true);
-        assert!(prober.poll_timeout().is_some_and(|next| next > last), "answered: start over");
+        prober.update(
+            last,
+            Progress {
+                since: last,
+                ..progress
+            },
+            true,
+            true,
+        );
+        assert!(
+            prober.poll_timeout().is_some_and(|next| next > last),
+            "answered: start over"
+        );
     }
 
     #[test]
     fn a_flow_that_begins_to_wait_is_not_kept_for_the_idle_interval() {
         let start = Instant::now();
-        let progress = Progress { since: start, pto: Duration::from_secs(1) };
+        let progress = Progress {
+            since: start,
+            pto: Duration::from_secs(1),
+        };
         let mut prober = Prober::new(Seed::new(1));
         prober.update(start, progress, true, false);
         let due = prober.poll_timeout().expect("probing");

@@ -54,7 +54,13 @@ impl Neighbours {
         let (outboxes, inboxes): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
         let numbered = (0..count).zip(inboxes);
-        numbered.map(|(own, inbox)| Self { own, inbox, outboxes: outboxes.clone() }).collect()
+        numbered
+            .map(|(own, inbox)| Self {
+                own,
+                inbox,
+                outboxes: outboxes.clone(),
+            })
+            .collect()
     }
 
     /// Hands a datagram over if it belongs elsewhere; gives it back otherwise.
@@ -144,7 +150,9 @@ impl Shard {
     fn wake_all(&self, connection: ConnectionId) {
         let wakers = self.wakers.borrow();
         let of_connection = (connection, FlowKey(0))..=(connection, FlowKey(u64::MAX));
-        wakers.range(of_connection).for_each(|(_, waker)| waker.wake_by_ref());
+        wakers
+            .range(of_connection)
+            .for_each(|(_, waker)| waker.wake_by_ref());
     }
 }
 
@@ -186,9 +194,22 @@ impl Driver {
         poll_fn(|cx| self.poll(cx, &mut on_event)).await
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the shell gives the engine its clock")]
-    fn poll(&mut self, cx: &mut Context<'_>, on_event: &mut impl FnMut(Event)) -> Poll<io::Result<()>> {
-        if self.shard.driver.borrow().as_ref().is_none_or(|known| !known.will_wake(cx.waker())) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell gives the engine its clock"
+    )]
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_event: &mut impl FnMut(Event),
+    ) -> Poll<io::Result<()>> {
+        if self
+            .shard
+            .driver
+            .borrow()
+            .as_ref()
+            .is_none_or(|known| !known.will_wake(cx.waker()))
+        {
             *self.shard.driver.borrow_mut() = Some(cx.waker().clone());
         }
         for _ in 0..TURN {
@@ -217,7 +238,8 @@ impl Driver {
             let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
                 std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
             let result = self.socket.try_io(Interest::READABLE, || {
-                self.state.recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
+                self.state
+                    .recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
             });
             drop(parts);
             match result {
@@ -230,8 +252,9 @@ impl Driver {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // An ICMP error for an earlier datagram; the engine's timers deal with silence.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused
-                    || error.kind() == io::ErrorKind::ConnectionReset => {}
+                Err(error)
+                    if error.kind() == io::ErrorKind::ConnectionRefused
+                        || error.kind() == io::ErrorKind::ConnectionReset => {}
                 Err(error) => return Err(error),
             }
         }
@@ -239,12 +262,22 @@ impl Driver {
     }
 
     fn receive_handovers(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let Some(neighbours) = &mut self.neighbours else { return false };
+        let Some(neighbours) = &mut self.neighbours else {
+            return false;
+        };
         let mut any = false;
         while let Poll::Ready(Some(datagram)) = neighbours.inbox.poll_recv(cx) {
             any = true;
-            let Handover { remote, local, ecn, data } = datagram;
-            self.shard.engine.borrow_mut().handle_datagram(now, remote, local, ecn, data);
+            let Handover {
+                remote,
+                local,
+                ecn,
+                data,
+            } = datagram;
+            self.shard
+                .engine
+                .borrow_mut()
+                .handle_datagram(now, remote, local, ecn, data);
         }
         any
     }
@@ -306,7 +339,9 @@ impl Driver {
         for part in bytes.chunks(step) {
             let transmit = Transmit {
                 destination: output.destination,
-                ecn: output.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+                ecn: output
+                    .ecn
+                    .and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
                 contents: part,
                 segment_size: (part.len() > segment).then_some(segment),
                 src_ip: output.src_ip,
@@ -338,15 +373,26 @@ fn take_segments(
         let datagram = Handover {
             remote: meta.addr,
             local: meta.dst_ip,
-            ecn: meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
+            ecn: meta
+                .ecn
+                .and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
             data: BytesMut::from(segment),
         };
         let kept = match neighbours {
             Some(neighbours) => neighbours.route(datagram),
             None => Some(datagram),
         };
-        if let Some(Handover { remote, local, ecn, data }) = kept {
-            shard.engine.borrow_mut().handle_datagram(now, remote, local, ecn, data);
+        if let Some(Handover {
+            remote,
+            local,
+            ecn,
+            data,
+        }) = kept
+        {
+            shard
+                .engine
+                .borrow_mut()
+                .handle_datagram(now, remote, local, ecn, data);
         }
     }
 }

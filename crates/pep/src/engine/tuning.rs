@@ -25,13 +25,13 @@ const MTU_IPV6: u16 = 1452;
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
     /// Geostationary: 500 ms and more.
-    #[default]
     Geo,
     /// Low orbit: tens of milliseconds.
     Leo,
     /// Low orbit with a new satellite every 15 s.
     Starlink,
     /// Not known: start as for a geostationary link, let measurements decide.
+    #[default]
     Auto,
 }
 
@@ -95,13 +95,19 @@ pub struct Wishes {
 
 impl Default for Wishes {
     fn default() -> Self {
-        Self { controller: ControllerKind::Cubic, initial_window: None, max_rate: None }
+        Self {
+            controller: ControllerKind::Cubic,
+            initial_window: None,
+            max_rate: None,
+        }
     }
 }
 
 pub(super) fn controller_config(profile: Profile, wishes: Wishes) -> Config {
     let mtu = 1200;
-    let packets = wishes.initial_window.unwrap_or_else(|| profile.initial_window());
+    let packets = wishes
+        .initial_window
+        .unwrap_or_else(|| profile.initial_window());
     Config {
         initial_window: packets * u64::from(MTU_IPV4),
         mtu,
@@ -120,7 +126,8 @@ pub(super) fn transport(profile: Profile, gate: Gate, ipv6: bool, flows: u32) ->
         .reordering_threshold(VarInt::from_u32(0));
     let mut mtu = MtuDiscoveryConfig::default();
     // A coarse last step: three probes of one RTT each reach 1500-byte packets.
-    mtu.upper_bound(if ipv6 { MTU_IPV6 } else { MTU_IPV4 }).minimum_change(40);
+    mtu.upper_bound(if ipv6 { MTU_IPV6 } else { MTU_IPV4 })
+        .minimum_change(40);
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(flows))

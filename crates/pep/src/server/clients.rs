@@ -39,7 +39,11 @@ impl Clients {
     }
 
     pub(super) fn get(&self, key: &PublicKey) -> Option<Arc<Client>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .cloned()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,22 +53,36 @@ impl Clients {
     /// Largest limit of any client: what a tunnel's HELLO announces before its client is known.
     pub(super) fn limits(&self) -> (u64, u64) {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let flows = table.values().map(|client| client.max_flows).max().unwrap_or(0);
-        let memory = table.values().map(|client| client.memory).max().unwrap_or(0);
+        let flows = table
+            .values()
+            .map(|client| client.max_flows)
+            .max()
+            .unwrap_or(0);
+        let memory = table
+            .values()
+            .map(|client| client.memory)
+            .max()
+            .unwrap_or(0);
         (flows, memory)
     }
 
     /// Every prefix that some client is expressly allowed.
     pub(super) fn allowed(&self) -> Vec<ipnet::IpNet> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        table.values().flat_map(|client| client.policy.allow.clone()).collect()
+        table
+            .values()
+            .flat_map(|client| client.policy.allow.clone())
+            .collect()
     }
 
     /// What the TLS verifier asks.
     pub(super) fn verifier(&self) -> Arc<dyn Fn(&PublicKey) -> bool + Send + Sync> {
         let table = self.0.clone();
         Arc::new(move |key| {
-            table.read().unwrap_or_else(PoisonError::into_inner).contains_key(key)
+            table
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .contains_key(key)
         })
     }
 }
@@ -73,7 +91,10 @@ fn table(config: &ServerConfig) -> Table {
     let entry = |client: &crate::config::Client| {
         let entry = Client {
             name: client.name.clone(),
-            policy: Policy { allow: client.allow.clone(), only: client.only.clone() },
+            policy: Policy {
+                allow: client.allow.clone(),
+                only: client.only.clone(),
+            },
             max_flows: u64::from(client.max_flows),
             memory: client.memory.as_u64(),
         };
@@ -97,15 +118,31 @@ struct Place {
 
 impl Registry {
     pub(super) fn new(shards: Vec<mpsc::UnboundedSender<Command>>) -> Self {
-        Self { shards, current: Mutex::default() }
+        Self {
+            shards,
+            current: Mutex::default(),
+        }
     }
 
     /// A client said HELLO as process `instance`. The connection of an earlier process is closed:
     /// nobody is left to read what its flows receive.
-    pub(super) fn arrive(&self, key: PublicKey, instance: u64, shard: u8, connection: ConnectionId) {
-        let place = Place { instance, shard, connection };
+    pub(super) fn arrive(
+        &self,
+        key: PublicKey,
+        instance: u64,
+        shard: u8,
+        connection: ConnectionId,
+    ) {
+        let place = Place {
+            instance,
+            shard,
+            connection,
+        };
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(old) = current.insert(key, place).filter(|old| old.instance != instance) {
+        if let Some(old) = current
+            .insert(key, place)
+            .filter(|old| old.instance != instance)
+        {
             let _ = self.shards[usize::from(old.shard)].send(Command::Replaced(old.connection));
         }
     }
@@ -113,7 +150,10 @@ impl Registry {
     /// A connection is over.
     pub(super) fn leave(&self, key: &PublicKey, shard: u8, connection: ConnectionId) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.get(key).is_some_and(|at| at.shard == shard && at.connection == connection) {
+        if current
+            .get(key)
+            .is_some_and(|at| at.shard == shard && at.connection == connection)
+        {
             current.remove(key);
         }
     }

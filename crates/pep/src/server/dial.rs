@@ -24,7 +24,9 @@ pub(super) async fn dial(
     policy: &Policy,
     patience: Duration,
 ) -> Result<TcpStream, ReplyCode> {
-    timeout(patience, connect(destination, policy)).await.unwrap_or(Err(ReplyCode::TimedOut))
+    timeout(patience, connect(destination, policy))
+        .await
+        .unwrap_or(Err(ReplyCode::TimedOut))
 }
 
 async fn connect(destination: &Destination, policy: &Policy) -> Result<TcpStream, ReplyCode> {
@@ -58,7 +60,11 @@ async fn is_own(address: IpAddr) -> bool {
 }
 
 async fn open(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
     // From birth: a crash while connecting must not look like a clean close either.
     SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
     let stream = socket.connect(address).await?;

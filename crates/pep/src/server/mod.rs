@@ -56,21 +56,37 @@ pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError
 /// One socket per listen address and shard; the shards share the address.
 fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let shards = config.shards.map_or(cores, usize::from).min(256 / config.listen.len()).max(1);
+    let shards = config
+        .shards
+        .map_or(cores, usize::from)
+        .min(256 / config.listen.len())
+        .max(1);
     let mut sockets = Vec::new();
-    for &address in &config.listen {
-        let failed = |source| RunError::Bind { address, what: "UDP", source };
+    for &address in config.listen.iter() {
+        let place = config.listen.place.clone();
+        let failed = |source| RunError::Bind {
+            place,
+            address,
+            what: "UDP",
+            source,
+        };
         // SO_REUSEPORT would let a second daemon take half of our datagrams; so ask first without.
-        drop(bind(address, false).map_err(failed)?);
-        for _ in 0..shards {
-            sockets.push(bind(address, shards > 1).map_err(failed)?);
-        }
+        let bound = bind(address, false).map(drop).and_then(|()| {
+            (0..shards)
+                .map(|_| bind(address, shards > 1))
+                .collect::<io::Result<Vec<_>>>()
+        });
+        sockets.extend(bound.map_err(failed)?);
     }
     Ok(sockets)
 }
 
 fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    )?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
@@ -106,7 +122,10 @@ impl Pool {
         let registry = Arc::new(Registry::new(senders.clone()));
         let (end, ended) = mpsc::unbounded_channel();
         let mut reports = Vec::new();
-        let shards = Neighbours::connect(count).into_iter().zip(sockets).zip(receivers);
+        let shards = Neighbours::connect(count)
+            .into_iter()
+            .zip(sockets)
+            .zip(receivers);
         for (index, ((neighbours, socket), commands)) in shards.enumerate() {
             let report = Reports::default();
             reports.push(report.clone());
@@ -120,7 +139,7 @@ impl Pool {
                 report,
                 connect_timeout: config.connect_timeout,
                 drain_timeout: config.drain_timeout,
-                controller: config.controller.into(),
+                controller: config.controller,
             };
             let end = end.clone();
             thread::Builder::new()
@@ -130,7 +149,11 @@ impl Pool {
                 })
                 .map_err(RunError::Io)?;
         }
-        Ok(Self { commands: senders, reports, ended })
+        Ok(Self {
+            commands: senders,
+            reports,
+            ended,
+        })
     }
 
     async fn supervise(mut self, config: &ServerConfig, clients: &Clients) -> Result<(), RunError> {
@@ -195,5 +218,12 @@ fn report(config: &ServerConfig, started: Instant, reports: &[Reports]) -> Statu
         .flat_map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).clone())
         .collect();
     let uptime: Duration = process::now() - started;
-    StatusReport::new(config.file.clone(), uptime.as_secs(), Side::Server { clients: sessions })
+    StatusReport::new(
+        config.file.clone(),
+        uptime.as_secs(),
+        Side::Server {
+            listen: config.listen.to_vec(),
+            clients: sessions,
+        },
+    )
 }

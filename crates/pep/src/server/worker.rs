@@ -25,7 +25,7 @@ use crate::engine::{
     ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes,
 };
 use crate::process;
-use crate::relay::Relay;
+use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::status::{ClientStatus, TunnelState};
 use crate::transport::{FlowKey, TunnelEvent};
@@ -36,7 +36,9 @@ const INITIAL_CREDIT: u64 = 1 << 20;
 /// Addresses that stand for "the internet" when asking which families have a route.
 const PUBLIC: [IpAddr; 2] = [
     IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1)),
-    IpAddr::V6(std::net::Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111)),
+    IpAddr::V6(std::net::Ipv6Addr::new(
+        0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111,
+    )),
 ];
 
 /// What the main thread and other shards ask of a shard.
@@ -92,7 +94,10 @@ impl Worker {
             server: Some(self.setup.clone()),
             hello: hello(&self.clients, max_flows),
             memory,
-            wishes: Wishes { controller: self.controller, ..Wishes::default() },
+            wishes: Wishes {
+                controller: self.controller,
+                ..Wishes::default()
+            },
             seed: Seed::new(process::random_u64()),
             deterministic: false,
         });
@@ -121,7 +126,10 @@ impl Worker {
 fn hello(clients: &Clients, max_flows: u64) -> Hello {
     let mut families = Families::default();
     let allowed = clients.allowed();
-    for address in PUBLIC.into_iter().chain(allowed.iter().map(ipnet::IpNet::addr)) {
+    for address in PUBLIC
+        .into_iter()
+        .chain(allowed.iter().map(ipnet::IpNet::addr))
+    {
         match address {
             IpAddr::V4(_) if !families.ipv4 => families.ipv4 = dial::has_route(address),
             IpAddr::V6(_) if !families.ipv6 => families.ipv6 = dial::has_route(address),
@@ -167,17 +175,25 @@ impl Role {
 
     fn name(&self, id: ConnectionId) -> String {
         let sessions = self.sessions.borrow();
-        sessions.get(&id).map_or_else(|| "unknown".to_owned(), |s| s.client.name.clone())
+        sessions
+            .get(&id)
+            .map_or_else(|| "unknown".to_owned(), |s| s.client.name.clone())
     }
 
     fn on_connected(&self, id: ConnectionId) {
         let key = self.shard.peek(|engine| {
-            engine.peek(id).and_then(|connection| identity::peer_key(&connection.quic))
+            engine
+                .peek(id)
+                .and_then(|connection| identity::peer_key(&connection.quic))
         });
         let known = key.and_then(|key| Some((key, self.clients.get(&key)?)));
         match known {
             Some((key, client)) => {
-                let session = Session { key, client, sampler: Sampler::new(process::now()) };
+                let session = Session {
+                    key,
+                    client,
+                    sampler: Sampler::new(process::now()),
+                };
                 self.sessions.borrow_mut().insert(id, session);
             }
             None => self.close(id, CloseCode::Removed, "not among the clients"),
@@ -186,11 +202,17 @@ impl Role {
 
     fn on_ready(&self, id: ConnectionId) {
         let sessions = self.sessions.borrow();
-        let Some(session) = sessions.get(&id) else { return };
+        let Some(session) = sessions.get(&id) else {
+            return;
+        };
         let found = self.shard.peek(|engine| {
             let connection = engine.peek(id)?;
             let hello = connection.tunnel.remote()?;
-            Some((hello.instance, hello.agent.clone(), connection.quic.remote_address()))
+            Some((
+                hello.instance,
+                hello.agent.clone(),
+                connection.quic.remote_address(),
+            ))
         });
         if let Some((instance, agent, address)) = found {
             tracing::info!(client = session.client.name, agent, %address, "connected");
@@ -200,7 +222,9 @@ impl Role {
 
     fn on_opened(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, open: Open) {
         let sessions = self.sessions.borrow();
-        let Some(session) = sessions.get(&id) else { return };
+        let Some(session) = sessions.get(&id) else {
+            return;
+        };
         let client = session.client.clone();
         let refused = self.shard.peek(|engine| {
             let tunnel = &engine.peek(id)?.tunnel;
@@ -219,7 +243,8 @@ impl Role {
             match dial(&destination, &client.policy, role.connect_timeout).await {
                 Ok(stream) => {
                     role.reply(id, flow, ReplyCode::Ok, stream.local_addr().ok());
-                    let outcome = Relay::new(role.shard.clone(), id, flow, stream).run().await;
+                    let flow = FlowHandle::new(role.shard.clone(), id, flow);
+                    let outcome = Relay::new(flow, stream).run().await;
                     tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
                 }
                 Err(code) => {
@@ -291,7 +316,11 @@ impl Role {
         }
         for id in removed {
             tracing::info!(client = self.name(id), "removed from the configuration");
-            self.close(id, CloseCode::Removed, "removed from the server's configuration");
+            self.close(
+                id,
+                CloseCode::Removed,
+                "removed from the server's configuration",
+            );
         }
     }
 

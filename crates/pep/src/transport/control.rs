@@ -26,7 +26,12 @@ impl ControlStream {
         if opened_here {
             StreamKind::Control.encode(&mut out);
         }
-        Self { id, out, reader: ControlReader::new(), kind_expected: !opened_here }
+        Self {
+            id,
+            out,
+            reader: ControlReader::new(),
+            kind_expected: !opened_here,
+        }
     }
 
     pub(super) fn send(&mut self, frame: &Control) {
@@ -57,7 +62,9 @@ impl ControlStream {
         let mut stream = quic.recv_stream(self.id);
         let mut chunks = match stream.read(true) {
             Ok(chunks) => chunks,
-            Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => return Ok(false),
+            Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => {
+                return Ok(false);
+            }
         };
         loop {
             match chunks.next(usize::MAX) {

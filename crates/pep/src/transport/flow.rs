@@ -109,7 +109,11 @@ impl Flow {
     }
 
     /// Moves everything that the stream has into the receiver. Returns the payload bytes taken.
-    pub(super) fn read(&mut self, quic: &mut Connection, stream: StreamId) -> Result<u64, ReadFault> {
+    pub(super) fn read(
+        &mut self,
+        quic: &mut Connection,
+        stream: StreamId,
+    ) -> Result<u64, ReadFault> {
         if self.recv_done {
             return Ok(0);
         }
@@ -123,7 +127,9 @@ impl Flow {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => {
                     taken += chunk.bytes.len() as u64;
-                    self.receiver.insert(chunk.offset, chunk.bytes).map_err(ReadFault::Credit)?;
+                    self.receiver
+                        .insert(chunk.offset, chunk.bytes)
+                        .map_err(ReadFault::Credit)?;
                 }
                 Ok(None) => {
                     self.receiver.finish();
@@ -144,9 +150,13 @@ impl Flow {
         let prefix = self.prefix();
         let parsed = match side {
             Side::Server => Open::decode(&prefix)?.map(|(open, used)| (Header::Open(open), used)),
-            Side::Client => Reply::decode(&prefix)?.map(|(reply, used)| (Header::Reply(reply), used)),
+            Side::Client => {
+                Reply::decode(&prefix)?.map(|(reply, used)| (Header::Reply(reply), used))
+            }
         };
-        let Some((header, used)) = parsed else { return Ok(false) };
+        let Some((header, used)) = parsed else {
+            return Ok(false);
+        };
         self.header = header;
         self.receiver.set_header(used as u64);
         Ok(true)

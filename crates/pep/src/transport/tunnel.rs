@@ -194,7 +194,11 @@ impl Tunnel {
             self.control = Some(ControlStream::new(quic, id, false));
         } else {
             let window = self.budget.adopt(self.local.initial_credit);
-            let flow = Flow::new(Sender::new(Bytes::new(), 0), self.local.initial_credit, window);
+            let flow = Flow::new(
+                Sender::new(Bytes::new(), 0),
+                self.local.initial_credit,
+                window,
+            );
             self.flows.insert(FlowKey::of(id), flow);
         }
         self.on_readable(now, quic, id)
@@ -206,7 +210,11 @@ impl Tunnel {
         quic: &mut Connection,
         id: StreamId,
     ) -> Result<(), Fault> {
-        if self.control.as_ref().is_some_and(|control| control.id == id) {
+        if self
+            .control
+            .as_ref()
+            .is_some_and(|control| control.id == id)
+        {
             return self.read_control(quic);
         }
         let key = FlowKey::of(id);
@@ -236,7 +244,9 @@ impl Tunnel {
     }
 
     fn on_header(&mut self, quic: &mut Connection, key: FlowKey) -> Result<(), Fault> {
-        let Some(flow) = self.flows.get_mut(&key) else { return Ok(()) };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return Ok(());
+        };
         match flow.header.clone() {
             Header::Open(open) => {
                 if self.by_id.insert(open.flow, key).is_some() {
@@ -246,7 +256,8 @@ impl Tunnel {
                 flow.sender.raise_limit(open.credit);
                 self.stats.opened += 1;
                 let aborted = self.early_aborts.remove(&open.flow);
-                self.events.push_back(TunnelEvent::Opened(key, Box::new(open)));
+                self.events
+                    .push_back(TunnelEvent::Opened(key, Box::new(open)));
                 if let Some((offset, code)) = aborted {
                     self.on_abort(quic, key, offset, code);
                 }
@@ -262,11 +273,17 @@ impl Tunnel {
     }
 
     fn read_control(&mut self, quic: &mut Connection) -> Result<(), Fault> {
-        let Some(control) = &mut self.control else { return Ok(()) };
+        let Some(control) = &mut self.control else {
+            return Ok(());
+        };
         if !control.read(quic)? && !quic.is_closed() {
             return Err(Fault::Violation("the control stream ended"));
         }
-        while let Some(frame) = self.control.as_mut().map_or(Ok(None), ControlStream::next_frame)? {
+        while let Some(frame) = self
+            .control
+            .as_mut()
+            .map_or(Ok(None), ControlStream::next_frame)?
+        {
             self.on_frame(quic, frame)?;
         }
         Ok(())
@@ -299,7 +316,11 @@ impl Tunnel {
                     self.schedule(key);
                 }
             }
-            Control::FlowAbort { flow, final_offset, code } => match self.by_id.get(&flow) {
+            Control::FlowAbort {
+                flow,
+                final_offset,
+                code,
+            } => match self.by_id.get(&flow) {
                 Some(&key) => self.on_abort(quic, key, final_offset, code),
                 None => self.keep_early_abort(flow, final_offset, code),
             },
@@ -322,7 +343,9 @@ impl Tunnel {
 
     /// The peer's LAN side was reset: deliver what it sent before, then reset ours.
     fn on_abort(&mut self, quic: &mut Connection, key: FlowKey, offset: u64, code: AbortCode) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
         flow.receiver.abort(offset, code);
         if !flow.send_done {
             flow.send_done = true;
@@ -347,7 +370,9 @@ impl Tunnel {
 
     /// Ends a flow without regard for its bytes; the relay will see [`Incoming::Gone`].
     fn throw_away(&mut self, quic: &mut Connection, key: FlowKey, code: AbortCode) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
         let before = flow.receiver.memory();
         flow.tear_down(quic, key.stream(), code);
         self.held = self.held.saturating_sub(before);
@@ -359,13 +384,19 @@ impl Tunnel {
     /// Last resort of the memory ceiling: the flow that holds most is reset.
     fn shed(&mut self, quic: &mut Connection) {
         while self.held > self.budget.ceiling() {
-            let Some((&key, flow)) = self.flows.iter().max_by_key(|(key, f)| (f.receiver.memory(), **key))
+            let Some((&key, flow)) = self
+                .flows
+                .iter()
+                .max_by_key(|(key, f)| (f.receiver.memory(), **key))
             else {
                 return;
             };
             if let Some(flow) = flow.id {
-                let frame =
-                    Control::FlowAbort { flow, final_offset: 0, code: AbortCode::MemoryLimit };
+                let frame = Control::FlowAbort {
+                    flow,
+                    final_offset: 0,
+                    code: AbortCode::MemoryLimit,
+                };
                 self.send_control(&frame);
             }
             self.stats.shed += 1;
@@ -383,7 +414,9 @@ impl Tunnel {
         source: Option<SocketAddr>,
         first: Bytes,
     ) -> Result<FlowKey, OpenError> {
-        let Some(remote) = &self.remote else { return Err(OpenError::NotReady) };
+        let Some(remote) = &self.remote else {
+            return Err(OpenError::NotReady);
+        };
         if self.goaway {
             return Err(OpenError::Draining);
         }
@@ -391,13 +424,22 @@ impl Tunnel {
             return Err(OpenError::LimitReached);
         }
         let initial_credit = remote.initial_credit;
-        let stream = quic.streams().open(Dir::Bi).ok_or(OpenError::LimitReached)?;
+        let stream = quic
+            .streams()
+            .open(Dir::Bi)
+            .ok_or(OpenError::LimitReached)?;
         let id = FlowId(self.next_id);
         self.next_id += 1;
         let window = self.budget.open(self.meter.bdp(quic.rtt()));
         let credit = window.announced();
         let mut header = Vec::with_capacity(64);
-        Open { flow: id, destination, source, credit }.encode(&mut header);
+        Open {
+            flow: id,
+            destination,
+            source,
+            credit,
+        }
+        .encode(&mut header);
         let mut flow = Flow::new(Sender::new(header.into(), initial_credit), credit, window);
         flow.id = Some(id);
         self.stats.opened += 1;
@@ -418,9 +460,16 @@ impl Tunnel {
         code: ReplyCode,
         bound: Option<SocketAddr>,
     ) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
         let mut header = Vec::with_capacity(32);
-        Reply { code, bound, credit: flow.window.announced() }.encode(&mut header);
+        Reply {
+            code,
+            bound,
+            credit: flow.window.announced(),
+        }
+        .encode(&mut header);
         flow.sender.set_header(header.into());
         if code != ReplyCode::Ok {
             self.stats.refused += 1;
@@ -443,7 +492,13 @@ impl Tunnel {
 
     /// Bytes that the LAN side may push now.
     pub fn capacity(&self, key: FlowKey) -> usize {
-        self.flows.get(&key).map_or(0, |flow| if flow.send_done { 0 } else { flow.sender.capacity() })
+        self.flows.get(&key).map_or(0, |flow| {
+            if flow.send_done {
+                0
+            } else {
+                flow.sender.capacity()
+            }
+        })
     }
 
     /// Takes bytes read from the LAN.
@@ -465,14 +520,20 @@ impl Tunnel {
 
     /// The LAN side was reset: its bytes so far still reach the other end, then the reset does.
     pub fn abort(&mut self, quic: &mut Connection, key: FlowKey, code: AbortCode) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
         let final_offset = flow.sender.abort(code);
         let before = flow.receiver.memory();
         flow.stop_reading(quic, key.stream(), VarInt::from_u32(0));
         self.held = self.held.saturating_sub(before);
         flow.released = true;
         if let Some(flow) = flow.id {
-            self.send_control(&Control::FlowAbort { flow, final_offset, code });
+            self.send_control(&Control::FlowAbort {
+                flow,
+                final_offset,
+                code,
+            });
         }
         self.schedule(key);
         self.collect(key);
@@ -485,12 +546,17 @@ impl Tunnel {
 
     /// The bytes that are next in order.
     pub fn ready(&self, key: FlowKey) -> impl Iterator<Item = &Bytes> {
-        self.flows.get(&key).into_iter().flat_map(|flow| flow.receiver.ready())
+        self.flows
+            .get(&key)
+            .into_iter()
+            .flat_map(|flow| flow.receiver.ready())
     }
 
     /// The LAN side took `n` bytes; the peer gets credit for them.
     pub fn consume(&mut self, now: Instant, rtt: Duration, key: FlowKey, n: u64) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
         let before = flow.receiver.memory();
         flow.receiver.consume(n);
         self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
@@ -529,19 +595,28 @@ impl Tunnel {
     /// Writes up to about `max` bytes into streams: control frames, then flows in turn. Returns how
     /// many were written.
     pub(crate) fn write(&mut self, quic: &mut Connection, max: usize, mtu: usize) -> usize {
-        let mut written = self.control.as_mut().map_or(0, |control| control.flush(quic));
+        let mut written = self
+            .control
+            .as_mut()
+            .map_or(0, |control| control.flush(quic));
         while written < max
             && let Some(key) = self.scheduler.pop()
         {
             // Alone, a flow fills the batch; among others it fills one packet.
-            let share = if self.scheduler.is_empty() { max - written } else { mtu.min(max - written) };
+            let share = if self.scheduler.is_empty() {
+                max - written
+            } else {
+                mtu.min(max - written)
+            };
             written += self.serve(quic, key, share);
         }
         written
     }
 
     fn serve(&mut self, quic: &mut Connection, key: FlowKey, share: usize) -> usize {
-        let Some(flow) = self.flows.get_mut(&key) else { return 0 };
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return 0;
+        };
         flow.ticket = None;
         self.chunks.clear();
         let taken = flow.sender.take(share, &mut self.chunks);

@@ -74,9 +74,10 @@ pub struct Config {
 }
 
 /// The name of a controller, as written in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
+    #[default]
     Cubic,
     /// CUBIC that leaves slow start only on loss.
     CubicNoHystart,

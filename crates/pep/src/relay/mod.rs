@@ -5,10 +5,11 @@
 //! The sockets carry SO_LINGER 0 from birth, so that a crash of the daemon is a reset and never
 //! passes for a clean end; it is cleared just before an orderly close.
 
+mod handle;
+
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-use crate::engine::ConnectionId;
-use crate::engine::shard::Shard;
-use crate::transport::{FlowKey, Incoming};
+pub use handle::FlowHandle;
+
+use crate::transport::{Incoming, Tunnel};
 
 /// Chunks handed to the kernel in one call; a chunk is one datagram's payload.
 const MAX_SLICES: usize = 64;
@@ -62,26 +63,34 @@ pub fn prepare(socket: &TcpStream) -> io::Result<()> {
 
 /// One relay.
 pub struct Relay {
-    shard: Rc<Shard>,
-    connection: ConnectionId,
-    flow: FlowKey,
+    flow: FlowHandle,
     socket: TcpStream,
     reading: bool,
     writing: bool,
-    /// The flow still exists for the tunnel.
-    attached: bool,
 }
 
 impl Relay {
     /// `socket` must have been [`prepare`]d.
-    pub fn new(shard: Rc<Shard>, connection: ConnectionId, flow: FlowKey, socket: TcpStream) -> Self {
-        Self { shard, connection, flow, socket, reading: true, writing: true, attached: true }
+    #[must_use]
+    pub fn new(flow: FlowHandle, socket: TcpStream) -> Self {
+        Self {
+            flow,
+            socket,
+            reading: true,
+            writing: true,
+        }
     }
 
     /// The LAN side had sent FIN before the relay began.
+    #[must_use]
     pub fn half_closed(mut self) -> Self {
-        self.reading = false;
+        self.end_of_lan();
         self
+    }
+
+    fn end_of_lan(&mut self) {
+        self.reading = false;
+        self.flow.with(|tunnel, flow, _| tunnel.finish(flow));
     }
 
     /// Relays until the flow is over.
@@ -98,8 +107,7 @@ impl Relay {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        self.shard.watch(self.connection, self.flow, cx.waker());
-        self.tunnel(|tunnel, _| tunnel.0.take_notice(tunnel.1));
+        self.flow.watch(cx);
         for _ in 0..TURN {
             let mut moved = false;
             if let Poll::Ready(step) = self.poll_out(cx) {
@@ -130,26 +138,27 @@ impl Relay {
         if !self.reading {
             return Poll::Pending;
         }
-        let room = self.look(|tunnel, flow| tunnel.capacity(flow));
+        let room = self.flow.look(Tunnel::capacity);
         if room == 0 {
             return Poll::Pending;
         }
         if let Err(error) = ready!(self.socket.poll_read_ready(cx)) {
             return Poll::Ready(self.lan_failed(&error));
         }
-        let mut scratch = self.shard.scratch().borrow_mut();
+        let mut scratch = self.flow.shard().scratch().borrow_mut();
         let room = room.min(scratch.len());
         let read = self.socket.try_read(&mut scratch[..room]);
-        let data = read.as_ref().map_or(Bytes::new(), |&n| Bytes::copy_from_slice(&scratch[..n]));
+        let data = read
+            .as_ref()
+            .map_or(Bytes::new(), |&n| Bytes::copy_from_slice(&scratch[..n]));
         drop(scratch);
         Poll::Ready(match read {
             Ok(0) => {
-                self.reading = false;
-                self.tunnel(|(tunnel, flow), _| tunnel.finish(flow));
+                self.end_of_lan();
                 Ok(())
             }
             Ok(_) => {
-                self.tunnel(|(tunnel, flow), _| tunnel.push(flow, data));
+                self.flow.with(|tunnel, flow, _| tunnel.push(flow, data));
                 Ok(())
             }
             // The readiness was stale and is cleared now: ask again to be woken.
@@ -160,7 +169,7 @@ impl Relay {
 
     /// Tunnel → LAN socket.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
-        match self.look(|tunnel, flow| tunnel.incoming(flow)) {
+        match self.flow.look(Tunnel::incoming) {
             Incoming::Blocked => Poll::Pending,
             Incoming::Data => {
                 if let Err(error) = ready!(self.socket.poll_write_ready(cx)) {
@@ -170,23 +179,25 @@ impl Relay {
             }
             Incoming::End(End::Fin) if self.writing => {
                 self.writing = false;
-                Poll::Ready(match SockRef::from(&self.socket).shutdown(Shutdown::Write) {
-                    Ok(()) => Ok(()),
-                    Err(error) => self.lan_failed(&error),
-                })
+                Poll::Ready(
+                    match SockRef::from(&self.socket).shutdown(Shutdown::Write) {
+                        Ok(()) => Ok(()),
+                        Err(error) => self.lan_failed(&error),
+                    },
+                )
             }
             Incoming::End(End::Fin) => Poll::Pending,
             Incoming::End(End::Abort(_)) => Poll::Ready(Err(Outcome::PeerReset)),
             Incoming::Refused(code) => Poll::Ready(Err(Outcome::Refused(code))),
             Incoming::Gone => {
-                self.attached = false;
+                self.flow.forget();
                 Poll::Ready(Err(Outcome::TunnelLost))
             }
         }
     }
 
     fn write(&mut self) -> Result<(), Outcome> {
-        let written = self.look(|tunnel, flow| {
+        let written = self.flow.look(|tunnel, flow| {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let mut count = 0;
             for (slice, chunk) in slices.iter_mut().zip(tunnel.ready(flow)) {
@@ -205,10 +216,14 @@ impl Relay {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the shell gives the tunnel its clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell gives the tunnel its clock"
+    )]
     fn consume(&self, n: u64) {
         let now = std::time::Instant::now();
-        self.tunnel(|(tunnel, flow), quic| tunnel.consume(now, quic.rtt(), flow, n));
+        self.flow
+            .with(|tunnel, flow, quic| tunnel.consume(now, quic.rtt(), flow, n));
     }
 
     /// The LAN side was reset, timed out or became unreachable.
@@ -220,8 +235,7 @@ impl Relay {
             }
             _ => AbortCode::Reset,
         };
-        self.attached = false;
-        self.tunnel(|(tunnel, flow), quic| tunnel.abort(quic, flow, code));
+        self.flow.abort(code);
         Err(Outcome::LanReset)
     }
 
@@ -240,57 +254,6 @@ impl Relay {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
         }
-    }
-
-    fn look<T: GoneValue>(&self, f: impl FnOnce(&crate::transport::Tunnel, FlowKey) -> T) -> T {
-        self.shard.peek(|engine| match engine.peek(self.connection) {
-            Some(connection) => f(&connection.tunnel, self.flow),
-            None => T::gone(),
-        })
-    }
-
-    fn tunnel(
-        &self,
-        f: impl FnOnce((&mut crate::transport::Tunnel, FlowKey), &mut quinn_proto::Connection),
-    ) {
-        self.shard.with(|engine| {
-            if let Some(connection) = engine.connection(self.connection) {
-                let (tunnel, quic) = connection.parts();
-                f((tunnel, self.flow), quic);
-            }
-        });
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.shard.unwatch(self.connection, self.flow);
-        if self.attached {
-            self.tunnel(|(tunnel, flow), quic| tunnel.release(quic, flow));
-        }
-    }
-}
-
-/// What a question about a flow answers when its connection no longer exists.
-trait GoneValue {
-    fn gone() -> Self;
-}
-
-impl GoneValue for Incoming {
-    fn gone() -> Self {
-        Self::Gone
-    }
-}
-
-impl GoneValue for usize {
-    fn gone() -> Self {
-        0
-    }
-}
-
-impl GoneValue for io::Result<usize> {
-    fn gone() -> Self {
-        Err(io::ErrorKind::WouldBlock.into())
     }
 }
 

@@ -1,0 +1,230 @@
+//! From a connection that a front end took in to a relayed flow.
+//!
+//! Optimistic: the application is told "connected" (an intercepted one has been, by the kernel), its
+//! first bytes leave together with OPEN, and a refusal reaches it as a reset. Not optimistic: OPEN goes
+//! alone and the application hears the server's own answer; one RTT slower, never wrong.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bentpipe_proto::proxy::{connect, socks5};
+use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bytes::Bytes;
+use socket2::SockRef;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::client::{Session, Unready};
+use crate::relay::{FlowHandle, Outcome, Relay};
+use crate::transport::OpenError;
+
+/// How long OPEN waits for the first bytes of an application: they usually follow at once, and
+/// travel in the same packet.
+const FIRST_BYTES: Duration = Duration::from_millis(3);
+
+/// Tunnels tried for one flow: the one at hand may be draining or just lost.
+const MAX_TUNNELS: usize = 3;
+
+/// How a front end's application is told the outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// By TCP itself.
+    Intercepted,
+    /// By a SOCKS5 reply.
+    Socks5,
+    /// By an HTTP status.
+    Connect,
+}
+
+impl Answer {
+    fn text(self, code: ReplyCode, bound: Option<SocketAddr>) -> Vec<u8> {
+        match self {
+            Self::Intercepted => Vec::new(),
+            Self::Socks5 => socks5::reply(code, bound),
+            Self::Connect => connect::reply(code),
+        }
+    }
+}
+
+/// A connection that a front end took in.
+pub(super) struct Intake {
+    /// Prepared for relaying ([`crate::relay::prepare`]).
+    pub(super) socket: TcpStream,
+    /// Where it wants to go.
+    pub(super) destination: Destination,
+    /// Who asked.
+    pub(super) source: Option<SocketAddr>,
+    /// Bytes for the destination that were read already.
+    pub(super) first: Bytes,
+    /// How the application is told.
+    pub(super) answer: Answer,
+}
+
+/// Why a flow was not opened.
+enum Failure {
+    /// The application is gone.
+    Application,
+    /// No tunnel came up in the time that a flow waits.
+    NoTunnel,
+    /// There is no connection, and this is the reason.
+    Code(ReplyCode),
+}
+
+impl From<Unready> for Failure {
+    fn from(_: Unready) -> Self {
+        Self::NoTunnel
+    }
+}
+
+/// A flow that is open as far as its application is concerned.
+struct Opened {
+    flow: FlowHandle,
+    /// The application has sent FIN already.
+    ended: bool,
+    /// The address that the server connected from, if it was waited for.
+    bound: Option<SocketAddr>,
+}
+
+/// Opens a flow for `intake` and relays it to its end.
+pub(super) async fn carry(session: &Session, intake: Intake) -> Outcome {
+    let Intake {
+        mut socket,
+        destination,
+        source,
+        first,
+        answer,
+    } = intake;
+    let optimistic = session.is_optimistic(&destination);
+    let accepted = |bound| answer.text(ReplyCode::Ok, bound);
+    if optimistic && socket.write_all(&accepted(None)).await.is_err() {
+        return Outcome::LanReset;
+    }
+    let opened = if optimistic {
+        open_with_first_bytes(session, &socket, &destination, source, first).await
+    } else {
+        open_and_wait(session, &destination, source, first).await
+    };
+    match opened {
+        Ok(opened) => {
+            if !optimistic && socket.write_all(&accepted(opened.bound)).await.is_err() {
+                return Outcome::LanReset;
+            }
+            let relay = Relay::new(opened.flow, socket);
+            if opened.ended {
+                relay.half_closed()
+            } else {
+                relay
+            }
+            .run()
+            .await
+        }
+        Err(failure) => {
+            let (code, outcome) = match failure {
+                Failure::Application => return Outcome::LanReset,
+                Failure::NoTunnel => (ReplyCode::TimedOut, Outcome::TunnelLost),
+                Failure::Code(code) => (code, Outcome::Refused(code)),
+            };
+            // Who was promised a connection can only be reset: by dropping the socket.
+            if !optimistic {
+                turn_away(socket, &answer.text(code, None)).await;
+            }
+            outcome
+        }
+    }
+}
+
+async fn open_with_first_bytes(
+    session: &Session,
+    socket: &TcpStream,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    first: Bytes,
+) -> Result<Opened, Failure> {
+    // Whatever the application says while there is no tunnel comes with the first bytes, too.
+    session.tunnel().await?;
+    let (first, ended) = if first.is_empty() {
+        first_bytes(session, socket)
+            .await
+            .map_err(|_| Failure::Application)?
+    } else {
+        (first, false)
+    };
+    let flow = open(session, destination, source, &first).await?;
+    Ok(Opened {
+        flow,
+        ended,
+        bound: None,
+    })
+}
+
+async fn open_and_wait(
+    session: &Session,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    first: Bytes,
+) -> Result<Opened, Failure> {
+    let flow = open(session, destination, source, &first).await?;
+    let bound = flow.reply().await.map_err(Failure::Code)?;
+    Ok(Opened {
+        flow,
+        ended: false,
+        bound,
+    })
+}
+
+/// What the application says within [`FIRST_BYTES`], and whether it has ended there.
+async fn first_bytes(session: &Session, socket: &TcpStream) -> io::Result<(Bytes, bool)> {
+    if timeout(FIRST_BYTES, socket.readable()).await.is_err() {
+        return Ok((Bytes::new(), false));
+    }
+    let mut scratch = session.shard().scratch().borrow_mut();
+    match socket.try_read(&mut scratch) {
+        Ok(0) => Ok((Bytes::new(), true)),
+        Ok(n) => Ok((Bytes::copy_from_slice(&scratch[..n]), false)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((Bytes::new(), false)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the flow in the tunnel, as soon as there is one.
+async fn open(
+    session: &Session,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    first: &Bytes,
+) -> Result<FlowHandle, Failure> {
+    for _ in 0..MAX_TUNNELS {
+        let tunnel = session.tunnel().await?;
+        let families = session.families();
+        let lacking = match destination.host {
+            Host::Ip(IpAddr::V4(_)) => !families.ipv4,
+            Host::Ip(IpAddr::V6(_)) => !families.ipv6,
+            Host::Name(_) => false,
+        };
+        if lacking {
+            return Err(Failure::Code(ReplyCode::FamilyUnsupported));
+        }
+        let opened = session.shard().with(|engine| {
+            let (tunnel, quic) = engine.connection(tunnel)?.parts();
+            Some(tunnel.open(quic, destination.clone(), source, first.clone()))
+        });
+        match opened {
+            Some(Ok(flow)) => return Ok(FlowHandle::new(session.shard().clone(), tunnel, flow)),
+            Some(Err(OpenError::LimitReached)) => {
+                return Err(Failure::Code(ReplyCode::LimitReached));
+            }
+            Some(Err(OpenError::NotReady | OpenError::Draining)) | None => {}
+        }
+    }
+    Err(Failure::Code(ReplyCode::Draining))
+}
+
+/// Says `text` and closes in order; an intercepted connection, which has no text, is reset.
+async fn turn_away(mut socket: TcpStream, text: &[u8]) {
+    if !text.is_empty() && socket.write_all(text).await.is_ok() {
+        let _ = SockRef::from(&socket).set_linger(None);
+        let _ = socket.shutdown().await;
+    }
+}

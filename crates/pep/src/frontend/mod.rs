@@ -1,0 +1,135 @@
+//! Where connections come from: intercepted ones, SOCKS5, HTTP CONNECT.
+//!
+//! ```text
+//!   LAN host ─► kernel, TPROXY ─► tproxy.rs ─┐
+//!   application ─► socks5 ─► proxy.rs ───────┼─► flow.rs: open a flow, then relay
+//!   application ─► http ───► proxy.rs ───────┘
+//! ```
+//!
+//! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them.
+
+mod flow;
+mod proxy;
+#[cfg(target_os = "linux")]
+pub(crate) mod tproxy;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::sleep;
+
+use crate::client::Session;
+use crate::config::{ClientConfig, Placed, ProxyFrontEnd};
+use crate::process::RunError;
+
+/// Connections that the kernel completes before we take them in.
+const BACKLOG: i32 = 4096;
+
+/// Pause after a failed accept: usually there is no descriptor left, and one must be closed first.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The front ends of a running client.
+pub(crate) struct FrontEnds {
+    tasks: Vec<JoinHandle<()>>,
+    #[cfg(target_os = "linux")]
+    interception: Option<tproxy::Interceptor>,
+}
+
+impl FrontEnds {
+    /// Opens the listeners and puts the interception rules in force. Needs a `LocalSet`.
+    pub(crate) fn start(config: &ClientConfig, session: &Rc<Session>) -> Result<Self, RunError> {
+        let mut tasks = Vec::new();
+        if let Some(front_end) = &config.socks5 {
+            tasks.push(proxy::start(session, front_end, proxy::Protocol::Socks5)?);
+        }
+        if let Some(front_end) = &config.http {
+            tasks.push(proxy::start(session, front_end, proxy::Protocol::Connect)?);
+        }
+        #[cfg(target_os = "linux")]
+        let interception = match &config.intercept {
+            Some(intercept) => Some(tproxy::start(intercept, session, &mut tasks)?),
+            None => None,
+        };
+        #[cfg(not(target_os = "linux"))]
+        if let Some(intercept) = &config.intercept {
+            return Err(RunError::Privilege {
+                place: intercept.place.clone(),
+                fault: "interception needs Linux; use `[socks5]` or `[http]`".into(),
+            });
+        }
+        Ok(Self {
+            tasks,
+            #[cfg(target_os = "linux")]
+            interception,
+        })
+    }
+
+    /// Takes no more connections and removes the rules.
+    pub(crate) fn stop(self) -> Result<(), RunError> {
+        for task in &self.tasks {
+            task.abort();
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(interception) = self.interception {
+            interception.remove()?;
+        }
+        Ok(())
+    }
+}
+
+/// An ordinary listener, for `front_end`.
+fn listen(front_end: &Placed<ProxyFrontEnd>) -> Result<TcpListener, RunError> {
+    let address = front_end.listen;
+    let open = || {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    };
+    let place = front_end.place.clone();
+    open().map_err(|source| RunError::Bind {
+        place,
+        address,
+        what: "TCP",
+        source,
+    })
+}
+
+/// Hands every connection of `listener` to a task of its own.
+fn accept<F: Future<Output = ()> + 'static>(
+    listener: TcpListener,
+    serve: impl Fn(TcpStream, SocketAddr) -> F + 'static,
+) -> JoinHandle<()> {
+    spawn_local(async move {
+        let mut failing = false;
+        loop {
+            match listener.accept().await {
+                Ok((socket, peer)) => {
+                    failing = false;
+                    spawn_local(serve(socket, peer));
+                }
+                // It was reset while it waited: nobody is left to serve.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    if !failing {
+                        tracing::warn!("cannot take in connections: {error}; raise LimitNOFILE");
+                    }
+                    failing = true;
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    })
+}

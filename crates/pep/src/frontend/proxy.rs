@@ -1,0 +1,136 @@
+//! SOCKS5 and HTTP CONNECT: applications that name their destination themselves.
+//!
+//! Host names travel in OPEN and are resolved by the server, so they cost no round trip of DNS and
+//! show nothing outside the tunnel.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_proto::proxy::{connect, socks5};
+use bentpipe_proto::tunnel::Destination;
+use bytes::Bytes;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::flow::{Answer, Intake, carry};
+use crate::client::Session;
+use crate::config::{Placed, ProxyFrontEnd};
+use crate::process::RunError;
+use crate::relay;
+
+/// How long an application may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Protocol {
+    Socks5,
+    Connect,
+}
+
+/// Listens for applications.
+pub(super) fn start(
+    session: &Rc<Session>,
+    front_end: &Placed<ProxyFrontEnd>,
+    protocol: Protocol,
+) -> Result<JoinHandle<()>, RunError> {
+    let listener = super::listen(front_end)?;
+    let address = front_end.listen;
+    if !address.ip().is_loopback() {
+        tracing::warn!("{address} lets everyone who reaches it use the tunnel");
+    }
+    let session = session.clone();
+    Ok(super::accept(listener, move |socket, peer| {
+        serve(session.clone(), socket, peer, protocol)
+    }))
+}
+
+async fn serve(session: Rc<Session>, mut socket: TcpStream, peer: SocketAddr, protocol: Protocol) {
+    if relay::prepare(&socket).is_err() {
+        return;
+    }
+    let wanted = async {
+        match protocol {
+            Protocol::Socks5 => socks5(&mut socket).await,
+            Protocol::Connect => connect(&mut socket).await,
+        }
+    };
+    let Ok(Ok(Some((destination, first)))) = timeout(PATIENCE, wanted).await else {
+        return;
+    };
+    let answer = match protocol {
+        Protocol::Socks5 => Answer::Socks5,
+        Protocol::Connect => Answer::Connect,
+    };
+    let text = destination.to_string();
+    let outcome = carry(
+        &session,
+        Intake {
+            socket,
+            destination,
+            source: Some(peer),
+            first,
+            answer,
+        },
+    )
+    .await;
+    tracing::debug!("{protocol:?} {peer} to {text}: {outcome:?}");
+}
+
+/// What the application wants; `None` if it was turned away.
+type Wanted = io::Result<Option<(Destination, Bytes)>>;
+
+async fn socks5(socket: &mut TcpStream) -> Wanted {
+    let mut buffer = Vec::with_capacity(socks5::MAX_MESSAGE);
+    let greeted = loop {
+        match socks5::decode_greeting(&buffer) {
+            Ok(Some(used)) => break used,
+            Ok(None) => more(socket, &mut buffer).await?,
+            Err(error) => return turn_away(socket, &error.reply()).await,
+        }
+    };
+    buffer.drain(..greeted);
+    socket.write_all(&socks5::GREETING_REPLY).await?;
+    loop {
+        match socks5::decode_request(&buffer) {
+            Ok(Some((destination, used))) => {
+                return Ok(Some((destination, Bytes::copy_from_slice(&buffer[used..]))));
+            }
+            Ok(None) => more(socket, &mut buffer).await?,
+            Err(error) => return turn_away(socket, &error.reply()).await,
+        }
+    }
+}
+
+async fn connect(socket: &mut TcpStream) -> Wanted {
+    let mut buffer = Vec::with_capacity(1024);
+    loop {
+        match connect::decode(&buffer) {
+            Ok(Some((destination, used))) => {
+                return Ok(Some((destination, Bytes::copy_from_slice(&buffer[used..]))));
+            }
+            Ok(None) => more(socket, &mut buffer).await?,
+            Err(error) => return turn_away(socket, &error.reply()).await,
+        }
+    }
+}
+
+/// Reads on; the decoders bound how far.
+async fn more(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<()> {
+    match socket.read_buf(buffer).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Says why, and closes in order: a reset could overtake the answer.
+async fn turn_away(socket: &mut TcpStream, text: &[u8]) -> Wanted {
+    socket.write_all(text).await?;
+    SockRef::from(&*socket).set_linger(None)?;
+    socket.shutdown().await?;
+    Ok(None)
+}
