@@ -6,12 +6,9 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, anyhow};
-use bentpipe_pep::engine::identity::PrivateKey;
+use bentpipe_pep::engine::identity::{MAX_KEY_FILE, PrivateKey};
 
 use crate::exit::Failure;
-
-/// More than any key file holds; stops a wrong file from being read whole.
-const MAX_KEY_FILE: u64 = 4096;
 
 /// Prints a new private key.
 pub(crate) fn genkey() -> Result<(), Failure> {
