@@ -11,7 +11,11 @@ use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides.
 const ARROWS: [(&str, &[&str], &[&str]); 7] = [
-    ("bentpipe", &["bentpipe-lab", "bentpipe-pep"], &[]),
+    (
+        "bentpipe",
+        &["bentpipe-lab", "bentpipe-pep"],
+        &["bentpipe-link", "bentpipe-sys"],
+    ),
     (
         "bentpipe-lab",
         &["bentpipe-link", "bentpipe-sys", "bentpipe-units"],

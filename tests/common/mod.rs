@@ -1,0 +1,48 @@
+//! What the end-to-end suites share: sites in namespaces, TCP peers, captures and snapshots of the kernel's state.
+//!
+//! Everything is real: sockets, namespaces, the built binary. Only the satellite is a model.
+#![allow(dead_code, reason = "every suite uses its own part of this")]
+
+pub(crate) mod keys;
+pub(crate) mod peer;
+pub(crate) mod route;
+pub(crate) mod site;
+
+use std::io::{self, Write as _};
+
+use bentpipe_sys::privilege;
+
+/// With this variable at `1` a suite that cannot run fails instead of being skipped.
+const REQUIRE: &str = "BENTPIPE_REQUIRE_ROOT";
+
+/// Whether namespaces can be made here. If not, says why the caller is skipped, or fails if it must not be.
+pub(crate) fn privileged(suite: &str) -> bool {
+    raise_file_limit();
+    privilege::has_net_admin()
+        || skip(
+            suite,
+            "needs root, for namespaces, TUN devices and nftables",
+        )
+}
+
+/// Cases open thousands of sockets, and both ends of each are ours.
+pub(crate) fn raise_file_limit() {
+    // A limit that is too low shows as "too many open files".
+    let _ = privilege::raise_nofile();
+}
+
+/// Whether `program` can be run, as [`privileged`].
+pub(crate) fn installed(suite: &str, program: &str) -> bool {
+    let found = std::process::Command::new(program)
+        .arg("--version")
+        .output();
+    found.is_ok() || skip(suite, &format!("needs `{program}`"))
+}
+
+fn skip(suite: &str, reason: &str) -> bool {
+    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+    assert!(!required, "{suite}: {reason}, and {REQUIRE} is 1");
+    // Not `eprintln!`, which the test harness keeps to itself when a test passes.
+    let _ = writeln!(io::stderr(), "{suite}: skipped: {reason}");
+    false
+}

@@ -1,0 +1,87 @@
+//! Where the two ends of a case stand, and what lies between them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bentpipe_sys::netns::NetNs;
+
+use super::peer;
+
+/// A network namespace, or where the test itself runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(pub(crate) Option<NetNs>);
+
+impl Place {
+    pub(crate) fn here() -> Self {
+        Self(None)
+    }
+
+    /// Runs `work` there; sockets that it opens stay there.
+    pub(crate) fn at<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        match &self.0 {
+            Some(netns) => netns.enter(work),
+            None => Ok(work()),
+        }
+    }
+}
+
+impl From<&NetNs> for Place {
+    fn from(netns: &NetNs) -> Self {
+        Self(Some(netns.clone()))
+    }
+}
+
+/// Something put in front of a server: takes the server's address, returns its own.
+pub(crate) type Detour = Box<dyn Fn(SocketAddr) -> Result<SocketAddr> + Send + Sync>;
+
+/// A way from applications to servers, and how large the cases on it are.
+pub(crate) struct Route {
+    pub(crate) name: &'static str,
+    /// Where the applications are.
+    pub(crate) user: Place,
+    /// Where the servers are.
+    pub(crate) web: Place,
+    /// The servers' address.
+    pub(crate) server: IpAddr,
+    /// An address that nobody has.
+    pub(crate) nobody: IpAddr,
+    /// The time that an operation may take.
+    pub(crate) patience: Duration,
+    /// The time that the silent connection is silent.
+    pub(crate) silence: Duration,
+    pub(crate) detour: Option<Detour>,
+}
+
+impl Route {
+    /// A listener on a fresh port, and where applications find it.
+    pub(crate) fn listen(&self) -> Result<(TcpListener, SocketAddr)> {
+        let any_port = SocketAddr::new(self.server, 0);
+        let listener = self.web.at(|| peer::listen(any_port))??;
+        let address = self.in_front_of(listener.local_addr()?)?;
+        Ok((listener, address))
+    }
+
+    /// Where applications find a server at `address`.
+    pub(crate) fn in_front_of(&self, address: SocketAddr) -> Result<SocketAddr> {
+        self.detour
+            .as_ref()
+            .map_or(Ok(address), |detour| detour(address))
+    }
+
+    pub(crate) fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
+        let stream = self.try_connect(address)?;
+        stream.with_context(|| format!("cannot connect to {address}"))
+    }
+
+    /// The inner result is that of `connect(2)`.
+    pub(crate) fn try_connect(&self, address: SocketAddr) -> Result<io::Result<TcpStream>> {
+        let patience = self.patience;
+        let connect = || TcpStream::connect_timeout(&address, patience);
+        Ok(self.user.at(connect)?.and_then(|stream| {
+            peer::set_patience(&stream, patience)?;
+            Ok(stream)
+        }))
+    }
+}

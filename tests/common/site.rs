@@ -1,0 +1,298 @@
+//! A terminal and a gateway with bentpipe on both, a user and a web, over an emulated satellite.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::topology::{
+    GATEWAY_SAT, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
+};
+use bentpipe_link::{Direction, Errors, Scenario, Standard, preset};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::keys::{self, BENTPIPE};
+use super::route::{Place, Route};
+
+/// The UDP port of the server.
+pub(crate) const PORT: u16 = 4433;
+
+/// Who runs a client without privileges.
+const NOBODY: u32 = 65_534;
+
+/// What `bentpipe` is given to come up, its handshake over the satellite included.
+const COMES_UP: Duration = Duration::from_secs(20);
+
+/// What it is given to stop: longer than it lets open flows finish.
+const STOPS: Duration = Duration::from_secs(20);
+
+/// 10/10 Mbit/s and an RTT of 500 ms.
+pub(crate) fn geo() -> Scenario {
+    preset("geo").expect("a preset")
+}
+
+/// [`geo`] with 20 Mbit/s in both directions.
+pub(crate) fn fast_geo() -> Scenario {
+    let twenty = Standard::Cbr {
+        bit_rate: "20 Mbit/s".parse().expect("a rate"),
+    };
+    Scenario {
+        forward_link: twenty,
+        return_link: twenty,
+        ..geo()
+    }
+}
+
+/// [`geo`] that loses 2 % of the packets.
+pub(crate) fn lossy_geo() -> Scenario {
+    Scenario {
+        errors: Errors::Iid {
+            rate: "2 %".parse().expect("a ratio"),
+            direction: Direction::Both,
+        },
+        ..geo()
+    }
+}
+
+/// What differs from one site to another.
+#[derive(Debug, Clone)]
+pub(crate) struct SiteConfig {
+    pub(crate) scenario: Scenario,
+    /// Keys of the client's configuration, before its first table.
+    pub(crate) client_keys: String,
+    /// Tables of the client's configuration: front ends and rules.
+    pub(crate) client_tables: String,
+    /// The client runs as nobody, without capabilities.
+    pub(crate) unprivileged: bool,
+    /// The server's /etc/hosts; it then knows no other name server than a silent one.
+    pub(crate) server_hosts: Option<String>,
+}
+
+impl Default for SiteConfig {
+    fn default() -> Self {
+        Self {
+            scenario: geo(),
+            client_keys: String::new(),
+            client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n".into(),
+            unprivileged: false,
+            server_hosts: None,
+        }
+    }
+}
+
+/// Daemons first: they end before their namespaces do.
+#[derive(Debug)]
+pub(crate) struct Site {
+    client: Option<Process>,
+    server: Option<Process>,
+    client_home: TempDir,
+    config: SiteConfig,
+    pub(crate) topology: Topology,
+}
+
+impl Site {
+    /// Builds the site and starts bentpipe on both sides; the tunnel is up.
+    pub(crate) fn start(config: SiteConfig) -> Result<Self> {
+        let mut site = Self::plain(config)?;
+        site.start_server()?;
+        site.start_client()?;
+        Ok(site)
+    }
+
+    /// Builds the site; bentpipe is configured, and not running.
+    pub(crate) fn plain(config: SiteConfig) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let topology = Topology::build(&TopologyConfig {
+            scenario: config.scenario.clone(),
+            prefix: format!("{}-{number}", unique_prefix()),
+            hosts: 4,
+        })?;
+        let site = Self {
+            client: None,
+            server: None,
+            client_home: tempfile::Builder::new().prefix("bp-client-").tempdir()?,
+            config,
+            topology,
+        };
+        site.configure()?;
+        Ok(site)
+    }
+
+    fn configure(&self) -> Result<()> {
+        let (server, client) = (self.topology.directory(), self.client_home.path());
+        let server_key = keys::generate(&server.join("server.key"))?;
+        let client_key = keys::generate(&client.join("client.key"))?;
+        let listen = format!("{GATEWAY_SAT}:{PORT}");
+        let text = format!(
+            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\n\
+             drain_timeout = \"5 s\"\n\
+             [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
+             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+        );
+        fs::write(server.join("server.toml"), text)?;
+        let SiteConfig {
+            client_keys,
+            client_tables,
+            ..
+        } = &self.config;
+        let text = format!(
+            "private_key_file = \"client.key\"\nstate_dir = \"state\"\nstatus_socket = \"client.sock\"\n\
+             drain_timeout = \"5 s\"\n{client_keys}\n\
+             [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\
+             [link]\nprofile = \"geo\"\n{client_tables}"
+        );
+        fs::write(client.join("client.toml"), text)?;
+        if self.config.unprivileged {
+            // Somewhere that nobody can get at: the build's own directory may be closed to others.
+            fs::copy(BENTPIPE, client.join("bentpipe"))?;
+            for file in [client, &client.join("client.key")] {
+                chown(file, Some(NOBODY), Some(NOBODY))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the server and waits until it is ready.
+    pub(crate) fn start_server(&mut self) -> Result<()> {
+        let process = self
+            .topology
+            .spawn_in(self.topology.gateway(), self.server_command()?)?;
+        process.wait_for_line("ready", COMES_UP)?;
+        self.server = Some(process);
+        Ok(())
+    }
+
+    fn server_command(&self) -> Result<Command> {
+        let directory = self.topology.directory();
+        let mut command = Command::new(BENTPIPE);
+        if let Some(hosts) = &self.config.server_hosts {
+            let (hosts_file, resolver_file) = (directory.join("hosts"), directory.join("resolv"));
+            fs::write(&hosts_file, hosts)?;
+            fs::write(&resolver_file, "nameserver 127.0.0.1\n")?;
+            // The mounts are seen by this process alone; it then becomes the server.
+            command = Command::new("unshare");
+            let script = "mount --bind \"$0\" /etc/hosts && mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"";
+            command
+                .args(["--mount", "--propagation", "private", "sh", "-c", script])
+                .args([&hosts_file, &resolver_file])
+                .arg(BENTPIPE);
+        }
+        command
+            .args(["server", "--config"])
+            .arg(directory.join("server.toml"));
+        Ok(command)
+    }
+
+    /// Starts the client and waits until the tunnel is up.
+    pub(crate) fn start_client(&mut self) -> Result<()> {
+        let home = self.client_home.path();
+        let mut command = Command::new(BENTPIPE);
+        if self.config.unprivileged {
+            command = Command::new(home.join("bentpipe"));
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+            .args(["client", "--config"])
+            .arg(home.join("client.toml"));
+        let process = self.topology.spawn_in(self.topology.terminal(), command)?;
+        process.wait_for_line("ready", COMES_UP)?;
+        self.client = Some(process);
+        Ok(())
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub(crate) fn kill_client(&mut self) -> Result<()> {
+        kill(self.client.take(), "client")
+    }
+
+    /// SIGKILL; returns when the process is gone.
+    pub(crate) fn kill_server(&mut self) -> Result<()> {
+        kill(self.server.take(), "server")
+    }
+
+    /// SIGTERM; the exit code must be 0.
+    pub(crate) fn stop_client(&mut self) -> Result<()> {
+        stop(self.client.take(), "client")
+    }
+
+    /// SIGTERM; the exit code must be 0.
+    pub(crate) fn stop_server(&mut self) -> Result<()> {
+        stop(self.server.take(), "server")
+    }
+
+    /// The client, which must be running.
+    pub(crate) fn client(&self) -> &Process {
+        self.client.as_ref().expect("the client is running")
+    }
+
+    /// The server, which must be running.
+    pub(crate) fn server(&self) -> &Process {
+        self.server.as_ref().expect("the server is running")
+    }
+
+    /// What the running daemons have logged, to be shown with a failure.
+    pub(crate) fn logs(&self) -> String {
+        let mut text = String::new();
+        for (role, process) in [("client", &self.client), ("server", &self.server)] {
+            if let Some(process) = process {
+                let _ = write!(text, "--- log of the {role}:\n{}", process.stderr_text());
+            }
+        }
+        text
+    }
+
+    /// From the user to the web, over IPv4 and over IPv6.
+    pub(crate) fn routes(&self) -> [Route; 2] {
+        let route = |name, server: IpAddr, nobody: &str| Route {
+            name,
+            user: Place::from(self.topology.user()),
+            web: Place::from(self.topology.web()),
+            server,
+            nobody: nobody.parse().expect("an address"),
+            patience: super::peer::PATIENCE,
+            silence: Duration::from_secs(75),
+            detour: None,
+        };
+        [
+            route("IPv4", WEB.into(), "10.30.0.251"),
+            route("IPv6", WEB6.into(), "fd00:30::dead"),
+        ]
+    }
+
+    /// Where the client keeps its files.
+    pub(crate) fn client_home(&self) -> &Path {
+        self.client_home.path()
+    }
+}
+
+fn running(process: Option<Process>, role: &str) -> Result<Process> {
+    process.with_context(|| format!("the {role} is not running"))
+}
+
+fn kill(process: Option<Process>, role: &str) -> Result<()> {
+    let process = running(process, role)?;
+    process.signal(Signal::KILL)?;
+    process.wait(Duration::from_secs(5)).map(drop)
+}
+
+fn stop(process: Option<Process>, role: &str) -> Result<()> {
+    let process = running(process, role)?;
+    process.signal(Signal::TERM)?;
+    let status = process
+        .wait(STOPS)
+        .with_context(|| format!("it wrote:\n{}", process.stderr_text()))?;
+    let log = process.stderr_text();
+    ensure!(
+        status.success(),
+        "the {role} stopped with {status}; it wrote:\n{log}"
+    );
+    Ok(())
+}
