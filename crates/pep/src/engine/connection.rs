@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::congestion::Pacer;
 use bentpipe_units::Seed;
 use bytes::Bytes;
-use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, Transmit, VarInt};
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, FrameStats, Transmit, VarInt};
 
 use super::gate::Gate;
 use super::prober::Prober;
@@ -248,9 +248,11 @@ impl Connection {
         buf: &mut Vec<u8>,
     ) -> Option<(Transmit, usize)> {
         self.gate.set_open(true);
+        let before = ack_eliciting(&self.quic.stats().frame_tx);
         let transmit = self.quic.poll_transmit(now, permits, buf);
+        let elicits = ack_eliciting(&self.quic.stats().frame_tx) != before;
         let mut flight = self.gate.flight();
-        flight.close_gate();
+        flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
         transmit.map(|transmit| (transmit, lost))
     }
@@ -324,4 +326,13 @@ impl Connection {
     pub fn parts(&mut self) -> (&mut Tunnel, &mut quinn_proto::Connection) {
         (&mut self.tunnel, &mut self.quic)
     }
+}
+
+/// Frames sent so far that the peer has to acknowledge (RFC 9000 §13.2.1), other than those of which
+/// each connection sends a handful.
+fn ack_eliciting(sent: &FrameStats) -> u64 {
+    let flow_control = sent.max_data + sent.max_stream_data + sent.max_streams_bidi;
+    let ends = sent.reset_stream + sent.stop_sending;
+    let path = sent.ping + sent.path_challenge + sent.path_response;
+    sent.stream + sent.crypto + flow_control + ends + path
 }

@@ -33,6 +33,8 @@ pub(crate) struct Flight {
     pub(crate) controller: Controller,
     sampler: RateSampler,
     in_flight: u64,
+    /// Bytes that left through the open gate and are not charged yet.
+    uncharged: u64,
     /// The batch of acknowledgements being processed: bytes, send time of the newest, RTT estimate.
     batch: Option<Batch>,
     /// Set by `connection.rs`: nothing to send although the gate was open.
@@ -66,6 +68,7 @@ impl Gate {
             config,
             sampler: RateSampler::new(now),
             in_flight: 0,
+            uncharged: 0,
             batch: None,
             app_limited: true,
             lost: 0,
@@ -103,8 +106,20 @@ impl Flight {
         self.app_limited = false;
     }
 
-    pub(crate) fn close_gate(&mut self) {
+    /// Shuts the gate and charges what left through it, if it is to be acknowledged: quinn reports
+    /// pure ACKs as sent too, and would never report them as gone.
+    pub(crate) fn close_gate(&mut self, now: Instant, ack_eliciting: bool) {
         self.open = false;
+        let bytes = std::mem::take(&mut self.uncharged);
+        if bytes == 0 || !ack_eliciting {
+            return;
+        }
+        if self.in_flight == 0 {
+            self.progress.since = now;
+        }
+        self.sampler.on_sent(now, bytes, self.in_flight);
+        self.in_flight += bytes;
+        self.controller.on_sent(now, bytes, self.in_flight);
     }
 
     pub(crate) fn take_lost(&mut self) -> u64 {
@@ -131,19 +146,11 @@ impl Flight {
 }
 
 impl QuicController for Gate {
-    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+    fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
         let mut flight = self.flight();
-        if !flight.open {
-            return;
+        if flight.open {
+            flight.uncharged += bytes;
         }
-        if flight.in_flight == 0 {
-            flight.progress.since = now;
-        }
-        let before = flight.in_flight;
-        flight.sampler.on_sent(now, bytes, before);
-        flight.in_flight += bytes;
-        let after = flight.in_flight;
-        flight.controller.on_sent(now, bytes, after);
     }
 
     fn on_ack(

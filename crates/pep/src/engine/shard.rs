@@ -49,11 +49,11 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Channels between `count` shards.
-    pub fn connect(count: u8) -> Vec<Self> {
+    /// Channels between `count` shards, at most 256: a connection ID names a shard with one byte.
+    pub fn connect(count: usize) -> Vec<Self> {
         let (outboxes, inboxes): (Vec<_>, Vec<_>) =
             (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
-        let numbered = (0..count).zip(inboxes);
+        let numbered = (0..=u8::MAX).zip(inboxes);
         numbered
             .map(|(own, inbox)| Self {
                 own,
@@ -65,13 +65,13 @@ impl Neighbours {
 
     /// Hands a datagram over if it belongs elsewhere; gives it back otherwise.
     fn route(&self, datagram: Handover) -> Option<Handover> {
-        let count = u8::try_from(self.outboxes.len()).unwrap_or(u8::MAX);
-        match shard_of(&datagram.data) {
+        let owner = shard_of(&datagram.data).map(|shard| usize::from(shard) % self.outboxes.len());
+        match owner {
             // A restarted server may have fewer shards: the CID then names one that answers with a
             // stateless reset.
-            Some(shard) if count > 1 && shard % count != self.own => {
+            Some(shard) if shard != usize::from(self.own) => {
                 // Full: dropped, as the network would.
-                let _ = self.outboxes[usize::from(shard % count)].try_send(datagram);
+                let _ = self.outboxes[shard].try_send(datagram);
                 None
             }
             _ => Some(datagram),

@@ -32,7 +32,7 @@ pub(super) async fn dial(
 async fn connect(destination: &Destination, policy: &Policy) -> Result<TcpStream, ReplyCode> {
     let mut outcome = Err(ReplyCode::NameNotFound);
     for address in resolve(destination).await? {
-        outcome = if policy.check(address.ip()).is_err() || is_own(address.ip()).await {
+        outcome = if !is_permitted(address.ip(), policy).await {
             Err(ReplyCode::Denied)
         } else {
             open(address).await.map_err(|error| code_of(&error))
@@ -52,6 +52,11 @@ async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, ReplyCode
             .map(|found| found.take(MAX_ADDRESSES).collect())
             .map_err(|_| ReplyCode::NameNotFound),
     }
+}
+
+/// The server's own addresses may be public and are denied like private ones.
+async fn is_permitted(address: IpAddr, policy: &Policy) -> bool {
+    policy.check(address).is_ok() && (policy.allows(address) || !is_own(address).await)
 }
 
 /// True if `address` is one of this machine's: only then can a socket be bound to it.

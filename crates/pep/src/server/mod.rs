@@ -116,13 +116,12 @@ impl Pool {
         clients: &Arc<Clients>,
         sockets: Vec<UdpSocket>,
     ) -> Result<Self, RunError> {
-        let count = u8::try_from(sockets.len() - 1).unwrap_or(u8::MAX);
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let registry = Arc::new(Registry::new(senders.clone()));
         let (end, ended) = mpsc::unbounded_channel();
         let mut reports = Vec::new();
-        let shards = Neighbours::connect(count)
+        let shards = Neighbours::connect(sockets.len())
             .into_iter()
             .zip(sockets)
             .zip(receivers);

@@ -40,11 +40,16 @@ impl Policy {
             IpAddr::V4(v4) => is_public_v4(v4),
             IpAddr::V6(v6) => is_public_v6(v6),
         };
-        if public || contains(&self.allow, address) {
+        if public || self.allows(address) {
             Ok(())
         } else {
             Err(Denied::NotPublic)
         }
+    }
+
+    /// Whether `address` is an express exception.
+    pub fn allows(&self, address: IpAddr) -> bool {
+        contains(&self.allow, address)
     }
 }
 
