@@ -314,3 +314,28 @@ fn verify_signature(
     let key = SubjectPublicKeyInfoDer::from(key.as_ref());
     verify_tls13_signature_with_raw_key(message, &key, signature, &only)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_encoding_is_a_key_and_nothing_else() {
+        let key = PrivateKey::generate().unwrap();
+        let certified = certified(&key).unwrap();
+        let encoded = certified.cert[0].as_ref();
+        assert_eq!(certified.key.public_key().unwrap().as_ref(), encoded);
+        assert_eq!(from_spki(encoded), Some(key.public()));
+        for length in 0..encoded.len() {
+            assert_eq!(from_spki(&encoded[..length]), None);
+        }
+        assert_eq!(from_spki(&[encoded, &[0]].concat()), None);
+        for bit in 0..encoded.len() * 8 {
+            let mut other = encoded.to_vec();
+            other[bit / 8] ^= 1 << (bit % 8);
+            let found = from_spki(&other);
+            assert_eq!(found.is_some(), bit / 8 >= SPKI_PREFIX.len());
+            assert_ne!(found, Some(key.public()));
+        }
+    }
+}

@@ -168,4 +168,14 @@ mod tests {
         );
         assert_eq!(format!("{private:?}"), "PrivateKey(…)");
     }
+
+    #[test]
+    fn what_is_no_key_is_refused_by_name() {
+        let fault = |text: &str| text.parse::<PublicKey>().unwrap_err();
+        let zeros = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        assert!(fault(zeros).starts_with("bad key: all zeros"));
+        assert!(fault("AAAA").starts_with("bad key: 3 bytes"));
+        assert!(fault("a key").starts_with("bad key: not base64"));
+        assert!(zeros.parse::<PrivateKey>().is_err());
+    }
 }
