@@ -1,0 +1,331 @@
+//! A daemon that dies is seen as a reset, and lets nothing cross the link in clear: not then, not on new connections.
+//!
+//! The terminal's side of the link is captured throughout, while a LAN host tries TCP, UDP and ICMP. Needs root.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests watch real processes by the machine's clock"
+)]
+
+mod common;
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use common::capture::Capture;
+use common::peer::{Service, accept, echo, payload, read_exactly};
+use common::privileged;
+use common::probes::Prober;
+use common::route::Route;
+use common::site::{Site, SiteConfig};
+use common::snapshot::Snapshot;
+
+/// How soon a host must be told that the daemon beside it has died: there is no link between them.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// How soon a restarted server is found while flows wait: 3 s and jitter, 2 RTT, and room for a busy machine.
+const FOUND: Duration = Duration::from_secs(8);
+
+/// One download in progress, watched from both ends.
+struct Download {
+    route: &'static str,
+    received: Arc<AtomicUsize>,
+    user: JoinHandle<io::Result<()>>,
+    server: JoinHandle<io::Error>,
+}
+
+impl Download {
+    /// Starts it and waits until it flows.
+    fn start(route: &Route) -> Result<Self> {
+        let (listener, address) = route.listen()?;
+        let patience = route.patience;
+        let server = thread::spawn(move || match accept(&listener, patience) {
+            Ok(stream) => send_until_broken(stream),
+            Err(error) => io::Error::other(error),
+        });
+        let mut stream = route.connect(address)?;
+        let received = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&received);
+        let user = thread::spawn(move || receive_until_the_end(&mut stream, &count));
+        let download = Self {
+            route: route.name,
+            received,
+            user,
+            server,
+        };
+        download.flow()?;
+        Ok(download)
+    }
+
+    fn flow(&self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.received.load(Ordering::Relaxed) < 200_000 {
+            ensure!(
+                Instant::now() < deadline,
+                "{}: the download does not get going",
+                self.route
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// The user's end is a reset, and comes within `time`.
+    fn expect_user_reset(&mut self, time: Duration) -> Result<()> {
+        // The thread is replaced by one that has nothing to tell.
+        let user = std::mem::replace(&mut self.user, thread::spawn(|| Ok(())));
+        match end_of(user, time).with_context(|| format!("{}: the user", self.route))? {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
+            other => bail!("{}: the download ended with {other:?}", self.route),
+        }
+    }
+
+    /// The server's end is broken within `time`.
+    fn expect_server_reset(self, time: Duration) -> Result<()> {
+        let error =
+            end_of(self.server, time).with_context(|| format!("{}: the web server", self.route))?;
+        ensure!(
+            matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+            ),
+            "{}: the web server's connection ended with {error:?}",
+            self.route
+        );
+        Ok(())
+    }
+}
+
+fn send_until_broken(mut stream: TcpStream) -> io::Error {
+    let block = payload(48_000);
+    loop {
+        if let Err(error) = stream.write_all(&block) {
+            return error;
+        }
+    }
+}
+
+fn receive_until_the_end(stream: &mut TcpStream, count: &AtomicUsize) -> io::Result<()> {
+    let mut buffer = [0; 65_536];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            length => count.fetch_add(length, Ordering::Relaxed),
+        };
+    }
+}
+
+fn end_of<T>(thread: JoinHandle<T>, time: Duration) -> Result<T> {
+    let deadline = Instant::now() + time;
+    while !thread.is_finished() {
+        ensure!(
+            Instant::now() < deadline,
+            "still waiting for its end after {time:?}"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+/// A new connection works, on every route.
+fn expect_echo(routes: &[Route]) -> Result<()> {
+    for route in routes {
+        let service = Service::start(&route.web, SocketAddr::new(route.server, 0), echo)?;
+        let mut stream = route.connect(service.address)?;
+        let sent = payload(10_000);
+        stream.write_all(&sent)?;
+        let echoed = read_exactly(&mut stream, sent.len())
+            .with_context(|| format!("{}: a new connection", route.name))?;
+        ensure!(echoed == sent, "{}: wrong echo", route.name);
+    }
+    Ok(())
+}
+
+fn start_downloads(routes: &[Route]) -> Result<Vec<Download>> {
+    routes.iter().map(Download::start).collect()
+}
+
+/// Shows what the daemons wrote beside what went wrong.
+fn expect_ok(result: Result<()>, site: &Site) {
+    if let Err(error) = result {
+        panic!("{error:#}\n{}", site.logs());
+    }
+}
+
+#[test]
+fn the_watch_sees_what_crosses_in_clear() {
+    if !privileged("fail closed: the watch") {
+        return;
+    }
+    let site = Site::plain(SiteConfig::default()).expect("a site");
+    let capture = Capture::start(&site.topology).expect("a capture");
+    let prober = Prober::start(site.topology.user()).expect("a prober");
+    thread::sleep(Duration::from_secs(2));
+    drop(prober);
+    let crossed = capture.finish().expect("a whole capture");
+    crossed
+        .expect_tunnel_alone()
+        .expect_err("there is no tunnel");
+    for kind in ["TCP", "UDP", "ICMP"] {
+        for (source, target) in [("10.10.0.2", "10.30.0.2"), ("fd00:10::2", "fd00:30::2")] {
+            let kind = format!("{kind} {source} > {target}");
+            assert!(crossed.foreign.contains_key(&kind), "{kind}: {crossed:?}");
+        }
+    }
+    assert!(crossed.readable > 0, "{crossed:?}");
+}
+
+#[test]
+fn a_killed_client_is_a_reset_and_lets_nothing_out() {
+    if !privileged("fail closed: the client") {
+        return;
+    }
+    let mut site = Site::start(SiteConfig::default()).expect("a site");
+    let result = kill_the_client(&mut site);
+    expect_ok(result, &site);
+}
+
+fn kill_the_client(site: &mut Site) -> Result<()> {
+    let routes = site.routes();
+    let capture = Capture::start(&site.topology)?;
+    let prober = Prober::start(site.topology.user())?;
+    let mut downloads = start_downloads(&routes)?;
+    site.kill_client()?;
+    for download in &mut downloads {
+        download.expect_user_reset(AT_ONCE)?;
+    }
+    for route in &routes {
+        let service = Service::start(&route.web, SocketAddr::new(route.server, 0), echo)?;
+        let attempt = Route {
+            patience: Duration::from_secs(2),
+            ..another(route)
+        };
+        let connected = attempt.try_connect(service.address)?;
+        ensure!(
+            connected.is_err() && service.accepted() == 0,
+            "{}: a new connection got through",
+            route.name
+        );
+    }
+    site.start_client()?;
+    for download in downloads {
+        download.expect_server_reset(FOUND)?;
+    }
+    expect_echo(&routes)?;
+    drop(prober);
+    capture.finish()?.expect_tunnel_alone()
+}
+
+/// The same without what the client leaves in the kernel: that this is what keeps the traffic in.
+#[test]
+fn without_its_rules_a_killed_client_would_leak() {
+    if !privileged("fail closed: the rules") {
+        return;
+    }
+    let mut site = Site::start(SiteConfig::default()).expect("a site");
+    let capture = Capture::start(&site.topology).expect("a capture");
+    site.kill_client().expect("a killed client");
+    let table = ["delete", "table", "inet", "bentpipe_client"];
+    let deleted = site.topology.terminal().run("nft", &table);
+    deleted.expect("a killed client leaves its table");
+    let prober = Prober::start(site.topology.user()).expect("a prober");
+    thread::sleep(Duration::from_secs(1));
+    drop(prober);
+    let crossed = capture.finish().expect("a whole capture");
+    crossed
+        .expect_tunnel_alone()
+        .expect_err("nothing keeps the traffic in");
+    assert!(crossed.foreign.len() >= 6, "{crossed:?}");
+}
+
+fn another(route: &Route) -> Route {
+    Route {
+        name: route.name,
+        user: route.user.clone(),
+        web: route.web.clone(),
+        detour: None,
+        ..*route
+    }
+}
+
+#[test]
+fn a_killed_server_is_a_reset_and_lets_nothing_out() {
+    if !privileged("fail closed: the server") {
+        return;
+    }
+    let mut site = Site::start(SiteConfig::default()).expect("a site");
+    let result = kill_the_server(&mut site);
+    expect_ok(result, &site);
+}
+
+fn kill_the_server(site: &mut Site) -> Result<()> {
+    let routes = site.routes();
+    let capture = Capture::start(&site.topology)?;
+    let prober = Prober::start(site.topology.user())?;
+    let mut downloads = start_downloads(&routes)?;
+    site.kill_server()?;
+    // Long enough for what was under way to arrive, and for the client to miss it.
+    thread::sleep(Duration::from_secs(3));
+    let restarted = Instant::now();
+    site.start_server()?;
+    for download in &mut downloads {
+        download.expect_user_reset(FOUND)?;
+    }
+    println!(
+        "the restarted server was found after {:.2} s",
+        restarted.elapsed().as_secs_f64()
+    );
+    for download in downloads {
+        download.expect_server_reset(AT_ONCE)?;
+    }
+    expect_echo(&routes)?;
+    drop(prober);
+    capture.finish()?.expect_tunnel_alone()
+}
+
+#[test]
+fn ten_kills_and_a_clean_stop_leave_everything_as_it_was() {
+    if !privileged("fail closed: ten cycles") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let result = kill_ten_times(&mut site);
+    expect_ok(result, &site);
+}
+
+fn kill_ten_times(site: &mut Site) -> Result<()> {
+    let routes = site.routes();
+    let before = Snapshot::take(&site.topology)?;
+    for cycle in 0..10 {
+        let context = || format!("cycle {cycle}");
+        site.start_server().with_context(context)?;
+        site.start_client().with_context(context)?;
+        if cycle % 5 == 0 {
+            expect_echo(&routes).with_context(context)?;
+        }
+        // Either may be the first to go.
+        if cycle % 2 == 0 {
+            site.kill_client()?;
+            site.kill_server()?;
+        } else {
+            site.kill_server()?;
+            site.kill_client()?;
+        }
+    }
+    before
+        .expect_same(&Snapshot::take(&site.topology)?)
+        .expect_err("a killed client leaves its rules, which keep the traffic in");
+    site.start_server()?;
+    site.start_client()?;
+    expect_echo(&routes)?;
+    site.stop_client()?;
+    site.stop_server()?;
+    before.expect_same(&Snapshot::take(&site.topology)?)
+}
