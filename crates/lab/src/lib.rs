@@ -17,4 +17,8 @@
 )]
 
 pub mod emulator;
+mod stop;
 pub mod topology;
+pub mod workload;
+
+pub use stop::Stop;

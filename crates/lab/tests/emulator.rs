@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::emulator::{EmulatorStats, PacketDevice, Stop, run};
+use bentpipe_lab::Stop;
+use bentpipe_lab::emulator::{EmulatorStats, PacketDevice, run};
 use bentpipe_link::{LinkConfig, LossModel, PipeConfig, QueueLimit};
 use bentpipe_units::{BitRate, Seed};
 use rustix::net::{

@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::emulator::{Emulator, EmulatorStats, Stop};
+use bentpipe_lab::Stop;
+use bentpipe_lab::emulator::{Emulator, EmulatorStats};
 use bentpipe_link::{Orbit, Queue, Scenario, Standard, preset};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::BitRate;

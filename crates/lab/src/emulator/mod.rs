@@ -13,7 +13,6 @@
 mod core;
 mod lateness;
 mod running;
-mod stop;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -26,7 +25,6 @@ use bentpipe_sys::tun::Tun;
 pub use self::core::{EmulatorStats, PacketDevice, run};
 pub use self::lateness::Lateness;
 pub use self::running::Running;
-pub use self::stop::Stop;
 
 impl PacketDevice for Tun {
     fn read_packet(&self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -68,7 +66,7 @@ impl Emulator {
         })
     }
 
-    /// Carries packets until `stop` is readable (a [`Stop`], or any other descriptor). Blocks the thread.
+    /// Carries packets until `stop` is readable (a [`crate::Stop`], or any other descriptor). Blocks the thread.
     ///
     /// # Errors
     /// If a device can no longer be read.

@@ -5,7 +5,8 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::{Emulator, EmulatorStats, Stop};
+use super::{Emulator, EmulatorStats};
+use crate::Stop;
 
 /// A link that carries packets until this is stopped or dropped.
 #[derive(Debug)]

@@ -1,0 +1,175 @@
+//! Loading a page as a browser does with HTTP/1.1 over TLS: a few connections per host, kept alive, each request to
+//! whichever connection is free first, and objects asked for as soon as what refers to them has come.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use super::content::Expected;
+use super::fetch::{Connection, connect};
+use super::hosts::Hosts;
+use super::page::Page;
+use super::web::HTTPS_PORT;
+
+/// Connections that a browser opens to one host at most.
+pub const CONNECTIONS_PER_HOST: usize = 6;
+
+/// A page that has come, whole and unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageLoad {
+    /// From the first `connect` to the last byte of the last object.
+    pub time: Duration,
+    /// Connections that were opened.
+    pub connections: usize,
+}
+
+/// Loads the page; `progress` is told how many of its objects have come, after each.
+///
+/// # Errors
+/// An object could not be fetched or is not the expected one; the text names it.
+pub async fn load(
+    page: &Page,
+    hosts: &Hosts,
+    tls: Arc<ClientConfig>,
+    mut progress: impl FnMut(usize),
+) -> Result<PageLoad> {
+    let (fetched, mut arrivals) = mpsc::unbounded_channel();
+    let origins: Vec<Arc<Origin>> = hosts
+        .iter()
+        .map(|(name, address)| Origin::new(name, (address, HTTPS_PORT).into(), &tls))
+        .collect::<Result<_>>()?;
+    // Dropping it ends the connections that are left.
+    let mut connections = JoinSet::new();
+    let mut opened = 0;
+    let start = Instant::now();
+    let mut discover = |index: usize| -> Result<()> {
+        let wanted = &page.objects()[index];
+        let origin = origins
+            .get(usize::from(wanted.host))
+            .with_context(|| format!("the page has a host {} that nobody knows", wanted.host))?;
+        if origin.enqueue(index, wanted.expected) {
+            opened += 1;
+            connections.spawn(Arc::clone(origin).serve(fetched.clone()));
+        }
+        Ok(())
+    };
+    discover(0)?;
+    for done in 1..=page.objects().len() {
+        let Some((index, outcome)) = arrivals.recv().await else {
+            bail!("all connections ended");
+        };
+        let name = || {
+            let wanted = &page.objects()[index];
+            format!("{} of host {}", wanted.expected.object.path(), wanted.host)
+        };
+        outcome.with_context(name)?;
+        progress(done);
+        page.children(index).try_for_each(&mut discover)?;
+    }
+    Ok(PageLoad {
+        time: start.elapsed(),
+        connections: opened,
+    })
+}
+
+type Arrival = (usize, Result<()>);
+
+/// One host as the browser sees it.
+struct Origin {
+    name: String,
+    server_name: ServerName<'static>,
+    address: SocketAddr,
+    tls: TlsConnector,
+    state: Mutex<State>,
+    enqueued: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<(usize, Expected)>,
+    /// Connections in all.
+    open: usize,
+    /// Connections that are being made or have nothing to do: each will take one of `waiting`.
+    free: usize,
+}
+
+impl Origin {
+    fn new(name: &str, address: SocketAddr, tls: &Arc<ClientConfig>) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            server_name: ServerName::try_from(name.to_owned())?,
+            address,
+            tls: TlsConnector::from(Arc::clone(tls)),
+            state: Mutex::default(),
+            enqueued: Notify::new(),
+        }))
+    }
+
+    fn state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Asks for an object; true if a connection shall be opened for it.
+    fn enqueue(&self, index: usize, expected: Expected) -> bool {
+        let open = self.state(|state| {
+            state.waiting.push_back((index, expected));
+            let open = state.free < state.waiting.len() && state.open < CONNECTIONS_PER_HOST;
+            if open {
+                state.open += 1;
+                state.free += 1;
+            }
+            open
+        });
+        self.enqueued.notify_one();
+        open
+    }
+
+    /// One connection, from `connect` on, for as long as the page is loaded.
+    async fn serve(self: Arc<Self>, fetched: mpsc::UnboundedSender<Arrival>) {
+        let mut connection = self.open().await;
+        loop {
+            let (index, expected) = self.next().await;
+            let outcome = match &mut connection {
+                Ok(connection) => connection.fetch(&expected, &mut |_| ()).await,
+                Err(error) => Err(anyhow::anyhow!("{error:#}")),
+            };
+            self.state(|state| state.free += 1);
+            if fetched.send((index, outcome)).is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Connection> {
+        let stream = connect(self.address).await?;
+        let stream = self
+            .tls
+            .connect(self.server_name.clone(), stream)
+            .await
+            .context("TLS")?;
+        Connection::open(stream, &self.name).await
+    }
+
+    /// Waits for the next object to fetch; the caller is free until then.
+    async fn next(&self) -> (usize, Expected) {
+        loop {
+            let next = self.state(|state| {
+                let next = state.waiting.pop_front()?;
+                state.free -= 1;
+                Some(next)
+            });
+            match next {
+                Some(next) => return next,
+                None => self.enqueued.notified().await,
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Content from a seed: the same bytes for everybody who knows seed and length, with the marker all over.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::task::{Context, Poll};
+
+use aws_lc_rs::digest;
+use bentpipe_units::Seed;
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Frame, SizeHint};
+use rand_core::Rng as _;
+use rand_pcg::Pcg64Mcg;
+
+/// Stands at the start of each 256 bytes of every body, and in every request: a capture that finds it has seen content.
+pub const MARKER: &[u8; 24] = b"<bentpipe-clear-content>";
+
+/// The marker and what follows it.
+const BLOCK: usize = 256;
+/// Made at a time; a multiple of `BLOCK`.
+const CHUNK: usize = 64 * BLOCK;
+/// The longest body that the server makes.
+const MAX_LENGTH: u64 = 1 << 33;
+/// What the paths of objects start with.
+const PREFIX: &str = "/object/";
+
+/// The generator of a seed's numbers.
+pub(super) fn generator(seed: Seed) -> Pcg64Mcg {
+    let [high, low] = ["high", "low"].map(|half| u128::from(seed.stream(half).as_u64()));
+    Pcg64Mcg::new(high << 64 | low)
+}
+
+/// Something to fetch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Object {
+    /// What its bytes follow from.
+    pub seed: Seed,
+    /// How many bytes it has.
+    pub length: u64,
+}
+
+impl Object {
+    /// Where the server has it: `/object/<seed>/<length>`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("{PREFIX}{}/{}", self.seed.as_u64(), self.length)
+    }
+
+    /// The object at a path; `None` if none is there.
+    #[must_use]
+    pub fn from_path(path: &str) -> Option<Self> {
+        let (seed, length) = path.strip_prefix(PREFIX)?.split_once('/')?;
+        let length = u64::from_str(length).ok()?;
+        (length <= MAX_LENGTH).then_some(())?;
+        Some(Self {
+            seed: Seed::new(seed.parse().ok()?),
+            length,
+        })
+    }
+
+    /// Its bytes, as they are made.
+    pub(super) fn content(&self) -> Content {
+        Content {
+            generator: generator(self.seed),
+            left: self.length,
+        }
+    }
+}
+
+/// SHA-256 of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+/// A digest in the making.
+pub(super) struct Hasher(digest::Context);
+
+impl Hasher {
+    pub(super) fn new() -> Self {
+        Self(digest::Context::new(&digest::SHA256))
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub(super) fn finish(self) -> Digest {
+        let mut value = [0; 32];
+        value.copy_from_slice(self.0.finish().as_ref());
+        Digest(value)
+    }
+}
+
+/// An object and what its body must hash to, known before any clock runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// What to fetch.
+    pub object: Object,
+    /// SHA-256 of its body.
+    pub digest: Digest,
+}
+
+impl From<Object> for Expected {
+    fn from(object: Object) -> Self {
+        let mut hasher = Hasher::new();
+        for chunk in object.content() {
+            hasher.update(&chunk);
+        }
+        Self {
+            object,
+            digest: hasher.finish(),
+        }
+    }
+}
+
+/// An object's bytes: an iterator of chunks, and a body.
+pub(super) struct Content {
+    generator: Pcg64Mcg,
+    left: u64,
+}
+
+impl Iterator for Content {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let length = usize::try_from(self.left).unwrap_or(CHUNK).min(CHUNK);
+        if length == 0 {
+            return None;
+        }
+        self.left -= length as u64;
+        let mut chunk = BytesMut::zeroed(length);
+        self.generator.fill_bytes(&mut chunk);
+        for block in chunk.chunks_mut(BLOCK) {
+            let marked = block.len().min(MARKER.len());
+            block[..marked].copy_from_slice(&MARKER[..marked]);
+        }
+        Some(chunk.freeze())
+    }
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.next().map(|chunk| Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_its_object_and_no_other() {
+        let object = Object {
+            seed: Seed::new(7),
+            length: 1000,
+        };
+        assert_eq!(Object::from_path(&object.path()), Some(object));
+        for path in [
+            "/",
+            "/object/7",
+            "/object/x/1",
+            "/object/7/-1",
+            "/object/7/99999999999",
+        ] {
+            assert_eq!(Object::from_path(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn content_follows_from_seed_and_length_and_is_marked() {
+        let body = |seed, length| {
+            let seed = Seed::new(seed);
+            let chunks: Vec<Bytes> = Object { seed, length }.content().collect();
+            chunks.concat()
+        };
+        let long = body(1, 100_000);
+        assert_eq!(long.len(), 100_000);
+        assert_eq!(body(1, 1000), long[..1000]);
+        assert_ne!(body(2, 1000), long[..1000]);
+        for block in long.chunks(BLOCK) {
+            assert!(block.starts_with(&MARKER[..block.len().min(MARKER.len())]));
+        }
+        let expected = |length| {
+            Expected::from(Object {
+                seed: Seed::new(1),
+                length,
+            })
+        };
+        assert_ne!(expected(1000).digest, expected(1001).digest);
+    }
+}

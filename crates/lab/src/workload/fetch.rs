@@ -1,0 +1,102 @@
+//! Fetching: one object over a connection, with its length and SHA-256 checked.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+use super::content::{Expected, Hasher, MARKER};
+
+/// Fetches `expected` in clear over a new connection to `address`; the time from calling `connect` to the last byte.
+/// `progress` is told how many bytes have come, whenever some do.
+///
+/// # Errors
+/// The connection failed, the server refused, or the body is not the expected one.
+pub async fn get(
+    address: SocketAddr,
+    host: &str,
+    expected: &Expected,
+    mut progress: impl FnMut(u64),
+) -> Result<Duration> {
+    let start = Instant::now();
+    let fetched = async {
+        let mut connection = Connection::open(connect(address).await?, host).await?;
+        connection.fetch(expected, &mut progress).await?;
+        anyhow::Ok(start.elapsed())
+    };
+    fetched
+        .await
+        .with_context(|| format!("{} from {address}", expected.object.path()))
+}
+
+/// A TCP connection that sends what it is given at once.
+pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).await.context("connect")?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// An HTTP/1.1 connection to one host; closed when dropped.
+pub(super) struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    host: String,
+}
+
+impl Connection {
+    pub(super) async fn open(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        host: &str,
+    ) -> Result<Self> {
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // Its errors reach the sender as well, which is where they are told.
+        tokio::spawn(connection);
+        Ok(Self {
+            sender,
+            host: host.to_owned(),
+        })
+    }
+
+    /// One request and its whole response.
+    pub(super) async fn fetch(
+        &mut self,
+        expected: &Expected,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<()> {
+        let request = Request::get(expected.object.path())
+            .header(HOST, &self.host)
+            .header("marker", &MARKER[..])
+            .body(Empty::new())
+            .context("request")?;
+        self.sender.ready().await.context("connection lost")?;
+        let response = self.sender.send_request(request).await.context("request")?;
+        let status = response.status();
+        ensure!(status == StatusCode::OK, "the server says {status}");
+        let mut body = response.into_body();
+        let (mut received, mut hasher) = (0, Hasher::new());
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.context("body")?.into_data() else {
+                continue;
+            };
+            received += data.len() as u64;
+            hasher.update(&data);
+            progress(received);
+        }
+        let length = expected.object.length;
+        if received != length {
+            bail!("{received} bytes came, not {length}");
+        }
+        ensure!(
+            hasher.finish() == expected.digest,
+            "its SHA-256 is wrong: the content was changed on the way"
+        );
+        Ok(())
+    }
+}

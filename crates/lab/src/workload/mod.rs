@@ -1,0 +1,60 @@
+//! What the measured connections carry: a web server and what a browser and a download tool do with it.
+//!
+//! Both speak real HTTP/1.1, in clear or over TLS 1.3, over the kernel's TCP. Content is pseudo-random from seeds, so
+//! both ends know every byte, and holds [`MARKER`] all over, so that a capture can tell what crossed a link in clear.
+//! Nothing here knows which contender carries the packets.
+//!
+//! ```text
+//!  user namespace                                              web namespace
+//!    request, download ──── HTTP, port 80 ──────────────────►  web ── content (seed, length)
+//!    browser (page)    ──── HTTPS, port 443, ≤ 6 per host ──►   │
+//!        └── every body's SHA-256 is checked                 tls: test CA, host names
+//! ```
+
+mod browser;
+mod content;
+mod fetch;
+mod hosts;
+mod limit;
+mod page;
+mod tls;
+mod web;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bentpipe_sys::netns::NetNs;
+
+use crate::Stop;
+
+pub use browser::{CONNECTIONS_PER_HOST, PageLoad, load};
+pub use content::{Digest, Expected, MARKER, Object};
+pub use fetch::get;
+pub use hosts::Hosts;
+pub use limit::{LinkLimit, PAYLOAD_EFFICIENCY};
+pub use page::{HOSTS as PAGE_HOSTS, OBJECTS as PAGE_OBJECTS, Page, PageObject};
+pub use tls::Authority;
+pub use web::{HTTP_PORT, HTTPS_PORT, Web};
+
+/// Runs the future that `make` makes inside `namespace`, to its end, to `stop` or to `limit`.
+///
+/// # Errors
+/// Its own, that it was stopped, or that it took longer than `limit`.
+pub fn run_in<T: Send, F: Future<Output = Result<T>>>(
+    namespace: &NetNs,
+    stop: &Stop,
+    limit: Duration,
+    make: impl FnOnce() -> F + Send,
+) -> Result<T> {
+    namespace.enter(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")?;
+        runtime.block_on(stop.guard(async {
+            tokio::time::timeout(limit, make())
+                .await
+                .with_context(|| format!("not done after {limit:?}"))?
+        }))
+    })?
+}

@@ -1,0 +1,87 @@
+//! Certificates of the emulated web: a certificate authority that is made for one run and trusted by nobody else.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+/// Browsers name it; a server that picks another protocol is not ours.
+const ALPN: &[u8] = b"http/1.1";
+
+/// The authority, and what servers and clients derive from it.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new authority with a key of its own.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn new() -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "bentpipe test authority");
+        let key = KeyPair::generate().context("cannot make a key")?;
+        Ok(Self {
+            issuer: CertifiedIssuer::self_signed(params, key)
+                .context("cannot make the test authority")?,
+            provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
+        })
+    }
+
+    /// Its certificate, for tools that want a file (`curl --cacert`).
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// A server for all of `names`.
+    ///
+    /// # Errors
+    /// A name is no DNS name.
+    pub fn server_config<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Arc<ServerConfig>> {
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let key = KeyPair::generate().context("cannot make a key")?;
+        let certificate = CertificateParams::new(names)
+            .and_then(|params| params.signed_by(&key, &self.issuer))
+            .context("cannot make the web server's certificate")?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// A client that trusts this authority alone and remembers no earlier session.
+    ///
+    /// # Errors
+    /// The authority's own certificate is refused, which would be a defect.
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone())?;
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Arc::new(config))
+    }
+}
