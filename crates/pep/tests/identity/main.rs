@@ -8,9 +8,10 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use aws_lc_rs::aead;
 use bentpipe_pep::engine::identity::{self, PublicKey};
 use quinn_proto::ConnectionError;
-use quinn_proto::crypto::{ClientConfig, ServerConfig};
+use quinn_proto::crypto::{AeadKey, ClientConfig, ServerConfig};
 use rustls::crypto::aws_lc_rs::kx_group::{X25519, X25519MLKEM768};
 
 use peers::{Groups, Gullible, Shown, Tickets, spki};
@@ -340,4 +341,9 @@ fn derived_keys_belong_to_the_key_and_the_purpose() {
     let mut token = seal(SERVER);
     let opener = identity::token_key(&key(SERVER)).aead_from_hkdf(b"nonce");
     assert_eq!(opener.open(&mut token, b"").unwrap(), b"token");
+    // Were both purposes served by one key, this reset would be what seals the token (HKDF-Expand is this HMAC).
+    let mut reset = [0; 32];
+    identity::reset_key(&key(SERVER)).sign(b"nonce\x01", &mut reset);
+    let reset = aead::LessSafeKey::new(aead::UnboundKey::new(&aead::AES_256_GCM, &reset).unwrap());
+    assert!(AeadKey::open(&reset, &mut seal(SERVER), b"").is_err());
 }
