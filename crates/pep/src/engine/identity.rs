@@ -1,14 +1,14 @@
 //! Who may talk to whom: keys, and TLS that accepts nothing but them.
 //!
 //! The one place where certificate verification is ours, because rustls takes raw public keys (RFC 7250) only
-//! through verifiers of the application. What holds for every handshake:
+//! through a verifier of the application. What holds for every handshake:
 //!
 //! - TLS 1.3 with ALPN [`ALPN`]; no session tickets, no resumption, no 0-RTT: each handshake shows both keys anew.
 //! - Both sides prove an Ed25519 key. The client accepts exactly the configured key, the server the keys for which
 //!   its callback says yes at that moment.
 //! - X25519MLKEM768 is the only key exchange, unless the configuration allows X25519 beside it.
 //!
-//! The verifiers here decide *which* key; that the peer holds its private half is checked by rustls and webpki.
+//! The verifier here decides *which* key; that the peer holds its private half is checked by rustls and webpki.
 //!
 //! A TLS 1.3 client is done before the server has seen its key. A client that the server does not know hence sees
 //! its connection established for half a round trip, and only then the refusal ([`is_unknown_client`]). The server
