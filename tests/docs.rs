@@ -2,15 +2,20 @@
 //! exactly the keys that there are.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+
+use keys::{BENTPIPE, generate};
+
+#[path = "common/keys.rs"]
+mod keys;
 
 /// A key that no table knows; the fault lists those that are known.
 const NO_KEY: &str = "zzzzzzzz";
 
 fn bentpipe() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+    Command::new(BENTPIPE)
 }
 
 fn page(name: &str) -> String {
@@ -37,22 +42,6 @@ fn check(directory: &Path, role: Option<&str>, text: &str) -> Output {
     command.output().expect("bentpipe runs")
 }
 
-/// Makes the private key `name` in `directory` and returns its public key.
-fn key(directory: &Path, name: &str) -> String {
-    let path = directory.join(name);
-    let file = File::create(&path).expect("the directory is ours");
-    let made = bentpipe().arg("genkey").stdout(file).status();
-    assert!(made.expect("bentpipe runs").success());
-    let output = bentpipe()
-        .arg("pubkey")
-        .stdin(File::open(&path).expect("just made"))
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("bentpipe runs");
-    assert!(output.status.success());
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
-}
-
 /// The configurations shown on a page.
 fn examples(page: &str) -> impl Iterator<Item = &str> {
     page.split("```toml\n")
@@ -63,9 +52,10 @@ fn examples(page: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn configurations_in_the_documents_are_valid() {
     let directory = directory("examples");
-    key(&directory, "client.key");
-    let server = key(&directory, "server.key");
-    let terminals = [1, 2].map(|number| key(&directory, &format!("terminal-{number}.key")));
+    let key = |name: &str| generate(&directory.join(name)).expect("a key");
+    key("client.key");
+    let server = key("server.key");
+    let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));
     let mut count = 0;
     for name in ["README.md", "docs/configuration.md"] {
         for example in examples(&page(name)) {
