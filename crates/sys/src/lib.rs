@@ -1,4 +1,4 @@
-//! Linux: TUN, TPROXY, namespaces, nftables, privileges.
+//! Linux: TUN, TPROXY, namespaces, nftables, packet sockets, privileges.
 //!
 //! The workspace's only crate with `unsafe`. It talks to the kernel for everybody else and decides
 //! nothing: which traffic to intercept, which namespaces to build, is said by `pep` and `lab`.
@@ -16,6 +16,7 @@
 //!
 //! Errors are `io::Error`: the kind is the kernel's, the text names the object and the mend.
 
+pub mod capture;
 pub mod command;
 pub mod intercept;
 pub mod netns;
