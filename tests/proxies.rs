@@ -1,0 +1,330 @@
+//! SOCKS5 and HTTP CONNECT for applications beside a client without privileges.
+//!
+//! Names are known to the server alone, so whatever is reached by name was resolved there. Needs root, to build the
+//! site; the client itself runs as nobody.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests watch real processes by the machine's clock"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
+
+use common::capture::Capture;
+use common::peer::{
+    PATIENCE, Service, digest, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
+};
+use common::route::Place;
+use common::site::{Site, SiteConfig};
+use common::{installed, privileged};
+
+const SOCKS5: &str = "127.0.0.1:1080";
+const HTTP: &str = "127.0.0.1:3128";
+
+/// Names of the web's, known to the server alone; the last is a trap.
+const HOSTS: &str = "10.30.0.2 both.example\nfd00:30::2 both.example\n10.30.0.2 four.example\nfd00:30::2 six.example\n\
+                     127.0.0.1 inside.example\n";
+
+/// Ports on which nothing is promised before the server has connected.
+const EXACT: [u16; 2] = [7001, 7002];
+
+/// A port on which nobody listens, and where connections are promised.
+const PROMISED: u16 = 7003;
+
+fn site() -> Site {
+    Site::start(SiteConfig {
+        client_tables: format!(
+            "[socks5]\nlisten = \"{SOCKS5}\"\n[http]\nlisten = \"{HTTP}\"\n\
+             [[rule]]\nports = {EXACT:?}\noptimistic = false\n"
+        ),
+        unprivileged: true,
+        server_hosts: Some(HOSTS.into()),
+        ..SiteConfig::default()
+    })
+    .expect("a site")
+}
+
+/// Both protocols, as an application speaks them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proxy {
+    Socks5,
+    Http,
+}
+
+/// What a proxy says to an application.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    /// A SOCKS5 reply code.
+    Code(u8),
+    /// An HTTP status.
+    Status(u16),
+}
+
+impl Proxy {
+    const ALL: [Self; 2] = [Self::Socks5, Self::Http];
+
+    fn success(self) -> Answer {
+        match self {
+            Self::Socks5 => Answer::Code(0),
+            Self::Http => Answer::Status(200),
+        }
+    }
+
+    /// Asks for `target`, a name or an address, and returns the answer.
+    fn connect(self, site: &Site, target: &str, port: u16) -> Result<(TcpStream, Answer)> {
+        let address: SocketAddr = match self {
+            Self::Socks5 => SOCKS5,
+            Self::Http => HTTP,
+        }
+        .parse()?;
+        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+        let mut stream = site.topology.terminal().enter(connect)??;
+        set_patience(&stream, PATIENCE)?;
+        let answer = match self {
+            Self::Socks5 => socks5(&mut stream, target, port),
+            Self::Http => http(&mut stream, target, port),
+        };
+        let answer = answer.with_context(|| format!("{self:?} to {target}:{port}"))?;
+        Ok((stream, answer))
+    }
+}
+
+/// RFC 1928, without authentication.
+fn socks5(stream: &mut TcpStream, target: &str, port: u16) -> Result<Answer> {
+    stream.write_all(&[5, 1, 0])?;
+    ensure!(
+        read_exactly(stream, 2)? == [5, 0],
+        "no agreement on a method"
+    );
+    let mut request = vec![5, 1, 0];
+    match target.parse() {
+        Ok(IpAddr::V4(address)) => {
+            request.push(1);
+            request.extend(address.octets());
+        }
+        Ok(IpAddr::V6(address)) => {
+            request.push(4);
+            request.extend(address.octets());
+        }
+        Err(_) => {
+            request.extend([3, u8::try_from(target.len())?]);
+            request.extend(target.bytes());
+        }
+    }
+    request.extend(port.to_be_bytes());
+    stream.write_all(&request)?;
+    let reply = read_exactly(stream, 4)?;
+    ensure!(reply[0] == 5 && reply[2] == 0, "no SOCKS5 reply: {reply:?}");
+    let bound = match reply[3] {
+        1 => 6,
+        4 => 18,
+        other => anyhow::bail!("address type {other}"),
+    };
+    read_exactly(stream, bound)?;
+    Ok(Answer::Code(reply[1]))
+}
+
+/// RFC 9110, section 9.3.6.
+fn http(stream: &mut TcpStream, target: &str, port: u16) -> Result<Answer> {
+    let authority = match target.parse() {
+        Ok(address) => SocketAddr::new(address, port).to_string(),
+        Err(_) => format!("{target}:{port}"),
+    };
+    write!(
+        stream,
+        "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
+    )?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        // One at a time: what follows the head is the destination's.
+        head.extend(read_exactly(stream, 1)?);
+    }
+    let head = String::from_utf8(head)?;
+    let status = head
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3));
+    let status = status.with_context(|| format!("no status: {head}"))?;
+    Ok(Answer::Status(status.parse()?))
+}
+
+#[test]
+fn addresses_and_names_are_reached_without_privileges_or_dns() {
+    if !privileged("proxies: addresses and names") {
+        return;
+    }
+    let site = site();
+    let capture = Capture::start(&site.topology).expect("a capture");
+    expect_no_privileges(site.client().id());
+    let web: Place = site.topology.web().into();
+    let (v4, v6): (IpAddr, IpAddr) = (GATEWAY_WAN.into(), GATEWAY_WAN6.into());
+    let servers = [WEB.into(), WEB6.into()].map(|address| {
+        Service::start(&web, SocketAddr::new(address, 7000), who).expect("a server")
+    });
+    for proxy in Proxy::ALL {
+        for (target, seen) in [
+            (WEB.to_string(), v4),
+            (WEB6.to_string(), v6),
+            ("four.example".into(), v4),
+            ("six.example".into(), v6),
+            ("SIX.example".into(), v6),
+        ] {
+            let (mut stream, answer) = proxy.connect(&site, &target, 7000).expect("an answer");
+            assert_eq!(answer, proxy.success(), "{target}");
+            let line = read_to_eof(&mut stream).expect("a line");
+            let line = String::from_utf8(line).expect("an address");
+            assert_eq!(line.trim(), seen.to_string(), "{proxy:?} {target}");
+        }
+    }
+    drop(servers);
+    let crossed = capture.finish().expect("a whole capture");
+    crossed.expect_tunnel_alone().expect("no DNS and no TCP");
+}
+
+fn expect_no_privileges(process: u32) {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a living process");
+    for line in ["Uid:\t65534\t65534\t65534", "CapEff:\t0000000000000000"] {
+        assert!(status.contains(line), "no `{line}` in\n{status}");
+    }
+}
+
+/// One of a name's addresses has no server: the other is tried.
+#[test]
+fn the_next_address_of_a_name_is_tried() {
+    if !privileged("proxies: addresses of a name") {
+        return;
+    }
+    let site = site();
+    let web: Place = site.topology.web().into();
+    for address in [IpAddr::from(WEB), WEB6.into()] {
+        let server = Service::start(&web, SocketAddr::new(address, 7000), who).expect("a server");
+        let (mut stream, _) = Proxy::Socks5
+            .connect(&site, "both.example", 7000)
+            .expect("an answer");
+        read_to_eof(&mut stream).expect("a line");
+        assert_eq!(server.accepted(), 1, "{address}");
+    }
+}
+
+#[test]
+fn exact_answers_are_the_destinations_own() {
+    if !privileged("proxies: exact answers") {
+        return;
+    }
+    let site = site();
+    let web: Place = site.topology.web().into();
+    let [open, closed] = EXACT;
+    let server = Service::start(&web, SocketAddr::new(WEB.into(), open), who).expect("a server");
+    let rows = [
+        ("10.30.0.2", open, 0, 200),
+        ("four.example", open, 0, 200),
+        ("10.30.0.2", closed, 5, 502),
+        ("fd00:30::2", closed, 5, 502),
+        ("four.example", closed, 5, 502),
+        // Never promised, whatever the rules say.
+        ("10.30.0.2", 25, 5, 502),
+        ("10.30.0.2", 179, 5, 502),
+        // Nobody has them.
+        ("10.30.0.251", open, 4, 502),
+        ("fd00:30::dead", open, 4, 502),
+        ("nowhere.example", open, 4, 502),
+        // The server's policy, by address and by name.
+        ("127.0.0.1", open, 2, 403),
+        ("10.20.0.1", open, 2, 403),
+        ("::1", open, 2, 403),
+        ("inside.example", open, 2, 403),
+    ];
+    let site = &site;
+    thread::scope(|scope| {
+        for (target, port, code, status) in rows {
+            scope.spawn(move || {
+                let answers = Proxy::ALL.map(|proxy| {
+                    let (mut stream, answer) =
+                        proxy.connect(site, target, port).expect("an answer");
+                    // After the answer comes a clean end, or what the server says.
+                    read_to_eof(&mut stream).expect("an end");
+                    answer
+                });
+                let expected = [Answer::Code(code), Answer::Status(status)];
+                assert_eq!(answers, expected, "{target}:{port}");
+            });
+        }
+    });
+    assert_eq!(server.accepted(), 4);
+}
+
+/// Without such a rule success is promised at once, and a refusal is a reset.
+#[test]
+fn promised_connections_are_reset_when_refused() {
+    if !privileged("proxies: promised connections") {
+        return;
+    }
+    let site = site();
+    for proxy in Proxy::ALL {
+        for target in ["10.30.0.2", "fd00:30::2", "four.example"] {
+            let start = Instant::now();
+            let (mut stream, answer) = proxy.connect(&site, target, PROMISED).expect("an answer");
+            let took = start.elapsed();
+            assert_eq!(answer, proxy.success(), "{proxy:?} {target}");
+            assert!(took < Duration::from_millis(400), "promised after {took:?}");
+            read_to_reset(&mut stream)
+                .unwrap_or_else(|error| panic!("{proxy:?} {target}: {error:#}"));
+        }
+    }
+}
+
+/// One response of 100 kB to any request.
+fn web_server(mut stream: TcpStream) -> Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(read_exactly(&mut stream, 1)?);
+    }
+    let body = payload(100_000);
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )?;
+    stream.write_all(&body)?;
+    // Its end before ours: the response then has arrived.
+    match stream.read(&mut [0; 1]) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn curl_downloads_through_both() {
+    if !privileged("proxies: curl") || !installed("proxies: curl", "curl") {
+        return;
+    }
+    let site = site();
+    let web: Place = site.topology.web().into();
+    let _servers = [WEB.into(), WEB6.into()].map(|address| {
+        Service::start(&web, SocketAddr::new(address, 8080), web_server).expect("a server")
+    });
+    let file = site.topology.directory().join("body");
+    for proxy in [
+        ["--socks5-hostname", SOCKS5].as_slice(),
+        &["--proxytunnel", "--proxy", HTTP],
+    ] {
+        for host in ["four.example", "six.example", "10.30.0.2", "[fd00:30::2]"] {
+            let url = format!("http://{host}:8080/");
+            let output = file.display().to_string();
+            let mut arguments = vec!["-sS", "--fail", "--max-time", "30", "-o", &output];
+            arguments.extend(proxy);
+            arguments.push(&url);
+            let run = site.topology.terminal().run("curl", &arguments);
+            run.unwrap_or_else(|error| panic!("{error}\n{}", site.logs()));
+            let body = fs::read(&file).expect("a body");
+            assert_eq!(digest(&body), digest(&payload(100_000)), "{proxy:?} {url}");
+        }
+    }
+}
