@@ -16,6 +16,7 @@
     reason = "the lab is a shell: it measures with the machine's clock"
 )]
 
+pub mod capture;
 pub mod emulator;
 mod stop;
 pub mod topology;

@@ -1,86 +1,13 @@
 //! The workload over the topology, without any proxy: what is fetched is checked, and no faster than the link allows.
-//! Needs root; without, it says so and checks nothing.
 
 use std::time::Duration;
 
-use bentpipe_lab::Stop;
-use bentpipe_lab::topology::{Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::{
-    Authority, CONNECTIONS_PER_HOST, Expected, HTTP_PORT, Hosts, LinkLimit, Object, PAGE_HOSTS,
-    PAGE_OBJECTS, Page, Web, get, load, run_in,
+    Authority, CONNECTIONS_PER_HOST, Expected, Object, PAGE_HOSTS, PAGE_OBJECTS, Page, load, run_in,
 };
-use bentpipe_link::{Orbit, Scenario, Standard, preset};
-use bentpipe_units::{BitRate, Seed};
+use bentpipe_units::Seed;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Shorter than a GEO link, for the sake of whoever waits.
-fn scenario() -> Scenario {
-    Scenario {
-        orbit: Orbit::Constant {
-            one_way_delay: Duration::from_millis(50).into(),
-        },
-        forward_link: Standard::Cbr {
-            bit_rate: BitRate::megabits_per_second(20),
-        },
-        ..preset("geo").unwrap()
-    }
-}
-
-struct World {
-    topology: Topology,
-    hosts: Hosts,
-    authority: Authority,
-    _web: Web,
-    stop: Stop,
-    limit: LinkLimit,
-}
-
-fn world(test: &str) -> Option<World> {
-    if !bentpipe_sys::privilege::has_net_admin() {
-        eprintln!("{test}: skipped, needs CAP_NET_ADMIN");
-        return None;
-    }
-    let scenario = scenario();
-    let limit = LinkLimit::new(&scenario.link_config().unwrap());
-    let topology = Topology::build(&TopologyConfig {
-        scenario,
-        prefix: format!("{}-{test}", unique_prefix()),
-        hosts: PAGE_HOSTS,
-    })
-    .unwrap();
-    let hosts = Hosts::of_topology(PAGE_HOSTS);
-    let authority = Authority::new().unwrap();
-    Some(World {
-        _web: Web::start(topology.web(), &hosts, &authority).unwrap(),
-        topology,
-        hosts,
-        authority,
-        stop: Stop::new().unwrap(),
-        limit,
-    })
-}
-
-impl World {
-    fn get(&self, host: usize, expected: &Expected) -> anyhow::Result<(Duration, u64)> {
-        let (name, address) = self.hosts.get(host).unwrap();
-        let mut seen = 0;
-        let time = run_in(self.topology.user(), &self.stop, PATIENCE, || {
-            get((address, HTTP_PORT).into(), name, expected, |bytes| {
-                seen = bytes;
-            })
-        })?;
-        Ok((time, seen))
-    }
-}
-
-fn object(seed: u64, length: u64) -> Expected {
-    Object {
-        seed: Seed::new(seed),
-        length,
-    }
-    .into()
-}
+use crate::world::{PATIENCE, object, world};
 
 #[test]
 fn objects_come_whole_over_both_families_and_never_too_soon() {

@@ -1,0 +1,266 @@
+//! What crossed a link: every packet on one interface, judged as it passes.
+//!
+//! The question is whether anything but the tunnel crossed, and whether content could be read. So each packet is the
+//! tunnel's, an error about one of the tunnel's, neighbours' business that no router forwards, or *in clear*; whatever is
+//! not understood is in clear. A capture that missed packets proves nothing, and says so.
+//!
+//! ```text
+//!  sat0 ──► packet socket ──► classify ──► counters, the first packets in clear
+//!                       └───► marker? ──►
+//! ```
+
+mod classify;
+
+use std::fmt;
+use std::io;
+use std::ops::AddAssign;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use bentpipe_sys::capture::{Packet, PacketSocket};
+use bentpipe_sys::netns::NetNs;
+use memchr::memmem::Finder;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::Stop;
+use crate::workload::MARKER;
+use classify::{Class, classify, describe};
+
+/// Packets in clear that a report shows; more are only counted.
+const SHOWN: usize = 20;
+/// The largest IP packet.
+const MAX_PACKET: usize = 65_535;
+
+/// A running capture. Dropping it throws away what it saw.
+#[derive(Debug)]
+pub struct Capture {
+    stop: Stop,
+    thread: Option<JoinHandle<Result<CaptureReport>>>,
+}
+
+/// What a capture saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CaptureReport {
+    /// UDP from or to the server's port.
+    pub tunnel_packets: u64,
+    /// ICMP errors that quote a packet of the tunnel: from the kernel where a daemon is gone. What they quote is
+    /// encrypted.
+    pub tunnel_errors: u64,
+    /// ARP, IPv6 neighbour discovery, and membership of link-local groups.
+    pub link_scope_packets: u64,
+    /// Everything else.
+    pub clear_packets: u64,
+    /// The first of those.
+    pub clear: Vec<ClearPacket>,
+    /// Packets of any kind that hold [`MARKER`], thus content that can be read.
+    pub marker_packets: u64,
+    /// Packets that were too fast for the capture.
+    pub missed: u64,
+    /// Bytes of all packets, from the IP header on.
+    pub bytes: u64,
+    /// Those of `tunnel_packets`.
+    pub tunnel_bytes: u64,
+}
+
+/// A packet that was not the tunnel's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClearPacket {
+    /// Since the start of the capture.
+    pub at: Duration,
+    /// Protocol, addresses, ports, size.
+    pub what: String,
+    /// Whether it holds [`MARKER`].
+    pub marker: bool,
+}
+
+impl Capture {
+    /// Watches `interface` in `namespace`, both directions, from the return of this call on. The tunnel is UDP from or
+    /// to `server_port`.
+    ///
+    /// # Errors
+    /// There is no such interface, or CAP_NET_RAW is missing.
+    pub fn start(namespace: &NetNs, interface: &str, server_port: u16) -> Result<Self> {
+        let socket = namespace
+            .enter(|| PacketSocket::open(interface))?
+            .with_context(|| format!("in network namespace `{}`", namespace.name()))?;
+        let stop = Stop::new().context("cannot make the capture's switch")?;
+        let watched = stop.clone();
+        let thread = thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || Watch::new(socket, server_port).run(&watched))
+            .context("cannot start the capture's thread")?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Ends the capture, with everything in it that crossed before this call.
+    ///
+    /// # Errors
+    /// The capture had failed: what crossed is not known.
+    pub fn stop(mut self) -> Result<CaptureReport> {
+        self.end()
+            .unwrap_or_else(|| Err(anyhow!("it panicked")))
+            .context("capture")
+    }
+
+    fn end(&mut self) -> Option<Result<CaptureReport>> {
+        self.stop.stop();
+        // A panic has been printed by its own thread.
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl CaptureReport {
+    /// Whether the tunnel was seen, whole, and nothing in clear beside it.
+    ///
+    /// # Errors
+    /// It was not, or there is no knowing; the text shows what crossed.
+    pub fn expect_only_tunnel(&self) -> Result<()> {
+        ensure!(
+            self.missed == 0,
+            "the capture missed {} packets: there is no knowing what crossed the link",
+            self.missed
+        );
+        if self.clear_packets > 0 || self.marker_packets > 0 {
+            bail!("crossed the link in clear:{self}");
+        }
+        ensure!(self.tunnel_packets > 0, "no packet of the tunnel was seen");
+        Ok(())
+    }
+}
+
+impl AddAssign for CaptureReport {
+    /// Of two ends of a link: what either saw.
+    fn add_assign(&mut self, other: Self) {
+        self.tunnel_packets += other.tunnel_packets;
+        self.tunnel_errors += other.tunnel_errors;
+        self.link_scope_packets += other.link_scope_packets;
+        self.clear_packets += other.clear_packets;
+        self.marker_packets += other.marker_packets;
+        self.missed += other.missed;
+        self.bytes += other.bytes;
+        self.tunnel_bytes += other.tunnel_bytes;
+        self.clear.extend(other.clear);
+        self.clear.sort_by_key(|packet| packet.at);
+        self.clear.truncate(SHOWN);
+    }
+}
+
+impl fmt::Display for CaptureReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} tunnel, {} ICMP about the tunnel, {} link-scope, {} in clear, {} with readable content",
+            self.tunnel_packets,
+            self.tunnel_errors,
+            self.link_scope_packets,
+            self.clear_packets,
+            self.marker_packets
+        )?;
+        for packet in &self.clear {
+            write!(f, "\n  {packet}")?;
+        }
+        let more = self.clear_packets.saturating_sub(self.clear.len() as u64);
+        if more > 0 {
+            write!(f, "\n  and {more} more")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ClearPacket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let marker = if self.marker { ", content" } else { "" };
+        write!(f, "{:.3} s {}{marker}", self.at.as_secs_f64(), self.what)
+    }
+}
+
+/// The thread's side.
+struct Watch {
+    socket: PacketSocket,
+    server_port: u16,
+    finder: Finder<'static>,
+    start: Instant,
+    report: CaptureReport,
+}
+
+impl Watch {
+    fn new(socket: PacketSocket, server_port: u16) -> Self {
+        Self {
+            socket,
+            server_port,
+            finder: Finder::new(MARKER),
+            start: Instant::now(),
+            report: CaptureReport::default(),
+        }
+    }
+
+    fn run(mut self, stop: &Stop) -> Result<CaptureReport> {
+        let mut buffer = vec![0; MAX_PACKET];
+        loop {
+            let mut wanted = [
+                PollFd::new(stop, PollFlags::IN),
+                PollFd::new(&self.socket, PollFlags::IN),
+            ];
+            match poll(&mut wanted, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error).context("waiting for packets"),
+            }
+            let stopped = !wanted[0].revents().is_empty();
+            // After the switch: what crossed before it was thrown waits in the socket.
+            self.take_all(&mut buffer)?;
+            if stopped {
+                self.report.missed = self.socket.missed()?.into();
+                return Ok(self.report);
+            }
+        }
+    }
+
+    fn take_all(&mut self, buffer: &mut [u8]) -> Result<()> {
+        loop {
+            match self.socket.receive(buffer) {
+                Ok(packet) => self.take(packet, &buffer[..packet.length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                // The interface went down or away: nothing crosses then.
+                Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("reading packets"),
+            }
+        }
+    }
+
+    fn take(&mut self, packet: Packet, bytes: &[u8]) {
+        let report = &mut self.report;
+        let marker = self.finder.find(bytes).is_some();
+        report.bytes += bytes.len() as u64;
+        report.marker_packets += u64::from(marker);
+        match classify(packet.ether_type, bytes, self.server_port) {
+            Class::Tunnel => {
+                report.tunnel_packets += 1;
+                report.tunnel_bytes += bytes.len() as u64;
+            }
+            Class::TunnelError => report.tunnel_errors += 1,
+            Class::LinkScope => report.link_scope_packets += 1,
+            Class::Clear => {
+                report.clear_packets += 1;
+                if report.clear.len() < SHOWN {
+                    report.clear.push(ClearPacket {
+                        at: self.start.elapsed(),
+                        what: describe(packet.ether_type, bytes),
+                        marker,
+                    });
+                }
+            }
+        }
+    }
+}

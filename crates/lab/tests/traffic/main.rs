@@ -1,0 +1,7 @@
+//! Real traffic over a short satellite link: the workload, and what a capture makes of it.
+//!
+//! Needs root; without, each test says so and checks nothing.
+
+mod capture;
+mod workload;
+mod world;

@@ -1,0 +1,81 @@
+//! A short satellite link with a web server behind it, for the tests that carry real traffic.
+
+use std::time::Duration;
+
+use bentpipe_lab::Stop;
+use bentpipe_lab::topology::{Topology, TopologyConfig, unique_prefix};
+use bentpipe_lab::workload::{
+    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, PAGE_HOSTS, Web, get, run_in,
+};
+use bentpipe_link::{Orbit, Scenario, Standard, preset};
+use bentpipe_units::{BitRate, Seed};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Shorter than a GEO link, for the sake of whoever waits.
+fn scenario() -> Scenario {
+    Scenario {
+        orbit: Orbit::Constant {
+            one_way_delay: Duration::from_millis(50).into(),
+        },
+        forward_link: Standard::Cbr {
+            bit_rate: BitRate::megabits_per_second(20),
+        },
+        ..preset("geo").unwrap()
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) topology: Topology,
+    pub(crate) hosts: Hosts,
+    pub(crate) authority: Authority,
+    _web: Web,
+    pub(crate) stop: Stop,
+    pub(crate) limit: LinkLimit,
+}
+
+pub(crate) fn world(test: &str) -> Option<World> {
+    if !bentpipe_sys::privilege::has_net_admin() {
+        eprintln!("{test}: skipped, needs CAP_NET_ADMIN");
+        return None;
+    }
+    let scenario = scenario();
+    let limit = LinkLimit::new(&scenario.link_config().unwrap());
+    let topology = Topology::build(&TopologyConfig {
+        scenario,
+        prefix: format!("{}-{test}", unique_prefix()),
+        hosts: PAGE_HOSTS,
+    })
+    .unwrap();
+    let hosts = Hosts::of_topology(PAGE_HOSTS);
+    let authority = Authority::new().unwrap();
+    Some(World {
+        _web: Web::start(topology.web(), &hosts, &authority).unwrap(),
+        topology,
+        hosts,
+        authority,
+        stop: Stop::new().unwrap(),
+        limit,
+    })
+}
+
+impl World {
+    pub(crate) fn get(&self, host: usize, expected: &Expected) -> anyhow::Result<(Duration, u64)> {
+        let (name, address) = self.hosts.get(host).unwrap();
+        let mut seen = 0;
+        let time = run_in(self.topology.user(), &self.stop, PATIENCE, || {
+            get((address, HTTP_PORT).into(), name, expected, |bytes| {
+                seen = bytes;
+            })
+        })?;
+        Ok((time, seen))
+    }
+}
+
+pub(crate) fn object(seed: u64, length: u64) -> Expected {
+    Object {
+        seed: Seed::new(seed),
+        length,
+    }
+    .into()
+}
