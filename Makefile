@@ -46,10 +46,10 @@ fuzz:
 
 # Arrows between crates (tests/arrows.rs), units, whole systems in virtual time, and daemons in namespaces.
 tests: privileges
-	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace
+	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast
 
 slow: privileges
-	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace -- --ignored
+	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast -- --ignored
 
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources
