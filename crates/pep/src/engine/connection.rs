@@ -39,13 +39,22 @@ pub struct Connection {
     residual: usize,
     /// When the oldest received and still unanswered datagram came.
     unanswered: Option<Instant>,
-    /// The pacer or the window forbade sending when last asked.
-    shut: bool,
+    /// What forbade sending when last asked.
+    shut: Option<Shut>,
     last_received: Instant,
     last_payload: Instant,
     established: bool,
     /// The end was reported.
     pub(super) lost: bool,
+}
+
+/// Why data has to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shut {
+    /// The window is full: an acknowledgement opens it.
+    Window,
+    /// It is too early: time opens it.
+    Pacer,
 }
 
 /// What the engine reports of a connection.
@@ -81,7 +90,7 @@ impl Connection {
             max_ack_delay,
             residual: 0,
             unanswered: None,
-            shut: false,
+            shut: None,
             last_received: now,
             last_payload: now,
             established: false,
@@ -159,14 +168,16 @@ impl Connection {
 
     /// Data, as far as window and pacer allow. Writes into streams at the last moment.
     fn transmit_data(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        self.shut = false;
         loop {
             let mtu = usize::from(self.quic.current_mtu());
-            let permits = self.permits(now, mtu);
-            if permits == 0 {
-                self.shut = true;
-                return None;
-            }
+            let permits = match self.permits(now, mtu) {
+                Ok(permits) => permits,
+                Err(shut) => {
+                    self.shut = Some(shut);
+                    return None;
+                }
+            };
+            self.shut = None;
             let want = (permits * mtu).saturating_sub(self.residual);
             let written = if want > 0 {
                 self.tunnel.write(&mut self.quic, want, mtu)
@@ -204,35 +215,38 @@ impl Connection {
         }
     }
 
-    /// How many datagrams may leave now.
-    fn permits(&mut self, now: Instant, mtu: usize) -> usize {
+    /// How many datagrams may leave now; at least one, or what forbids it.
+    fn permits(&mut self, now: Instant, mtu: usize) -> Result<usize, Shut> {
         if !self.established {
             // The handshake is a few datagrams, and anti-amplification limits bind it.
-            return MAX_BATCH;
+            return Ok(MAX_BATCH);
         }
         let flight = self.gate.flight();
         let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
         if room == 0 {
-            return 0;
+            return Err(Shut::Window);
         }
         let paced = self.pacer.budget(
             now,
             flight.controller.pacing_rate(),
             self.quic.current_mtu(),
         );
-        room.min(paced as usize).min(MAX_BATCH)
+        match room.min(paced as usize).min(MAX_BATCH) {
+            0 => Err(Shut::Pacer),
+            permits => Ok(permits),
+        }
     }
 
     /// What must not wait for window or pacer: pure ACKs and probes; and one datagram if the peer
     /// has been owed an answer for longer than it was promised (its ACK is stuck behind data).
     fn transmit_exempt(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if !self.shut {
-            return None;
-        }
+        self.shut?;
         let owed = self
             .unanswered
             .is_some_and(|since| now >= since + self.max_ack_delay);
         if owed {
+            // With the gate open quinn says everything it has to say; if that is nothing, so be it.
+            self.unanswered = None;
             return self
                 .transmit_through_gate(now, 1, buf)
                 .map(|(transmit, _)| transmit);
@@ -281,16 +295,12 @@ impl Connection {
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
-        let blocked = self.shut.then(|| {
-            let owed = self.unanswered.map(|since| since + self.max_ack_delay);
-            [self.pacer.poll_timeout(), owed]
-                .into_iter()
-                .flatten()
-                .min()
-        });
+        let owed = self.unanswered.map(|since| since + self.max_ack_delay);
+        let paced = (self.shut == Some(Shut::Pacer)).then(|| self.pacer.poll_timeout());
         [
             self.quic.poll_timeout(),
-            blocked.flatten(),
+            paced.flatten(),
+            owed.filter(|_| self.shut.is_some()),
             self.prober.poll_timeout(),
             self.silence_deadline(),
         ]

@@ -1,0 +1,58 @@
+//! How close to the physical limit transfers come.
+
+use std::time::Duration;
+
+use bentpipe_link::{LinkConfig, LossModel, preset};
+use bentpipe_units::Ratio;
+
+use crate::world::World;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn link(name: &str) -> LinkConfig {
+    preset(name).expect("a preset").link_config().expect("a link")
+}
+
+fn ready(link: &LinkConfig, seed: u64) -> World {
+    let mut world = World::new(link, seed);
+    world.run_until(SOON, "the handshake", World::is_ready);
+    world
+}
+
+/// 1 kB on a new flow: one RTT and serialisation, also after ten minutes of idle.
+#[test]
+fn a_request_takes_one_round_trip() {
+    let mut world = ready(&link("geo"), 1);
+    world.run_for(Duration::from_secs(2));
+    let limit = Duration::from_millis(500 + 15);
+    let fresh = world.timed_download(1000);
+    assert!(fresh <= limit, "{fresh:?}");
+    world.run_for(Duration::from_secs(600));
+    assert!(world.is_ready(), "{:?}", world.notices);
+    let idle = world.timed_download(1000);
+    assert!(idle <= limit, "{idle:?}");
+}
+
+/// 10 MB at 10 Mbit/s, warm: 8.8 s is the limit.
+#[test]
+fn a_warm_download_fills_the_link() {
+    let mut world = ready(&link("geo"), 1);
+    let cold = world.timed_download(10_000_000);
+    world.run_for(Duration::from_secs(5));
+    let warm = world.timed_download(10_000_000);
+    println!("10 MB at 10 Mbit/s, RTT 500 ms: cold {cold:?}, warm {warm:?}");
+    assert!(warm <= Duration::from_millis(9600), "{warm:?}");
+}
+
+/// Equal seeds give equal runs, packet for packet.
+#[test]
+fn a_run_repeats() {
+    let run = || {
+        let mut lossy = link("geo");
+        lossy.forward_link.loss = LossModel::Iid(Ratio::new(0.01).expect("a ratio"));
+        let mut world = ready(&lossy, 7);
+        world.timed_download(2_000_000);
+        world.trace
+    };
+    assert!(run() == run(), "two runs with one seed differ");
+}

@@ -1,0 +1,6 @@
+//! The real engine, tunnel and relay logic over the link model, in virtual time.
+
+mod apps;
+mod bulk;
+mod outage;
+mod world;

@@ -1,0 +1,72 @@
+//! Outages, restarts and changed addresses.
+
+use std::time::Duration;
+
+use bentpipe_link::preset;
+
+use crate::apps::Ending;
+use crate::world::World;
+
+const SOON: Duration = Duration::from_secs(60);
+
+fn world(seed: u64) -> World {
+    let link = preset("geo").expect("a preset").link_config().expect("a link");
+    let mut world = World::new(&link, seed);
+    world.run_until(SOON, "the handshake", World::is_ready);
+    world
+}
+
+fn set_outage(world: &mut World, outage: bool) {
+    world.link.forward_link.set_outage(world.now, outage);
+    world.link.return_link.set_outage(world.now, outage);
+}
+
+/// The slowest that an ended outage may be noticed: one probe interval, its jitter, two RTTs.
+const NOTICED: Duration = Duration::from_millis(3000 + 750 + 1000);
+
+#[test]
+fn a_download_survives_an_outage() {
+    for (seed, seconds) in [(1, 5), (2, 60), (3, 180)] {
+        let mut world = world(seed);
+        let index = world.download(10_000_000, None);
+        world.run_for(Duration::from_secs(4));
+        set_outage(&mut world, true);
+        world.run_for(Duration::from_secs(seconds));
+        set_outage(&mut world, false);
+        let (before, ended) = (world.apps.readers[index].got, world.now);
+        world.run_until(SOON, "new bytes", |world| world.apps.readers[index].got > before);
+        let silence = world.now - ended;
+        assert!(silence <= NOTICED, "{seconds} s of outage: {silence:?} until the first byte");
+        world.run_until(SOON, "the rest", |world| world.apps.readers[index].end.is_some());
+        assert_eq!(world.apps.readers[index].end.map(|end| end.1), Some(Ending::Fin));
+        assert_eq!(world.apps.readers[index].got, 10_000_000);
+    }
+}
+
+#[test]
+fn a_restarted_server_is_noticed() {
+    let mut world = world(4);
+    let index = world.download(20_000_000, None);
+    world.run_for(Duration::from_secs(4));
+    world.restart_server();
+    let restarted = world.now;
+    world.run_until(SOON, "a reset", |world| world.apps.readers[index].end.is_some());
+    let (at, ending) = world.apps.readers[index].end.expect("it ended");
+    assert_eq!(ending, Ending::TunnelLost);
+    assert!(at - restarted <= NOTICED, "{:?}", at - restarted);
+}
+
+#[test]
+fn a_changed_address_is_followed() {
+    let mut world = world(5);
+    let index = world.download(10_000_000, None);
+    world.run_for(Duration::from_secs(4));
+    world.client_address = ([10, 20, 0, 99], 1234).into();
+    let (before, changed) = (world.apps.readers[index].got, world.now);
+    world.run_for(Duration::from_millis(300));
+    let before = before.max(world.apps.readers[index].got);
+    world.run_until(SOON, "new bytes", |world| world.apps.readers[index].got > before);
+    assert!(world.now - changed <= NOTICED, "{:?}", world.now - changed);
+    world.run_until(SOON, "the rest", |world| world.apps.readers[index].end.is_some());
+    assert_eq!(world.apps.readers[index].end.map(|end| end.1), Some(Ending::Fin));
+}
