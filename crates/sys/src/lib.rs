@@ -22,6 +22,7 @@ pub mod intercept;
 pub mod netns;
 pub mod nft;
 pub mod privilege;
+pub mod quiet;
 pub mod route;
 pub mod socket;
 pub mod tun;

@@ -39,6 +39,27 @@ pub(super) fn body(it: &Interception, connected: &[IpNet], inbound: &[Inbound]) 
         text.push_str(&output(it));
     }
     text.push_str(&guards(it));
+    text.push_str(&quiet(&it.server));
+    text
+}
+
+/// A daemon that was killed leaves datagrams of its peer unclaimed, and the kernel would answer each
+/// across the link with an ICMP error.
+fn quiet(servers: &[IpAddr]) -> String {
+    let mut text = String::from(
+        "  chain quiet {\n    type filter hook output priority filter; policy accept;\n",
+    );
+    for server in servers {
+        let (daddr, icmp) = match server {
+            IpAddr::V4(_) => ("ip", "icmp"),
+            IpAddr::V6(_) => ("ip6", "icmpv6"),
+        };
+        let _ = writeln!(
+            text,
+            "    {daddr} daddr {server} {icmp} type destination-unreachable {icmp} code port-unreachable drop"
+        );
+    }
+    text.push_str("  }\n");
     text
 }
 
