@@ -20,6 +20,12 @@ use crate::status::SocketError;
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;
 
+/// Time for the last datagrams, besides what is on its way to us.
+const LAST_WORDS: Duration = Duration::from_millis(50);
+
+/// Longest wait for what peers still send.
+const MAX_LINGER: Duration = Duration::from_secs(2);
+
 /// Descriptors below which a busy site runs out: two per flow.
 const COMFORTABLE_FILES: u64 = 65_536;
 
@@ -217,9 +223,12 @@ pub(crate) async fn until_idle(shard: &Shard) {
     }
 }
 
-/// Gives the driver time to put the last datagrams (CONNECTION_CLOSE, resets) on the wire.
+/// Gives the driver time to put the last datagrams (CONNECTION_CLOSE, resets) on the wire, and takes what
+/// the peers sent before they heard of it: without a socket the kernel would answer across the link.
 pub(crate) async fn flush(shard: &Shard) {
-    for _ in 0..10 {
+    let slowest = shard.peek(|engine| engine.connections().map(|(_, c)| c.rtt().0).max());
+    let until = now() + LAST_WORDS + slowest.unwrap_or_default().mul_f32(1.25).min(MAX_LINGER);
+    while now() < until && shard.peek(|engine| engine.connections().next().is_some()) {
         shard.with(|_| ());
         sleep(Duration::from_millis(5)).await;
     }

@@ -31,7 +31,11 @@ fn a_killed_servers_port_stays_silent() {
             let quiet = Quiet::install(&[4433]).unwrap();
             for host in ["127.0.0.1", "::1"] {
                 assert_eq!(hears(host, 4433), io::ErrorKind::WouldBlock, "{host}");
-                assert_eq!(hears(host, 4434), io::ErrorKind::ConnectionRefused, "{host}");
+                assert_eq!(
+                    hears(host, 4434),
+                    io::ErrorKind::ConnectionRefused,
+                    "{host}"
+                );
             }
             drop(quiet);
             assert_eq!(hears("127.0.0.1", 4433), io::ErrorKind::ConnectionRefused);

@@ -364,6 +364,11 @@ impl Session {
             );
             return (Told::Refused, mend);
         }
+        if identity::is_wrong_server(reason) {
+            let mend = "the server shows another key than `public_key` in [server]: put in what `bentpipe pubkey` \
+                        prints for the server's key file, or find out who answers there";
+            return (Told::Refused, mend.to_owned());
+        }
         (Told::Trying, reason.to_string())
     }
 

@@ -54,9 +54,9 @@ async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, ReplyCode
     }
 }
 
-/// The server's own addresses may be public and are denied like private ones.
+/// The server's own addresses may be public, and are denied like private ones.
 async fn is_permitted(address: IpAddr, policy: &Policy) -> bool {
-    policy.check(address).is_ok() && (policy.allows(address) || !is_own(address).await)
+    policy.check(address).is_ok() && (policy.allows_own(address) || !is_own(address).await)
 }
 
 /// True if `address` is one of this machine's: only then can a socket be bound to it.

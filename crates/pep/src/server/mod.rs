@@ -49,9 +49,26 @@ pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError
         token_key: identity::token_key(&key),
     };
     let sockets = bind_all(config)?;
+    let _quiet = quiet(config);
     let pool = Pool::start(config, &key, &setup, &clients, sockets)?;
     process::runtime()?.block_on(pool.supervise(config, &clients))
 }
+
+/// Kept while the server runs. It needs a privilege that a server otherwise does not: without it, only a
+/// killed server's kernel says more than it should.
+#[cfg(target_os = "linux")]
+fn quiet(config: &ServerConfig) -> Option<bentpipe_sys::quiet::Quiet> {
+    let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
+    if !bentpipe_sys::privilege::has_net_admin() {
+        return None;
+    }
+    bentpipe_sys::quiet::Quiet::install(&ports)
+        .inspect_err(|error| tracing::warn!("{error}"))
+        .ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn quiet(_config: &ServerConfig) {}
 
 /// One socket per listen address and shard; the shards share the address.
 fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {

@@ -40,16 +40,21 @@ impl Policy {
             IpAddr::V4(v4) => is_public_v4(v4),
             IpAddr::V6(v6) => is_public_v6(v6),
         };
-        if public || self.allows(address) {
+        if public || contains(&self.allow, address) {
             Ok(())
         } else {
             Err(Denied::NotPublic)
         }
     }
 
-    /// Whether `address` is an express exception.
-    pub fn allows(&self, address: IpAddr) -> bool {
-        contains(&self.allow, address)
+    /// Whether `address`, one of the server's own, may be dialled: only if `allow` names it alone, or
+    /// names loopback. A wider prefix opens the server's network, not the services on the server.
+    pub fn allows_own(&self, address: IpAddr) -> bool {
+        self.allow.iter().any(|prefix| {
+            let alone =
+                prefix.prefix_len() == prefix.max_prefix_len() || prefix.addr().is_loopback();
+            alone && prefix.contains(&address)
+        })
     }
 }
 
@@ -156,5 +161,17 @@ mod tests {
         assert_eq!(check(&policy, "10.31.0.9"), Err(Denied::NotPublic));
         assert_eq!(check(&policy, "8.8.8.8"), Err(Denied::NotListed));
         assert_eq!(check(&policy, "::ffff:10.30.0.9"), Err(Denied::NotListed));
+    }
+
+    #[test]
+    fn only_an_entry_of_its_own_opens_an_address_of_the_server() {
+        let allow = ["10.30.0.0/24", "10.40.0.1/32", "127.0.0.0/8"];
+        let policy = Policy {
+            allow: allow.map(|text| text.parse().expect("a prefix")).to_vec(),
+            only: Vec::new(),
+        };
+        let own = |address: &str| policy.allows_own(address.parse().expect("an address"));
+        assert!(own("10.40.0.1") && own("127.0.0.1"));
+        assert!(!own("10.30.0.1") && !own("8.8.8.8"));
     }
 }

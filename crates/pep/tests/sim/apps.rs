@@ -70,9 +70,14 @@ impl Apps {
         bytes: u64,
         rate: Option<u64>,
     ) -> usize {
-        let (tunnel, quic) = client.connection(connection).expect("the tunnel is up").parts();
+        let (tunnel, quic) = client
+            .connection(connection)
+            .expect("the tunnel is up")
+            .parts();
         let request = Bytes::from(vec![b'?'; 200]);
-        let flow = tunnel.open(quic, source(bytes), None, request).expect("a flow can be opened");
+        let flow = tunnel
+            .open(quic, source(bytes), None, request)
+            .expect("a flow can be opened");
         tunnel.finish(flow);
         self.readers.push(Reader {
             connection,
@@ -89,7 +94,10 @@ impl Apps {
 
     /// Reads what can be read; true if anything was.
     pub(crate) fn poll(&mut self, now: Instant, client: &mut Engine) -> bool {
-        let readers = self.readers.iter_mut().filter(|reader| reader.end.is_none());
+        let readers = self
+            .readers
+            .iter_mut()
+            .filter(|reader| reader.end.is_none());
         readers.fold(false, |busy, reader| reader.poll(now, client) || busy)
     }
 
@@ -112,9 +120,11 @@ impl Reader {
         });
         let mut busy = false;
         loop {
-            let incoming = client.peek(self.connection).map_or(Incoming::Gone, |connection| {
-                connection.tunnel.incoming(self.flow)
-            });
+            let incoming = client
+                .peek(self.connection)
+                .map_or(Incoming::Gone, |connection| {
+                    connection.tunnel.incoming(self.flow)
+                });
             let ending = match incoming {
                 Incoming::Data => {
                     let taken = self.read(now, client, allowance);
@@ -146,7 +156,10 @@ impl Reader {
         };
         let (tunnel, quic) = connection.parts();
         tunnel.take_notice(self.flow);
-        let ready: u64 = tunnel.ready(self.flow).map(|chunk| chunk.len() as u64).sum();
+        let ready: u64 = tunnel
+            .ready(self.flow)
+            .map(|chunk| chunk.len() as u64)
+            .sum();
         let taken = ready.min(allowance);
         if taken > 0 {
             tunnel.consume(now, quic.rtt(), self.flow, taken);
@@ -183,7 +196,12 @@ impl Servers {
             let (tunnel, quic) = held.parts();
             tunnel.reply(quic, flow, ReplyCode::Ok, None);
             let left = amount(destination);
-            self.origins.push(Origin { connection, flow, left, ended: false });
+            self.origins.push(Origin {
+                connection,
+                flow,
+                left,
+                ended: false,
+            });
         }
     }
 
@@ -212,9 +230,15 @@ impl Origin {
         if !asks && (self.ended || room == 0) && !(self.ended && over) {
             return (false, true);
         }
-        let (tunnel, quic) = server.connection(self.connection).expect("it was there").parts();
+        let (tunnel, quic) = server
+            .connection(self.connection)
+            .expect("it was there")
+            .parts();
         tunnel.take_notice(self.flow);
-        let asked: u64 = tunnel.ready(self.flow).map(|chunk| chunk.len() as u64).sum();
+        let asked: u64 = tunnel
+            .ready(self.flow)
+            .map(|chunk| chunk.len() as u64)
+            .sum();
         tunnel.consume(now, quic.rtt(), self.flow, asked);
         if !self.ended {
             let size = self.left.min(room);

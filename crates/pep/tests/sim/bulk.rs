@@ -10,7 +10,10 @@ use crate::world::World;
 const SOON: Duration = Duration::from_secs(60);
 
 fn link(name: &str) -> LinkConfig {
-    preset(name).expect("a preset").link_config().expect("a link")
+    preset(name)
+        .expect("a preset")
+        .link_config()
+        .expect("a link")
 }
 
 fn ready(link: &LinkConfig, seed: u64) -> World {

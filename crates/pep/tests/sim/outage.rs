@@ -10,7 +10,10 @@ use crate::world::World;
 const SOON: Duration = Duration::from_secs(60);
 
 fn world(seed: u64) -> World {
-    let link = preset("geo").expect("a preset").link_config().expect("a link");
+    let link = preset("geo")
+        .expect("a preset")
+        .link_config()
+        .expect("a link");
     let mut world = World::new(&link, seed);
     world.run_until(SOON, "the handshake", World::is_ready);
     world
@@ -34,11 +37,21 @@ fn a_download_survives_an_outage() {
         world.run_for(Duration::from_secs(seconds));
         set_outage(&mut world, false);
         let (before, ended) = (world.apps.readers[index].got, world.now);
-        world.run_until(SOON, "new bytes", |world| world.apps.readers[index].got > before);
+        world.run_until(SOON, "new bytes", |world| {
+            world.apps.readers[index].got > before
+        });
         let silence = world.now - ended;
-        assert!(silence <= NOTICED, "{seconds} s of outage: {silence:?} until the first byte");
-        world.run_until(SOON, "the rest", |world| world.apps.readers[index].end.is_some());
-        assert_eq!(world.apps.readers[index].end.map(|end| end.1), Some(Ending::Fin));
+        assert!(
+            silence <= NOTICED,
+            "{seconds} s of outage: {silence:?} until the first byte"
+        );
+        world.run_until(SOON, "the rest", |world| {
+            world.apps.readers[index].end.is_some()
+        });
+        assert_eq!(
+            world.apps.readers[index].end.map(|end| end.1),
+            Some(Ending::Fin)
+        );
         assert_eq!(world.apps.readers[index].got, 10_000_000);
     }
 }
@@ -50,7 +63,9 @@ fn a_restarted_server_is_noticed() {
     world.run_for(Duration::from_secs(4));
     world.restart_server();
     let restarted = world.now;
-    world.run_until(SOON, "a reset", |world| world.apps.readers[index].end.is_some());
+    world.run_until(SOON, "a reset", |world| {
+        world.apps.readers[index].end.is_some()
+    });
     let (at, ending) = world.apps.readers[index].end.expect("it ended");
     assert_eq!(ending, Ending::TunnelLost);
     assert!(at - restarted <= NOTICED, "{:?}", at - restarted);
@@ -65,8 +80,15 @@ fn a_changed_address_is_followed() {
     let (before, changed) = (world.apps.readers[index].got, world.now);
     world.run_for(Duration::from_millis(300));
     let before = before.max(world.apps.readers[index].got);
-    world.run_until(SOON, "new bytes", |world| world.apps.readers[index].got > before);
+    world.run_until(SOON, "new bytes", |world| {
+        world.apps.readers[index].got > before
+    });
     assert!(world.now - changed <= NOTICED, "{:?}", world.now - changed);
-    world.run_until(SOON, "the rest", |world| world.apps.readers[index].end.is_some());
-    assert_eq!(world.apps.readers[index].end.map(|end| end.1), Some(Ending::Fin));
+    world.run_until(SOON, "the rest", |world| {
+        world.apps.readers[index].end.is_some()
+    });
+    assert_eq!(
+        world.apps.readers[index].end.map(|end| end.1),
+        Some(Ending::Fin)
+    );
 }

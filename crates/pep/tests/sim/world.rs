@@ -133,10 +133,19 @@ impl World {
     }
 
     /// Runs until `done`, for at most `limit` of virtual time; panics beyond that.
-    pub(crate) fn run_until(&mut self, limit: Duration, what: &str, mut done: impl FnMut(&Self) -> bool) {
+    pub(crate) fn run_until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) {
         let deadline = self.now + limit;
         while !done(self) {
-            assert!(self.now < deadline, "{what}: not within {limit:?}; {}", self.describe());
+            assert!(
+                self.now < deadline,
+                "{what}: not within {limit:?}; {}",
+                self.describe()
+            );
             self.step(deadline);
         }
     }
@@ -144,7 +153,8 @@ impl World {
     /// A download of `bytes` over the tunnel; returns its index among the readers.
     pub(crate) fn download(&mut self, bytes: u64, rate: Option<u64>) -> usize {
         let tunnel = self.tunnel();
-        self.apps.download(self.now, &mut self.client, tunnel, bytes, rate)
+        self.apps
+            .download(self.now, &mut self.client, tunnel, bytes, rate)
     }
 
     /// How long a download alone takes, from OPEN to the last byte.
@@ -156,7 +166,10 @@ impl World {
         });
         let reader = &self.apps.readers[index];
         assert_eq!(reader.got, bytes);
-        assert_eq!(reader.end.map(|(_, ending)| ending), Some(crate::apps::Ending::Fin));
+        assert_eq!(
+            reader.end.map(|(_, ending)| ending),
+            Some(crate::apps::Ending::Fin)
+        );
         reader.end.expect("it ended").0 - began
     }
 
@@ -220,7 +233,11 @@ impl World {
         // In real time this would be a busy loop.
         self.spins = if next > self.now { 0 } else { self.spins + 1 };
         let overdue = timeouts.map(|at| at.map(|at| self.now.saturating_duration_since(at)));
-        assert!(self.spins < 100, "a timer is due and nothing happens: {overdue:?}; {}", self.describe());
+        assert!(
+            self.spins < 100,
+            "a timer is due and nothing happens: {overdue:?}; {}",
+            self.describe()
+        );
         self.now = next.clamp(self.now + Duration::from_nanos(1), deadline);
     }
 
@@ -228,12 +245,16 @@ impl World {
         let client = self.client_address;
         while let Some((_, datagram)) = self.link.forward_link.poll_output(self.now) {
             if datagram.to == client {
-                let Datagram { from, ecn, data, .. } = datagram;
+                let Datagram {
+                    from, ecn, data, ..
+                } = datagram;
                 self.client.handle_datagram(self.now, from, None, ecn, data);
             }
         }
         while let Some((_, datagram)) = self.link.return_link.poll_output(self.now) {
-            let Datagram { from, ecn, data, .. } = datagram;
+            let Datagram {
+                from, ecn, data, ..
+            } = datagram;
             self.server.handle_datagram(self.now, from, None, ecn, data);
         }
     }
@@ -249,7 +270,13 @@ impl World {
             busy = true;
         }
         while let Some(output) = self.server.poll_transmit(self.now, &mut buf) {
-            send(self.now, &mut self.link.forward_link, SERVER.into(), &output, &buf);
+            send(
+                self.now,
+                &mut self.link.forward_link,
+                SERVER.into(),
+                &output,
+                &buf,
+            );
             self.trace.push((self.now - self.start, output.size));
             buf.clear();
             busy = true;
@@ -273,7 +300,8 @@ impl World {
     fn on_server_event(&mut self, event: Event) {
         match event.notice {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
-                self.servers.open(&mut self.server, event.connection, flow, &open.destination);
+                self.servers
+                    .open(&mut self.server, event.connection, flow, &open.destination);
             }
             ConnectionNotice::Fault(fault) => panic!("the server found a fault: {fault}"),
             _ => {}
@@ -314,7 +342,10 @@ fn config(keys: &Keys, seed: Seed, server: bool) -> EngineConfig {
         hello: Hello {
             version: VERSION,
             agent: "simulation".into(),
-            families: Families { ipv4: true, ipv6: true },
+            families: Families {
+                ipv4: true,
+                ipv6: true,
+            },
             initial_credit: 1 << 20,
             max_flows: 40_000,
             ..Hello::default()

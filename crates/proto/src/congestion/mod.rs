@@ -104,7 +104,7 @@ impl fmt::Display for Kind {
 
 /// The name is not that of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no congestion controller is called {0:?}; there are cubic and cubic-no-hystart")]
+#[error("no congestion controller is called `{0}`; there are cubic and cubic-no-hystart")]
 pub struct UnknownController(String);
 
 impl FromStr for Kind {
