@@ -5,9 +5,13 @@
 //! clock, so the same code runs in virtual time.
 
 mod control;
+mod event;
 mod flow;
+mod lan;
 mod meter;
 mod tunnel;
+mod writer;
 
+pub use event::{Fault, OpenError, TunnelEvent, TunnelStats};
 pub use flow::{FlowKey, Incoming};
-pub use tunnel::{Fault, OpenError, Tunnel, TunnelEvent, TunnelStats};
+pub use tunnel::Tunnel;

@@ -1,0 +1,199 @@
+//! What LAN sides do with a tunnel: open flows, push bytes in, take bytes out, end.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::relay::Sender;
+use bentpipe_proto::tunnel::{AbortCode, Control, Destination, FlowId, Open, Reply, ReplyCode};
+use bytes::Bytes;
+use quinn_proto::{Connection, Dir, VarInt};
+
+use super::event::OpenError;
+use super::flow::{Flow, FlowKey, Header, Incoming};
+use super::tunnel::Tunnel;
+
+impl Tunnel {
+    /// Opens a flow (client). `first` are the bytes that travel with OPEN.
+    pub fn open(
+        &mut self,
+        quic: &mut Connection,
+        destination: Destination,
+        source: Option<SocketAddr>,
+        first: Bytes,
+    ) -> Result<FlowKey, OpenError> {
+        let Some(remote) = &self.remote else {
+            return Err(OpenError::NotReady);
+        };
+        if self.goaway {
+            return Err(OpenError::Draining);
+        }
+        if self.flows.len() as u64 >= remote.max_flows {
+            return Err(OpenError::LimitReached);
+        }
+        let initial_credit = remote.initial_credit;
+        let stream = quic
+            .streams()
+            .open(Dir::Bi)
+            .ok_or(OpenError::LimitReached)?;
+        let id = FlowId(self.next_id);
+        self.next_id += 1;
+        let window = self.budget.open(self.meter.bdp(quic.rtt()));
+        let credit = window.announced();
+        let mut header = Vec::with_capacity(64);
+        Open {
+            flow: id,
+            destination,
+            source,
+            credit,
+        }
+        .encode(&mut header);
+        let mut flow = Flow::new(Sender::new(header.into(), initial_credit), credit, window);
+        flow.id = Some(id);
+        self.stats.opened += 1;
+        self.stats.lan_in += first.len() as u64;
+        flow.sender.push(first);
+        let key = FlowKey::of(stream);
+        self.by_id.insert(id, key);
+        self.flows.insert(key, flow);
+        self.schedule(key);
+        Ok(key)
+    }
+
+    /// Answers a flow (server); anything but [`ReplyCode::Ok`] also ends it.
+    pub fn reply(
+        &mut self,
+        quic: &mut Connection,
+        key: FlowKey,
+        code: ReplyCode,
+        bound: Option<SocketAddr>,
+    ) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let mut header = Vec::with_capacity(32);
+        Reply {
+            code,
+            bound,
+            credit: flow.window.announced(),
+        }
+        .encode(&mut header);
+        flow.sender.set_header(header.into());
+        if code != ReplyCode::Ok {
+            self.stats.refused += 1;
+            flow.sender.finish();
+            let before = flow.receiver.memory();
+            flow.stop_reading(quic, key.stream(), VarInt::from_u32(0));
+            self.held = self.held.saturating_sub(before);
+            flow.released = true;
+        }
+        self.schedule(key);
+    }
+
+    /// The server's answer, once it came.
+    pub fn reply_of(&self, key: FlowKey) -> Option<&Reply> {
+        match &self.flows.get(&key)?.header {
+            Header::Reply(reply) => Some(reply),
+            Header::Open(_) | Header::Expected => None,
+        }
+    }
+
+    /// Bytes that the LAN side may push now.
+    pub fn capacity(&self, key: FlowKey) -> usize {
+        self.flows.get(&key).map_or(0, |flow| {
+            if flow.send_done {
+                0
+            } else {
+                flow.sender.capacity()
+            }
+        })
+    }
+
+    /// Takes bytes read from the LAN.
+    pub fn push(&mut self, key: FlowKey, data: Bytes) {
+        if let Some(flow) = self.flows.get_mut(&key) {
+            self.stats.lan_in += data.len() as u64;
+            flow.sender.push(data);
+            self.schedule(key);
+        }
+    }
+
+    /// The LAN side sent FIN.
+    pub fn finish(&mut self, key: FlowKey) {
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.sender.finish();
+            self.schedule(key);
+        }
+    }
+
+    /// The LAN side was reset: its bytes so far still reach the other end, then the reset does.
+    pub fn abort(&mut self, quic: &mut Connection, key: FlowKey, code: AbortCode) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let final_offset = flow.sender.abort(code);
+        let before = flow.receiver.memory();
+        flow.stop_reading(quic, key.stream(), VarInt::from_u32(0));
+        self.held = self.held.saturating_sub(before);
+        flow.released = true;
+        if let Some(flow) = flow.id {
+            self.send_control(&Control::FlowAbort {
+                flow,
+                final_offset,
+                code,
+            });
+        }
+        self.schedule(key);
+        self.collect(key);
+    }
+
+    /// What the LAN side has to do next.
+    pub fn incoming(&self, key: FlowKey) -> Incoming {
+        self.flows.get(&key).map_or(Incoming::Gone, Flow::incoming)
+    }
+
+    /// The bytes that are next in order.
+    pub fn ready(&self, key: FlowKey) -> impl Iterator<Item = &Bytes> {
+        self.flows
+            .get(&key)
+            .into_iter()
+            .flat_map(|flow| flow.receiver.ready())
+    }
+
+    /// The LAN side took `n` bytes; the peer gets credit for them.
+    pub fn consume(&mut self, now: Instant, rtt: Duration, key: FlowKey, n: u64) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let before = flow.receiver.memory();
+        flow.receiver.consume(n);
+        self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
+        self.stats.lan_out += n;
+        let bdp = self.meter.bdp(rtt).unwrap_or(0);
+        if let Some(max_offset) = flow.window.on_consumed(now, n, rtt, bdp, &mut self.budget)
+            && !flow.recv_done
+        {
+            flow.receiver.raise_limit(max_offset);
+            if let Some(flow) = flow.id {
+                self.send_control(&Control::FlowCredit { flow, max_offset });
+            }
+        }
+    }
+
+    /// The relay has taken this flow's event and will look at it.
+    pub fn take_notice(&mut self, key: FlowKey) {
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.notified = false;
+        }
+    }
+
+    /// The relay is done with a flow whose both directions ended in order.
+    pub fn release(&mut self, quic: &mut Connection, key: FlowKey) {
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.released = true;
+            if !flow.recv_done || flow.sender.end().is_none() {
+                self.throw_away(quic, key, AbortCode::Internal);
+            }
+            self.collect(key);
+        }
+    }
+}
