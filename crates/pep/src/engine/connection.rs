@@ -185,20 +185,17 @@ impl Connection {
                 0
             };
             let had = self.residual;
-            let (transmit, lost) = match self.transmit_through_gate(now, permits, buf) {
-                Some((transmit, lost)) => (transmit, lost),
-                None => {
-                    self.residual = 0;
-                    if written == 0 && had == 0 {
-                        self.gate.flight().set_app_limited();
-                        return None;
-                    }
-                    if written > 0 {
-                        return None;
-                    }
-                    // quinn had less left than thought: write and ask once more.
-                    continue;
+            let Some((transmit, lost)) = self.transmit_through_gate(now, permits, buf) else {
+                self.residual = 0;
+                if written > 0 {
+                    return None;
                 }
+                if had == 0 {
+                    self.gate.flight().set_app_limited();
+                    return None;
+                }
+                // quinn had less left than thought: write and ask once more.
+                continue;
             };
             // A batch that is not full means that quinn has nothing left.
             let full = transmit.size + mtu / 2 >= permits * mtu;

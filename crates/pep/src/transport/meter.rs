@@ -29,6 +29,6 @@ impl ReceiveMeter {
 
     /// Bytes that the path holds in one `rtt`, if anything was measured yet.
     pub(super) fn bdp(&self, rtt: Duration) -> Option<u64> {
-        (self.best > 0.0).then(|| (self.best * rtt.as_secs_f64()) as u64)
+        (self.best > 0.0).then_some((self.best * rtt.as_secs_f64()) as u64)
     }
 }

@@ -94,11 +94,12 @@ impl Apps {
 
     /// Reads what can be read; true if anything was.
     pub(crate) fn poll(&mut self, now: Instant, client: &mut Engine) -> bool {
-        let readers = self
-            .readers
-            .iter_mut()
-            .filter(|reader| reader.end.is_none());
-        readers.fold(false, |busy, reader| reader.poll(now, client) || busy)
+        let mut busy = false;
+        let open = |reader: &&mut Reader| reader.end.is_none();
+        for reader in self.readers.iter_mut().filter(open) {
+            busy |= reader.poll(now, client);
+        }
+        busy
     }
 
     /// When a slow reader reads next.

@@ -88,14 +88,8 @@ pub fn decode_request(buf: &[u8]) -> Result<Option<(Destination, usize)>, Socks5
     }
     let start = 4;
     let (host, end) = match kind {
-        1 => (
-            buf.get(start..start + 4).map(|octets| ip::<4>(octets)),
-            start + 4,
-        ),
-        4 => (
-            buf.get(start..start + 16).map(|octets| ip::<16>(octets)),
-            start + 16,
-        ),
+        1 => (buf.get(start..start + 4).map(ip::<4>), start + 4),
+        4 => (buf.get(start..start + 16).map(ip::<16>), start + 16),
         3 => {
             let Some(&length) = buf.get(start) else {
                 return Ok(None);
