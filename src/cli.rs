@@ -61,6 +61,50 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms"
     )]
     Status(Status),
+
+    /// Show what bentpipe does: an emulated satellite link with and without it
+    ///
+    /// Builds user, terminal, gateway and web as network namespaces, with a link of 10/2 Mbit/s and an RTT of 500 ms
+    /// between them; measures requests, a download and a page, plain and then through bentpipe; checks every byte, and
+    /// that nothing crossed the link in clear. Takes about a minute. Needs root, or a kernel that allows user namespaces.
+    #[command(after_help = "Examples:\n  bentpipe demo\n  bentpipe demo --keep")]
+    Demo(Demo),
+
+    /// Emulate a satellite link
+    ///
+    /// With --join, between two network namespaces: each gets the TUN device sat0, up and without addresses. Without,
+    /// between whole namespaces for user, terminal, gateway and web. Prints a line with "ready", runs until SIGINT or
+    /// SIGTERM, then prints what the link carried as JSON.
+    #[command(
+        after_help = "Examples:\n  bentpipe emulate geo\n  bentpipe emulate my.toml --join terminal,gateway"
+    )]
+    Emulate(Emulate),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Leave everything up until Ctrl-C, and print how to enter it
+    #[arg(long)]
+    pub(crate) keep: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Emulate {
+    /// A scenario file, or one of the presets geo, leo and g1
+    pub(crate) scenario: String,
+
+    /// The namespaces of terminal and gateway, as names or paths
+    #[arg(long, value_name = "TERMINAL_NETNS,GATEWAY_NETNS", value_parser = pair)]
+    pub(crate) join: Option<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once(',') {
+        Some((terminal, gateway)) if !terminal.is_empty() && !gateway.is_empty() => {
+            Ok((terminal.to_owned(), gateway.to_owned()))
+        }
+        _ => Err("name two namespaces with a comma between them"),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use bentpipe_lab::machine::Missing;
+use bentpipe_lab::scenario::BadScenario;
 use bentpipe_pep::RunError;
 use bentpipe_pep::config::ConfigError;
 
@@ -14,7 +16,7 @@ Exit codes:
   0  done, or stopped by SIGINT or SIGTERM
   1  failed while running
   2  wrong command line
-  3  wrong configuration or key
+  3  wrong configuration, scenario or key
   4  a privilege or a tool is missing (CAP_NET_ADMIN, nft, ip)
   5  an address is in use or cannot be bound
   6  no daemon is running (status)";
@@ -32,6 +34,10 @@ pub(crate) enum Failure {
     Daemon(RunError),
     /// There is no daemon to ask.
     NoDaemon(String),
+    /// A scenario is at fault; displays as `FILE:LINE: message`.
+    Scenario(BadScenario),
+    /// The machine lacks a privilege or a tool.
+    Missing(Missing),
 }
 
 impl Failure {
@@ -39,8 +45,10 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Run(_) => 1,
-            Self::Config(_) | Self::Key(_) | Self::Daemon(RunError::Key(_)) => 3,
-            Self::Daemon(RunError::Privilege { .. }) => 4,
+            Self::Config(_) | Self::Key(_) | Self::Scenario(_) | Self::Daemon(RunError::Key(_)) => {
+                3
+            }
+            Self::Daemon(RunError::Privilege { .. }) | Self::Missing(_) => 4,
             Self::Daemon(RunError::Bind { .. }) => 5,
             Self::Daemon(RunError::Status(_) | RunError::Io(_)) => 1,
             Self::NoDaemon(_) => 6,
@@ -53,6 +61,8 @@ impl fmt::Display for Failure {
         match self {
             Self::Run(error) => write!(f, "bentpipe: {error:#}"),
             Self::Config(error) => error.fmt(f),
+            Self::Scenario(error) => error.fmt(f),
+            Self::Missing(error) => write!(f, "bentpipe: {error}"),
             // These name file and line, as a wrong configuration does.
             Self::Daemon(error @ (RunError::Bind { .. } | RunError::Privilege { .. })) => {
                 error.fmt(f)
@@ -72,6 +82,18 @@ impl From<anyhow::Error> for Failure {
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
         Self::Daemon(error)
+    }
+}
+
+impl From<BadScenario> for Failure {
+    fn from(error: BadScenario) -> Self {
+        Self::Scenario(error)
+    }
+}
+
+impl From<Missing> for Failure {
+    fn from(error: Missing) -> Self {
+        Self::Missing(error)
     }
 }
 

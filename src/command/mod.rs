@@ -2,6 +2,8 @@
 
 pub(crate) mod check;
 pub(crate) mod daemon;
+pub(crate) mod demo;
+pub(crate) mod emulate;
 pub(crate) mod keys;
 pub(crate) mod status;
 

@@ -17,7 +17,10 @@
 )]
 
 pub mod capture;
+pub mod demo;
 pub mod emulator;
+pub mod machine;
+pub mod scenario;
 mod stop;
 pub mod topology;
 pub mod workload;

@@ -1,7 +1,7 @@
 //! The off switch: a descriptor that becomes readable once and stays so.
 //!
 //! A socket whose other end is shut down, so that whoever sleeps wakes at once: the emulator's and the capture's `poll`, a waiting thread
-//! ([`Stop::wait`]) or a future ([`Stop::stopped`]). SIGINT and SIGTERM can throw it ([`Stop::on_signals`]).
+//! ([`Stop::wait`]) or a future ([`Stop::stopped`]). SIGINT, SIGTERM and SIGHUP can throw it ([`Stop::on_signals`]).
 
 use std::io;
 use std::net::Shutdown;
@@ -37,7 +37,7 @@ impl Stop {
         Ok(Self(Arc::new(Ends { watched, thrown })))
     }
 
-    /// A switch that SIGINT and SIGTERM throw from now on, instead of ending the process.
+    /// A switch that SIGINT, SIGTERM and SIGHUP throw from now on, instead of ending the process.
     ///
     /// # Errors
     /// The signals cannot be caught, or no thread or descriptor is left.
@@ -54,6 +54,8 @@ impl Stop {
         };
         let mut interrupt = catch(SignalKind::interrupt())?;
         let mut terminate = catch(SignalKind::terminate())?;
+        // The terminal was closed: as good as Ctrl-C for somebody who can no longer press it.
+        let mut hangup = catch(SignalKind::hangup())?;
         thread::Builder::new()
             .name("signals".into())
             .spawn(move || {
@@ -61,6 +63,7 @@ impl Stop {
                     tokio::select! {
                         _ = interrupt.recv() => {}
                         _ = terminate.recv() => {}
+                        _ = hangup.recv() => {}
                     }
                 });
                 thrown.stop();
@@ -89,6 +92,11 @@ impl Stop {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Sleeps until the switch is thrown.
+    pub fn forever(&self) {
+        while !self.wait(Duration::from_secs(3600)) {}
     }
 
     /// Sleeps for `time`.

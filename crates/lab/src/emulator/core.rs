@@ -51,6 +51,15 @@ pub struct EmulatorStats {
     pub write_errors: u64,
 }
 
+impl EmulatorStats {
+    /// One line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Numbers and strings only: there is nothing that JSON could not say.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 /// Carries packets between the two devices until `stop` is readable.
 ///
 /// # Errors

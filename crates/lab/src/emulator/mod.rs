@@ -66,6 +66,21 @@ impl Emulator {
         })
     }
 
+    /// [`Emulator::join`] for namespaces that others have made, by name or path.
+    ///
+    /// # Errors
+    /// There is no such namespace, and as for `join`.
+    pub fn join_named(
+        scenario: &Scenario,
+        terminal_netns: &str,
+        gateway_netns: &str,
+        device: &str,
+    ) -> Result<Self> {
+        let terminal = NetNs::open(terminal_netns)?;
+        let gateway = NetNs::open(gateway_netns)?;
+        Self::join(scenario, &terminal, &gateway, device)
+    }
+
     /// Carries packets until `stop` is readable (a [`crate::Stop`], or any other descriptor). Blocks the thread.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use tempfile::TempDir;
 
 use crate::emulator::{Emulator, EmulatorStats, Running as Link};
+use crate::machine::Standing;
 
 pub use addresses::{
     GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, TERMINAL_LAN, TERMINAL_LAN6,
@@ -133,6 +134,16 @@ impl Topology {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// One command per namespace that opens a shell in it, for a human.
+    #[must_use]
+    pub fn doors(&self, standing: Standing) -> String {
+        let doors = self.namespaces().map(|namespace| {
+            let enter = standing.enter(namespace.name());
+            format!("  {enter} bash\n")
+        });
+        format!("Enter a namespace with one of:\n{}", doors.concat())
     }
 
     /// Ends the experiment like dropping does, and says what the link carried.

@@ -1,0 +1,105 @@
+//! bentpipe at both ends of the link, started as an operator starts it: keys, files, commands.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_sys::netns::NetNs;
+
+use crate::topology::{GATEWAY_SAT, Process, Topology};
+
+/// The UDP port of the tunnel.
+pub(super) const SERVER_PORT: u16 = 4433;
+/// Where the client answers `bentpipe status`.
+pub(super) const CLIENT_SOCKET: &str = "client.sock";
+
+/// For a handshake over the satellite, on a busy machine.
+const COMES_UP: Duration = Duration::from_secs(30);
+/// Lines of a daemon's log that a failure shows.
+const LOG_TAIL: usize = 10;
+
+/// Both daemons; dropped in this order.
+#[derive(Debug)]
+pub(super) struct Daemons {
+    client: Process,
+    server: Process,
+}
+
+impl Daemons {
+    /// Starts the server, then the client; the tunnel is up when this returns.
+    pub(super) fn start(bentpipe: &Path, topology: &Topology) -> Result<Self> {
+        let directory = topology.directory();
+        let keys = |name| keys(bentpipe, directory, name);
+        let (client_key, server_key) = (keys("client")?, keys("server")?);
+        let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
+        let server_file = format!(
+            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\n\n\
+             [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
+             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+        );
+        let client_file = format!(
+            "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
+             [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\n\
+             [intercept]\ninterfaces = [\"lan0\"]\n\n\
+             [link]\nprofile = \"geo\"\n"
+        );
+        let start = |role: &str, text: &str, namespace: &NetNs| {
+            let file = directory.join(format!("{role}.toml"));
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            let mut command = Command::new(bentpipe);
+            command.arg(role).arg("--config").arg(&file);
+            let process = topology.spawn_in(namespace, command)?;
+            process.wait_for_line("ready", COMES_UP)?;
+            anyhow::Ok(process)
+        };
+        let server = start("server", &server_file, topology.gateway())?;
+        let client = start("client", &client_file, topology.terminal())?;
+        Ok(Self { client, server })
+    }
+
+    /// Does `work`; if it fails, so may a daemon have, and its log is the better text.
+    pub(super) fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        work().map_err(|error| {
+            let mut error = error;
+            for (role, process) in [("client", &self.client), ("server", &self.server)] {
+                if let Ok(Some(status)) = process.try_wait() {
+                    let log = process.stderr_text();
+                    let lines: Vec<&str> = log.lines().collect();
+                    let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n  ");
+                    error = error.context(format!(
+                        "bentpipe {role} ended ({status}); it wrote:\n  {tail}\n"
+                    ));
+                }
+            }
+            error
+        })
+    }
+}
+
+/// Makes `<name>.key`; returns the public key.
+fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
+    let path = directory.join(format!("{name}.key"));
+    let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    let run = |command: &str, input: Stdio, output: Stdio| {
+        let child = Command::new(bentpipe)
+            .arg(command)
+            .stdin(input)
+            .stdout(output)
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", bentpipe.display()))?;
+        let output = child.wait_with_output()?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "bentpipe {command} failed: {}",
+            stderr.trim()
+        );
+        Ok(output.stdout)
+    };
+    run("genkey", Stdio::null(), file.into())?;
+    let public = run("pubkey", File::open(&path)?.into(), Stdio::piped())?;
+    Ok(String::from_utf8(public)?.trim().to_owned())
+}

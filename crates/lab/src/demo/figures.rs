@@ -1,0 +1,187 @@
+//! What is fetched, how long it took, and how long it must take.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bentpipe_sys::netns::NetNs;
+use bentpipe_units::Seed;
+
+use super::progress::Progress;
+use crate::Stop;
+use crate::workload::{
+    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, PAGE_OBJECTS, Page, get, load, run_in,
+};
+
+/// Requests whose median counts.
+const REQUESTS: u32 = 5;
+const REQUEST_BYTES: u64 = 1_000;
+const DOWNLOAD_BYTES: u64 = 10_000_000;
+/// Four BDP of the link, so that whoever learns its rate has.
+const WARM_UP_BYTES: u64 = 2_500_000;
+/// Between transfers, for queues to empty.
+const PAUSE: Duration = Duration::from_secs(2);
+/// More than any of it takes, however slow the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SEED: Seed = Seed::new(1);
+
+/// One time for each thing that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figures {
+    /// 1 kB on a new connection, from `connect` to the last byte; the median.
+    pub request: Duration,
+    /// 10 MB on a new connection, from `connect` to the last byte.
+    pub download: Duration,
+    /// The page.
+    pub page: Duration,
+}
+
+/// What is fetched, and from whom.
+#[derive(Debug)]
+pub(super) struct Workload {
+    hosts: Hosts,
+    authority: Authority,
+    page: Page,
+    request: Expected,
+    warm_up: Expected,
+    download: Expected,
+}
+
+impl Workload {
+    pub(super) fn new(hosts: Hosts, authority: Authority) -> Self {
+        let object = |name, length| {
+            let seed = SEED.stream(name);
+            Expected::from(Object { seed, length })
+        };
+        Self {
+            hosts,
+            authority,
+            page: Page::new(SEED.stream("page")),
+            request: object("request", REQUEST_BYTES),
+            warm_up: object("warm-up", WARM_UP_BYTES),
+            download: object("download", DOWNLOAD_BYTES),
+        }
+    }
+
+    pub(super) fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    pub(super) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// The best that anything can do on the link.
+    pub(super) fn limits(&self, link: &LinkLimit) -> Figures {
+        Figures {
+            request: link.object(REQUEST_BYTES),
+            download: link.object(DOWNLOAD_BYTES),
+            page: link.page(&self.page),
+        }
+    }
+
+    /// Fetches everything once, from `user`.
+    pub(super) fn measure(
+        &self,
+        user: &NetNs,
+        label: &str,
+        stop: &Stop,
+        progress: &mut Progress<'_>,
+    ) -> Result<Figures> {
+        let run = Run {
+            workload: self,
+            user,
+            label,
+            stop,
+        };
+        let request = run.requests(progress)?;
+        run.object("warm-up", &self.warm_up, progress)?;
+        stop.sleep(PAUSE)?;
+        let page = run.page(progress)?;
+        stop.sleep(PAUSE)?;
+        let download = run.object("download", &self.download, progress)?;
+        Ok(Figures {
+            request,
+            download,
+            page,
+        })
+    }
+}
+
+/// One pass over the workload.
+struct Run<'a> {
+    workload: &'a Workload,
+    user: &'a NetNs,
+    label: &'a str,
+    stop: &'a Stop,
+}
+
+impl Run<'_> {
+    fn requests(&self, progress: &mut Progress<'_>) -> Result<Duration> {
+        let mut times = (0..REQUESTS)
+            .map(|number| {
+                // By turns over IPv4 and IPv6.
+                let host = number as usize % 2;
+                self.get(host, &self.workload.request, |_| ())
+            })
+            .collect::<Result<Vec<Duration>>>()?;
+        times.sort_unstable();
+        let median = times[times.len() / 2];
+        progress.step(&format!(
+            "{}: 1 kB request on a new connection: {:.3} s (median of {REQUESTS})",
+            self.label,
+            median.as_secs_f64()
+        ));
+        Ok(median)
+    }
+
+    fn object(
+        &self,
+        name: &str,
+        expected: &Expected,
+        progress: &mut Progress<'_>,
+    ) -> Result<Duration> {
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        let (label, total) = (self.label, megabytes(expected.object.length));
+        let time = self.get(0, expected, |bytes| {
+            progress.tick(|| format!("{label}: {name}: {:.1} of {total} MB", megabytes(bytes)));
+        })?;
+        let seconds = time.as_secs_f64();
+        progress.step(&format!("{label}: {name} of {total} MB: {seconds:.2} s"));
+        Ok(time)
+    }
+
+    fn page(&self, progress: &mut Progress<'_>) -> Result<Duration> {
+        let Workload {
+            hosts,
+            authority,
+            page,
+            ..
+        } = self.workload;
+        let (label, tls) = (self.label, authority.client_config()?);
+        let loaded = run_in(self.user, self.stop, PATIENCE, || {
+            load(page, hosts, tls, |done| {
+                progress.tick(|| format!("{label}: page: {done} of {PAGE_OBJECTS} objects"));
+            })
+        })
+        .with_context(|| format!("{label}: page"))?;
+        progress.step(&format!(
+            "{label}: page of {PAGE_OBJECTS} objects: {:.2} s over {} connections",
+            loaded.time.as_secs_f64(),
+            loaded.connections
+        ));
+        Ok(loaded.time)
+    }
+
+    fn get(
+        &self,
+        host: usize,
+        expected: &Expected,
+        progress: impl FnMut(u64) + Send,
+    ) -> Result<Duration> {
+        let (name, address) = self.workload.hosts.get(host).context("no such host")?;
+        run_in(self.user, self.stop, PATIENCE, || {
+            get((address, HTTP_PORT).into(), name, expected, progress)
+        })
+        .with_context(|| self.label.to_owned())
+    }
+}

@@ -1,0 +1,197 @@
+//! The demonstration: one satellite link, measured plain and then with bentpipe at both of its ends.
+//!
+//! The same objects are fetched both times, every body is checked, and while bentpipe runs both ends of the link are
+//! captured: what is shown is void if anything crossed in clear, if content was changed, or if a figure is better than
+//! the link allows.
+//!
+//! ```text
+//!  user ── terminal ─ sat0 ══════ 10/2 Mbit/s, RTT 500 ms ══════ sat0 ─ gateway ── web
+//!   │         │         └─ capture                      capture ─┘         │         │
+//!  workload  bentpipe client                               bentpipe server    HTTP(S) server
+//! ```
+
+mod daemons;
+mod figures;
+mod progress;
+mod table;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use bentpipe_link::{General, Scenario, Standard, preset};
+use bentpipe_sys::netns::NetNs;
+use bentpipe_units::{BitRate, Seed};
+
+use crate::Stop;
+use crate::capture::{Capture, CaptureReport};
+use crate::emulator::EmulatorStats;
+use crate::machine::Standing;
+use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
+use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, PAGE_HOSTS, Web};
+
+use daemons::{CLIENT_SOCKET, Daemons, SERVER_PORT};
+use figures::{Figures, Workload};
+pub use progress::Progress;
+pub use table::Report;
+
+/// How long the last packets of the plain part may still be on their way.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Packets that leave the emulated link later than this falsify the figures.
+const TOLERABLE_LATENESS: Duration = Duration::from_millis(10);
+
+/// What a demonstration needs to know.
+#[derive(Debug)]
+pub struct DemoConfig {
+    /// The binary `bentpipe`.
+    pub bentpipe: PathBuf,
+    /// What [`crate::machine::prepare`] answered.
+    pub standing: Standing,
+}
+
+/// A demonstration that is set up. Dropping it removes everything.
+#[derive(Debug)]
+pub struct Demo {
+    // Fields are dropped in this order: processes end before their namespaces.
+    daemons: Option<Daemons>,
+    _web: Web,
+    topology: Topology,
+    config: DemoConfig,
+    workload: Workload,
+    limit: LinkLimit,
+}
+
+/// The link: a GEO satellite with 10 Mbit/s down and 2 Mbit/s up, an RTT of 500 ms and queues of one BDP.
+#[must_use]
+pub fn scenario() -> Scenario {
+    let megabits = |n| Standard::Cbr {
+        bit_rate: BitRate::megabits_per_second(n),
+    };
+    // The presets' names are constants of the same crate; an unknown one would be a defect there.
+    let geo = preset("geo").unwrap_or_else(|| unreachable!("there is a preset geo"));
+    Scenario {
+        general: General {
+            name: "demo".into(),
+            seed: Seed::new(1),
+        },
+        forward_link: megabits(10),
+        return_link: megabits(2),
+        ..geo
+    }
+}
+
+impl Demo {
+    /// Builds namespaces, link and web server.
+    ///
+    /// # Errors
+    /// Something is missing or in use; the text names it. Nothing is left behind.
+    pub fn build(config: DemoConfig, progress: &mut Progress<'_>) -> Result<Self> {
+        progress.step("building the network: user, terminal, satellite, gateway, web");
+        let scenario = scenario();
+        let limit = LinkLimit::new(&scenario.link_config()?);
+        let topology = Topology::build(&TopologyConfig {
+            scenario,
+            prefix: unique_prefix(),
+            hosts: PAGE_HOSTS,
+        })?;
+        let hosts = Hosts::of_topology(PAGE_HOSTS);
+        let authority = Authority::new()?;
+        Ok(Self {
+            daemons: None,
+            _web: Web::start(topology.web(), &hosts, &authority)?,
+            topology,
+            config,
+            workload: Workload::new(hosts, authority),
+            limit,
+        })
+    }
+
+    /// Measures, plain and then through bentpipe, which runs from then on.
+    ///
+    /// # Errors
+    /// A body was wrong, something crossed in clear, bentpipe did not come up, a figure is impossible, or `stop` was
+    /// thrown.
+    pub fn measure(&mut self, stop: &Stop, progress: &mut Progress<'_>) -> Result<Report> {
+        let plain = self.figures("plain", stop, progress)?;
+        stop.sleep(SETTLE)?;
+        let ends = [self.topology.terminal(), self.topology.gateway()];
+        let captures = ends.map(|end| Capture::start(end, LINK_DEVICE, SERVER_PORT));
+        progress.step("starting bentpipe client and server");
+        let daemons = Daemons::start(&self.config.bentpipe, &self.topology)?;
+        let daemons = self.daemons.insert(daemons);
+        let bentpipe = daemons.watch(|| {
+            let user = self.topology.user();
+            self.workload.measure(user, "bentpipe", stop, progress)
+        })?;
+        let mut crossed = CaptureReport::default();
+        for capture in captures {
+            crossed += capture?.stop()?;
+        }
+        crossed.expect_only_tunnel()?;
+        Report::new(plain, bentpipe, self.workload.limits(&self.limit), crossed)
+    }
+
+    fn figures(&self, label: &str, stop: &Stop, progress: &mut Progress<'_>) -> Result<Figures> {
+        let user = self.topology.user();
+        self.workload.measure(user, label, stop, progress)
+    }
+
+    /// How to enter the namespaces, and what to try there.
+    ///
+    /// # Errors
+    /// The certificate of the web's authority cannot be written.
+    pub fn doors(&self) -> Result<String> {
+        let directory = self.topology.directory();
+        let certificate = directory.join("authority.pem");
+        std::fs::write(&certificate, self.workload.authority().pem())
+            .with_context(|| format!("cannot write {}", certificate.display()))?;
+        let standing = self.config.standing;
+        let enter = |namespace: &NetNs| standing.enter(namespace.name());
+        let mut text = self.topology.doors(standing) + "Try:\n";
+        if let Some((name, address)) = self.workload.hosts().get(0) {
+            let user = enter(self.topology.user());
+            // Writing into a String cannot fail.
+            let _ = writeln!(
+                text,
+                "  {user} curl --cacert {} --resolve {name}:{HTTPS_PORT}:{address} -o /dev/null \
+                 https://{name}/object/1/10000000",
+                certificate.display()
+            );
+        }
+        let _ = write!(
+            text,
+            "  {} {} status --socket {}",
+            enter(self.topology.terminal()),
+            self.config.bentpipe.display(),
+            directory.join(CLIENT_SOCKET).display()
+        );
+        Ok(text)
+    }
+
+    /// Removes everything; what to think of the figures, if not the best.
+    ///
+    /// # Errors
+    /// The emulated link was not sound.
+    pub fn finish(mut self) -> Result<Option<String>> {
+        // The client first: it tells the server.
+        self.daemons.take();
+        verdict(&self.topology.finish()?)
+    }
+}
+
+fn verdict(stats: &EmulatorStats) -> Result<Option<String>> {
+    if stats.write_errors > 0 {
+        bail!(
+            "the emulated link lost {} packets of its own: the figures are void",
+            stats.write_errors
+        );
+    }
+    let late = stats.lateness.p99.get();
+    Ok((late > TOLERABLE_LATENESS).then(|| {
+        format!(
+            "This machine was busy: one packet in a hundred left the emulated link {late:.0?} too late or more. \
+             Times are longer than they should be."
+        )
+    }))
+}

@@ -1,0 +1,39 @@
+//! `bentpipe demo`: the emulated satellite with and without bentpipe, one table.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use bentpipe_lab::Stop;
+use bentpipe_lab::demo::{Demo, DemoConfig, Progress};
+use bentpipe_lab::machine::{Tool, prepare};
+
+use crate::cli;
+use crate::exit::Failure;
+
+/// Measures and prints; with `--keep`, stays.
+pub(crate) fn run(options: &cli::Demo) -> Result<(), Failure> {
+    // First of all: it may have to enter a user namespace, which a process with threads cannot.
+    let standing = prepare(&[Tool::Ip, Tool::Nft])?;
+    let stop = Stop::on_signals()?;
+    let config = DemoConfig {
+        bentpipe: std::env::current_exe().context("cannot tell where this program is")?,
+        standing,
+    };
+    // Without a standard error there is nobody to tell.
+    let mut say = |line: &str| drop(writeln!(io::stderr(), "{line}"));
+    let mut progress = Progress::new(&mut say);
+    let mut demo = Demo::build(config, &mut progress)?;
+    let report = demo.measure(&stop, &mut progress)?;
+    if options.keep {
+        super::print(&format!("\n{report}"))?;
+        super::print(&format!("\n{}\nCtrl-C ends it.", demo.doors()?))?;
+        stop.forever();
+        return Ok(demo.finish().map(drop)?);
+    }
+    let reservation = demo.finish()?;
+    super::print(&format!("\n{report}"))?;
+    if let Some(reservation) = reservation {
+        super::print(&format!("\n{reservation}"))?;
+    }
+    Ok(())
+}
