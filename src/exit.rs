@@ -17,8 +17,8 @@ Exit codes:
   1  failed while running
   2  wrong command line
   3  wrong configuration, scenario or key
-  4  a privilege or a tool is missing (CAP_NET_ADMIN, nft, ip)
-  5  an address is in use or cannot be bound
+  4  a privilege, a tool or an interface is missing (CAP_NET_ADMIN, nft, ip, lan0)
+  5  an address or a socket is in use or cannot be bound
   6  no daemon is running (status)";
 
 /// Why a command failed; displays as one line.
@@ -49,8 +49,8 @@ impl Failure {
                 3
             }
             Self::Daemon(RunError::Privilege { .. }) | Self::Missing(_) => 4,
-            Self::Daemon(RunError::Bind { .. }) => 5,
-            Self::Daemon(RunError::Status(_) | RunError::Io(_)) => 1,
+            Self::Daemon(RunError::Bind { .. } | RunError::Status { .. }) => 5,
+            Self::Daemon(RunError::Io(_)) => 1,
             Self::NoDaemon(_) => 6,
         })
     }
@@ -64,9 +64,11 @@ impl fmt::Display for Failure {
             Self::Scenario(error) => error.fmt(f),
             Self::Missing(error) => write!(f, "bentpipe: {error}"),
             // These name file and line, as a wrong configuration does.
-            Self::Daemon(error @ (RunError::Bind { .. } | RunError::Privilege { .. })) => {
-                error.fmt(f)
-            }
+            Self::Daemon(
+                error @ (RunError::Bind { .. }
+                | RunError::Privilege { .. }
+                | RunError::Status { place: Some(_), .. }),
+            ) => error.fmt(f),
             Self::Daemon(error) => write!(f, "bentpipe: {error}"),
             Self::Key(fault) | Self::NoDaemon(fault) => write!(f, "bentpipe: {fault}"),
         }

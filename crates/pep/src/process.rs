@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
-use crate::config::Place;
+use crate::config::{Place, Placed, Role};
 use crate::engine::shard::Shard;
-use crate::status::SocketError;
+use crate::status::{SocketError, StatusSocket};
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -56,8 +56,13 @@ pub enum RunError {
         fault: String,
     },
     /// The status socket.
-    #[error(transparent)]
-    Status(#[from] SocketError),
+    #[error("{}{source}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
+    Status {
+        /// Where the configuration asks for it, if it does.
+        place: Option<Place>,
+        /// Why it cannot be bound.
+        source: SocketError,
+    },
     /// Anything else from the system.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -118,7 +123,8 @@ pub(crate) fn join<T: ToString>(items: &[T]) -> String {
         .join(", ")
 }
 
-/// Raises RLIMIT_NOFILE to its hard limit, or names the shortfall.
+/// Raises RLIMIT_NOFILE to its hard limit, or names the shortfall. Once nothing else can go wrong: a daemon that cannot
+/// start says why in one line.
 pub(crate) fn raise_file_limit() {
     #[cfg(target_os = "linux")]
     match bentpipe_sys::privilege::raise_nofile() {
@@ -129,6 +135,18 @@ pub(crate) fn raise_file_limit() {
         Ok(_) => {}
         Err(error) => tracing::warn!("cannot raise the limit on open files: {error}"),
     }
+}
+
+/// Where `bentpipe status` asks. To be called inside a tokio runtime.
+pub(crate) fn status_socket(
+    role: Role,
+    path: Option<&Placed<PathBuf>>,
+) -> Result<StatusSocket, RunError> {
+    let bound = StatusSocket::bind(role, path.map(|path| path.as_path()));
+    bound.map_err(|source| RunError::Status {
+        place: path.map(|path| path.place.clone()),
+        source,
+    })
 }
 
 /// Large buffers absorb what arrives while a busy machine runs something else.

@@ -27,7 +27,7 @@ use crate::engine::shard::{Driver, Shard};
 use crate::engine::{Engine, EngineConfig, Wishes};
 use crate::frontend::FrontEnds;
 use crate::process::{self, RunError};
-use crate::status::{Side, StatusReport, StatusSocket};
+use crate::status::{Side, StatusReport};
 
 /// Runs the client until SIGINT or SIGTERM. `key_log` receives TLS secrets.
 ///
@@ -35,7 +35,6 @@ use crate::status::{Side, StatusReport, StatusSocket};
 /// [`RunError`] says what could not be set up; a server that cannot be reached is no error, the
 /// client keeps trying.
 pub fn run(config: ClientConfig, key_log: Option<&Path>) -> Result<(), RunError> {
-    process::raise_file_limit();
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
     let key_log = process::open_key_log(key_log)?;
     let runtime = process::runtime()?;
@@ -56,11 +55,12 @@ async fn serve(
     driver: Driver,
 ) -> Result<(), RunError> {
     let started = process::now();
-    let status = StatusSocket::bind(Role::Client, config.status_socket.as_deref())?;
+    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let mut stop = process::stop_signal()?;
     // A reload has nothing to change yet on this side; the default action would be death.
     let mut hangup = signal(SignalKind::hangup())?;
     let front_ends = FrontEnds::start(&config, &session)?;
+    process::raise_file_limit();
     let snapshot = || {
         let uptime = process::now().saturating_duration_since(started);
         StatusReport::new(

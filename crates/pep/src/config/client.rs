@@ -55,7 +55,7 @@ pub struct ClientConfig {
     /// Whether key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
-    pub status_socket: Option<PathBuf>,
+    pub status_socket: Option<Placed<PathBuf>>,
     /// Exceptions by destination; the first match counts.
     pub rules: Vec<Rule>,
 }
@@ -185,7 +185,7 @@ impl ClientConfig {
             ),
             memory: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
             allow_classical: file.allow_classical,
-            status_socket: file.status_socket.map(|path| source.resolve(&path)),
+            status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             rules: file.rule,
         })
     }
@@ -210,7 +210,7 @@ struct File {
     limits: Limits,
     #[serde(default)]
     allow_classical: bool,
-    status_socket: Option<PathBuf>,
+    status_socket: Option<Spanned<PathBuf>>,
     #[serde(default)]
     rule: Vec<Rule>,
 }

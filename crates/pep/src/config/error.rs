@@ -102,6 +102,12 @@ impl Source {
             .map_or_else(|| path.to_owned(), |directory| directory.join(path))
     }
 
+    /// As [`Self::resolve`], with the line where the path stands.
+    pub(super) fn resolve_placed(&self, path: Spanned<PathBuf>) -> Placed<PathBuf> {
+        let resolved = self.resolve(path.get_ref());
+        self.placed(Spanned::new(path.span(), resolved))
+    }
+
     /// Parses the whole text.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         toml::from_str(&self.text).map_err(|error| {

@@ -45,7 +45,7 @@ pub struct ServerConfig {
     /// Whether key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
-    pub status_socket: Option<PathBuf>,
+    pub status_socket: Option<Placed<PathBuf>>,
 }
 
 /// One client that the server knows.
@@ -105,7 +105,7 @@ impl ServerConfig {
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             controller: file.controller,
             allow_classical: file.allow_classical,
-            status_socket: file.status_socket.map(|path| source.resolve(&path)),
+            status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
         })
     }
 }
@@ -128,7 +128,7 @@ struct File {
     controller: Kind,
     #[serde(default)]
     allow_classical: bool,
-    status_socket: Option<PathBuf>,
+    status_socket: Option<Spanned<PathBuf>>,
 }
 
 /// An address or a list of them, with its place.

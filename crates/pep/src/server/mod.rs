@@ -26,7 +26,7 @@ use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
 use crate::engine::shard::Neighbours;
 use crate::process::{self, RunError};
-use crate::status::{ClientStatus, Side, StatusReport, StatusSocket};
+use crate::status::{ClientStatus, Side, StatusReport};
 use clients::{Clients, Registry};
 use worker::{Command, Worker};
 
@@ -35,7 +35,6 @@ use worker::{Command, Worker};
 /// # Errors
 /// [`RunError`] says what could not be set up; afterwards only a dead shard is an error.
 pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError> {
-    process::raise_file_limit();
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
     let clients = Arc::new(Clients::new(config));
     let setup = ServerSetup {
@@ -174,9 +173,10 @@ impl Pool {
 
     async fn supervise(mut self, config: &ServerConfig, clients: &Clients) -> Result<(), RunError> {
         let started = process::now();
-        let status = StatusSocket::bind(Role::Server, config.status_socket.as_deref())?;
+        let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
         let mut stop = process::stop_signal()?;
         let mut hangup = signal(SignalKind::hangup()).map_err(RunError::Io)?;
+        process::raise_file_limit();
         let reports = self.reports.clone();
         let snapshot = || report(config, started, &reports);
         let listening = process::join(&config.listen);

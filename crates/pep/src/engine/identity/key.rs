@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::str::FromStr;
@@ -64,10 +64,15 @@ impl PrivateKey {
     /// The file is missing, accessible to others or holds no key; the message says which, and the mend.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
-        let cannot = |error| {
-            format!(
-                "cannot read private key file {name}: {error}; make one with `bentpipe genkey > {name}`"
-            )
+        let cannot = |error: io::Error| {
+            let mend = match error.kind() {
+                io::ErrorKind::NotFound => format!("; make one with `bentpipe genkey > {name}`"),
+                io::ErrorKind::PermissionDenied => {
+                    "; it must belong to the user who runs bentpipe".into()
+                }
+                _ => String::new(),
+            };
+            format!("cannot read private key file {name}: {error}{mend}")
         };
         let file = File::open(path).map_err(cannot)?;
         let mode = file.metadata().map_err(cannot)?.permissions().mode() & 0o777;
