@@ -1,0 +1,106 @@
+//! Faults that a configuration shows by itself.
+
+/// A fault that a file shows by itself, so that `check` finds it like the daemon does.
+pub(crate) struct Fault {
+    pub(crate) role: &'static str,
+    pub(crate) old: &'static str,
+    pub(crate) new: &'static str,
+    /// The line at fault.
+    pub(crate) line: u32,
+    pub(crate) words: &'static [&'static str],
+}
+
+pub(crate) const FAULTS: &[Fault] = &[
+    Fault {
+        role: "server",
+        old: "listen =",
+        new: "lisen =",
+        line: 2,
+        words: &["unknown key `lisen`", "did you mean `listen`?"],
+    },
+    Fault {
+        role: "client",
+        old: "address =",
+        new: "adress =",
+        line: 5,
+        words: &["unknown key `adress`", "did you mean `address`?"],
+    },
+    Fault {
+        role: "client",
+        old: "[socks5]",
+        new: "[sock5]",
+        line: 7,
+        words: &["unknown key `sock5`", "did you mean `socks5`?"],
+    },
+    Fault {
+        role: "server",
+        old: "public_key = \"",
+        new: "public_key = \"!",
+        line: 6,
+        words: &["`public_key`", "bad key", "bentpipe pubkey"],
+    },
+    Fault {
+        role: "client",
+        old: "public_key = \"",
+        new: "public_key = \"AAAA",
+        line: 6,
+        words: &["`public_key`", "bad key", "32 bytes"],
+    },
+    Fault {
+        role: "server",
+        old: "127.0.0.1:0",
+        new: "127.0.0.1",
+        line: 2,
+        words: &["`listen`", "bad address `127.0.0.1`", "with port"],
+    },
+    Fault {
+        role: "client",
+        old: "127.0.0.1:4433",
+        new: "127.0.0.1:65536",
+        line: 5,
+        words: &["`address`", "127.0.0.1:65536"],
+    },
+    Fault {
+        role: "server",
+        old: "10.30.0.0/24",
+        new: "10.30.0.0/33",
+        line: 7,
+        words: &["`allow`", "10.30.0.0/33"],
+    },
+    Fault {
+        role: "client",
+        old: "state_dir",
+        new: "open_wait = \"30\"\nstate_dir",
+        line: 2,
+        words: &["`open_wait`", "not a time span", "(ns, us, ms, s, min, h)"],
+    },
+    Fault {
+        role: "server",
+        old: "status_socket",
+        new: "listen = \"127.0.0.1:1\"\nstatus_socket",
+        line: 3,
+        words: &["duplicate key `listen`", "remove one"],
+    },
+    Fault {
+        role: "client",
+        old: "[server]",
+        new: "[server",
+        line: 4,
+        words: &["expected"],
+    },
+    Fault {
+        role: "server",
+        old: "server.key",
+        new: "none.key",
+        line: 1,
+        words: &["none.key", "No such file", "bentpipe genkey > none.key"],
+    },
+    Fault {
+        role: "server",
+        old: "server.key",
+        new: "server.toml",
+        line: 1,
+        // Readable by all, as a configuration may be and a key may not.
+        words: &["server.toml", "chmod 600"],
+    },
+];
