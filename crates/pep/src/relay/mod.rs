@@ -67,6 +67,8 @@ pub struct Relay {
     socket: TcpStream,
     reading: bool,
     writing: bool,
+    /// The LAN side was lost while it was written to; what it said before may still have to be read.
+    lost: Option<AbortCode>,
 }
 
 impl Relay {
@@ -78,6 +80,7 @@ impl Relay {
             socket,
             reading: true,
             writing: true,
+            lost: None,
         }
     }
 
@@ -143,7 +146,7 @@ impl Relay {
             return Poll::Pending;
         }
         if let Err(error) = ready!(self.socket.poll_read_ready(cx)) {
-            return Poll::Ready(self.lan_failed(&error));
+            return Poll::Ready(self.lan_ended(&error));
         }
         let mut scratch = self.flow.shard().scratch().borrow_mut();
         let room = room.min(scratch.len());
@@ -153,6 +156,8 @@ impl Relay {
             .map_or(Bytes::new(), |&n| Bytes::copy_from_slice(&scratch[..n]));
         drop(scratch);
         Poll::Ready(match read {
+            // The write has taken the error: this is no FIN.
+            Ok(0) if self.lost.is_some() => self.lan_ended(&io::ErrorKind::ConnectionReset.into()),
             Ok(0) => {
                 self.end_of_lan();
                 Ok(())
@@ -163,7 +168,7 @@ impl Relay {
             }
             // The readiness was stale and is cleared now: ask again to be woken.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(error) => self.lan_failed(&error),
+            Err(error) => self.lan_ended(&error),
         })
     }
 
@@ -171,6 +176,7 @@ impl Relay {
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
         match self.flow.look(Tunnel::incoming) {
             Incoming::Blocked => Poll::Pending,
+            Incoming::Data | Incoming::End(End::Fin) if self.lost.is_some() => Poll::Pending,
             Incoming::Data => {
                 if let Err(error) = ready!(self.socket.poll_write_ready(cx)) {
                     return Poll::Ready(self.lan_failed(&error));
@@ -226,16 +232,19 @@ impl Relay {
             .with(|tunnel, flow, quic| tunnel.consume(now, quic.rtt(), flow, n));
     }
 
-    /// The LAN side was reset, timed out or became unreachable.
+    /// The LAN side cannot be written to any more. Data that came before its reset is still in the socket: the
+    /// abort follows when that has been read.
     fn lan_failed(&mut self, error: &io::Error) -> Result<(), Outcome> {
-        let code = match error.kind() {
-            io::ErrorKind::TimedOut => AbortCode::TimedOut,
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                AbortCode::Unreachable
-            }
-            _ => AbortCode::Reset,
-        };
-        self.flow.abort(code);
+        if !self.reading {
+            return self.lan_ended(error);
+        }
+        self.lost = Some(abort_code(error));
+        Ok(())
+    }
+
+    /// The LAN side was reset, timed out or became unreachable, and all it said has been read.
+    fn lan_ended(&mut self, error: &io::Error) -> Result<(), Outcome> {
+        self.flow.abort(self.lost.unwrap_or_else(|| abort_code(error)));
         Err(Outcome::LanReset)
     }
 
@@ -254,6 +263,16 @@ impl Relay {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
         }
+    }
+}
+
+fn abort_code(error: &io::Error) -> AbortCode {
+    match error.kind() {
+        io::ErrorKind::TimedOut => AbortCode::TimedOut,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            AbortCode::Unreachable
+        }
+        _ => AbortCode::Reset,
     }
 }
 

@@ -4,12 +4,14 @@
 //! its mind between two lookups gains nothing.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
-use socket2::SockRef;
-use tokio::net::{TcpSocket, TcpStream, UdpSocket, lookup_host};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::timeout;
 
 use super::policy::Policy;
@@ -65,21 +67,39 @@ async fn is_own(address: IpAddr) -> bool {
 }
 
 async fn open(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // From birth: a crash while connecting must not look like a clean close either.
-    SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
-    let stream = socket.connect(address).await?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+            return Err(error);
+        }
+        _ => {}
+    }
+    let stream = TcpStream::from_std(socket.into())?;
+    stream.writable().await?;
+    // Asking for SO_ERROR, as tokio's connect does, would take a reset that followed the connect for a
+    // refusal, and lose what was said before it. Peeking finds bytes first, and leaves them.
+    match SockRef::from(&stream).peek(&mut [MaybeUninit::uninit()]) {
+        Err(error) if !is_connected(&error) => return Err(error),
+        _ => {}
+    }
     relay::prepare(&stream)?;
     Ok(stream)
 }
 
+/// Whether a socket that fails to be read with `error` had been connected: a refused one is never "reset".
+fn is_connected(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionReset
+    )
+}
+
 fn code_of(error: &io::Error) -> ReplyCode {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ReplyCode::Refused,
+        io::ErrorKind::ConnectionRefused => ReplyCode::Refused,
         io::ErrorKind::NetworkUnreachable => ReplyCode::NetworkUnreachable,
         io::ErrorKind::HostUnreachable => ReplyCode::HostUnreachable,
         io::ErrorKind::TimedOut => ReplyCode::TimedOut,
