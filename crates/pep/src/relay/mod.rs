@@ -244,7 +244,8 @@ impl Relay {
 
     /// The LAN side was reset, timed out or became unreachable, and all it said has been read.
     fn lan_ended(&mut self, error: &io::Error) -> Result<(), Outcome> {
-        self.flow.abort(self.lost.unwrap_or_else(|| abort_code(error)));
+        self.flow
+            .abort(self.lost.unwrap_or_else(|| abort_code(error)));
         Err(Outcome::LanReset)
     }
 

@@ -67,7 +67,11 @@ async fn is_own(address: IpAddr) -> bool {
 }
 
 async fn open(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     // From birth: a crash while connecting must not look like a clean close either.
     socket.set_linger(Some(Duration::ZERO))?;
     socket.set_nonblocking(true)?;

@@ -1,0 +1,143 @@
+//! bentpipe as its users run it: two processes, SOCKS5 on one side, a TCP source on the other.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::cpu_seconds;
+
+const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
+
+/// Downloads `bytes` through a fresh pair of daemons; returns their CPU seconds.
+pub(crate) fn run(bytes: u64) -> f64 {
+    let directory = tempfile::tempdir().expect("a directory");
+    let source = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = source.local_addr().expect("an address").port();
+    thread::spawn(move || serve(&source, bytes));
+    let socks = free_port();
+    configure(directory.path(), free_port(), socks);
+    let server = Daemon::start(directory.path(), "server");
+    let client = Daemon::start(directory.path(), "client");
+    // A first small transfer opens the window's first rounds and fills caches.
+    download(socks, port, 20_000_000.min(bytes));
+    let before = server.cpu() + client.cpu();
+    download(socks, port, bytes);
+    server.cpu() + client.cpu() - before
+}
+
+/// Sends bytes to whoever connects, until it leaves.
+fn serve(listener: &TcpListener, bytes: u64) {
+    let block = vec![0x5a; 1 << 18];
+    for stream in listener.incoming() {
+        let mut stream = stream.expect("a connection");
+        let mut left = bytes;
+        while left > 0 {
+            let size = block.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if stream.write_all(&block[..size]).is_err() {
+                break;
+            }
+            left -= size as u64;
+        }
+    }
+}
+
+fn download(socks: u16, port: u16, bytes: u64) {
+    let mut stream = TcpStream::connect(("127.0.0.1", socks)).expect("the client listens");
+    stream.write_all(&[5, 1, 0]).expect("a greeting");
+    let [high, low] = port.to_be_bytes();
+    stream
+        .write_all(&[5, 1, 0, 1, 127, 0, 0, 1, high, low])
+        .expect("a request");
+    let mut answers = [0; 2 + 10];
+    stream.read_exact(&mut answers).expect("SOCKS5 answers");
+    let mut buffer = vec![0; 1 << 18];
+    let mut got = 0;
+    while got < bytes {
+        match stream.read(&mut buffer).expect("the flow lives") {
+            0 => panic!("the flow ended after {got} bytes"),
+            n => got += n as u64,
+        }
+    }
+}
+
+fn free_port() -> u16 {
+    let probe = TcpListener::bind("127.0.0.1:0").expect("a port");
+    probe.local_addr().expect("an address").port()
+}
+
+fn configure(directory: &Path, udp: u16, socks: u16) {
+    let [client, server] = ["client", "server"].map(|name| make_key(directory, name));
+    let text = format!(
+        "private_key_file = \"server.key\"\nlisten = \"127.0.0.1:{udp}\"\nstatus_socket = \"server.sock\"\n\
+         [[client]]\nname = \"bench\"\npublic_key = \"{client}\"\nallow = [\"127.0.0.0/8\"]\n"
+    );
+    fs::write(directory.join("server.toml"), text).expect("a file");
+    let text = format!(
+        "private_key_file = \"client.key\"\nstatus_socket = \"client.sock\"\nstate_dir = \"state\"\n\
+         [server]\naddress = \"127.0.0.1:{udp}\"\npublic_key = \"{server}\"\n[socks5]\nlisten = \"127.0.0.1:{socks}\"\n"
+    );
+    fs::write(directory.join("client.toml"), text).expect("a file");
+}
+
+/// Makes a key file; returns the public key.
+fn make_key(directory: &Path, name: &str) -> String {
+    let path = directory.join(format!("{name}.key"));
+    let run = |command: &str, input: Stdio| {
+        let output = Command::new(BENTPIPE).arg(command).stdin(input).output();
+        output.expect("bentpipe runs").stdout
+    };
+    let key = run("genkey", Stdio::null());
+    let file = fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path);
+    file.and_then(|mut file| file.write_all(&key))
+        .expect("a key file");
+    let public = run(
+        "pubkey",
+        fs::File::open(&path).expect("it was written").into(),
+    );
+    String::from_utf8(public).expect("base64").trim().to_owned()
+}
+
+/// A daemon that is killed with its guard.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(directory: &Path, role: &str) -> Self {
+        let log = directory.join(format!("{role}.log"));
+        let child = Command::new(BENTPIPE)
+            .args([role, "--config", &format!("{role}.toml")])
+            .current_dir(directory)
+            .stderr(fs::File::create(&log).expect("a log file"))
+            .spawn();
+        let daemon = Self(child.expect("bentpipe runs"));
+        for _ in 0..1000 {
+            if fs::read_to_string(&log).is_ok_and(|text| text.contains("ready")) {
+                return daemon;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!(
+            "{role} is not ready: {}",
+            fs::read_to_string(&log).unwrap_or_default()
+        );
+    }
+
+    fn cpu(&self) -> f64 {
+        cpu_seconds(self.0.id())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
