@@ -13,7 +13,20 @@ use std::process::{Command, Stdio};
 /// The program is missing (the text names the package to install) or ended with a failure (the text
 /// shows the command and what it wrote to standard error).
 pub fn run<A: AsRef<OsStr>>(program: &str, args: &[A]) -> io::Result<String> {
-    run_command(Command::new(program).args(args))
+    run_command(tool(program).args(args))
+}
+
+/// A command that is also found where the system keeps its administrators' tools: the search path of ordinary users
+/// lacks these directories, and `nft` is there.
+#[must_use]
+pub fn tool(program: impl AsRef<OsStr>) -> Command {
+    // An empty entry would mean the working directory.
+    let mut path = std::env::var_os("PATH").filter(|path| !path.is_empty());
+    let path = path.get_or_insert_with(|| "/usr/bin:/bin".into());
+    path.push(":/usr/sbin:/sbin");
+    let mut command = Command::new(program);
+    command.env("PATH", path);
+    command
 }
 
 /// Runs a prepared command to its end and returns its standard output. See [`run`] for errors.
@@ -113,6 +126,13 @@ mod tests {
             error.to_string().ends_with("install the package nftables"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn tools_of_administrators_are_found() {
+        // Through sh, whose own search path is what `tool` made.
+        let shown = run_command(tool("sh").args(["-c", "echo $PATH"])).unwrap();
+        assert!(shown.trim().ends_with(":/usr/sbin:/sbin"), "{shown}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::command::{run, run_command};
+use crate::command::{run, run_command, tool};
 
 const DIRECTORY: &str = "/run/netns";
 
@@ -120,7 +120,7 @@ impl NetNs {
     /// `/sys`, `/etc/resolv.conf`) are the caller's, unlike with `ip netns exec`.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(program);
+        let mut command = tool(program);
         let file = Arc::clone(&self.file);
         let setns = move || Ok(set_namespace(file.as_fd())?);
         // SAFETY: between fork and exec the closure makes one system call on an open descriptor: it

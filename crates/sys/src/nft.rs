@@ -4,10 +4,9 @@
 //! VPNs stay as they are. What the rules say is written elsewhere ([`crate::intercept`]).
 
 use std::io;
-use std::process::Command;
 use std::time::Duration;
 
-use crate::command::{run, run_with_input};
+use crate::command::{run, run_with_input, tool};
 
 /// A table of the family `inet` (IPv4 and IPv6 together), in the calling thread's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +94,7 @@ impl Table {
 /// # Errors
 /// `nft` or the privilege is missing, or the script is wrong.
 pub fn apply(script: &str) -> io::Result<()> {
-    run_with_input(Command::new("nft").args(["-f", "-"]), script)
+    run_with_input(tool("nft").args(["-f", "-"]), script)
         .map(drop)
         .map_err(|error| {
             if error.kind() == io::ErrorKind::PermissionDenied {
