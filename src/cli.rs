@@ -66,7 +66,7 @@ pub(crate) enum Command {
     ///
     /// Builds user, terminal, gateway and web as network namespaces, with a link of 10/2 Mbit/s and an RTT of 500 ms
     /// between them; measures requests, a download and a page, plain and then through bentpipe; checks every byte, and
-    /// that nothing crossed the link in clear. Takes about a minute. Needs root, or a kernel that allows user namespaces.
+    /// that nothing crossed the link in clear. Takes two minutes. Needs root, or a kernel that allows user namespaces.
     #[command(after_help = "Examples:\n  bentpipe demo\n  bentpipe demo --keep")]
     Demo(Demo),
 

@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::fs::OpenOptions;
-use std::process::Command;
 
-use bentpipe_sys::command::run_command;
+use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::privilege::{enter_user_namespace, has_net_admin};
 
 const TUN: &str = "/dev/net/tun";
@@ -106,7 +105,7 @@ impl Tool {
             Self::Ip => ("ip", "-V"),
             Self::Nft => ("nft", "--version"),
         };
-        let outcome = run_command(Command::new(program).arg(argument));
+        let outcome = run_command(tool(program).arg(argument));
         outcome.err().map(|error| error.to_string())
     }
 }

@@ -18,6 +18,8 @@ const REQUEST_BYTES: u64 = 1_000;
 const DOWNLOAD_BYTES: u64 = 10_000_000;
 /// Four BDP of the link, so that whoever learns its rate has.
 const WARM_UP_BYTES: u64 = 2_500_000;
+/// Downloads and page loads, of which the fastest counts: what a busy machine adds is not the link's.
+const REPEATS: u32 = 2;
 /// Between transfers, for queues to empty.
 const PAUSE: Duration = Duration::from_secs(2);
 /// More than any of it takes, however slow the machine.
@@ -29,9 +31,9 @@ const SEED: Seed = Seed::new(1);
 pub struct Figures {
     /// 1 kB on a new connection, from `connect` to the last byte; the median.
     pub request: Duration,
-    /// 10 MB on a new connection, from `connect` to the last byte.
+    /// 10 MB on a new connection, from `connect` to the last byte; the fastest.
     pub download: Duration,
-    /// The page.
+    /// The page; the fastest.
     pub page: Duration,
 }
 
@@ -95,10 +97,8 @@ impl Workload {
         };
         let request = run.requests(progress)?;
         run.object("warm-up", &self.warm_up, progress)?;
-        stop.sleep(PAUSE)?;
-        let page = run.page(progress)?;
-        stop.sleep(PAUSE)?;
-        let download = run.object("download", &self.download, progress)?;
+        let page = run.fastest(|| run.page(progress))?;
+        let download = run.fastest(|| run.object("download", &self.download, progress))?;
         Ok(Figures {
             request,
             download,
@@ -116,6 +116,15 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    fn fastest(&self, mut measure: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+        let mut fastest = Duration::MAX;
+        for _ in 0..REPEATS {
+            self.stop.sleep(PAUSE)?;
+            fastest = fastest.min(measure()?);
+        }
+        Ok(fastest)
+    }
+
     fn requests(&self, progress: &mut Progress<'_>) -> Result<Duration> {
         let mut times = (0..REQUESTS)
             .map(|number| {
