@@ -120,7 +120,7 @@ fn the_terminal_itself_and_the_server_are_left_alone() {
     expect_seen(&user, &gateway, &[(GATEWAY_SAT.into(), USER.into())]);
 }
 
-/// Its own addresses are not for clients.
+/// Its own addresses are not for clients, not even one within an `allow` prefix.
 #[test]
 fn addresses_of_the_server_cannot_be_reached_through_it() {
     if !privileged("interception: addresses of the server") {
@@ -128,15 +128,21 @@ fn addresses_of_the_server_cannot_be_reached_through_it() {
     }
     let site = site("[intercept]\ninterfaces = [\"lan0\"]\n");
     let user: Place = site.topology.user().into();
-    let place = site.topology.gateway().into();
-    let address = SocketAddr::new(GATEWAY_SAT6.into(), 0);
-    let service = Service::start(&place, address, who).expect("a server");
-    let error = seen_by(service.address, &user).expect_err("a denied destination");
-    assert_eq!(service.accepted(), 0, "it was reached");
-    let kind = error
+    let gateway: Place = site.topology.gateway().into();
+    for address in [GATEWAY_WAN.into(), GATEWAY_WAN6.into(), GATEWAY_SAT6.into()] {
+        let service = Service::start(&gateway, SocketAddr::new(address, 0), who);
+        let service = service.expect("a server");
+        let error = seen_by(service.address, &user).expect_err("a denied destination");
+        assert_eq!(service.accepted(), 0, "{address} was reached");
+        assert_eq!(kind(&error), Some(ErrorKind::ConnectionReset), "{error:#}");
+    }
+}
+
+/// What the kernel said.
+fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
+    error
         .downcast_ref::<std::io::Error>()
-        .map(|error| error.kind());
-    assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{error:#}");
+        .map(std::io::Error::kind)
 }
 
 #[test]
@@ -201,13 +207,12 @@ fn what_was_refused_is_refused_at_once() {
 }
 
 fn refused_at_once(site: &Site, route: &Route) -> Result<()> {
-    let (listener, closed) = route.listen()?;
-    drop(listener);
+    let (_held, closed) = route.closed_port()?;
     let first = read_to_eof(&mut route.connect(closed)?).expect_err("nobody listens");
-    let kind = first
-        .downcast_ref::<std::io::Error>()
-        .map(|error| error.kind());
-    ensure!(kind == Some(ErrorKind::ConnectionReset), "first: {first:#}");
+    ensure!(
+        kind(&first) == Some(ErrorKind::ConnectionReset),
+        "first: {first:#}"
+    );
     // The client tells the kernel off the data path.
     thread::sleep(Duration::from_millis(300));
     for _ in 0..3 {

@@ -18,13 +18,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
 
-use common::capture::Capture;
 use common::peer::{
     PATIENCE, Service, digest, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
 };
 use common::route::Place;
 use common::site::{Site, SiteConfig};
-use common::{installed, privileged};
+use common::{expect_tunnel_alone, installed, privileged};
 
 const SOCKS5: &str = "127.0.0.1:1080";
 const HTTP: &str = "127.0.0.1:3128";
@@ -161,7 +160,7 @@ fn addresses_and_names_are_reached_without_privileges_or_dns() {
         return;
     }
     let site = site();
-    let capture = Capture::start(&site.topology).expect("a capture");
+    let capture = site.watch().expect("a capture");
     expect_no_privileges(site.client().id());
     let web: Place = site.topology.web().into();
     let (v4, v6): (IpAddr, IpAddr) = (GATEWAY_WAN.into(), GATEWAY_WAN6.into());
@@ -184,8 +183,7 @@ fn addresses_and_names_are_reached_without_privileges_or_dns() {
         }
     }
     drop(servers);
-    let crossed = capture.finish().expect("a whole capture");
-    crossed.expect_tunnel_alone().expect("no DNS and no TCP");
+    expect_tunnel_alone(capture).expect("no DNS and no TCP");
 }
 
 fn expect_no_privileges(process: u32) {

@@ -3,7 +3,6 @@
 //! Everything is real: sockets, namespaces, the built binary. Only the satellite is a model.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 
-pub(crate) mod capture;
 pub(crate) mod keys;
 pub(crate) mod peer;
 pub(crate) mod probes;
@@ -13,6 +12,8 @@ pub(crate) mod snapshot;
 
 use std::io::{self, Write as _};
 
+use anyhow::{Result, ensure};
+use bentpipe_lab::capture::Capture;
 use bentpipe_sys::privilege;
 
 /// With this variable at `1` a suite that cannot run fails instead of being skipped.
@@ -32,6 +33,14 @@ pub(crate) fn privileged(suite: &str) -> bool {
 pub(crate) fn raise_file_limit() {
     // A limit that is too low shows as "too many open files".
     let _ = privilege::raise_nofile();
+}
+
+/// Nothing crossed but the tunnel, not even the kernel's word that a daemon is gone.
+pub(crate) fn expect_tunnel_alone(capture: Capture) -> Result<()> {
+    let crossed = capture.stop()?;
+    crossed.expect_only_tunnel()?;
+    ensure!(crossed.tunnel_errors == 0, "crossed the link: {crossed}");
+    Ok(())
 }
 
 /// Whether `program` can be run, as [`privileged`].

@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest as sha};
+use bentpipe_lab::workload::MARKER;
 use bentpipe_sys::socket::{set_linger_zero, unsent_bytes};
 use socket2::{Domain, Socket, Type};
 
 use super::route::Place;
-
-/// Part of every payload: nobody may see it on the link.
-pub(crate) const MARKER: &str = "bentpipe-payload-in-clear";
 
 /// How long a peer may be silent before a case gives up on it, unless the case says otherwise.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,12 +21,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Handlers of a thousand connections at once need little.
 pub(crate) const STACK: usize = 128 * 1024;
 
-/// `length` bytes in which every 48 say what they are and where they belong.
+/// `length` bytes in which every 48 hold the marker that no capture may find, and say where they belong.
 pub(crate) fn payload(length: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 64);
     while bytes.len() < length {
         let place = bytes.len();
-        bytes.extend_from_slice(format!("{MARKER}{place:023}").as_bytes());
+        bytes.extend_from_slice(MARKER);
+        bytes.extend_from_slice(format!("{place:024}").as_bytes());
     }
     bytes.truncate(length);
     bytes

@@ -10,10 +10,9 @@ use std::{net::Ipv6Addr, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use bentpipe_lab::topology::{WEB, WEB6};
+use bentpipe_lab::workload::MARKER;
 use bentpipe_sys::netns::NetNs;
 use socket2::{Domain, Protocol, Socket, Type};
-
-use super::peer::MARKER;
 
 /// From one round of probes to the next.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -82,10 +81,10 @@ impl Sockets {
         let web = [IpAddr::from(WEB), IpAddr::from(WEB6)];
         for (socket, address) in self.udp.iter().zip(web) {
             for port in PORTS {
-                let _ = socket.send_to(MARKER.as_bytes(), (address, port));
+                let _ = socket.send_to(MARKER, (address, port));
             }
         }
-        let echo = |kind: u8| [&[kind, 0, 0, 0, 0, 0, 0, 1], MARKER.as_bytes()].concat();
+        let echo = |kind: u8| [[kind, 0, 0, 0, 0, 0, 0, 1].as_slice(), MARKER].concat();
         let target = |address| SocketAddr::new(address, 0).into();
         let _ = self.icmp.send_to(&echo(8), &target(web[0]));
         let _ = self.icmp6.send_to(&echo(128), &target(web[1]));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bentpipe_sys::netns::NetNs;
+use socket2::{Domain, Socket, Type};
 
 use super::peer;
 
@@ -61,6 +62,18 @@ impl Route {
         let listener = self.web.at(|| peer::listen(any_port))??;
         let address = self.in_front_of(listener.local_addr()?)?;
         Ok((listener, address))
+    }
+
+    /// A port on which nobody listens, nor will while what comes with it lives.
+    pub(crate) fn closed_port(&self) -> Result<(Socket, SocketAddr)> {
+        let any_port = SocketAddr::new(self.server, 0);
+        let socket = self.web.at(|| {
+            let socket = Socket::new(Domain::for_address(any_port), Type::STREAM, None)?;
+            socket.bind(&any_port.into())?;
+            io::Result::Ok(socket)
+        })??;
+        let address = socket.local_addr()?.as_socket();
+        Ok((socket, address.context("an address with a port")?))
     }
 
     /// Where applications find a server at `address`.

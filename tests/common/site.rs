@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::capture::Capture;
 use bentpipe_lab::topology::{
-    GATEWAY_SAT, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
+    GATEWAY_SAT, LINK_DEVICE, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
 };
 use bentpipe_link::{Direction, Errors, Scenario, Standard, preset};
 use rustix::process::Signal;
@@ -265,6 +266,11 @@ impl Site {
             route("IPv4", WEB.into(), "10.30.0.251"),
             route("IPv6", WEB6.into(), "fd00:30::dead"),
         ]
+    }
+
+    /// Watches both directions of the link, at the terminal.
+    pub(crate) fn watch(&self) -> Result<Capture> {
+        Capture::start(self.topology.terminal(), LINK_DEVICE, PORT)
     }
 
     /// Where the client keeps its files.

@@ -149,6 +149,7 @@ fn bentpipe_delivers_every_byte_before_a_reset_under_loss() {
     for _ in 0..3 {
         outcomes.extend(together(&routes, LOSS));
     }
+    outcomes.extend(together(&routes, ENDS));
     judge(&outcomes, &site.logs());
 }
 
@@ -209,7 +210,10 @@ fn every_case_finds_the_faults_it_is_there_for() {
         }
         assert_eq!(
             checks.len(),
-            FINDS.iter().map(|(_, faults)| faults.len() + 1).sum()
+            FINDS
+                .iter()
+                .map(|(_, faults)| faults.len() + 1)
+                .sum::<usize>()
         );
         for check in checks {
             let (case, fault, result) = check.join().expect("a verdict");

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -77,19 +77,20 @@ fn carry(fault: Fault, client: TcpStream, server: SocketAddr) -> io::Result<()> 
             side.set_read_timeout(Some(Duration::from_secs(1)))?;
         }
     }
-    let (client, server) = (Arc::new(client), Arc::new(server));
-    let (from, to) = (Arc::clone(&client), Arc::clone(&server));
+    let sides = Arc::new((client, server));
+    let broken = Arc::new(AtomicBool::new(false));
+    let (upload, upload_broken) = (Arc::clone(&sides), Arc::clone(&broken));
     let uploading = thread::Builder::new()
         .stack_size(STACK)
-        .spawn(move || pump(fault, &from, &to))?;
-    pump(fault, &server, &client);
+        .spawn(move || pump(fault, &upload.0, &upload.1, &upload_broken))?;
+    pump(fault, &sides.1, &sides.0, &broken);
     let _ = uploading.join();
     Ok(())
 }
 
 /// Carries one direction to its end. Both sockets are closed when both directions have ended.
-fn pump(fault: Fault, from: &TcpStream, to: &TcpStream) {
-    let ended = match copy(fault, from, to) {
+fn pump(fault: Fault, from: &TcpStream, to: &TcpStream, broken: &AtomicBool) {
+    let ended = match copy(fault, from, to, broken) {
         Ok(()) => match fault {
             Fault::NoHalfClose => from
                 .shutdown(Shutdown::Both)
@@ -111,27 +112,41 @@ fn reset_when_acknowledged(to: &TcpStream) -> io::Result<()> {
     to.shutdown(Shutdown::Read)
 }
 
-fn copy(fault: Fault, mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
+/// `broken` is set by the direction that was told of a reset while writing; the other then reads an end that is none.
+fn copy(
+    fault: Fault,
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    broken: &AtomicBool,
+) -> io::Result<()> {
+    let mut write = |bytes: &[u8]| {
+        to.write_all(bytes)
+            .inspect_err(|_| broken.store(true, Ordering::SeqCst))
+    };
     let mut buffer = [0; 16_384];
     let mut held = Vec::new();
     let mut carried = 0;
     loop {
-        let length = match from.read(&mut buffer)? {
-            0 => return to.write_all(&held),
-            length => length,
-        };
+        let length = from.read(&mut buffer)?;
+        if length == 0 {
+            thread::sleep(Duration::from_millis(20));
+            if broken.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            return write(&held);
+        }
         let before = carried / 1_000_000;
         carried += length;
         if fault == Fault::Corrupts && carried / 1_000_000 > before {
             buffer[0] ^= 1;
         }
         // One that loses the tail is always one piece behind.
-        to.write_all(&held)?;
+        write(&held)?;
         held.clear();
         if fault == Fault::LosesTail {
             held.extend_from_slice(&buffer[..length]);
         } else {
-            to.write_all(&buffer[..length])?;
+            write(&buffer[..length])?;
         }
     }
 }
