@@ -1,7 +1,8 @@
 //! Connection IDs that name the shard: a datagram can be handed to the thread that owns it.
 //!
 //! Server: 8 bytes, the first names the shard, the rest is random (room for QUIC-LB's encoding
-//! later). Client: no bytes, it has one shard and one socket. Not a secret and not authenticated.
+//! later). Client: 4 bytes, random; with none it could not tell two connections to one server apart, and it has several
+//! while it tries and while a server drains. Not a secret and not authenticated.
 
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use rand_core::{Rng, SeedableRng};
@@ -9,6 +10,10 @@ use rand_pcg::Pcg64Mcg;
 
 /// Length of a server's connection IDs, in bytes.
 pub(super) const SERVER_CID: usize = 8;
+
+/// Length of a client's: as short as it can be and never repeat, for every packet of the forward link carries one, and a
+/// stateless reset is believed by it.
+const CLIENT_CID: usize = 4;
 
 /// Generator for one endpoint; `None` as shard means a client.
 pub(super) struct ShardCids {
@@ -30,13 +35,12 @@ impl ShardCids {
 
 impl ConnectionIdGenerator for ShardCids {
     fn generate_cid(&mut self) -> ConnectionId {
-        let Some(shard) = self.shard else {
-            return ConnectionId::new(&[]);
-        };
         let mut bytes = [0; SERVER_CID];
         fill(&mut self.rng, &mut bytes);
-        bytes[0] = shard;
-        ConnectionId::new(&bytes)
+        if let Some(shard) = self.shard {
+            bytes[0] = shard;
+        }
+        ConnectionId::new(&bytes[..self.cid_len()])
     }
 
     fn validate(&self, cid: &ConnectionId) -> Result<(), InvalidCid> {
@@ -48,7 +52,10 @@ impl ConnectionIdGenerator for ShardCids {
     }
 
     fn cid_len(&self) -> usize {
-        if self.shard.is_some() { SERVER_CID } else { 0 }
+        match self.shard {
+            Some(_) => SERVER_CID,
+            None => CLIENT_CID,
+        }
     }
 
     fn cid_lifetime(&self) -> Option<std::time::Duration> {
