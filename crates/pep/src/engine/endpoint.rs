@@ -198,6 +198,11 @@ impl Engine {
         }
     }
 
+    /// Answers no more handshakes; their clients try again, and find whoever serves then.
+    pub fn stop_accepting(&mut self) {
+        self.config.server = None;
+    }
+
     fn accept(&mut self, now: Instant, incoming: Incoming) {
         let Some(setup) = self.config.server.clone() else {
             return self.endpoint.ignore(incoming);

@@ -326,16 +326,18 @@ impl Role {
 
     /// Lets open flows end, then says goodbye.
     async fn drain(self: &Rc<Self>, patience: Duration) {
-        let ids: Vec<_> = self.sessions.borrow().keys().copied().collect();
+        let ids = || self.sessions.borrow().keys().copied().collect::<Vec<_>>();
         self.shard.with(|engine| {
-            for &id in &ids {
+            engine.stop_accepting();
+            for id in ids() {
                 if let Some(connection) = engine.connection(id) {
                     connection.tunnel.send_goaway();
                 }
             }
         });
         let _ = timeout(patience, process::until_idle(&self.shard)).await;
-        for id in ids {
+        // Asked again: a handshake may have been under way.
+        for id in ids() {
             self.close(id, CloseCode::Shutdown, "the server is stopping");
         }
         process::flush(&self.shard).await;
