@@ -86,19 +86,12 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     // Asking for SO_ERROR, as tokio's connect does, would take a reset that followed the connect for a
     // refusal, and lose what was said before it. Peeking finds bytes first, and leaves them.
     match SockRef::from(&stream).peek(&mut [MaybeUninit::uninit()]) {
-        Err(error) if !is_connected(&error) => return Err(error),
+        // Also a reset that nothing preceded: peeking has taken it, so a relay would read a clean end.
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
         _ => {}
     }
     relay::prepare(&stream)?;
     Ok(stream)
-}
-
-/// Whether a socket that fails to be read with `error` had been connected: a refused one is never "reset".
-fn is_connected(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionReset
-    )
 }
 
 fn code_of(error: &io::Error) -> ReplyCode {
@@ -109,6 +102,7 @@ fn code_of(error: &io::Error) -> ReplyCode {
         io::ErrorKind::TimedOut => ReplyCode::TimedOut,
         // A packet filter on this side, or on the way (EACCES, EPERM).
         io::ErrorKind::PermissionDenied => ReplyCode::HostUnreachable,
+        // Among them a reset once connected: passed on as one, but no reason to refuse the next.
         _ => ReplyCode::Internal,
     }
 }
