@@ -47,6 +47,19 @@ fn a_warm_download_fills_the_link() {
     assert!(warm <= Duration::from_millis(9600), "{warm:?}");
 }
 
+/// The same when no more than 3 BDP have warmed the tunnel, and slow start was not over with them.
+#[test]
+fn little_warms_the_tunnel() {
+    let mut world = ready(&link("geo"), 1);
+    world.timed_download(2_500_000);
+    world.run_for(Duration::from_secs(4));
+    let warm = world.timed_download(10_000_000);
+    println!("10 MB at 10 Mbit/s, RTT 500 ms, after 2.5 MB: {warm:?}");
+    assert!(warm <= Duration::from_millis(9600), "{warm:?}");
+    let dropped = world.link.forward_link.stats().dropped_queue;
+    assert!(dropped < 50, "{dropped} packets overflowed the queue");
+}
+
 /// Equal seeds give equal runs, packet for packet.
 #[test]
 fn a_run_repeats() {

@@ -76,7 +76,9 @@ fn idle_keeps_the_window_and_does_not_advance_the_curve() {
         after >= before * 7 / 10 && after <= before * 3 / 2,
         "{before} {after}"
     );
-    assert!(world.senders[0].lost - lost < 20 * BYTES);
+    // One overflow of CUBIC's own, no burst.
+    let overflow = world.senders[0].lost - lost;
+    assert!(overflow < 50 * BYTES, "{overflow}");
 }
 
 #[test]

@@ -77,12 +77,12 @@ impl Cubic {
             .saturating_duration_since(self.last_ack)
             .min(self.rtt.get());
         self.last_ack = ack.now;
-        if self.reduced_at.is_some_and(|at| ack.newest_sent <= at) || !self.is_window_limited(ack) {
+        if self.reduced_at.is_some_and(|at| ack.newest_sent <= at) {
             return;
         }
         if self.window < self.threshold {
             self.slow_start(ack, round_ended);
-        } else {
+        } else if self.is_window_limited(ack) {
             let rtt = self.rtt.get();
             self.window = self
                 .epoch
@@ -149,12 +149,20 @@ impl Cubic {
     }
 
     fn slow_start(&mut self, ack: &AckSample, round_ended: bool) {
+        let grows = self.is_window_limited(ack);
+        // A queue shows while a transfer ends as well, and the next one must not find it by overflow. A few packets
+        // show nothing but the receiver's delay.
+        let shows_delay = ack.in_flight + ack.newly_acked >= self.window / 8;
         let Some(hystart) = &mut self.hystart else {
-            self.window += ack.newly_acked;
+            self.window += if grows { ack.newly_acked } else { 0 };
             return;
         };
-        hystart.on_ack(ack, round_ended);
-        self.window += ack.newly_acked / hystart.growth_divisor();
+        if shows_delay {
+            hystart.on_ack(ack, round_ended);
+        }
+        if grows {
+            self.window += ack.newly_acked / hystart.growth_divisor();
+        }
         if hystart.phase() == Phase::Done {
             self.threshold = self.window;
             self.epoch.start(self.window, self.mtu);

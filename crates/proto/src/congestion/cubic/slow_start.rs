@@ -9,6 +9,8 @@
 //! - The threshold is RTT/8 within 8 and 75 ms instead of 4 and 16 ms: ACK delay and scheduling noise on a loaded host
 //!   reach 16 ms, and leaving a 600 ms link at a tenth of its rate costs half a minute.
 //! - [`ROUNDS`] conservative rounds instead of 5: five are 3 s by GEO, in which the queue overflows.
+//! - Only a whole round without delay takes back the conservative phase, instead of one sample: after idle the queue is
+//!   empty, and a window that had filled it would be sent at the pace of slow start, twice what the link takes.
 
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub(super) struct HyStart {
     recent: [Duration; SAMPLES],
     next: usize,
     rounds_left: u32,
+    /// A delay was seen in the present conservative round.
+    delayed: bool,
 }
 
 impl Default for HyStart {
@@ -53,6 +57,7 @@ impl Default for HyStart {
             recent,
             next: 0,
             rounds_left: ROUNDS,
+            delayed: false,
         }
     }
 }
@@ -82,15 +87,22 @@ impl HyStart {
             Phase::SlowStart if delayed => {
                 self.phase = Phase::Conservative;
                 self.rounds_left = ROUNDS;
+                self.delayed = true;
             }
-            Phase::Conservative if !delayed => self.phase = Phase::SlowStart,
-            Phase::Conservative if round_ended => {
-                self.rounds_left = self.rounds_left.saturating_sub(1);
-                if self.rounds_left == 0 {
-                    self.phase = Phase::Done;
-                }
+            Phase::Conservative if round_ended => self.end_round(delayed),
+            Phase::Conservative => self.delayed |= delayed,
+            Phase::SlowStart | Phase::Done => {}
+        }
+    }
+
+    fn end_round(&mut self, delayed: bool) {
+        if std::mem::replace(&mut self.delayed, delayed) {
+            self.rounds_left = self.rounds_left.saturating_sub(1);
+            if self.rounds_left == 0 {
+                self.phase = Phase::Done;
             }
-            Phase::SlowStart | Phase::Conservative | Phase::Done => {}
+        } else {
+            self.phase = Phase::SlowStart;
         }
     }
 }
