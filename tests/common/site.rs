@@ -15,7 +15,7 @@ use bentpipe_lab::capture::Capture;
 use bentpipe_lab::topology::{
     GATEWAY_SAT, LINK_DEVICE, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
 };
-use bentpipe_link::{Direction, Errors, Scenario, Standard, preset};
+use bentpipe_link::{Direction, Errors, Orbit, Scenario, Standard, preset};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -51,11 +51,30 @@ pub(crate) fn fast_geo() -> Scenario {
     }
 }
 
+/// 50/20 Mbit/s, an RTT of 50 ms, and one packet in a thousand lost.
+pub(crate) fn near() -> Scenario {
+    let standard = |rate: &str| Standard::Cbr {
+        bit_rate: rate.parse().expect("a rate"),
+    };
+    Scenario {
+        orbit: Orbit::Constant {
+            one_way_delay: Duration::from_millis(25).into(),
+        },
+        forward_link: standard("50 Mbit/s"),
+        return_link: standard("20 Mbit/s"),
+        ..losing("0.1 %")
+    }
+}
+
 /// [`geo`] that loses 2 % of the packets.
 pub(crate) fn lossy_geo() -> Scenario {
+    losing("2 %")
+}
+
+fn losing(rate: &str) -> Scenario {
     Scenario {
         errors: Errors::Iid {
-            rate: "2 %".parse().expect("a ratio"),
+            rate: rate.parse().expect("a ratio"),
             direction: Direction::Both,
         },
         ..geo()

@@ -60,7 +60,7 @@ cases! {
 const SOME: usize = 20_000;
 
 /// Connects, and has both ends speak at the same time. The user's fault is told first: the server's often follows from it.
-fn conversation<S: Send, U>(
+pub(crate) fn conversation<S: Send, U>(
     route: &Route,
     server: impl FnOnce(TcpStream) -> Result<S> + Send,
     user: impl FnOnce(TcpStream) -> Result<U>,

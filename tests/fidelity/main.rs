@@ -10,18 +10,19 @@
 mod cases;
 #[path = "../common/mod.rs"]
 mod common;
+mod mixture;
 mod wrong;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use common::privileged;
 use common::route::{Place, Route};
-use common::site::{Site, SiteConfig, fast_geo, lossy_geo};
+use common::site::{Site, SiteConfig, fast_geo, lossy_geo, near};
 use wrong::Fault;
 
 /// How one case ended on one route.
@@ -153,6 +154,26 @@ fn bentpipe_delivers_every_byte_before_a_reset_under_loss() {
     judge(&outcomes, &site.logs());
 }
 
+/// As many as keep both ends busy; a near satellite, because time is short and what is looked for is disorder.
+#[test]
+fn a_mixture_of_conversations_is_carried_whole() {
+    if !privileged("fidelity of bentpipe in disorder") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: near(),
+        ..SiteConfig::default()
+    })
+    .expect("a site");
+    let failures = mixture::hold(&site.routes(), 400, 60);
+    assert!(
+        failures.is_empty(),
+        "\n{}\n{}",
+        failures.join("\n"),
+        site.logs()
+    );
+}
+
 /// Each case, and the faults that it alone must be enough to find.
 const FINDS: [(&str, &[Fault]); 13] = [
     (
@@ -208,13 +229,18 @@ fn every_case_finds_the_faults_it_is_there_for() {
                 checks.push(scope.spawn(move || (case.name, fault, (case.run)(&loopback(fault)))));
             }
         }
-        assert_eq!(
-            checks.len(),
-            FINDS
-                .iter()
-                .map(|(_, faults)| faults.len() + 1)
-                .sum::<usize>()
-        );
+        let expected: usize = FINDS.iter().map(|(_, faults)| faults.len() + 1).sum();
+        assert_eq!(checks.len(), expected, "a case without a fault");
+        for fault in [Fault::None, Fault::EndForReset, Fault::LosesTail] {
+            checks.push(scope.spawn(move || {
+                let failures = mixture::hold(&[loopback(fault)], 40, 20);
+                let result = failures
+                    .into_iter()
+                    .next()
+                    .map_or(Ok(()), |text| Err(anyhow!(text)));
+                ("a mixture", fault, result)
+            }));
+        }
         for check in checks {
             let (case, fault, result) = check.join().expect("a verdict");
             match (fault, result) {
