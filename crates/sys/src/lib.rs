@@ -24,5 +24,6 @@ pub mod nft;
 pub mod privilege;
 pub mod quiet;
 pub mod route;
+pub mod schedule;
 pub mod socket;
 pub mod tun;
