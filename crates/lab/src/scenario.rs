@@ -75,9 +75,12 @@ mod tests {
 
     #[test]
     fn faults_are_told_with_their_place() {
+        let error = loaded(&GOOD.replace("seed = 1", "seed = true")).unwrap_err();
+        assert!(error.starts_with(":3: "), "{error}");
+        // In tables that have a model, the place is the table.
         let error = loaded(&GOOD.replace("250 ms", "250 parsecs")).unwrap_err();
         assert!(
-            error.starts_with(":6: ") && error.contains("250 parsecs"),
+            error.starts_with(":4: ") && error.contains("250 parsecs"),
             "{error}"
         );
         let error = loaded(&GOOD.replace("10 Mbit/s", "0 Mbit/s")).unwrap_err();

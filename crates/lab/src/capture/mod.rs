@@ -132,7 +132,7 @@ impl CaptureReport {
             self.missed
         );
         if self.clear_packets > 0 || self.marker_packets > 0 {
-            bail!("crossed the link in clear:{self}");
+            bail!("crossed the link in clear: {self}");
         }
         ensure!(self.tunnel_packets > 0, "no packet of the tunnel was seen");
         Ok(())

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use bentpipe_sys::netns::NetNs;
 
 use crate::topology::{GATEWAY_SAT, Process, Topology};
@@ -68,9 +68,8 @@ impl Daemons {
                     let log = process.stderr_text();
                     let lines: Vec<&str> = log.lines().collect();
                     let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n  ");
-                    error = error.context(format!(
-                        "bentpipe {role} ended ({status}); it wrote:\n  {tail}\n"
-                    ));
+                    error =
+                        anyhow!("{error:#}\nbentpipe {role} ended ({status}); it wrote:\n  {tail}");
                 }
             }
             error

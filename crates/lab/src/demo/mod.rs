@@ -122,7 +122,7 @@ impl Demo {
         let daemons = self.daemons.insert(daemons);
         let bentpipe = daemons.watch(|| {
             let user = self.topology.user();
-            self.workload.measure(user, "bentpipe", stop, progress)
+            self.workload.measure(user, "with bentpipe", stop, progress)
         })?;
         let mut crossed = CaptureReport::default();
         for capture in captures {

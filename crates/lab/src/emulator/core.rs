@@ -11,18 +11,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bentpipe_link::{Duplex, LinkConfig, Pipe, PipeStats};
+use bentpipe_sys::schedule::go_first;
 use bentpipe_units::{ByteCount, Seed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::setpriority_process;
 use serde::Serialize;
 
 use super::lateness::{Histogram, Lateness};
 
 /// Packets read from one side before deliveries get a turn; a flood must not hold up what is due.
 const READ_BATCH: usize = 64;
-/// As a nice value.
-const HIGHEST_PRIORITY: i32 = -20;
 /// The largest IP packet.
 const MAX_PACKET: usize = 65_535;
 
@@ -77,8 +75,8 @@ pub fn run<D: PacketDevice>(
     // The kernel may otherwise add 50 µs to each sleep.
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
         .context("setting the timer slack")?;
-    // This thread alone, and only where that is allowed: it must not wait for those that it delays.
-    let _ = setpriority_process(None, HIGHEST_PRIORITY);
+    // Where that is allowed: it must not wait for those whose packets it delays.
+    let _ = go_first();
     let mut link = Duplex::new(config, seed, now());
     let mut tally = Tally::default();
     let mut buffer = vec![0; MAX_PACKET];
