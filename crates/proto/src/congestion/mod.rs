@@ -8,6 +8,7 @@ mod cubic;
 mod pacer;
 mod rate_sample;
 mod round;
+mod satellite;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use cubic::Cubic;
 pub use pacer::{MAX_BATCH, Pacer};
 pub use rate_sample::{RateSample, RateSampler};
 pub use round::RoundCounter;
+pub use satellite::Satellite;
 
 /// What one incoming ACK frame says, summed over the packets that it acknowledges for the first time.
 #[derive(Clone, Copy, Debug)]
@@ -81,17 +83,20 @@ pub enum Kind {
     Cubic,
     /// CUBIC that leaves slow start only on loss.
     CubicNoHystart,
+    /// A model of the path: delivery rate, round-trip time and its own loss.
+    Satellite,
 }
 
 impl Kind {
     /// Every controller, for help texts and tests.
-    pub const ALL: [Self; 2] = [Self::Cubic, Self::CubicNoHystart];
+    pub const ALL: [Self; 3] = [Self::Cubic, Self::CubicNoHystart, Self::Satellite];
 
     /// The name used in configuration files and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
             Self::CubicNoHystart => "cubic-no-hystart",
+            Self::Satellite => "satellite",
         }
     }
 }
@@ -104,7 +109,9 @@ impl fmt::Display for Kind {
 
 /// The name is not that of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no congestion controller is called `{0}`; there are cubic and cubic-no-hystart")]
+#[error(
+    "no congestion controller is called `{0}`; there are cubic, cubic-no-hystart and satellite"
+)]
 pub struct UnknownController(String);
 
 impl FromStr for Kind {
@@ -123,6 +130,8 @@ pub enum Controller {
     Cubic(Cubic),
     /// See [`Kind::CubicNoHystart`].
     CubicNoHystart(Cubic),
+    /// See [`Kind::Satellite`].
+    Satellite(Satellite),
 }
 
 impl Controller {
@@ -131,6 +140,7 @@ impl Controller {
         match kind {
             Kind::Cubic => Self::Cubic(Cubic::new(config, true, now)),
             Kind::CubicNoHystart => Self::CubicNoHystart(Cubic::new(config, false, now)),
+            Kind::Satellite => Self::Satellite(Satellite::new(config, now)),
         }
     }
 
@@ -139,6 +149,7 @@ impl Controller {
         match self {
             Self::Cubic(_) => Kind::Cubic,
             Self::CubicNoHystart(_) => Kind::CubicNoHystart,
+            Self::Satellite(_) => Kind::Satellite,
         }
     }
 
@@ -148,6 +159,7 @@ impl Controller {
             Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => {
                 cubic.on_sent(now, bytes, in_flight);
             }
+            Self::Satellite(satellite) => satellite.on_sent(now, bytes, in_flight),
         }
     }
 
@@ -155,6 +167,7 @@ impl Controller {
     pub fn on_ack(&mut self, ack: &AckSample) {
         match self {
             Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_ack(ack),
+            Self::Satellite(satellite) => satellite.on_ack(ack),
         }
     }
 
@@ -162,6 +175,7 @@ impl Controller {
     pub fn on_loss(&mut self, loss: &LossSample) {
         match self {
             Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_loss(loss),
+            Self::Satellite(satellite) => satellite.on_loss(loss),
         }
     }
 
@@ -169,6 +183,7 @@ impl Controller {
     pub fn on_mtu(&mut self, mtu: u16) {
         match self {
             Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_mtu(mtu),
+            Self::Satellite(satellite) => satellite.on_mtu(mtu),
         }
     }
 
@@ -176,6 +191,7 @@ impl Controller {
     pub fn window(&self) -> u64 {
         match self {
             Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.window(),
+            Self::Satellite(satellite) => satellite.window(),
         }
     }
 
@@ -183,6 +199,7 @@ impl Controller {
     pub fn pacing_rate(&self) -> BitRate {
         match self {
             Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.pacing_rate(),
+            Self::Satellite(satellite) => satellite.pacing_rate(),
         }
     }
 }

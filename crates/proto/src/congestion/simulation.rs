@@ -2,7 +2,7 @@
 //!
 //! Event-driven in integer nanoseconds. It sends no real packets and does not retransmit: a lost packet is a statistic.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
@@ -25,6 +25,8 @@ pub(super) struct Link {
     pub(super) one_way: Duration,
     /// Queue, in time at the link's rate.
     pub(super) queue: Duration,
+    /// Share of packets lost behind the queue, independently of each other, in permille.
+    pub(super) loss: u64,
 }
 
 enum Event {
@@ -46,7 +48,7 @@ pub(super) struct Sender {
     sampler: RateSampler,
     in_flight: u64,
     next_packet: u64,
-    outstanding: VecDeque<(u64, Instant)>,
+    outstanding: BTreeMap<u64, Instant>,
     unacked: Vec<u64>,
     ack_due: bool,
     send_due: Option<Instant>,
@@ -55,8 +57,9 @@ pub(super) struct Sender {
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) senders: Vec<Sender>,
-    link: Link,
+    pub(super) link: Link,
     link_free: Instant,
+    random: u64,
     events: BTreeMap<(Instant, u64), Event>,
     sequence: u64,
 }
@@ -79,6 +82,7 @@ impl World {
             senders,
             link,
             link_free: now,
+            random: 1,
             events: BTreeMap::new(),
             sequence: 0,
         };
@@ -109,6 +113,11 @@ impl World {
         self.now = end;
         let after: u64 = self.senders.iter().map(|sender| sender.delivered).sum();
         (after - before) as f64 * 8.0 / (self.link.rate as f64 * time.as_secs_f64())
+    }
+
+    /// How long a packet that arrived now would wait.
+    pub(super) fn queue(&self) -> Duration {
+        self.link_free.saturating_duration_since(self.now)
     }
 
     fn push(&mut self, at: Instant, event: Event) {
@@ -172,17 +181,28 @@ impl World {
             .on_sent(now, BYTES, sender.controller.pacing_rate());
         sender.sampler.on_sent(now, BYTES, sender.in_flight);
         sender.controller.on_sent(now, BYTES, sender.in_flight);
-        sender.outstanding.push_back((packet, now));
+        sender.outstanding.insert(packet, now);
         let drop = std::mem::take(&mut sender.drop_next);
         let start = self.link_free.max(now);
         if drop || start - now > self.link.queue {
             return;
         }
         self.link_free = start + Duration::from_nanos(BYTES * 8 * 1_000_000_000 / self.link.rate);
+        if self.draw() < self.link.loss {
+            return;
+        }
         self.push(
             self.link_free + self.link.one_way,
             Event::Arrive(index, packet),
         );
+    }
+
+    /// 0 to 999, by SplitMix64.
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % 1000
     }
 
     fn arrive(&mut self, index: usize, packet: u64) {
@@ -220,7 +240,7 @@ impl Sender {
             sampler: RateSampler::new(now),
             in_flight: 0,
             next_packet: 0,
-            outstanding: VecDeque::new(),
+            outstanding: BTreeMap::new(),
             unacked: Vec::new(),
             ack_due: false,
             send_due: None,
@@ -231,25 +251,21 @@ impl Sender {
     fn acked(&mut self, now: Instant, packets: &[u64]) {
         let newest = packets.last().copied().unwrap_or_default();
         let (mut newest_sent, mut newest_lost, mut lost) = (now, None, 0);
-        while let Some((packet, sent)) = self
-            .outstanding
-            .front()
-            .copied()
-            .filter(|front| front.0 <= newest)
-        {
-            let received = packets.binary_search(&packet).is_ok();
-            if !received && packet + 3 > newest {
-                break;
-            }
-            self.outstanding.pop_front();
-            self.in_flight -= BYTES;
-            if received {
+        for packet in packets {
+            if let Some(sent) = self.outstanding.remove(packet) {
                 newest_sent = sent;
+                self.in_flight -= BYTES;
                 self.sampler.on_ack(sent, BYTES);
-            } else {
-                newest_lost = Some(sent);
-                lost += BYTES;
             }
+        }
+        while let Some(first) = self
+            .outstanding
+            .first_entry()
+            .filter(|first| first.key() + 3 <= newest)
+        {
+            newest_lost = Some(first.remove());
+            self.in_flight -= BYTES;
+            lost += BYTES;
         }
         let newly_acked = packets.len() as u64 * BYTES;
         let rate = self.sampler.end_acks(now);

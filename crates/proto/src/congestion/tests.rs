@@ -10,12 +10,13 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const BYTES: u64 = MTU as u64;
 
-fn link(rate: u64, rtt_ms: u64, queue_ms: u64) -> Link {
+pub(super) fn link(rate: u64, rtt_ms: u64, queue_ms: u64) -> Link {
     let one_way = Duration::from_millis(rtt_ms / 2);
     Link {
         rate,
         one_way,
         queue: Duration::from_millis(queue_ms),
+        loss: 0,
     }
 }
 

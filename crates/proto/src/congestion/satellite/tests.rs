@@ -1,0 +1,135 @@
+//! `satellite` in the closed loop of `simulation.rs`.
+
+use std::time::Duration;
+
+use super::super::simulation::World;
+use super::super::tests::link;
+use super::super::{Controller, Kind};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Rate in bit/s, round-trip time and queue in ms, loss in permille.
+type Case = (u64, u64, u64, u64);
+
+fn world((rate, rtt, queue, loss): Case, kinds: &[Kind]) -> World {
+    let mut link = link(rate, rtt, queue);
+    link.loss = loss;
+    World::new(link, kinds)
+}
+
+/// Share of the link that arrives, of what its own loss leaves, and share of packets lost, over `time`.
+fn measure(world: &mut World, time: Duration) -> (f64, f64) {
+    let sent: u64 = world.senders.iter().map(|sender| sender.sent).sum();
+    let lost: u64 = world.senders.iter().map(|sender| sender.lost).sum();
+    let kept = 1.0 - world.link.loss as f64 / 1000.0;
+    let used = world.run(time) / kept;
+    let sent = world.senders.iter().map(|sender| sender.sent).sum::<u64>() - sent;
+    let lost = world.senders.iter().map(|sender| sender.lost).sum::<u64>() - lost;
+    (used, lost as f64 / sent as f64)
+}
+
+/// Random loss up to a tenth, queues down to 25 packets, rates from 0.5 to 250 Mbit/s: the link is full, and what is
+/// lost beyond the link's own loss is little.
+#[test]
+fn every_link_is_filled() {
+    for case in [
+        (250_000_000, 600, 600, 0),
+        (250_000_000, 600, 600, 10),
+        (250_000_000, 600, 600, 50),
+        (250_000_000, 600, 600, 100),
+        (10_000_000, 500, 500, 0),
+        (10_000_000, 500, 500, 20),
+        (10_000_000, 500, 500, 100),
+        (10_000_000, 500, 29, 0),
+        (10_000_000, 500, 29, 10),
+        (20_000_000, 600, 15, 0),
+        (10_000_000, 50, 50, 0),
+        (10_000_000, 50, 50, 20),
+        (500_000, 600, 600, 0),
+        (500_000, 600, 600, 20),
+    ] {
+        let mut world = world(case, &[Kind::Satellite]);
+        world.run(20 * SECOND);
+        let (used, lost) = measure(&mut world, 60 * SECOND);
+        let (own, excess) = (case.3 as f64 / 1000.0, 0.02);
+        println!("{case:?}: used {used:.3}, lost {lost:.4}");
+        assert!(used >= 0.96, "{case:?}: {used}");
+        assert!(lost <= own + excess, "{case:?}: {lost}");
+    }
+}
+
+/// The queue that stands in steady state is a fraction of a round trip.
+#[test]
+fn the_queue_stays_short() {
+    let mut world = world((250_000_000, 600, 600, 0), &[Kind::Satellite]);
+    world.run(20 * SECOND);
+    let longest = (0..600).map(|_| {
+        world.run(SECOND / 10);
+        world.queue()
+    });
+    let mut delays: Vec<_> = longest.collect();
+    delays.sort();
+    let (median, high) = (delays[300], delays[570]);
+    println!("queue: median {median:?}, p95 {high:?}");
+    assert!(
+        median <= SECOND / 50 && high <= SECOND / 10,
+        "{median:?} {high:?}"
+    );
+}
+
+/// Idle does not make the tunnel forget.
+#[test]
+fn idle_keeps_the_model() {
+    let mut world = world((250_000_000, 600, 600, 50), &[Kind::Satellite]);
+    world.run(20 * SECOND);
+    world.set_busy(0, false);
+    world.run(300 * SECOND);
+    world.set_busy(0, true);
+    world.run(SECOND * 3 / 10);
+    let (used, _) = measure(&mut world, 3 * SECOND);
+    assert!(used >= 0.93, "{used}");
+}
+
+/// Shares of the second minute of two senders, the second of which starts 10 s later.
+fn shares(case: Case, kinds: [Kind; 2]) -> [f64; 2] {
+    let mut world = world(case, &kinds);
+    world.senders[1].busy = false;
+    world.run(10 * SECOND);
+    world.set_busy(1, true);
+    world.run(60 * SECOND);
+    let before = [0, 1].map(|index| world.senders[index].delivered);
+    let lost = world.senders.iter().map(|sender| sender.lost).sum::<u64>();
+    world.run(120 * SECOND);
+    let [a, b] = [0, 1].map(|index| (world.senders[index].delivered - before[index]) as f64);
+    let lost = world.senders.iter().map(|sender| sender.lost).sum::<u64>() - lost;
+    println!(
+        "{case:?} {kinds:?}: {:.3} to {:.3}, {:.3} of the link, lost {:.4}",
+        a / (a + b),
+        b / (a + b),
+        (a + b) * 8.0 / (case.0 as f64 * 120.0),
+        lost as f64 / (a + b)
+    );
+    [a / (a + b), b / (a + b)]
+}
+
+#[test]
+fn two_share() {
+    for case in [
+        (250_000_000, 600, 600, 0),
+        (20_000_000, 600, 600, 10),
+        (10_000_000, 500, 29, 0),
+        (50_000_000, 50, 50, 0),
+    ] {
+        let [a, b] = shares(case, [Kind::Satellite; 2]);
+        assert!(a >= 0.3 && b >= 0.3, "{case:?}: {a} {b}");
+    }
+}
+
+#[test]
+fn is_a_controller() {
+    let world = world((10_000_000, 500, 500, 0), &[Kind::Satellite]);
+    assert!(matches!(
+        world.senders[0].controller,
+        Controller::Satellite(_)
+    ));
+}
