@@ -3,4 +3,5 @@
 mod apps;
 mod bulk;
 mod outage;
+mod satellite;
 mod world;

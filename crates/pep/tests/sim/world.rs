@@ -12,6 +12,7 @@ use bentpipe_pep::engine::{
     ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, Profile, ServerSetup, Wishes,
 };
 use bentpipe_pep::transport::TunnelEvent;
+use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::tunnel::{Families, Hello, VERSION};
 use bentpipe_units::{ByteCount, Seed};
 use bytes::BytesMut;
@@ -45,6 +46,7 @@ pub(crate) struct World {
     keys: Keys,
     seed: Seed,
     profile: Profile,
+    wishes: Wishes,
     /// Client-side connections in the order of their beginning.
     pub(crate) tunnels: Vec<ConnectionId>,
     pub(crate) notices: Vec<(Duration, String)>,
@@ -66,6 +68,19 @@ impl World {
     }
 
     pub(crate) fn with_profile(link: &LinkConfig, seed: u64, profile: Profile) -> Self {
+        Self::with_wishes(link, seed, profile, Wishes::default())
+    }
+
+    /// A world in which both ends send with `controller`.
+    pub(crate) fn with_controller(link: &LinkConfig, seed: u64, controller: Kind) -> Self {
+        let wishes = Wishes {
+            controller,
+            ..Wishes::default()
+        };
+        Self::with_wishes(link, seed, Profile::Geo, wishes)
+    }
+
+    fn with_wishes(link: &LinkConfig, seed: u64, profile: Profile, wishes: Wishes) -> Self {
         #[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
         let start = Instant::now();
         let seed = Seed::new(seed);
@@ -73,8 +88,8 @@ impl World {
             client: PrivateKey::generate().expect("random numbers"),
             server: PrivateKey::generate().expect("random numbers"),
         };
-        let client = Engine::new(config(&keys, seed.stream("client"), false));
-        let server = Engine::new(config(&keys, seed.stream("server"), true));
+        let client = Engine::new(config(&keys, seed.stream("client"), false, wishes));
+        let server = Engine::new(config(&keys, seed.stream("server"), true, wishes));
         let mut world = Self {
             now: start,
             start,
@@ -87,6 +102,7 @@ impl World {
             keys,
             seed,
             profile,
+            wishes,
             tunnels: Vec::new(),
             notices: Vec::new(),
             ready: None,
@@ -113,7 +129,7 @@ impl World {
     /// Replaces the server's process: same key, no memory.
     pub(crate) fn restart_server(&mut self) {
         let seed = self.seed.stream(&format!("server after {:?}", self.at()));
-        self.server = Engine::new(config(&self.keys, seed, true));
+        self.server = Engine::new(config(&self.keys, seed, true, self.wishes));
         self.servers = Servers::default();
     }
 
@@ -328,7 +344,7 @@ fn send(
     }
 }
 
-fn config(keys: &Keys, seed: Seed, server: bool) -> EngineConfig {
+fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig {
     let own = if server { &keys.server } else { &keys.client };
     let setup = server.then(|| ServerSetup {
         crypto: identity::server_crypto(own, Arc::new(|_| true), false, None)
@@ -351,7 +367,7 @@ fn config(keys: &Keys, seed: Seed, server: bool) -> EngineConfig {
             ..Hello::default()
         },
         memory: 256 << 20,
-        wishes: Wishes::default(),
+        wishes,
         seed,
         deterministic: true,
     }
