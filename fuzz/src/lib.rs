@@ -48,6 +48,11 @@ pub const TARGETS: &[Target] = &[
         seeds: tunnel::destination_seeds,
     },
     Target {
+        name: "opening",
+        run: proxy::opening,
+        seeds: proxy::opening_seeds,
+    },
+    Target {
         name: "socks5",
         run: proxy::socks5,
         seeds: proxy::socks5_seeds,

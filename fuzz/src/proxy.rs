@@ -1,5 +1,6 @@
-//! The front ends for applications: SOCKS5 and HTTP CONNECT.
+//! The front ends: SOCKS5, HTTP CONNECT and opening segments.
 
+use bentpipe_proto::opening::Opening;
 use bentpipe_proto::proxy::{connect as http, socks5 as socks};
 
 pub(crate) fn socks5(data: &[u8]) {
@@ -46,5 +47,30 @@ pub(crate) fn connect_seeds() -> Vec<Vec<u8>> {
         b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n\x16\x03\x01".to_vec(),
         b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\n\r\n".to_vec(),
         b"GET http://example.com/ HTTP/1.1\r\n\r\n".to_vec(),
+    ]
+}
+
+pub(crate) fn opening(data: &[u8]) {
+    if let Some(opening) = Opening::decode(data) {
+        assert_eq!(
+            opening.source.is_ipv4(),
+            opening.destination.is_ipv4(),
+            "{opening:?}"
+        );
+    }
+}
+
+pub(crate) fn opening_seeds() -> Vec<Vec<u8>> {
+    let segment = [
+        0x80, 1, 0, 25, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0,
+    ];
+    let ipv4 = [
+        0x45, 0, 0, 40, 0, 1, 0x40, 0, 64, 6, 0, 0, 10, 10, 0, 2, 10, 30, 0, 2,
+    ];
+    let mut ipv6 = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
+    ipv6.extend([0x20; 32]);
+    vec![
+        [ipv4.as_slice(), &segment].concat(),
+        [ipv6.as_slice(), &segment].concat(),
     ]
 }
