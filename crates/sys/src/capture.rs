@@ -2,7 +2,8 @@
 //!
 //! It only watches. The socket belongs to the calling thread's network namespace (see
 //! [`crate::netns::NetNs::enter`]) and stays there. Whoever claims that something did *not* cross must ask
-//! [`PacketSocket::missed`] as well.
+//! [`PacketSocket::missed`] as well. Interception uses it too, to hear of connections before the kernel
+//! answers them ([`PacketSocket::open_for_openings`]).
 #![expect(
     unsafe_code,
     reason = "packet sockets have addresses and statistics that no safe wrapper knows"
@@ -10,11 +11,11 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, SockAddr, SockFilter, Socket, Type};
 
 /// What the kernel may hold until it is read: seconds of a fast link.
 const BUFFER: usize = 64 << 20;
@@ -42,7 +43,19 @@ impl PacketSocket {
     /// # Errors
     /// There is no such interface, or CAP_NET_RAW is missing; the text says which.
     pub fn open(interface: &str) -> io::Result<Self> {
-        Self::make(interface).map_err(|error| {
+        Self::opened(interface, None)
+    }
+
+    /// Watches for segments that open a TCP connection; the kernel drops all others before they are copied.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_for_openings(interface: &str) -> io::Result<Self> {
+        Self::opened(interface, Some(&openings()))
+    }
+
+    fn opened(interface: &str, filter: Option<&[SockFilter]>) -> io::Result<Self> {
+        Self::make(interface, filter).map_err(|error| {
             let mend = match error.kind() {
                 io::ErrorKind::PermissionDenied => {
                     "; needs CAP_NET_RAW (run as root or in a user namespace)"
@@ -54,9 +67,12 @@ impl PacketSocket {
         })
     }
 
-    fn make(interface: &str) -> io::Result<Self> {
+    fn make(interface: &str, filter: Option<&[SockFilter]>) -> io::Result<Self> {
         // Protocol 0: nothing is received before it is bound to its interface.
         let socket = Socket::new(Domain::PACKET, Type::DGRAM.nonblocking().cloexec(), None)?;
+        if let Some(filter) = filter {
+            socket.attach_filter(filter)?;
+        }
         // Without CAP_NET_ADMIN of the machine itself the system's limit holds.
         if set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
             socket.set_recv_buffer_size(BUFFER)?;
@@ -112,10 +128,51 @@ impl PacketSocket {
     }
 }
 
+impl AsRawFd for PacketSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
 impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Classic BPF, from the IP header on: unfragmented TCP with SYN and without ACK. IPv6 extension headers
+/// before TCP are not looked through.
+fn openings() -> [SockFilter; 18] {
+    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    const LOAD_BEHIND_HEADER: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_IND;
+    const HEADER_LENGTH: u32 = libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH;
+    const AND: u32 = libc::BPF_ALU | libc::BPF_AND;
+    const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ;
+    const IF_ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET;
+    const JUMP: u32 = libc::BPF_JMP | libc::BPF_JA;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    let step = |code: u32, k, jt, jf| SockFilter::new(code as u16, jt, jf, k);
+    [
+        step(LOAD_BYTE, 0, 0, 0),
+        step(AND, 0xf0, 0, 0),
+        step(IF_EQUAL, 0x40, 0, 7), // else IPv6
+        step(LOAD_BYTE, 9, 0, 0),
+        step(IF_EQUAL, 6, 0, 12),
+        step(LOAD_HALF, 6, 0, 0),
+        step(IF_ANY_BIT, 0x1fff, 10, 0),
+        step(HEADER_LENGTH, 0, 0, 0),
+        step(LOAD_BEHIND_HEADER, 13, 0, 0),
+        step(JUMP, 4, 0, 0), // to the flags
+        step(IF_EQUAL, 0x60, 0, 6),
+        step(LOAD_BYTE, 6, 0, 0),
+        step(IF_EQUAL, 6, 0, 4),
+        step(LOAD_BYTE, 40 + 13, 0, 0),
+        step(AND, 0x12, 0, 0), // the flags: SYN and ACK
+        step(IF_EQUAL, 0x02, 0, 1),
+        step(RETURN, 0xffff, 0, 0),
+        step(RETURN, 0, 0, 0),
+    ]
 }
 
 /// The address that means: all protocols of one interface.

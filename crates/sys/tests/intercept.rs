@@ -215,7 +215,7 @@ fn refused_destinations_are_refused_by_the_kernel() {
     let mut it = interception();
     it.local = true;
     let _echo = Echo::start(&net.router, PORT, it.own_mark);
-    let installed = Inside::install(&net.router, &it);
+    let mut installed = Inside::install(&net.router, &it);
     for to in [V4, V6] {
         installed.refuse(to, Refusal::Refused);
         installed.refuse(to, Refusal::Refused);
@@ -236,7 +236,7 @@ fn refused_destinations_are_refused_by_the_kernel() {
     }
     // A family that the far side lacks is refused at once, the other is untouched.
     it.ipv6 = false;
-    let ours = installed.1.as_ref().unwrap();
+    let ours = installed.1.as_mut().unwrap();
     net.router.enter(|| ours.update(&it)).unwrap().unwrap();
     for from in [&net.lan, &net.router] {
         let error = timed(|| connect(from, V6)).unwrap_err();

@@ -17,6 +17,9 @@ use crate::command::run;
 use crate::nft::Table;
 use crate::route::LocalRoute;
 
+pub use gate::{ADMITTED_FOR, Gate};
+
+mod gate;
 mod inbound;
 mod ruleset;
 
@@ -54,6 +57,8 @@ pub struct Interception {
     pub ipv4: bool,
     /// Whether the far side reaches IPv6; if not, IPv6 connections are refused at once.
     pub ipv6: bool,
+    /// Which connections wait until they are admitted ([`Installed::admit`]).
+    pub gates: Vec<Gate>,
 }
 
 impl Interception {
@@ -75,6 +80,7 @@ impl Interception {
             other_direct: false,
             ipv4: true,
             ipv6: true,
+            gates: Vec::new(),
         }
     }
 
@@ -91,9 +97,10 @@ impl Interception {
     /// An interface does not exist, a value makes no sense, `nft` or `ip` or the privilege is missing.
     /// Then nothing of ours is in the kernel.
     pub fn install(&self) -> io::Result<Installed> {
-        let body = self.prepared()?;
+        let (body, exempt) = self.prepared()?;
         // The guard exists first: whatever fails below is undone by it.
         let installed = Installed {
+            exempt,
             route: self.local_route(),
             table: Table::new(TABLE),
             armed: true,
@@ -112,7 +119,7 @@ impl Interception {
         self.local_route().remove()
     }
 
-    fn prepared(&self) -> io::Result<String> {
+    fn prepared(&self) -> io::Result<(String, Vec<IpNet>)> {
         self.validate()?;
         let mut connected = Vec::new();
         for interface in &self.interfaces {
@@ -123,7 +130,8 @@ impl Interception {
         } else {
             Vec::new()
         };
-        Ok(ruleset::body(self, &connected, &inbound))
+        let exempt = ruleset::exempt(self, &connected);
+        Ok((ruleset::body(self, &connected, &inbound), exempt))
     }
 
     fn validate(&self) -> io::Result<()> {
@@ -168,6 +176,7 @@ pub enum Refusal {
 /// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
 #[derive(Debug)]
 pub struct Installed {
+    exempt: Vec<IpNet>,
     route: LocalRoute,
     table: Table,
     armed: bool,
@@ -190,18 +199,43 @@ impl Installed {
         self.table.add_element(set, &element, Some(REFUSED_FOR))
     }
 
+    /// Lets a connection through that a [`Gate`] holds: the next of its opening segments passes.
+    ///
+    /// # Errors
+    /// As [`Self::refuse`].
+    pub fn admit(&self, source: SocketAddr, destination: SocketAddr) -> io::Result<()> {
+        let set = if destination.is_ipv4() {
+            "admitted4"
+        } else {
+            "admitted6"
+        };
+        let [from, to] = [source, destination].map(|end| format!("{} . {}", end.ip(), end.port()));
+        self.table
+            .add_element(set, &format!("{from} . {to}"), Some(ADMITTED_FOR))
+    }
+
+    /// Whether connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
+    /// broadcast and multicast.
+    #[must_use]
+    pub fn exempts(&self, address: IpAddr) -> bool {
+        self.exempt.iter().any(|net| net.contains(&address))
+    }
+
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
     /// was refused is forgotten.
     ///
     /// # Errors
     /// As [`Interception::install`], but what was in force stays. Marks and routing table cannot change.
-    pub fn update(&self, changed: &Interception) -> io::Result<()> {
+    pub fn update(&mut self, changed: &Interception) -> io::Result<()> {
         if changed.local_route() != self.route {
             return Err(invalid(
                 "marks and routing table cannot change while in force".into(),
             ));
         }
-        self.table.replace(&changed.prepared()?)
+        let (body, exempt) = changed.prepared()?;
+        self.table.replace(&body)?;
+        self.exempt = exempt;
+        Ok(())
     }
 
     /// Removes table and route, with an error if that fails (dropping would swallow it).

@@ -14,8 +14,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Interception;
 use super::inbound::{self, Inbound};
+use super::{Interception, gate};
 
 /// A SYN that opens a connection.
 const OPENING: &str = "tcp flags & (syn | ack) == syn";
@@ -25,12 +25,14 @@ const NEVER: &str = "    fib daddr type { local, broadcast, multicast, anycast }
 
 /// The sets and chains, as between the braces of the table.
 pub(super) fn body(it: &Interception, connected: &[IpNet], inbound: &[Inbound]) -> String {
-    let mut text = sets(it, connected);
+    let mut text = sets(&exempt(it, connected));
+    text.push_str(&gate::sets());
     if it.local {
         text.push_str(&inbound::set(inbound));
     }
     text.push_str(&prerouting(it));
     text.push_str(&refuse(it));
+    text.push_str(&gate::chains(&it.gates));
     text.push_str(&intercept(it));
     if !it.interfaces.is_empty() {
         text.push_str(&forward(it));
@@ -63,15 +65,19 @@ fn quiet(servers: &[IpAddr]) -> String {
     text
 }
 
-fn sets(it: &Interception, connected: &[IpNet]) -> String {
+/// Destinations that are left alone.
+pub(super) fn exempt(it: &Interception, connected: &[IpNet]) -> Vec<IpNet> {
     let link_local = ["169.254.0.0/16", "fe80::/10"].map(|net| net.parse::<IpNet>());
-    let exempt: Vec<IpNet> = link_local
+    link_local
         .into_iter()
         .flatten()
         .chain(connected.iter().copied())
         .chain(it.bypass.iter().map(IpNet::trunc))
         .chain(it.server.iter().map(|address| IpNet::from(*address)))
-        .collect();
+        .collect()
+}
+
+fn sets(exempt: &[IpNet]) -> String {
     let mut text = String::new();
     for (family, kind) in [("4", "ipv4_addr"), ("6", "ipv6_addr")] {
         let of_family = |net: &&IpNet| matches!(net.addr(), IpAddr::V4(_)) == (family == "4");
@@ -147,7 +153,7 @@ fn refuse(it: &Interception) -> String {
 
 fn intercept(it: &Interception) -> String {
     format!(
-        "  chain intercept {{\n    jump refuse\n    {}\n    meta l4proto tcp tproxy to :{} accept\n    counter drop\n  }}\n",
+        "  chain intercept {{\n    jump refuse\n    {OPENING} jump gates\n    {}\n    meta l4proto tcp tproxy to :{} accept\n    counter drop\n  }}\n",
         set_mark(it),
         it.port
     )
@@ -241,6 +247,7 @@ mod tests {
         let text = intercept(&Interception::new(7));
         let order = [
             "jump refuse",
+            "jump gates",
             "meta mark set",
             "tproxy to :7 accept",
             "counter drop",
@@ -270,7 +277,7 @@ mod tests {
         let mut it = Interception::new(7);
         it.bypass = vec!["198.51.100.7/24".parse().unwrap()];
         it.server = vec!["2001:db8::5".parse().unwrap()];
-        let text = sets(&it, &["10.0.0.0/24".parse().unwrap()]);
+        let text = sets(&exempt(&it, &["10.0.0.0/24".parse().unwrap()]));
         assert!(
             text.contains("{ 169.254.0.0/16, 10.0.0.0/24, 198.51.100.0/24 }"),
             "{text}"
