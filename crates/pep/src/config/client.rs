@@ -24,8 +24,6 @@ const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
 const DEFAULT_STATE_DIR: &str = "/var/lib/bentpipe";
 /// TPROXY's target port when nothing else is said.
 const DEFAULT_INTERCEPT_PORT: u16 = 4480;
-/// SMTP and BGP: a peer that accepts early and then fails does harm there.
-const NEVER_OPTIMISTIC: [u16; 2] = [25, 179];
 
 /// What `bentpipe client` runs on.
 #[derive(Clone, Debug)]
@@ -146,6 +144,9 @@ impl Rule {
 }
 
 impl ClientConfig {
+    /// Ports that are never accepted before the server has connected: SMTP and BGP judge a peer by that.
+    pub const NEVER_OPTIMISTIC: [u16; 2] = [25, 179];
+
     /// Reads and validates `path` and the private key file it names.
     ///
     /// # Errors
@@ -159,7 +160,7 @@ impl ClientConfig {
     #[must_use]
     pub fn is_optimistic(&self, address: Option<IpAddr>, port: u16) -> bool {
         let rule = self.rules.iter().find(|rule| rule.matches(address, port));
-        !NEVER_OPTIMISTIC.contains(&port) && rule.is_none_or(|rule| rule.optimistic)
+        !Self::NEVER_OPTIMISTIC.contains(&port) && rule.is_none_or(|rule| rule.optimistic)
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {

@@ -63,7 +63,7 @@ pub(super) struct Intake {
 }
 
 /// Why a flow was not opened.
-enum Failure {
+pub(super) enum Failure {
     /// The application is gone.
     Application,
     /// No tunnel came up in the time that a flow waits.
@@ -79,8 +79,8 @@ impl From<Unready> for Failure {
 }
 
 /// A flow that is open as far as its application is concerned.
-struct Opened {
-    flow: FlowHandle,
+pub(super) struct Opened {
+    pub(super) flow: FlowHandle,
     /// The application has sent FIN already.
     ended: bool,
     /// The address that the server connected from, if it was waited for.
@@ -159,7 +159,8 @@ async fn open_with_first_bytes(
     })
 }
 
-async fn open_and_wait(
+/// Opens a flow and waits for the server's answer.
+pub(super) async fn open_and_wait(
     session: &Session,
     destination: &Destination,
     source: Option<SocketAddr>,

@@ -9,6 +9,8 @@
 //! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them.
 
 mod flow;
+#[cfg(target_os = "linux")]
+mod gatekeeper;
 mod proxy;
 #[cfg(target_os = "linux")]
 pub(crate) mod tproxy;
@@ -53,7 +55,7 @@ impl FrontEnds {
         }
         #[cfg(target_os = "linux")]
         let interception = match &config.intercept {
-            Some(intercept) => Some(tproxy::start(intercept, session, &mut tasks)?),
+            Some(intercept) => Some(tproxy::start(config, intercept, session, &mut tasks)?),
             None => None,
         };
         #[cfg(not(target_os = "linux"))]

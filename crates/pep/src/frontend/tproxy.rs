@@ -2,15 +2,16 @@
 //!
 //! An accepted socket's local address is the destination. The rules follow what the tunnel can reach:
 //! a family that the server lacks is refused by the kernel, and so is, for a minute, a destination that
-//! was refused or unreachable.
+//! was refused or unreachable. Connections that must not be accepted early go through `gatekeeper.rs`.
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
-use bentpipe_sys::intercept::{Installed, Interception, Refusal};
+use bentpipe_proto::opening::Opening;
+use bentpipe_proto::tunnel::ReplyCode;
+use bentpipe_sys::intercept::{Gate, Installed, Interception, Refusal};
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
@@ -18,13 +19,13 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 
 use super::flow::{Answer, Intake, carry};
+use super::gatekeeper::{self, Waiting, to_tunnel};
 use crate::client::Session;
-use crate::config::{Intercept, OtherTraffic, Place, Placed};
+use crate::config::{ClientConfig, Intercept, OtherTraffic, Place, Placed};
 use crate::process::RunError;
-use crate::relay::{self, Outcome};
+use crate::relay::{self, Outcome, Relay};
 
-/// Refusals told to the kernel at once. Each is a run of `nft`; beyond that, the next connection is
-/// refused by the server again.
+/// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
 
 /// The mark of our own sockets, exempt from interception.
@@ -32,66 +33,62 @@ pub(crate) fn own_mark() -> u32 {
     Interception::new(0).own_mark
 }
 
-/// The rules in force.
-pub(crate) struct Interceptor {
-    installed: Rules,
+/// What everything that intercepts shares.
+pub(super) struct Front {
+    pub(super) session: Rc<Session>,
+    pub(super) waiting: Waiting,
+    /// `None` once they have been removed.
+    rules: Arc<Mutex<Option<Installed>>>,
+    telling: Semaphore,
 }
 
-/// `None` once they have been removed.
-type Rules = Arc<Mutex<Option<Installed>>>;
+/// The rules in force.
+pub(crate) struct Interceptor(Rc<Front>);
 
 impl Interceptor {
     /// Removes the rules.
     pub(super) fn remove(self) -> io::Result<()> {
-        let installed = self
-            .installed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        installed.map_or(Ok(()), Installed::remove)
+        let mut rules = self.0.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.take().map_or(Ok(()), Installed::remove)
     }
 }
 
 /// Opens the listeners, then puts the rules in force.
 pub(super) fn start(
+    config: &ClientConfig,
     intercept: &Placed<Intercept>,
     session: &Rc<Session>,
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
-    let wanted = interception(intercept, session);
+    let place = &intercept.place;
+    let wanted = interception(config, intercept, session);
     let mut addresses = vec![SocketAddr::from(([0, 0, 0, 0], intercept.port))];
     if route::ipv6_usable() {
         addresses.push(SocketAddr::from(([0_u16; 8], intercept.port)));
     }
-    let place = &intercept.place;
     let listeners = addresses
         .into_iter()
         .map(|address| listener(address, place));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-    let installed = wanted
-        .install()
-        .map_err(|error| RunError::privilege(place, &error))?;
-    let rules: Rules = Arc::new(Mutex::new(Some(installed)));
-    let telling = Arc::new(Semaphore::new(MAX_TELLING));
+    let lacking = |error: io::Error| RunError::privilege(place, &error);
+    let front = Rc::new(Front {
+        session: session.clone(),
+        waiting: Waiting::default(),
+        rules: Arc::new(Mutex::new(Some(wanted.install().map_err(lacking)?))),
+        telling: Semaphore::new(MAX_TELLING),
+    });
     for listener in listeners {
-        let (session, rules, telling) = (session.clone(), rules.clone(), telling.clone());
+        let front = front.clone();
         tasks.push(super::accept(listener, move |socket, peer| {
-            serve(
-                session.clone(),
-                rules.clone(),
-                telling.clone(),
-                socket,
-                peer,
-            )
+            serve(front.clone(), socket, peer)
         }));
     }
-    tasks.push(spawn_local(follow(
-        session.clone(),
-        Intercept::clone(intercept),
-        wanted,
-        rules.clone(),
-    )));
-    Ok(Interceptor { installed: rules })
+    let own = intercept.local.then_some("lo");
+    for interface in intercept.interfaces.iter().map(String::as_str).chain(own) {
+        tasks.push(gatekeeper::start(&front, interface).map_err(lacking)?);
+    }
+    tasks.push(spawn_local(follow(front.clone(), wanted)));
+    Ok(Interceptor(front))
 }
 
 fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
@@ -109,90 +106,123 @@ fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError>
     Ok(TcpListener::from_std(listener)?)
 }
 
-fn interception(intercept: &Intercept, session: &Session) -> Interception {
-    let families = session.families();
-    Interception {
+fn interception(config: &ClientConfig, intercept: &Intercept, session: &Session) -> Interception {
+    let mut wanted = Interception {
         interfaces: intercept.interfaces.clone(),
         local: intercept.local,
         bypass: intercept.bypass.clone(),
-        server: session.server_addresses(),
         other_direct: intercept.other == OtherTraffic::Direct,
-        ipv4: families.ipv4,
-        ipv6: families.ipv6,
+        gates: gates(config),
         ..Interception::new(intercept.port)
-    }
+    };
+    adapt(&mut wanted, session);
+    wanted
+}
+
+/// What changes while we run.
+fn adapt(interception: &mut Interception, session: &Session) {
+    let families = session.families();
+    interception.ipv4 = families.ipv4;
+    interception.ipv6 = families.ipv6;
+    interception.server = session.server_addresses();
+}
+
+/// [`ClientConfig::is_optimistic`], for the kernel.
+fn gates(config: &ClientConfig) -> Vec<Gate> {
+    let never = Gate {
+        ports: ClientConfig::NEVER_OPTIMISTIC.to_vec(),
+        destinations: Vec::new(),
+        shut: true,
+    };
+    let configured = config.rules.iter().map(|rule| Gate {
+        ports: rule.ports.clone(),
+        destinations: rule.destinations.clone(),
+        shut: !rule.optimistic,
+    });
+    std::iter::once(never).chain(configured).collect()
 }
 
 /// Keeps the rules in step with what the tunnel can reach and where its server is; never ends.
-async fn follow(
-    session: Rc<Session>,
-    intercept: Intercept,
-    mut current: Interception,
-    rules: Rules,
-) {
-    let mut changes = session.changes();
+async fn follow(front: Rc<Front>, mut current: Interception) {
+    let mut changes = front.session.changes();
     while changes.changed().await.is_ok() {
-        let wanted = interception(&intercept, &session);
-        if wanted == current {
-            continue;
-        }
-        let (changed, rules) = (wanted.clone(), rules.clone());
-        let updated = spawn_blocking(move || {
-            let rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
-            rules
-                .as_ref()
-                .map_or(Ok(()), |installed| installed.update(&changed))
-        });
-        match updated.await {
-            Ok(Ok(())) => current = wanted,
-            Ok(Err(error)) => tracing::error!("cannot change the interception rules: {error}"),
-            Err(_) => return,
+        let mut wanted = current.clone();
+        adapt(&mut wanted, &front.session);
+        if wanted != current {
+            let changed = wanted.clone();
+            front.tell(move |rules| rules.update(&changed)).await;
+            current = wanted;
         }
     }
 }
 
-async fn serve(
-    session: Rc<Session>,
-    rules: Rules,
-    telling: Arc<Semaphore>,
-    socket: TcpStream,
-    peer: SocketAddr,
-) {
+impl Front {
+    /// Asks the rules; `None` while they are being changed, and once they have been removed.
+    pub(super) fn with_rules<T>(&self, ask: impl FnOnce(&Installed) -> T) -> Option<T> {
+        self.rules.try_lock().ok()?.as_ref().map(ask)
+    }
+
+    /// Changes the rules, off this thread: that takes milliseconds.
+    pub(super) async fn tell(
+        &self,
+        change: impl FnOnce(&mut Installed) -> io::Result<()> + Send + 'static,
+    ) {
+        let Ok(_permit) = self.telling.acquire().await else {
+            return;
+        };
+        let rules = self.rules.clone();
+        let told = spawn_blocking(move || {
+            let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
+            rules.as_mut().map_or(Ok(()), change)
+        });
+        if let Ok(Err(error)) = told.await {
+            tracing::error!("cannot change the interception rules: {error}");
+        }
+    }
+
+    /// Has the kernel refuse the next attempts, if the reason is one that lasts.
+    pub(super) async fn refuse(&self, destination: SocketAddr, code: ReplyCode) {
+        if let Some(refusal) = lasting(code) {
+            self.tell(move |rules| rules.refuse(destination, refusal))
+                .await;
+        }
+    }
+}
+
+async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     let Ok(destination) = socket.local_addr() else {
         return;
     };
     if relay::prepare(&socket).is_err() {
         return;
     }
-    let destination = SocketAddr::new(destination.ip().to_canonical(), destination.port());
-    let intake = Intake {
-        socket,
-        destination: Destination {
-            host: Host::Ip(destination.ip()),
-            port: destination.port(),
-        },
-        source: Some(peer),
-        first: Bytes::new(),
-        answer: Answer::Intercepted,
+    let opening = Opening {
+        source: canonical(peer),
+        destination: canonical(destination),
     };
-    let outcome = carry(&session, intake).await;
+    let destination = opening.destination;
+    let admitted = front.waiting.borrow_mut().remove(&opening).flatten();
+    let outcome = match admitted {
+        Some(flow) => Relay::new(flow, socket).run().await,
+        None => {
+            let intake = Intake {
+                socket,
+                destination: to_tunnel(destination),
+                source: Some(peer),
+                first: Bytes::new(),
+                answer: Answer::Intercepted,
+            };
+            carry(&front.session, intake).await
+        }
+    };
     tracing::debug!("{peer} to {destination}: {outcome:?}");
-    if let Outcome::Refused(code) = outcome
-        && let Some(refusal) = lasting(code)
-        && let Ok(permit) = telling.try_acquire_owned()
-    {
-        // Not awaited: the next connection should not have to, either.
-        spawn_blocking(move || {
-            let rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(Err(error)) = rules
-                .as_ref()
-                .map(|rules| rules.refuse(destination, refusal))
-            {
-                tracing::debug!("cannot refuse {destination} in the kernel: {error}");
-            }
-            drop(permit);
-        });
+    if let Outcome::Refused(code) = outcome {
+        front.refuse(destination, code).await;
     }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// How the kernel refuses the next attempts, if the reason is one that lasts.

@@ -1,0 +1,130 @@
+//! Intercepted connections that must not be accepted before the server has connected.
+//!
+//! The kernel drops their opening segments and we watch them pass: OPEN goes to the server, and its
+//! answer decides whether the host's next attempt, a second later at most, is admitted or refused.
+//!
+//! ```text
+//!   host ─ SYN ─► gate: dropped ····► packet socket ─► OPEN ══► server connects
+//!   host ─ SYN ─► gate: admitted ◄──────────────────── REPLY ◄══╯
+//!   host ◄ SYN, ACK ─ listener ─► the flow that waits for it
+//! ```
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+
+use bentpipe_proto::opening::Opening;
+use bentpipe_proto::tunnel::{Destination, Host};
+use bentpipe_sys::capture::PacketSocket;
+use bentpipe_sys::intercept::ADMITTED_FOR;
+use bytes::Bytes;
+use tokio::io::unix::AsyncFd;
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::sleep;
+
+use super::flow::{Failure, open_and_wait};
+use super::tproxy::Front;
+use crate::relay::FlowHandle;
+
+/// Connections that wait at once; beyond that a host's repetition gets its chance.
+const MAX_WAITING: usize = 1024;
+
+/// The connections that wait; `None` until the server has answered.
+pub(super) type Waiting = RefCell<HashMap<Opening, Option<FlowHandle>>>;
+
+/// Watches `interface` for connections that wait.
+pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle<()>> {
+    let socket = PacketSocket::open_for_openings(interface)?;
+    #[expect(
+        deprecated,
+        reason = "a PacketSocket stays open as long as its AsyncFd; the new form is unsafe"
+    )]
+    let socket = AsyncFd::new(socket)?;
+    let (front, interface) = (front.clone(), interface.to_owned());
+    Ok(spawn_local(async move {
+        let Err(error) = watch(&front, &socket).await;
+        // The gate stays shut.
+        tracing::error!(
+            "{interface} is not watched any more ({error}): rules with `optimistic = false` refuse"
+        );
+    }))
+}
+
+async fn watch(
+    front: &Rc<Front>,
+    socket: &AsyncFd<PacketSocket>,
+) -> io::Result<std::convert::Infallible> {
+    let mut buffer = vec![0; 65_536];
+    loop {
+        let mut ready = socket.readable().await?;
+        match socket.get_ref().receive(&mut buffer) {
+            Ok(packet) => {
+                if let Some(opening) = Opening::decode(&buffer[..packet.length]) {
+                    on_opening(front, opening);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            // Reported once when the interface goes down; it may come up again.
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn on_opening(front: &Rc<Front>, opening: Opening) {
+    let destination = opening.destination;
+    let mut waiting = front.waiting.borrow_mut();
+    if front.session.is_optimistic(&to_tunnel(destination))
+        || waiting.len() >= MAX_WAITING
+        || waiting.contains_key(&opening)
+        || is_left_alone(front, destination)
+    {
+        return;
+    }
+    waiting.insert(opening, None);
+    spawn_local(ask(front.clone(), opening));
+}
+
+/// Not intercepted at all, as the rules have it: the gate never saw it.
+fn is_left_alone(front: &Front, destination: SocketAddr) -> bool {
+    let address = destination.ip();
+    address.is_multicast()
+        || front
+            .with_rules(|rules| rules.exempts(address))
+            .unwrap_or(true)
+        || UdpSocket::bind((address, 0)).is_ok()
+}
+
+async fn ask(front: Rc<Front>, opening: Opening) {
+    let Opening {
+        source,
+        destination,
+    } = opening;
+    let wanted = to_tunnel(destination);
+    let opened = open_and_wait(&front.session, &wanted, Some(source), Bytes::new()).await;
+    match opened {
+        Ok(opened) => {
+            front
+                .waiting
+                .borrow_mut()
+                .insert(opening, Some(opened.flow));
+            front
+                .tell(move |rules| rules.admit(source, destination))
+                .await;
+            // A host that does not come back has given up.
+            sleep(ADMITTED_FOR).await;
+        }
+        Err(Failure::Code(code)) => front.refuse(destination, code).await,
+        Err(Failure::Application | Failure::NoTunnel) => {}
+    }
+    front.waiting.borrow_mut().remove(&opening);
+}
+
+pub(super) fn to_tunnel(destination: SocketAddr) -> Destination {
+    Destination {
+        host: Host::Ip(destination.ip()),
+        port: destination.port(),
+    }
+}
