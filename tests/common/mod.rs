@@ -55,6 +55,7 @@ fn skip(suite: &str, reason: &str) -> bool {
     let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
     assert!(!required, "{suite}: {reason}, and {REQUIRE} is 1");
     // Not `eprintln!`, which the test harness keeps to itself when a test passes.
-    let _ = writeln!(io::stderr(), "{suite}: skipped: {reason}");
+    let line = format!("{suite}: skipped: {reason}\n");
+    let _ = io::stderr().write_all(line.as_bytes());
     false
 }
