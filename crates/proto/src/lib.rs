@@ -1,4 +1,11 @@
-//! Wire formats and state machines of the tunnel.
+//! Wire formats and state machines of the tunnel; none of them has a clock or a socket.
+//!
+//! ```text
+//!  proxy, opening      relay: sender ─ scheduler ─►╮                   ╭─► relay: receiver
+//!  (who wants what)            credit, budget      ├── tunnel: OPEN, ──┤          credit
+//!                      LAN bytes ─────────────────►╯   REPLY, control  ╰─► LAN bytes
+//!                                     congestion: how much, how fast
+//! ```
 
 pub mod congestion;
 pub mod opening;

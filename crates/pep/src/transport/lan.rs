@@ -12,6 +12,9 @@ use super::event::OpenError;
 use super::flow::{Flow, FlowKey, Header, Incoming};
 use super::tunnel::Tunnel;
 
+/// What a flow may always buffer for sending, in bytes: a packet and what follows it.
+const MIN_SHARE: u64 = 4096;
+
 impl Tunnel {
     /// Opens a flow (client). `first` are the bytes that travel with OPEN.
     pub fn open(
@@ -97,15 +100,17 @@ impl Tunnel {
         }
     }
 
-    /// Bytes that the LAN side may push now.
+    /// Bytes that the LAN side may push now. A quarter of the tunnel's memory is for what waits to be sent, in
+    /// equal shares once it is short.
     pub fn capacity(&self, key: FlowKey) -> usize {
-        self.flows.get(&key).map_or(0, |flow| {
-            if flow.send_done {
-                0
-            } else {
-                flow.sender.capacity()
-            }
-        })
+        let Some(flow) = self.flows.get(&key).filter(|flow| !flow.send_done) else {
+            return 0;
+        };
+        let share = (self.ceiling / 4 / self.flows.len() as u64).max(MIN_SHARE);
+        let left = share.saturating_sub(flow.sender.memory());
+        flow.sender
+            .capacity()
+            .min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     /// Takes bytes read from the LAN.

@@ -31,6 +31,8 @@ pub struct Tunnel {
     early_aborts: BTreeMap<FlowId, (u64, AbortCode)>,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,
+    /// Memory for all LAN sides together, in bytes: three quarters to receive, a quarter to send.
+    pub(super) ceiling: u64,
     pub(super) budget: Budget,
     /// Memory held in all receivers, in bytes.
     pub(super) held: u64,
@@ -54,7 +56,8 @@ impl Tunnel {
             early_aborts: BTreeMap::new(),
             next_id: 0,
             scheduler: Scheduler::default(),
-            budget: Budget::new(ceiling),
+            ceiling,
+            budget: Budget::new(ceiling / 4 * 3),
             held: 0,
             meter: ReceiveMeter::default(),
             goaway: false,
@@ -385,6 +388,6 @@ impl Tunnel {
     /// Memory held for LAN sides and its ceiling, in bytes.
     pub fn memory(&self) -> (u64, u64) {
         let sending: u64 = self.flows.values().map(|flow| flow.sender.memory()).sum();
-        (self.held + sending, self.budget.ceiling())
+        (self.held + sending, self.ceiling)
     }
 }

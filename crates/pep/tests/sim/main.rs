@@ -2,6 +2,7 @@
 
 mod apps;
 mod bulk;
+mod memory;
 mod outage;
 mod satellite;
 mod world;
