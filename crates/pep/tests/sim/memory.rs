@@ -12,6 +12,9 @@ use crate::world::World;
 /// More flows than full send buffers fit.
 const FLOWS: usize = 3000;
 
+/// What the destinations send meanwhile and nobody reads, and the flows' headers.
+const ANSWERS: u64 = FLOWS as u64 * (1000 + 200);
+
 #[test]
 fn uploads_that_wait_for_the_link_stay_within_the_ceiling() {
     let link = preset("geo")
@@ -41,10 +44,7 @@ fn uploads_that_wait_for_the_link_stay_within_the_ceiling() {
     };
     for _ in 0..10 {
         let (used, ceiling) = fill(&mut world.client);
-        assert!(
-            used <= ceiling / 4 + FLOWS as u64 * 512,
-            "{used} of {ceiling}"
-        );
+        assert!(used <= ceiling / 4 + ANSWERS, "{used} of {ceiling}");
         assert!(
             used >= ceiling / 8,
             "the share is there to be used: {used} of {ceiling}"
