@@ -9,7 +9,6 @@ mod addresses;
 mod process;
 mod setup;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError, Weak};
@@ -187,10 +186,4 @@ impl Drop for Topology {
     fn drop(&mut self) {
         self.end_processes();
     }
-}
-
-/// The table of a page's hosts: the `i`-th host's address of each family.
-#[must_use]
-pub fn host_addresses(hosts: u8) -> Vec<(Ipv4Addr, Ipv6Addr)> {
-    (0..hosts).map(|i| (host(i), host6(i))).collect()
 }
