@@ -59,6 +59,8 @@ pub(crate) struct Session {
     remembered: RefCell<AddressMemory>,
     attempts: RefCell<Vec<ConnectionId>>,
     ready: Cell<Option<ConnectionId>>,
+    /// Nobody answers in the tunnel that is ready.
+    outage: Cell<bool>,
     server: RefCell<(usize, Option<SocketAddr>)>,
     retry_at: Cell<Instant>,
     told: Cell<Told>,
@@ -101,6 +103,7 @@ impl Session {
             public_key: key.public(),
             attempts: RefCell::default(),
             ready: Cell::new(None),
+            outage: Cell::new(false),
             server: RefCell::new((0, None)),
             retry_at: Cell::new(now),
             told: Cell::new(Told::Nothing),
@@ -124,19 +127,22 @@ impl Session {
         self.changes.subscribe()
     }
 
-    /// The tunnel for a new flow, now or when it comes up within the configured time.
+    /// The tunnel for a new flow, now or when it comes up or answers again within the configured time. What is opened in
+    /// an outage would be lost with the tunnel if the server turns out to have been restarted.
     pub(crate) async fn tunnel(&self) -> Result<ConnectionId, Unready> {
         if self.draining.get() {
             return Err(Unready);
         }
-        if let Some(ready) = self.ready.get() {
+        let usable = || self.ready.get().filter(|_| !self.outage.get());
+        if let Some(ready) = usable() {
             return Ok(ready);
         }
+        self.want();
         let mut changes = self.changes();
         self.waiting.set(self.waiting.get() + 1);
         let result = timeout(self.config.open_wait, async {
             while !self.draining.get() {
-                if let Some(ready) = self.ready.get() {
+                if let Some(ready) = usable() {
                     return Ok(ready);
                 }
                 changes.changed().await.map_err(|_| Unready)?;
@@ -146,6 +152,17 @@ impl Session {
         let result = result.await.unwrap_or(Err(Unready));
         self.waiting.set(self.waiting.get() - 1);
         result
+    }
+
+    /// The end of an outage is waited for.
+    fn want(&self) {
+        if let Some(id) = self.ready.get() {
+            self.shard.with(|engine| {
+                if let Some(connection) = engine.connection(id) {
+                    connection.want();
+                }
+            });
+        }
     }
 
     /// Whether an application hears "connected" before the server has connected.
@@ -291,6 +308,12 @@ impl Session {
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Opened(..) | TunnelEvent::Flow(_)) => {}
+            ConnectionNotice::Outage(outage) => {
+                if self.ready.get() == Some(id) {
+                    self.outage.set(outage);
+                    self.changes.send_replace(());
+                }
+            }
             ConnectionNotice::Fault(fault) => self.on_lost(id, Told::Trying, &fault.to_string()),
             ConnectionNotice::Lost(reason) => {
                 let (told, text) = self.explain(&reason);
@@ -311,6 +334,7 @@ impl Session {
             return self.drop_connection(id);
         }
         self.ready.set(Some(id));
+        self.outage.set(false);
         *self.sampler.borrow_mut() = Sampler::new(process::now());
         self.remember();
         let details = self.shard.peek(|engine| {

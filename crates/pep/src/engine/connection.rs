@@ -43,6 +43,10 @@ pub struct Connection {
     shut: Option<Shut>,
     last_received: Instant,
     last_payload: Instant,
+    /// Flows wait for the end of an outage before they are opened.
+    wanted: bool,
+    /// What the shell was last told of an outage.
+    told_outage: bool,
     established: bool,
     /// The end was reported.
     pub(super) lost: bool,
@@ -64,6 +68,8 @@ pub enum ConnectionNotice {
     Connected,
     /// Something happened in the tunnel.
     Tunnel(TunnelEvent),
+    /// An outage has begun (true) or ended.
+    Outage(bool),
     /// The peer broke the tunnel protocol; the connection is being closed.
     Fault(Fault),
     /// The connection is over.
@@ -93,6 +99,8 @@ impl Connection {
             shut: None,
             last_received: now,
             last_payload: now,
+            wanted: false,
+            told_outage: false,
             established: false,
             lost: false,
         }
@@ -124,6 +132,10 @@ impl Connection {
                     self.last_payload = now;
                 }
                 return Some(ConnectionNotice::Tunnel(event));
+            }
+            let outage = self.prober.is_outage();
+            if std::mem::replace(&mut self.told_outage, outage) != outage {
+                return Some(ConnectionNotice::Outage(outage));
             }
             match self.quic.poll()? {
                 Event::Connected => {
@@ -275,13 +287,19 @@ impl Connection {
         let progress = flight.progress;
         drop(flight);
         self.prober.update(now, progress, unanswered, waiting);
+        self.wanted &= self.prober.is_outage();
     }
 
-    /// Flows exist that were active lately or have something to send.
+    /// Somebody waits for the end of an outage: it is to be looked for as often as if flows were open.
+    pub fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Flows exist that were active lately or have something to send, or would be opened.
     fn is_waiting(&self, now: Instant) -> bool {
-        self.tunnel.flow_count() > 0
-            && (self.tunnel.has_output()
-                || now.saturating_duration_since(self.last_payload) < RECENT)
+        let open = self.tunnel.flow_count() > 0;
+        let recent = || now.saturating_duration_since(self.last_payload) < RECENT;
+        self.wanted || open && (self.tunnel.has_output() || recent())
     }
 
     fn silence_deadline(&self) -> Option<Instant> {

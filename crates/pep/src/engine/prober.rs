@@ -25,6 +25,8 @@ pub(crate) struct Prober {
     /// The silence being watched, by its beginning, and when to probe next.
     silence: Option<(Instant, Instant)>,
     waiting: bool,
+    /// The silence has lasted long enough to be called an outage.
+    outage: bool,
 }
 
 impl Prober {
@@ -33,7 +35,13 @@ impl Prober {
             rng: Pcg32::seed_from_u64(seed.as_u64()),
             silence: None,
             waiting: false,
+            outage: false,
         }
+    }
+
+    /// Nobody answers: probing has begun.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.outage
     }
 
     /// Takes the present state: `unanswered`, something ack-eliciting is in flight; `waiting`, flows
@@ -47,6 +55,10 @@ impl Prober {
     ) {
         let woke = waiting && !self.waiting;
         self.waiting = waiting;
+        self.outage &= unanswered
+            && self
+                .silence
+                .is_some_and(|(since, _)| since == progress.since);
         self.silence = match self.silence {
             _ if !unanswered => None,
             Some((since, next)) if since == progress.since => Some((
@@ -70,6 +82,7 @@ impl Prober {
             return false;
         };
         debug_assert!(next >= since);
+        self.outage = true;
         let interval = if self.waiting {
             rtt.clamp(BUSY_FLOOR, BUSY_CEILING)
         } else {
@@ -107,6 +120,7 @@ mod tests {
 
         prober.update(start, progress, true, true);
         let mut last = start;
+        assert!(!prober.is_outage(), "not yet");
         for _ in 0..100 {
             let due = prober.poll_timeout().expect("an outage is being probed");
             assert!(
@@ -117,6 +131,7 @@ mod tests {
             assert!(prober.poll(due, rtt));
             assert!(!prober.poll(due, rtt), "one probe at a time");
             prober.update(due, progress, true, true);
+            assert!(prober.is_outage());
             last = due;
         }
         prober.update(
@@ -132,6 +147,7 @@ mod tests {
             prober.poll_timeout().is_some_and(|next| next > last),
             "answered: start over"
         );
+        assert!(!prober.is_outage(), "answered");
     }
 
     #[test]

@@ -296,7 +296,9 @@ impl Driver {
                     self.shard.wake_all(event.connection);
                     on_event(event);
                 }
-                ConnectionNotice::Connected | ConnectionNotice::Tunnel(_) => on_event(event),
+                ConnectionNotice::Connected
+                | ConnectionNotice::Tunnel(_)
+                | ConnectionNotice::Outage(_) => on_event(event),
             }
         }
     }

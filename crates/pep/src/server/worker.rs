@@ -156,7 +156,8 @@ impl Role {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
                 self.on_opened(id, flow, *open);
             }
-            ConnectionNotice::Tunnel(TunnelEvent::Goaway | TunnelEvent::Flow(_)) => {}
+            ConnectionNotice::Tunnel(TunnelEvent::Goaway | TunnelEvent::Flow(_))
+            | ConnectionNotice::Outage(_) => {}
             ConnectionNotice::Fault(fault) => {
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");
                 self.forget(id);

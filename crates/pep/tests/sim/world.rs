@@ -309,7 +309,9 @@ impl World {
                 self.ready = self.ready.filter(|ready| *ready != event.connection);
             }
             ConnectionNotice::Fault(fault) => panic!("the client found a fault: {fault}"),
-            ConnectionNotice::Connected | ConnectionNotice::Tunnel(_) => {}
+            ConnectionNotice::Connected
+            | ConnectionNotice::Tunnel(_)
+            | ConnectionNotice::Outage(_) => {}
         }
     }
 
