@@ -11,7 +11,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
@@ -32,6 +32,9 @@ const HANDOVER_QUEUE: usize = 1024;
 
 /// Batches sent or received before flows and timers get a turn.
 const TURN: usize = 64;
+
+/// From one line about failures to send to the next: on a server they may be one client's only.
+const COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// A datagram on its way to the shard that owns its connection.
 pub struct Handover {
@@ -167,6 +170,8 @@ pub struct Driver {
     /// A batch that the socket had no room for.
     stuck: Option<(Output, Vec<u8>)>,
     spare: Vec<u8>,
+    /// When the log was last told that sending fails.
+    complained: Cell<Option<Instant>>,
 }
 
 impl Driver {
@@ -186,6 +191,7 @@ impl Driver {
             receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
             stuck: None,
             spare: Vec::new(),
+            complained: Cell::default(),
         })
     }
 
@@ -319,7 +325,7 @@ impl Driver {
                     (output, buf)
                 }
             };
-            if self.socket.poll_send_ready(cx)?.is_pending() || !self.send(&output, &bytes)? {
+            if self.socket.poll_send_ready(cx)?.is_pending() || !self.send(now, &output, &bytes)? {
                 self.stuck = Some((output, bytes));
                 // Registers for the next time the socket has room.
                 return Ok(self.socket.poll_send_ready(cx)?.is_ready());
@@ -333,7 +339,7 @@ impl Driver {
     }
 
     /// False if the socket was full.
-    fn send(&self, output: &Output, bytes: &[u8]) -> io::Result<bool> {
+    fn send(&self, now: Instant, output: &Output, bytes: &[u8]) -> io::Result<bool> {
         let bytes = &bytes[..output.size];
         let segment = output.segment_size.unwrap_or(bytes.len()).max(1);
         let whole = bytes.len().div_ceil(segment) <= self.state.max_gso_segments();
@@ -349,15 +355,30 @@ impl Driver {
                 src_ip: output.src_ip,
             };
             let sent = self.socket.try_io(Interest::WRITABLE, || {
-                self.state.send(UdpSockRef::from(&self.socket), &transmit)
+                self.state
+                    .try_send(UdpSockRef::from(&self.socket), &transmit)
             });
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                // Unreachable, filtered, interface down: the engine's timers deal with silence.
-                _ => {}
+                Err(error) => self.complain(now, output.destination, &error),
+                Ok(()) => {}
             }
         }
         Ok(true)
+    }
+}
+
+impl Driver {
+    /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
+    fn complain(&self, now: Instant, destination: SocketAddr, error: &io::Error) {
+        // A probe for a larger MTU may fail here already: an answer like any other.
+        let too_large = rustix::io::Errno::MSGSIZE.raw_os_error();
+        let due = |last: Instant| now.saturating_duration_since(last) >= COMPLAINTS;
+        if error.raw_os_error() != Some(too_large) && self.complained.get().is_none_or(due) {
+            self.complained.set(Some(now));
+            let address = destination.ip().to_canonical();
+            tracing::warn!("cannot send to {address}: {error}");
+        }
     }
 }
 
