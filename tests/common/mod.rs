@@ -3,12 +3,15 @@
 //! Everything is real: sockets, namespaces, the built binary. Only the satellite is a model.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 
+pub(crate) mod edit;
 pub(crate) mod keys;
 pub(crate) mod peer;
 pub(crate) mod probes;
 pub(crate) mod route;
 pub(crate) mod site;
 pub(crate) mod snapshot;
+pub(crate) mod start;
+pub(crate) mod transfer;
 
 use std::io::{self, Write as _};
 

@@ -1,0 +1,19 @@
+//! Daemons that are started without being waited for: they may be refused, or may wait for a link.
+
+use std::process::Command;
+
+use anyhow::Result;
+use bentpipe_lab::topology::Process;
+
+use super::keys::BENTPIPE;
+use super::site::Site;
+
+/// Starts the site's client at the terminal, with more arguments than usual.
+pub(crate) fn client(site: &Site, arguments: &[&str]) -> Result<Process> {
+    let mut command = Command::new(BENTPIPE);
+    command
+        .args(["client", "--config"])
+        .arg(site.client_file())
+        .args(arguments);
+    site.topology.spawn_in(site.topology.terminal(), command)
+}

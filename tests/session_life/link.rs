@@ -1,0 +1,66 @@
+//! What happens to a link in the field: outages, a new address of the terminal, a new port of its NAT.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bentpipe_lab::topology::{GATEWAY_SAT, LINK_DEVICE, TERMINAL_SAT, Topology};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_sys::netns::NetNs;
+
+use crate::common::site::PORT;
+
+/// Drops whatever arrives over the satellite, at both ends: nobody's send fails.
+const OUTAGE: &str = "table inet outage {
+    chain arriving { type filter hook prerouting priority -400; iifname sat0 drop; }
+}";
+
+/// No packet crosses the link for `duration`. Returns when the outage ended.
+pub(crate) fn outage(topology: &Topology, duration: Duration) -> Result<Instant> {
+    let ends = [topology.terminal(), topology.gateway()];
+    for end in ends {
+        nft(end, OUTAGE)?;
+    }
+    thread::sleep(duration);
+    for end in ends {
+        nft(end, "delete table inet outage")?;
+    }
+    Ok(Instant::now())
+}
+
+/// Gives the terminal another address on the satellite link and takes the old one away.
+pub(crate) fn change_address(topology: &Topology) -> Result<()> {
+    let (old, new) = (TERMINAL_SAT, "10.20.0.77");
+    let lines = format!(
+        "addr del {old}/24 dev {LINK_DEVICE}\n\
+         addr add {new}/24 dev {LINK_DEVICE} noprefixroute\n\
+         route replace 10.20.0.0/24 dev {LINK_DEVICE} src {new}\n\
+         route replace default via {GATEWAY_SAT} dev {LINK_DEVICE} src {new}\n"
+    );
+    let mut command = topology.terminal().command("ip");
+    run_with_input(command.args(["-batch", "-"]), &lines)?;
+    Ok(())
+}
+
+/// The terminal's NAT forgets the tunnel's port `old` and gives it `new`; datagrams to the old one are lost.
+pub(crate) fn change_port(topology: &Topology, old: u16, new: u16) -> Result<()> {
+    ensure!(old != new, "the same port");
+    // Without connection tracking, which would hold on to the old port.
+    let table = format!(
+        "table ip rebind {{
+            chain leaving {{ type filter hook postrouting priority 300;
+                oifname {LINK_DEVICE} udp dport {PORT} udp sport {old} udp sport set {new};
+            }}
+            chain arriving {{ type filter hook prerouting priority -300;
+                iifname {LINK_DEVICE} udp sport {PORT} udp dport {old} drop;
+                iifname {LINK_DEVICE} udp sport {PORT} udp dport {new} udp dport set {old};
+            }}
+        }}"
+    );
+    nft(topology.terminal(), &table)
+}
+
+fn nft(netns: &NetNs, script: &str) -> Result<()> {
+    run_with_input(netns.command("nft").args(["-f", "-"]), script)?;
+    Ok(())
+}

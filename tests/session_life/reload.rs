@@ -1,0 +1,121 @@
+//! SIGHUP: the server takes over its new list of clients while tunnels are up.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::topology::{Process, TERMINAL_LAN};
+use rustix::process::Signal;
+
+use crate::common::edit::edit;
+use crate::common::keys::{self, BENTPIPE};
+use crate::common::peer::{Service, echo};
+use crate::common::route::Place;
+use crate::common::site::{Site, SiteConfig};
+use crate::common::transfer::{Transfer, Way};
+use crate::{FOUND, RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route};
+
+/// A second client at the terminal, with a key of its own; its proxy is on the terminal's LAN side.
+struct Second {
+    process: Process,
+    public_key: String,
+}
+
+const PROXY_PORT: u16 = 1080;
+
+impl Second {
+    fn start(site: &Site) -> Result<Self> {
+        let directory = site.topology.directory().join("second");
+        fs::create_dir(&directory)?;
+        let public_key = keys::generate(&directory.join("client.key"))?;
+        let text = fs::read_to_string(site.client_file())?;
+        let tables = text.find("[intercept]").context("an interception")?;
+        let text = format!(
+            "{}[socks5]\nlisten = \"{TERMINAL_LAN}:{PROXY_PORT}\"\n",
+            &text[..tables]
+        );
+        let file = directory.join("client.toml");
+        fs::write(&file, text)?;
+        let mut command = Command::new(BENTPIPE);
+        command.args(["client", "--config"]).arg(&file);
+        let process = site.topology.spawn_in(site.topology.terminal(), command)?;
+        Ok(Self {
+            process,
+            public_key,
+        })
+    }
+}
+
+fn reload(site: &Site, says: &str) -> Result<()> {
+    let lines = || site.server().stderr_text().matches(says).count();
+    let before = lines();
+    site.server().signal(Signal::HUP)?;
+    let deadline = std::time::Instant::now() + SOON;
+    while lines() == before {
+        ensure!(
+            std::time::Instant::now() < deadline,
+            "the server does not say `{says}`"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reload_closes_the_removed_and_takes_the_added() {
+    on_site("reload", SiteConfig::default(), |site| {
+        let second = Second::start(site)?;
+        second.process.wait_for_line(&second.public_key, SOON)?;
+        let server = site.server_file();
+        let whole = fs::read_to_string(&server)?;
+        let first_key = whole
+            .split("public_key = \"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next());
+        let first_key = first_key.context("the first client's key")?.to_owned();
+
+        // Added: it gets in by its next attempt, and the first one's flows do not notice.
+        let download = Transfer::start(&route(site, RTT), Way::Download, 3_000_000)?;
+        download.until(200_000, SOON)?;
+        let added = format!(
+            "{whole}[[client]]\nname = \"terminal-2\"\npublic_key = \"{}\"\n",
+            second.public_key
+        );
+        fs::write(&server, added)?;
+        reload(site, "reloaded: 2 clients")?;
+        second
+            .process
+            .wait_for_line("ready", FOUND + 2 * RTT + SLACK)?;
+        download.finish_whole()?;
+
+        // At fault: the old list stays.
+        edit(&server, "name = \"terminal-1\"", "nam = \"terminal-1\"")?;
+        reload(site, "not reloaded, the old list stays")?;
+        let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+        exchange(&mut connect(site, web.address, RTT)?)?;
+
+        // Removed: its flows are reset, it is told why, and it does not get in again.
+        let download = Transfer::start(&route(site, RTT), Way::Download, 30_000_000)?;
+        download.until(200_000, SOON)?;
+        let text = fs::read_to_string(&server)?;
+        let from = text.find("[[client]]").context("the first client")?;
+        let to = text.rfind("[[client]]").context("the second client")?;
+        fs::write(&server, format!("{}{}", &text[..from], &text[to..]))?;
+        let hung_up = std::time::Instant::now();
+        reload(site, "reloaded: 1 clients")?;
+        let ended = download.finish_reset()?.ended - hung_up;
+        ensure!(ended <= 2 * RTT + SLACK, "reset after {ended:?}");
+        let mend = format!("add a [[client]] with public_key = \"{first_key}\"");
+        site.client().wait_for_line(&mend, FOUND + SLACK)?;
+        ensure!(
+            second.process.try_wait()?.is_none(),
+            "the second client has gone"
+        );
+        let log = second.process.stderr_text();
+        ensure!(
+            log.matches("ready").count() == 1 && !log.contains("tunnel is down"),
+            "{log}"
+        );
+        Ok(())
+    });
+}
