@@ -15,18 +15,14 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
 
-use common::peer::{
-    PATIENCE, Service, digest, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
-};
+use common::peer::{Service, digest, payload, read_exactly, read_to_eof, read_to_reset, who};
+use common::proxy::{Answer, HTTP, Proxy, SOCKS5};
 use common::route::Place;
 use common::site::{Site, SiteConfig};
 use common::{expect_tunnel_alone, installed, privileged};
-
-const SOCKS5: &str = "127.0.0.1:1080";
-const HTTP: &str = "127.0.0.1:3128";
 
 /// Names of the web's, known to the server alone; the last is a trap.
 const HOSTS: &str = "10.30.0.2 both.example\nfd00:30::2 both.example\n10.30.0.2 four.example\nfd00:30::2 six.example\n\
@@ -49,109 +45,6 @@ fn site() -> Site {
         ..SiteConfig::default()
     })
     .expect("a site")
-}
-
-/// Both protocols, as an application speaks them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Proxy {
-    Socks5,
-    Http,
-}
-
-/// What a proxy says to an application.
-#[derive(Debug, PartialEq, Eq)]
-enum Answer {
-    /// A SOCKS5 reply code.
-    Code(u8),
-    /// An HTTP status.
-    Status(u16),
-}
-
-impl Proxy {
-    const ALL: [Self; 2] = [Self::Socks5, Self::Http];
-
-    fn success(self) -> Answer {
-        match self {
-            Self::Socks5 => Answer::Code(0),
-            Self::Http => Answer::Status(200),
-        }
-    }
-
-    /// Asks for `target`, a name or an address, and returns the answer.
-    fn connect(self, site: &Site, target: &str, port: u16) -> Result<(TcpStream, Answer)> {
-        let address: SocketAddr = match self {
-            Self::Socks5 => SOCKS5,
-            Self::Http => HTTP,
-        }
-        .parse()?;
-        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
-        let mut stream = site.topology.terminal().enter(connect)??;
-        set_patience(&stream, PATIENCE)?;
-        let answer = match self {
-            Self::Socks5 => socks5(&mut stream, target, port),
-            Self::Http => http(&mut stream, target, port),
-        };
-        let answer = answer.with_context(|| format!("{self:?} to {target}:{port}"))?;
-        Ok((stream, answer))
-    }
-}
-
-/// RFC 1928, without authentication.
-fn socks5(stream: &mut TcpStream, target: &str, port: u16) -> Result<Answer> {
-    stream.write_all(&[5, 1, 0])?;
-    ensure!(
-        read_exactly(stream, 2)? == [5, 0],
-        "no agreement on a method"
-    );
-    let mut request = vec![5, 1, 0];
-    match target.parse() {
-        Ok(IpAddr::V4(address)) => {
-            request.push(1);
-            request.extend(address.octets());
-        }
-        Ok(IpAddr::V6(address)) => {
-            request.push(4);
-            request.extend(address.octets());
-        }
-        Err(_) => {
-            request.extend([3, u8::try_from(target.len())?]);
-            request.extend(target.bytes());
-        }
-    }
-    request.extend(port.to_be_bytes());
-    stream.write_all(&request)?;
-    let reply = read_exactly(stream, 4)?;
-    ensure!(reply[0] == 5 && reply[2] == 0, "no SOCKS5 reply: {reply:?}");
-    let bound = match reply[3] {
-        1 => 6,
-        4 => 18,
-        other => anyhow::bail!("address type {other}"),
-    };
-    read_exactly(stream, bound)?;
-    Ok(Answer::Code(reply[1]))
-}
-
-/// RFC 9110, section 9.3.6.
-fn http(stream: &mut TcpStream, target: &str, port: u16) -> Result<Answer> {
-    let authority = match target.parse() {
-        Ok(address) => SocketAddr::new(address, port).to_string(),
-        Err(_) => format!("{target}:{port}"),
-    };
-    write!(
-        stream,
-        "CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n"
-    )?;
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        // One at a time: what follows the head is the destination's.
-        head.extend(read_exactly(stream, 1)?);
-    }
-    let head = String::from_utf8(head)?;
-    let status = head
-        .strip_prefix("HTTP/1.1 ")
-        .and_then(|rest| rest.get(..3));
-    let status = status.with_context(|| format!("no status: {head}"))?;
-    Ok(Answer::Status(status.parse()?))
 }
 
 #[test]
