@@ -59,7 +59,8 @@ fn a_page_comes_whole_over_several_connections() {
     eprintln!("{loaded:?}, limit {:?}", world.limit.page(&page));
     assert_eq!(done, (1..=PAGE_OBJECTS).collect::<Vec<usize>>());
     let hosts = usize::from(PAGE_HOSTS);
-    assert!((hosts..=hosts * CONNECTIONS_PER_HOST).contains(&loaded.connections));
+    let most = hosts * CONNECTIONS_PER_HOST;
+    assert!((2 * hosts..=most).contains(&loaded.connections));
     // Three levels of new hosts: TCP's handshakes come on top of the limit.
     let least = world.limit.page(&page) + Duration::from_millis(300);
     assert!(
