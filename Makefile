@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full deps privileges lint docs fuzz tests slow deny
+.PHONY: help demo test test-full deps privileges lint docs fuzz tests slow bench deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -12,7 +12,7 @@ CARGO_DENY := $(CURDIR)/target/tools/cargo-deny-$(CARGO_DENY_VERSION)
 help:
 	@echo "make demo        the emulated satellite, with and without bentpipe; about three minutes after the build"
 	@echo "make test        format, lints, docs, all tests; as root"
-	@echo "make test-full   make test, then the slow tests, and the licences and sources of dependencies"
+	@echo "make test-full   make test, then the slow tests, CPU per gigabyte, and the licences and sources of dependencies"
 
 demo: deps
 	cargo build --release --locked
@@ -21,7 +21,7 @@ demo: deps
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow deny
+test-full: test slow bench deny
 
 deps:
 	@.ci/deps
@@ -50,6 +50,10 @@ tests: privileges
 
 slow: privileges
 	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast -- --ignored
+
+# CPU seconds per gigabyte, beside plain quinn-proto in the same run; fails above its ceiling.
+bench:
+	cargo bench --locked --bench cpu
 
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources
