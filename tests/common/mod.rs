@@ -8,6 +8,7 @@ pub(crate) mod keys;
 pub(crate) mod peer;
 pub(crate) mod probes;
 pub(crate) mod proxy;
+pub(crate) mod reload;
 pub(crate) mod route;
 pub(crate) mod site;
 pub(crate) mod snapshot;

@@ -8,12 +8,10 @@ use bentpipe_lab::topology::Process;
 use super::keys::BENTPIPE;
 use super::site::Site;
 
-/// Starts the site's client at the terminal, with more arguments than usual.
-pub(crate) fn client(site: &Site, arguments: &[&str]) -> Result<Process> {
+/// Starts the site's client at the terminal; `change` may add arguments and variables.
+pub(crate) fn client(site: &Site, change: impl FnOnce(&mut Command)) -> Result<Process> {
     let mut command = Command::new(BENTPIPE);
-    command
-        .args(["client", "--config"])
-        .arg(site.client_file())
-        .args(arguments);
+    command.args(["client", "--config"]).arg(site.client_file());
+    change(&mut command);
     site.topology.spawn_in(site.topology.terminal(), command)
 }

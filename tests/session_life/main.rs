@@ -301,7 +301,7 @@ fn a_flow_waits_for_a_link_that_comes_up_later() {
     let (waiting, over) = thread::scope(|scope| {
         let outage = scope.spawn(|| link::outage(&site.topology, Duration::from_secs(8)));
         thread::sleep(Duration::from_secs(1));
-        let client = start::client(&site, &[]).expect("a client");
+        let client = start::client(&site, |_| ()).expect("a client");
         // Interception is in force before there is a tunnel.
         thread::sleep(Duration::from_secs(2));
         let mut flow = connect(&site, web.address, SOON).expect("taken in");

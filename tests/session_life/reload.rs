@@ -5,11 +5,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{Process, TERMINAL_LAN};
-use rustix::process::Signal;
 
 use crate::common::edit::edit;
 use crate::common::keys::{self, BENTPIPE};
 use crate::common::peer::{Service, echo};
+use crate::common::reload::reload;
 use crate::common::route::Place;
 use crate::common::site::{Site, SiteConfig};
 use crate::common::transfer::{Transfer, Way};
@@ -44,21 +44,6 @@ impl Second {
             public_key,
         })
     }
-}
-
-fn reload(site: &Site, says: &str) -> Result<()> {
-    let lines = || site.server().stderr_text().matches(says).count();
-    let before = lines();
-    site.server().signal(Signal::HUP)?;
-    let deadline = std::time::Instant::now() + SOON;
-    while lines() == before {
-        ensure!(
-            std::time::Instant::now() < deadline,
-            "the server does not say `{says}`"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 #[test]

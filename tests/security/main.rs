@@ -1,0 +1,47 @@
+//! Who gets in, what they may reach, and what anybody else gets to see: over an RTT of 500 ms.
+//!
+//! The real daemons between namespaces, with the terminal's side of the link captured. Needs root.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests watch real processes by the machine's clock"
+)]
+
+mod admission;
+#[path = "../common/mod.rs"]
+mod common;
+mod limits;
+mod policy;
+mod privacy;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use common::privileged;
+use common::site::{Site, SiteConfig};
+
+/// Of the emulated satellite, without queueing.
+const RTT: Duration = Duration::from_millis(500);
+
+/// What a busy machine is given on top.
+const SLACK: Duration = Duration::from_millis(1500);
+
+/// What needs no round trip, on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Runs `case` on a site where nothing runs yet, and shows the daemons' logs if it fails.
+fn on_site(name: &str, config: SiteConfig, case: impl FnOnce(&mut Site) -> Result<()>) {
+    if !privileged(name) {
+        return;
+    }
+    let mut site = Site::plain(config).expect("a site");
+    let result = case(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+/// Lines of a daemon's log, other than about the limits of this machine.
+fn lines(log: &str) -> Vec<&str> {
+    log.lines()
+        .filter(|line| !line.contains("open files"))
+        .collect()
+}
