@@ -222,14 +222,8 @@ impl Relay {
         }
     }
 
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the shell gives the tunnel its clock"
-    )]
     fn consume(&self, n: u64) {
-        let now = std::time::Instant::now();
-        self.flow
-            .with(|tunnel, flow, quic| tunnel.consume(now, quic.rtt(), flow, n));
+        self.flow.with(|tunnel, flow, _| tunnel.consume(flow, n));
     }
 
     /// The LAN side cannot be written to any more. Data that came before its reset is still in the socket: the

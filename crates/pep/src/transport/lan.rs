@@ -165,7 +165,7 @@ impl Tunnel {
     }
 
     /// The LAN side took `n` bytes; the peer gets credit for them.
-    pub fn consume(&mut self, now: Instant, rtt: Duration, key: FlowKey, n: u64) {
+    pub fn consume(&mut self, key: FlowKey, n: u64) {
         let Some(flow) = self.flows.get_mut(&key) else {
             return;
         };
@@ -173,14 +173,32 @@ impl Tunnel {
         flow.receiver.consume(n);
         self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
         self.stats.lan_out += n;
-        let bdp = self.meter.bdp(rtt).unwrap_or(0);
-        if let Some(max_offset) = flow.window.on_consumed(now, n, rtt, bdp, &mut self.budget)
-            && !flow.recv_done
-        {
-            flow.receiver.raise_limit(max_offset);
-            if let Some(flow) = flow.id {
-                self.send_control(&Control::FlowCredit { flow, max_offset });
-            }
+        let limit = flow.window.on_consumed(n);
+        self.grant(key, limit);
+    }
+
+    /// Data came: its flow may be worth more credit.
+    pub(super) fn on_arrived(&mut self, now: Instant, rtt: Duration, key: FlowKey) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let (reached, bdp) = (flow.receiver.reached(), self.meter.bdp(rtt).unwrap_or(0));
+        let limit = flow
+            .window
+            .on_arrived(now, reached, rtt, bdp, &mut self.budget);
+        self.grant(key, limit);
+    }
+
+    fn grant(&mut self, key: FlowKey, limit: Option<u64>) {
+        let Some((flow, max_offset)) = self.flows.get_mut(&key).zip(limit) else {
+            return;
+        };
+        if flow.recv_done {
+            return;
+        }
+        flow.receiver.raise_limit(max_offset);
+        if let Some(flow) = flow.id {
+            self.send_control(&Control::FlowCredit { flow, max_offset });
         }
     }
 

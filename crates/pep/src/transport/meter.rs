@@ -29,6 +29,9 @@ impl ReceiveMeter {
 
     /// Bytes that the path holds in one `rtt`, if anything was measured yet.
     pub(super) fn bdp(&self, rtt: Duration) -> Option<u64> {
-        (self.best > 0.0).then_some((self.best * rtt.as_secs_f64()) as u64)
+        // A start-up brings several times more in this round than in any before.
+        let present = self.round.map_or(0, |(_, sum)| sum);
+        let best = (self.best * rtt.as_secs_f64()) as u64;
+        (self.best > 0.0).then_some(best.max(present))
     }
 }

@@ -167,6 +167,7 @@ impl Tunnel {
         if flow.parse_header(self.side)? {
             self.on_header(quic, key)?;
         }
+        self.on_arrived(now, quic.rtt(), key);
         self.notify(key);
         self.shed(quic);
         Ok(())

@@ -155,7 +155,7 @@ impl Reader {
         let Some(connection) = client.connection(self.connection) else {
             return 0;
         };
-        let (tunnel, quic) = connection.parts();
+        let (tunnel, _) = connection.parts();
         tunnel.take_notice(self.flow);
         let ready: u64 = tunnel
             .ready(self.flow)
@@ -163,7 +163,7 @@ impl Reader {
             .sum();
         let taken = ready.min(allowance);
         if taken > 0 {
-            tunnel.consume(now, quic.rtt(), self.flow, taken);
+            tunnel.consume(self.flow, taken);
             self.got += taken;
             self.first.get_or_insert(now);
         }
@@ -207,10 +207,10 @@ impl Servers {
     }
 
     /// Sends what can be sent; true if anything was.
-    pub(crate) fn poll(&mut self, now: Instant, server: &mut Engine) -> bool {
+    pub(crate) fn poll(&mut self, server: &mut Engine) -> bool {
         let mut busy = false;
         self.origins.retain_mut(|origin| {
-            let (moved, open) = origin.poll(now, server);
+            let (moved, open) = origin.poll(server);
             busy |= moved;
             open
         });
@@ -220,7 +220,7 @@ impl Servers {
 
 impl Origin {
     /// Whether anything was done, and whether there is more to do.
-    fn poll(&mut self, now: Instant, server: &mut Engine) -> (bool, bool) {
+    fn poll(&mut self, server: &mut Engine) -> (bool, bool) {
         let Some(held) = server.peek(self.connection) else {
             return (true, false);
         };
@@ -240,7 +240,7 @@ impl Origin {
             .ready(self.flow)
             .map(|chunk| chunk.len() as u64)
             .sum();
-        tunnel.consume(now, quic.rtt(), self.flow, asked);
+        tunnel.consume(self.flow, asked);
         if !self.ended {
             let size = self.left.min(room);
             if size > 0 {

@@ -72,12 +72,17 @@ impl World {
     }
 
     /// A world in which both ends send with `controller`.
-    pub(crate) fn with_controller(link: &LinkConfig, seed: u64, controller: Kind) -> Self {
+    pub(crate) fn with_controller(
+        link: &LinkConfig,
+        seed: u64,
+        profile: Profile,
+        controller: Kind,
+    ) -> Self {
         let wishes = Wishes {
             controller,
             ..Wishes::default()
         };
-        Self::with_wishes(link, seed, Profile::Geo, wishes)
+        Self::with_wishes(link, seed, profile, wishes)
     }
 
     fn with_wishes(link: &LinkConfig, seed: u64, profile: Profile, wishes: Wishes) -> Self {
@@ -233,7 +238,7 @@ impl World {
                 busy = true;
             }
             busy |= self.apps.poll(self.now, &mut self.client);
-            busy |= self.servers.poll(self.now, &mut self.server);
+            busy |= self.servers.poll(&mut self.server);
             busy |= self.transmit();
             if !busy {
                 break;

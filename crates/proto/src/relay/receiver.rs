@@ -159,6 +159,11 @@ impl Receiver {
         self.held -= n;
     }
 
+    /// Highest payload offset that arrived.
+    pub fn reached(&self) -> u64 {
+        self.highest.saturating_sub(self.base.unwrap_or(0))
+    }
+
     /// How this direction ended, once everything before the end was consumed.
     pub fn end(&self) -> Option<End> {
         match self.abort {
