@@ -5,6 +5,7 @@
 //! stop: flows drain, then the rules go.
 
 mod memory;
+mod report;
 mod session;
 
 use std::net::{SocketAddr, UdpSocket};

@@ -2,7 +2,7 @@
 //!
 //! A new attempt starts every three seconds while none has succeeded, beside the older ones: a
 //! restarted server is found soon, and a link with an RTT of several seconds still gets its chance.
-//! Logs once per change of state.
+//! What the operator hears of it is in `report.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,17 +15,18 @@ use bentpipe_proto::tunnel::{CloseCode, Destination, Families, Host};
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 use tokio::net::lookup_host;
 use tokio::sync::watch;
-use tokio::time::{interval, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use super::SharedKeyLog;
 use super::memory::AddressMemory;
+use super::report::Told;
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
 use crate::engine::{ConnectionId, ConnectionNotice, Event, Profile};
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
-use crate::status::{self, TunnelState};
+use crate::status;
 use crate::transport::TunnelEvent;
 
 /// From one attempt to the next, before jitter of up to a quarter.
@@ -41,38 +42,29 @@ const LOOKUP: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unready;
 
-/// What the log was last told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Nothing,
-    Ready,
-    Trying,
-    Refused,
-}
-
 /// The client's tunnel.
 pub(crate) struct Session {
-    config: Rc<ClientConfig>,
-    shard: Rc<Shard>,
+    pub(super) config: Rc<ClientConfig>,
+    pub(super) shard: Rc<Shard>,
     crypto: Vec<Arc<dyn ClientCrypto>>,
-    public_key: PublicKey,
+    pub(super) public_key: PublicKey,
     remembered: RefCell<AddressMemory>,
     attempts: RefCell<Vec<ConnectionId>>,
-    ready: Cell<Option<ConnectionId>>,
+    pub(super) ready: Cell<Option<ConnectionId>>,
     /// Nobody answers in the tunnel that is ready.
     outage: Cell<bool>,
     server: RefCell<(usize, Option<SocketAddr>)>,
     retry_at: Cell<Instant>,
-    told: Cell<Told>,
-    since: Cell<Instant>,
-    last_error: RefCell<Option<String>>,
+    pub(super) told: Cell<Told>,
+    pub(super) since: Cell<Instant>,
+    pub(super) last_error: RefCell<Option<String>>,
     changes: watch::Sender<()>,
     /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
     dual_stack: bool,
-    waiting: Cell<u64>,
-    draining: Cell<bool>,
-    sampler: RefCell<Sampler>,
-    latest: RefCell<status::Session>,
+    pub(super) waiting: Cell<u64>,
+    pub(super) draining: Cell<bool>,
+    pub(super) sampler: RefCell<Sampler>,
+    pub(super) latest: RefCell<status::Session>,
 }
 
 impl Session {
@@ -380,42 +372,6 @@ impl Session {
         self.changes.send_replace(());
     }
 
-    fn explain(&self, reason: &quinn_proto::ConnectionError) -> (Told, String) {
-        if identity::is_unknown_client(reason) {
-            let mend = format!(
-                "the server does not know this client; add a [[client]] with public_key = \"{}\" to its configuration",
-                self.public_key
-            );
-            return (Told::Refused, mend);
-        }
-        if identity::is_wrong_server(reason) {
-            let mend = "the server shows another key than `public_key` in [server]: put in what `bentpipe pubkey` \
-                        prints for the server's key file, or find out who answers there";
-            return (Told::Refused, mend.to_owned());
-        }
-        (Told::Trying, reason.to_string())
-    }
-
-    /// Logs a change of state, once.
-    fn tell(&self, told: Told, text: &str) {
-        if told != Told::Ready {
-            *self.last_error.borrow_mut() = Some(text.to_owned());
-        }
-        if self.told.replace(told) == told {
-            return;
-        }
-        self.since.set(process::now());
-        match told {
-            Told::Ready => {
-                *self.last_error.borrow_mut() = None;
-                tracing::info!("ready: tunnel to {text}");
-            }
-            Told::Trying => tracing::warn!("tunnel is down, trying: {text}"),
-            Told::Refused => tracing::error!("{text}; trying on"),
-            Told::Nothing => {}
-        }
-    }
-
     fn drop_connection(&self, id: ConnectionId) {
         let now = process::now();
         self.shard.with(|engine| {
@@ -445,47 +401,5 @@ impl Session {
             .into_iter()
             .chain(self.ready.take())
             .for_each(|id| self.drop_connection(id));
-    }
-
-    /// Keeps the figures of `status` fresh; never ends.
-    pub(crate) async fn sample(&self) {
-        let mut tick = interval(Duration::from_secs(1));
-        loop {
-            tick.tick().await;
-            let now = process::now();
-            if let Some(id) = self.ready.get() {
-                let sampled = self.shard.peek(|engine| {
-                    let connection = engine.peek(id)?;
-                    Some(
-                        self.sampler
-                            .borrow_mut()
-                            .sample(now, connection, TunnelState::Ready),
-                    )
-                });
-                if let Some(sampled) = sampled {
-                    *self.latest.borrow_mut() = sampled;
-                }
-            }
-        }
-    }
-
-    /// The client's part of `status`.
-    pub(crate) fn status(&self) -> status::Session {
-        let mut session = self.latest.borrow().clone();
-        session.tunnel.state = match self.told.get() {
-            _ if self.draining.get() => TunnelState::Draining,
-            Told::Ready => TunnelState::Ready,
-            Told::Refused => TunnelState::Refused,
-            Told::Trying | Told::Nothing => TunnelState::Connecting,
-        };
-        session.tunnel.since_s = process::now()
-            .saturating_duration_since(self.since.get())
-            .as_secs();
-        session.tunnel.last_error = self.last_error.borrow().clone();
-        session.flows.waiting = self.waiting.get();
-        session.memory.ceiling = self.config.memory.as_u64();
-        let peer = &self.config.servers[0].address;
-        session.tunnel.peer.get_or_insert_with(|| peer.to_string());
-        session
     }
 }

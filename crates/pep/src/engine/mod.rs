@@ -13,6 +13,7 @@ mod cid;
 mod connection;
 mod endpoint;
 mod gate;
+mod handover;
 pub mod identity;
 mod prober;
 pub mod shard;
@@ -20,9 +21,8 @@ mod tuning;
 
 pub use connection::{Connection, ConnectionNotice};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup};
+pub use handover::Neighbours;
 pub use tuning::{Profile, Wishes};
-
-pub(crate) use cid::shard_of;
 
 /// Fills `bytes` from the operating system's random source.
 pub(crate) fn random(bytes: &mut [u8]) {

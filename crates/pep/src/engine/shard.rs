@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -17,70 +17,21 @@ use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::mpsc;
 
 use super::alarm::Alarm;
 use super::connection::ConnectionNotice;
-use super::{ConnectionId, Engine, Event, Output, shard_of};
+use super::handover::{Handover, Neighbours};
+use super::{ConnectionId, Engine, Event, Output};
 use crate::transport::{FlowKey, TunnelEvent};
 
 /// Receive buffer per message: a whole GRO batch.
 const RECEIVE_SIZE: usize = 64 * 1024;
-
-/// Datagrams that may wait for another shard before they are dropped.
-const HANDOVER_QUEUE: usize = 1024;
 
 /// Batches sent or received before flows and timers get a turn.
 const TURN: usize = 64;
 
 /// From one line about failures to send to the next: on a server they may be one client's only.
 const COMPLAINTS: Duration = Duration::from_secs(60);
-
-/// A datagram on its way to the shard that owns its connection.
-pub struct Handover {
-    remote: SocketAddr,
-    local: Option<IpAddr>,
-    ecn: Option<quinn_proto::EcnCodepoint>,
-    data: BytesMut,
-}
-
-/// The shards of a process, as seen by one of them.
-pub struct Neighbours {
-    own: u8,
-    inbox: mpsc::Receiver<Handover>,
-    outboxes: Vec<mpsc::Sender<Handover>>,
-}
-
-impl Neighbours {
-    /// Channels between `count` shards, at most 256: a connection ID names a shard with one byte.
-    pub fn connect(count: usize) -> Vec<Self> {
-        let (outboxes, inboxes): (Vec<_>, Vec<_>) =
-            (0..count).map(|_| mpsc::channel(HANDOVER_QUEUE)).unzip();
-        let numbered = (0..=u8::MAX).zip(inboxes);
-        numbered
-            .map(|(own, inbox)| Self {
-                own,
-                inbox,
-                outboxes: outboxes.clone(),
-            })
-            .collect()
-    }
-
-    /// Hands a datagram over if it belongs elsewhere; gives it back otherwise.
-    fn route(&self, datagram: Handover) -> Option<Handover> {
-        let owner = shard_of(&datagram.data).map(|shard| usize::from(shard) % self.outboxes.len());
-        match owner {
-            // A restarted server may have fewer shards: the CID then names one that answers with a
-            // stateless reset.
-            Some(shard) if shard != usize::from(self.own) => {
-                // Full: dropped, as the network would.
-                let _ = self.outboxes[shard].try_send(datagram);
-                None
-            }
-            _ => Some(datagram),
-        }
-    }
-}
 
 /// What flows and roles see of a shard.
 pub struct Shard {

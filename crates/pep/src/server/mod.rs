@@ -22,9 +22,9 @@ use tokio::sync::mpsc;
 pub use policy::{Denied, Policy};
 
 use crate::config::{Role, ServerConfig};
+use crate::engine::Neighbours;
 use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
-use crate::engine::shard::Neighbours;
 use crate::process::{self, RunError};
 use crate::status::{ClientStatus, Side, StatusReport};
 use clients::{Clients, Registry};

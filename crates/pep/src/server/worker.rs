@@ -19,8 +19,9 @@ use tokio::time::{interval, timeout};
 use super::Reports;
 use super::clients::{Client, Clients, Registry};
 use super::dial::{self, dial};
+use crate::engine::Neighbours;
 use crate::engine::identity::{self, PublicKey};
-use crate::engine::shard::{Driver, Neighbours, Shard};
+use crate::engine::shard::{Driver, Shard};
 use crate::engine::{
     ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes,
 };

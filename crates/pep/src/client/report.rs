@@ -1,0 +1,101 @@
+//! What the session tells its operator: one log line for each change of state, and `status`.
+
+use std::time::Duration;
+
+use quinn_proto::ConnectionError;
+use tokio::time::interval;
+
+use super::session::Session;
+use crate::engine::identity;
+use crate::process;
+use crate::status::{self, TunnelState};
+
+/// What the log was last told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    Ready,
+    Trying,
+    Refused,
+}
+
+impl Session {
+    /// What the end of a connection means to the operator.
+    pub(super) fn explain(&self, reason: &ConnectionError) -> (Told, String) {
+        if identity::is_unknown_client(reason) {
+            let mend = format!(
+                "the server does not know this client; add a [[client]] with public_key = \"{}\" to its configuration",
+                self.public_key
+            );
+            return (Told::Refused, mend);
+        }
+        if identity::is_wrong_server(reason) {
+            let mend = "the server shows another key than `public_key` in [server]: put in what `bentpipe pubkey` \
+                        prints for the server's key file, or find out who answers there";
+            return (Told::Refused, mend.to_owned());
+        }
+        (Told::Trying, reason.to_string())
+    }
+
+    /// Logs a change of state, once.
+    pub(super) fn tell(&self, told: Told, text: &str) {
+        if told != Told::Ready {
+            *self.last_error.borrow_mut() = Some(text.to_owned());
+        }
+        if self.told.replace(told) == told {
+            return;
+        }
+        self.since.set(process::now());
+        match told {
+            Told::Ready => {
+                *self.last_error.borrow_mut() = None;
+                tracing::info!("ready: tunnel to {text}");
+            }
+            Told::Trying => tracing::warn!("tunnel is down, trying: {text}"),
+            Told::Refused => tracing::error!("{text}; trying on"),
+            Told::Nothing => {}
+        }
+    }
+
+    /// Keeps the figures of `status` fresh; never ends.
+    pub(crate) async fn sample(&self) {
+        let mut tick = interval(Duration::from_secs(1));
+        loop {
+            tick.tick().await;
+            let now = process::now();
+            if let Some(id) = self.ready.get() {
+                let sampled = self.shard.peek(|engine| {
+                    let connection = engine.peek(id)?;
+                    Some(
+                        self.sampler
+                            .borrow_mut()
+                            .sample(now, connection, TunnelState::Ready),
+                    )
+                });
+                if let Some(sampled) = sampled {
+                    *self.latest.borrow_mut() = sampled;
+                }
+            }
+        }
+    }
+
+    /// The client's part of `status`.
+    pub(crate) fn status(&self) -> status::Session {
+        let mut session = self.latest.borrow().clone();
+        session.tunnel.state = match self.told.get() {
+            _ if self.draining.get() => TunnelState::Draining,
+            Told::Ready => TunnelState::Ready,
+            Told::Refused => TunnelState::Refused,
+            Told::Trying | Told::Nothing => TunnelState::Connecting,
+        };
+        session.tunnel.since_s = process::now()
+            .saturating_duration_since(self.since.get())
+            .as_secs();
+        session.tunnel.last_error = self.last_error.borrow().clone();
+        session.flows.waiting = self.waiting.get();
+        session.memory.ceiling = self.config.memory.as_u64();
+        let peer = &self.config.servers[0].address;
+        session.tunnel.peer.get_or_insert_with(|| peer.to_string());
+        session
+    }
+}
