@@ -57,12 +57,12 @@ impl Losses {
         }
     }
 
-    pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant) {
+    pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant, queued: bool) {
         self.round.acked += bytes;
         if self.is_quiet(sent) {
             self.quiet.acked += bytes;
         } else {
-            self.conclude(sent);
+            self.conclude(sent, queued);
         }
     }
 
@@ -78,8 +78,9 @@ impl Losses {
             .is_some_and(|(start, end)| sent >= start && end.is_none_or(|end| sent < end))
     }
 
-    /// All packets of the drain were answered once a later one is.
-    fn conclude(&mut self, sent: Instant) {
+    /// All packets of the drain were answered once a later one is. Behind a queue that still stands the drain was not
+    /// below the path's rate: what it lost may lower the baseline, not raise it.
+    fn conclude(&mut self, sent: Instant, queued: bool) {
         let Some((_, Some(end))) = self.quiet_span else {
             return;
         };
@@ -89,6 +90,11 @@ impl Losses {
         self.quiet_span = None;
         if self.quiet.total() >= MIN_PACKETS * 1200 {
             let share = self.quiet.share().min(MAX_BASELINE);
+            let share = if queued {
+                share.min(self.baseline)
+            } else {
+                share
+            };
             self.baseline = (self.baseline + share).div_ceil(2);
         }
     }

@@ -95,7 +95,9 @@ impl Satellite {
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.delivered += ack.newly_acked;
         self.model.on_ack(ack);
-        self.losses.on_acked(ack.newly_acked, ack.newest_sent);
+        let queued = self.model.is_queued();
+        self.losses
+            .on_acked(ack.newly_acked, ack.newest_sent, queued);
         let round_ended = self.round.on_ack(ack.now, ack.newest_sent);
         if round_ended {
             self.model.end_round();
