@@ -117,8 +117,8 @@ impl Flight {
         if self.in_flight == 0 {
             self.progress.since = now;
         }
-        self.sampler.on_sent(now, bytes, self.in_flight);
         self.in_flight += bytes;
+        self.sampler.on_sent(now, bytes, self.in_flight);
         self.controller.on_sent(now, bytes, self.in_flight);
     }
 
