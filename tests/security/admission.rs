@@ -20,7 +20,7 @@ use crate::{RTT, SLACK, SOON, lines, on_site};
 const TOLD: Duration = Duration::from_millis(2 * 500 + 50);
 
 /// What a process is given to start, and its rules to come into force, on a busy machine.
-const START: Duration = Duration::from_millis(500);
+const START: Duration = Duration::from_secs(1);
 
 /// From one attempt to the next, jitter included.
 const RETRY: Duration = Duration::from_millis(3750);

@@ -226,6 +226,8 @@ fn a_client_that_only_listens_is_found_at_its_new_port() {
             let mut web = accept(&listener, route.patience)?;
             user.write_all(b"news?")?;
             read_exactly(&mut web, 5)?;
+            // Until everything is acknowledged: the client then has no reason to send.
+            thread::sleep(4 * RTT);
             change_port(site)?;
             // The server speaks to the old port, in vain; only the client can tell it better.
             let told = Instant::now();
