@@ -136,10 +136,14 @@ impl Sender {
 }
 
 impl Sender {
-    /// Returns bytes that [`Self::take`] gave and the stream had no room for. The header never is
-    /// among them: it is shorter than any stream's first window.
+    /// Returns bytes that [`Self::take`] gave and the stream had no room for. The header may be among them: the peer
+    /// chooses how small a stream's first window is.
     pub fn put_back(&mut self, chunks: Vec<Bytes>) {
         for chunk in chunks.into_iter().rev() {
+            if self.written == 0 {
+                self.header = [chunk, std::mem::take(&mut self.header)].concat().into();
+                continue;
+            }
             self.queued += chunk.len();
             self.written -= chunk.len() as u64;
             self.queue.push_front(chunk);
@@ -166,6 +170,23 @@ mod tests {
         assert_eq!(out.concat(), b"d");
         assert_eq!(s.abort(AbortCode::Reset), 6);
         assert!(!s.is_drained());
+    }
+
+    #[test]
+    fn a_header_that_the_stream_has_no_room_for_is_sent_later() {
+        let mut s = Sender::new(Bytes::from_static(b"OPEN"), 3);
+        s.push(Bytes::from_static(b"abc"));
+        for max in [2, 4, 100] {
+            let mut out = Vec::new();
+            assert_eq!(s.take(max, &mut out), max.min(7));
+            s.put_back(out);
+            assert_eq!((s.sendable(), s.written()), (7, 0));
+        }
+        let mut out = Vec::new();
+        s.take(100, &mut out);
+        assert_eq!(out.concat(), b"OPENabc");
+        s.put_back(out.split_off(1));
+        assert_eq!((s.sendable(), s.written()), (3, 0));
     }
 
     #[test]
