@@ -168,7 +168,10 @@ impl Receiver {
     pub fn end(&self) -> Option<End> {
         match self.abort {
             Some((_, code)) => {
-                (self.base.is_some() && self.next >= self.stop()).then_some(End::Abort(code))
+                // A peer may have named more than its FIN allowed: nothing comes after that either.
+                let whole = self.finished && self.next >= self.highest;
+                (self.base.is_some() && (whole || self.next >= self.stop()))
+                    .then_some(End::Abort(code))
             }
             None => (self.finished && self.next >= self.highest).then_some(End::Fin),
         }
@@ -245,6 +248,18 @@ mod tests {
         assert_eq!(r.end(), None);
         r.insert(3, Bytes::from_static(b"cd")).unwrap();
         assert_eq!(text(&r), "cd");
+        r.consume(2);
+        assert_eq!(r.end(), Some(End::Abort(AbortCode::Reset)));
+    }
+
+    #[test]
+    fn an_abort_beyond_the_fin_is_not_waited_for() {
+        let mut r = Receiver::new(100);
+        r.insert(0, Bytes::from_static(b"Hab")).unwrap();
+        r.set_header(1);
+        r.finish();
+        r.abort(5, AbortCode::Reset);
+        assert_eq!(r.end(), None);
         r.consume(2);
         assert_eq!(r.end(), Some(End::Abort(AbortCode::Reset)));
     }
