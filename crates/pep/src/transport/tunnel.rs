@@ -154,6 +154,11 @@ impl Tunnel {
         };
         let before = flow.receiver.memory();
         let outcome = flow.read(quic, id);
+        // The header is taken out at once: what is held is counted after that.
+        let parsed = match outcome {
+            Ok(_) => flow.parse_header(self.side),
+            Err(_) => Ok(false),
+        };
         self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
         match outcome {
             Ok(bytes) => self.meter.on_received(now, bytes, quic.rtt()),
@@ -164,7 +169,7 @@ impl Tunnel {
                 return Ok(());
             }
         }
-        if flow.parse_header(self.side)? {
+        if parsed? {
             self.on_header(quic, key)?;
         }
         self.on_arrived(now, quic.rtt(), key);
@@ -321,6 +326,7 @@ impl Tunnel {
             let Some((&key, flow)) = self
                 .flows
                 .iter()
+                .filter(|(_, flow)| flow.receiver.memory() > 0)
                 .max_by_key(|(key, f)| (f.receiver.memory(), **key))
             else {
                 return;
