@@ -69,11 +69,6 @@ impl FlowHandle {
         self.with(|tunnel, flow, quic| tunnel.abort(quic, flow, code));
     }
 
-    /// The tunnel has already forgotten the flow.
-    pub(super) fn forget(&mut self) {
-        self.attached = false;
-    }
-
     /// Reads without waking the engine.
     pub(super) fn look<T: Gone>(&self, question: impl FnOnce(&Tunnel, FlowKey) -> T) -> T {
         self.shard

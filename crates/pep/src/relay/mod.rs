@@ -195,10 +195,7 @@ impl Relay {
             Incoming::End(End::Fin) => Poll::Pending,
             Incoming::End(End::Abort(_)) => Poll::Ready(Err(Outcome::PeerReset)),
             Incoming::Refused(code) => Poll::Ready(Err(Outcome::Refused(code))),
-            Incoming::Gone => {
-                self.flow.forget();
-                Poll::Ready(Err(Outcome::TunnelLost))
-            }
+            Incoming::Gone => Poll::Ready(Err(Outcome::TunnelLost)),
         }
     }
 

@@ -90,6 +90,8 @@ impl Tunnel {
             flow.released = true;
         }
         self.schedule(key);
+        // The client may have given the flow up meanwhile: then nothing else ends it.
+        self.collect(key);
     }
 
     /// The server's answer, once it came.

@@ -153,6 +153,7 @@ impl Tunnel {
             return Ok(());
         };
         let before = flow.receiver.memory();
+        let was_open = !flow.recv_done;
         let outcome = flow.read(quic, id);
         // The header is taken out at once: what is held is counted after that.
         let parsed = match outcome {
@@ -171,6 +172,10 @@ impl Tunnel {
         }
         if parsed? {
             self.on_header(quic, key)?;
+        }
+        let flow = self.flows.get(&key);
+        if was_open && flow.is_some_and(|flow| flow.recv_done && flow.header == Header::Expected) {
+            return Err(Fault::Violation("a flow ended inside its header"));
         }
         self.on_arrived(now, quic.rtt(), key);
         self.notify(key);
@@ -316,6 +321,8 @@ impl Tunnel {
         flow.tear_down(quic, key.stream(), code);
         self.held = self.held.saturating_sub(before);
         flow.gone = true;
+        // Nobody was told of a flow whose OPEN never came, so nobody will let go of it.
+        flow.released |= self.side == Side::Server && flow.header == Header::Expected;
         self.notify(key);
         self.collect(key);
     }

@@ -2,6 +2,7 @@
 
 mod apps;
 mod bulk;
+mod ends;
 mod memory;
 mod outage;
 mod satellite;

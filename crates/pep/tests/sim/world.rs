@@ -11,9 +11,9 @@ use bentpipe_pep::engine::identity::{self, PrivateKey};
 use bentpipe_pep::engine::{
     ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, Profile, ServerSetup, Wishes,
 };
-use bentpipe_pep::transport::TunnelEvent;
+use bentpipe_pep::transport::{FlowKey, TunnelEvent};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_proto::tunnel::{Families, Hello, VERSION};
+use bentpipe_proto::tunnel::{Families, Hello, ReplyCode, VERSION};
 use bentpipe_units::{ByteCount, Seed};
 use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;
@@ -52,6 +52,9 @@ pub(crate) struct World {
     pub(crate) notices: Vec<(Duration, String)>,
     ready: Option<ConnectionId>,
     spins: u32,
+    /// Destinations refuse, so long after OPEN.
+    pub(crate) refuse_after: Option<Duration>,
+    refusals: Vec<(Instant, ConnectionId, FlowKey)>,
     /// Every batch that left, as (when, size): equal runs have equal traces.
     pub(crate) trace: Vec<(Duration, usize)>,
 }
@@ -112,6 +115,8 @@ impl World {
             notices: Vec::new(),
             ready: None,
             spins: 0,
+            refuse_after: None,
+            refusals: Vec::new(),
             trace: Vec::new(),
         };
         world.connect();
@@ -227,6 +232,7 @@ impl World {
         self.deliver();
         self.client.handle_timeout(self.now);
         self.server.handle_timeout(self.now);
+        self.refuse();
         loop {
             let mut busy = false;
             while let Some(event) = self.client.poll_event(self.now) {
@@ -249,6 +255,7 @@ impl World {
             self.server.poll_timeout(),
             self.link.poll_timeout(),
             self.apps.poll_timeout(),
+            self.refusals.first().map(|(due, ..)| *due),
         ];
         let next = next_wakeup(timeouts).unwrap_or(deadline);
         // In real time this would be a busy loop.
@@ -260,6 +267,16 @@ impl World {
             self.describe()
         );
         self.now = next.clamp(self.now + Duration::from_nanos(1), deadline);
+    }
+
+    fn refuse(&mut self) {
+        let due = self.refusals.partition_point(|(due, ..)| *due <= self.now);
+        for (_, connection, flow) in self.refusals.drain(..due) {
+            if let Some(connection) = self.server.connection(connection) {
+                let (tunnel, quic) = connection.parts();
+                tunnel.reply(quic, flow, ReplyCode::Refused, None);
+            }
+        }
     }
 
     fn deliver(&mut self) {
@@ -323,6 +340,10 @@ impl World {
     fn on_server_event(&mut self, event: Event) {
         match event.notice {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
+                if let Some(delay) = self.refuse_after {
+                    let due = self.now + delay;
+                    return self.refusals.push((due, event.connection, flow));
+                }
                 self.servers
                     .open(&mut self.server, event.connection, flow, &open.destination);
             }
