@@ -1,16 +1,25 @@
 //! The control stream: frames out, frames in, in order (`PROTOCOL.md` "Control stream").
 //!
-//! Low volume, so it is read in order and buffered here until quinn takes it. What frames mean is
-//! decided in `tunnel.rs`.
+//! Low volume; what is sent is buffered here until quinn takes it. Read as it arrives, like flows: what quinn holds for a
+//! missing part is bounded by nothing. What frames mean is decided in `tunnel.rs`.
 
+use bentpipe_proto::relay::Receiver;
 use bentpipe_proto::tunnel::{Control, ControlReader, DecodeError, StreamKind};
+use bytes::Bytes;
 use quinn_proto::{Connection, ReadError, ReadableError, StreamId, WriteError};
+
+use super::event::Fault;
+
+/// How much of the stream may come before a part that is missing, in bytes: far more than the frames of one round trip.
+const MAX_AHEAD: u64 = 4 << 20;
 
 /// One side of the control stream.
 #[derive(Debug)]
 pub(super) struct ControlStream {
     pub(super) id: StreamId,
     out: Vec<u8>,
+    received: Receiver,
+    taken: u64,
     reader: ControlReader,
     /// The opener's stream kind is still to be read (server).
     kind_expected: bool,
@@ -29,6 +38,8 @@ impl ControlStream {
         Self {
             id,
             out,
+            received: Receiver::new(MAX_AHEAD),
+            taken: 0,
             reader: ControlReader::new(),
             kind_expected: !opened_here,
         }
@@ -58,9 +69,9 @@ impl ControlStream {
     }
 
     /// Reads what has arrived; `Ok(false)` means that the peer ended the stream.
-    pub(super) fn read(&mut self, quic: &mut Connection) -> Result<bool, DecodeError> {
+    pub(super) fn read(&mut self, quic: &mut Connection) -> Result<bool, Fault> {
         let mut stream = quic.recv_stream(self.id);
-        let mut chunks = match stream.read(true) {
+        let mut chunks = match stream.read(false) {
             Ok(chunks) => chunks,
             Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => {
                 return Ok(false);
@@ -69,18 +80,7 @@ impl ControlStream {
         loop {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => {
-                    let mut bytes = &chunk.bytes[..];
-                    // The kind is one byte long, so it cannot be split.
-                    if self.kind_expected
-                        && let Some((kind, used)) = StreamKind::decode(bytes)?
-                    {
-                        if kind != StreamKind::Control {
-                            return Err(DecodeError::StreamKind(kind.code()));
-                        }
-                        self.kind_expected = false;
-                        bytes = &bytes[used..];
-                    }
-                    self.reader.push(bytes);
+                    self.insert(chunk.offset, chunk.bytes)?;
                 }
                 Ok(None) | Err(ReadError::Reset(_)) => return Ok(false),
                 Err(ReadError::Blocked) => return Ok(true),
@@ -88,7 +88,68 @@ impl ControlStream {
         }
     }
 
+    fn insert(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
+        let kept = self.received.insert(offset, bytes);
+        kept.map_err(|_| Fault::Violation("too much of the control stream before a missing part"))?;
+        Ok(self.take()?)
+    }
+
+    /// Moves what is next in order to the reader of frames.
+    fn take(&mut self) -> Result<(), DecodeError> {
+        loop {
+            let Some(chunk) = self.received.ready().next().cloned() else {
+                break;
+            };
+            let mut bytes = &chunk[..];
+            // The kind is one byte long, so it cannot be split.
+            if self.kind_expected
+                && let Some((kind, used)) = StreamKind::decode(bytes)?
+            {
+                if kind != StreamKind::Control {
+                    return Err(DecodeError::StreamKind(kind.code()));
+                }
+                self.kind_expected = false;
+                bytes = &bytes[used..];
+            }
+            self.reader.push(bytes);
+            self.received.consume(chunk.len() as u64);
+            self.taken += chunk.len() as u64;
+        }
+        self.received.raise_limit(self.taken + MAX_AHEAD);
+        Ok(())
+    }
+
     pub(super) fn next_frame(&mut self) -> Result<Option<Control>, DecodeError> {
         self.reader.next_frame()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::{Dir, Side};
+
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_missing_part_is_bounded_and_what_is_in_order_is_not() {
+        let mut stream = ControlStream {
+            id: StreamId::new(Side::Client, Dir::Bi, 0),
+            out: Vec::new(),
+            received: Receiver::new(MAX_AHEAD),
+            taken: 0,
+            reader: ControlReader::new(),
+            kind_expected: true,
+        };
+        let mut frames = |from: u64, to: u64| {
+            for offset in (from..to).step_by(1000) {
+                stream.insert(offset, Bytes::from_static(&[0; 1000]))?;
+                while stream.next_frame()?.is_some() {}
+            }
+            Ok::<_, Fault>(())
+        };
+        frames(0, 2 * MAX_AHEAD).expect("in order");
+        let gap = 2 * MAX_AHEAD + 10_000;
+        frames(gap, gap + MAX_AHEAD / 2).expect("a part is late");
+        assert!(frames(gap + MAX_AHEAD / 2, gap + 2 * MAX_AHEAD).is_err());
     }
 }
