@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bentpipe_proto::tunnel::CloseCode;
 use quinn_proto::ConnectionError;
 use tokio::time::interval;
 
@@ -32,6 +33,10 @@ impl Session {
         if identity::is_wrong_server(reason) {
             let mend = "the server shows another key than `public_key` in [server]: put in what `bentpipe pubkey` \
                         prints for the server's key file, or find out who answers there";
+            return (Told::Refused, mend.to_owned());
+        }
+        if is_replaced(reason) {
+            let mend = "another process has connected with this client's key; give every client a key of its own";
             return (Told::Refused, mend.to_owned());
         }
         (Told::Trying, reason.to_string())
@@ -97,5 +102,31 @@ impl Session {
         let peer = &self.config.servers[0].address;
         session.tunnel.peer.get_or_insert_with(|| peer.to_string());
         session
+    }
+}
+
+/// Whether the server closed the connection for a newer one of another process with our key.
+pub(super) fn is_replaced(reason: &ConnectionError) -> bool {
+    let replaced = |code: u64| code == CloseCode::Replaced.code();
+    matches!(reason, ConnectionError::ApplicationClosed(close) if replaced(close.error_code.into_inner()))
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::{ApplicationClose, VarInt};
+
+    use super::*;
+
+    #[test]
+    fn only_a_takeover_is_one() {
+        let closed = |code: CloseCode| {
+            ConnectionError::ApplicationClosed(ApplicationClose {
+                error_code: VarInt::from_u64(code.code()).expect("codes are small"),
+                reason: bytes::Bytes::new(),
+            })
+        };
+        assert!(is_replaced(&closed(CloseCode::Replaced)));
+        assert!(!is_replaced(&closed(CloseCode::Shutdown)));
+        assert!(!is_replaced(&ConnectionError::TimedOut));
     }
 }

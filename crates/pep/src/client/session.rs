@@ -19,7 +19,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::SharedKeyLog;
 use super::memory::AddressMemory;
-use super::report::Told;
+use super::report::{Told, is_replaced};
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
@@ -37,6 +37,10 @@ const MAX_ATTEMPTS: usize = 4;
 
 /// How long a name lookup may hold up an attempt before the remembered address is used.
 const LOOKUP: Duration = Duration::from_secs(2);
+
+/// Before connecting again after another process has taken over with the same key (`PROTOCOL.md` §5.1): at once, the two
+/// would end each other's flows for ever.
+const ELSEWHERE: Duration = Duration::from_secs(60);
 
 /// The tunnel did not come up in the time that a flow waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,6 +314,9 @@ impl Session {
             ConnectionNotice::Lost(reason) => {
                 let (told, text) = self.explain(&reason);
                 self.on_lost(id, told, &text);
+                if is_replaced(&reason) {
+                    self.retry_at.set(process::now() + ELSEWHERE);
+                }
             }
         }
     }
