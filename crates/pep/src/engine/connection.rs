@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::Pacer;
+use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::Seed;
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, FrameStats, Transmit, VarInt};
@@ -20,6 +21,9 @@ const MAX_BATCH: usize = 10;
 /// A client with open flows that hears nothing for this long asks whether the path still stands:
 /// if its own address has changed, a server that only sends can never reach it.
 const SILENCE: Duration = Duration::from_secs(3);
+
+/// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
+const HANDSHAKE: Duration = Duration::from_secs(30);
 
 /// For how long after the last payload a flow counts as waiting for more.
 const RECENT: Duration = Duration::from_secs(60);
@@ -48,6 +52,8 @@ pub struct Connection {
     /// What the shell was last told of an outage.
     told_outage: bool,
     established: bool,
+    /// When a handshake that has not succeeded is given up (server).
+    give_up: Option<Instant>,
     /// The end was reported.
     pub(super) lost: bool,
 }
@@ -88,6 +94,7 @@ impl Connection {
     ) -> Self {
         Self {
             handle,
+            give_up: quic.side().is_server().then(|| now + HANDSHAKE),
             quic,
             tunnel,
             gate,
@@ -116,6 +123,10 @@ impl Connection {
         if self.quic.poll_timeout().is_some_and(|due| due <= now) {
             self.quic.handle_timeout(now);
         }
+        if self.give_up.is_some_and(|due| due <= now) {
+            self.give_up = None;
+            self.close(now, CloseCode::NoError.code(), String::new());
+        }
         self.update_prober(now);
         if self.silence_deadline().is_some_and(|due| due <= now) {
             // One ping; from then on the prober sees an unanswered packet and takes over.
@@ -140,6 +151,7 @@ impl Connection {
             match self.quic.poll()? {
                 Event::Connected => {
                     self.established = true;
+                    self.give_up = None;
                     self.tunnel.on_connected(&mut self.quic);
                     return Some(ConnectionNotice::Connected);
                 }
@@ -314,6 +326,7 @@ impl Connection {
         let paced = (self.shut == Some(Shut::Pacer)).then(|| self.pacer.poll_timeout());
         [
             self.quic.poll_timeout(),
+            self.give_up,
             paced.flatten(),
             owed.filter(|_| self.shut.is_some()),
             self.prober.poll_timeout(),

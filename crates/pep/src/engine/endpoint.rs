@@ -23,6 +23,13 @@ use super::gate::Gate;
 use super::tuning::{self, Profile, Wishes};
 use crate::transport::Tunnel;
 
+/// Handshakes under way from which on a new peer first has to show that it gets what is sent to its address: one round
+/// trip more, and spoofed addresses cost no memory.
+const UNPROVEN: usize = 64;
+
+/// Handshakes under way at once; what comes beyond is not answered, and tries again.
+const MAX_HANDSHAKES: usize = 1024;
+
 /// Names a connection of an engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
@@ -74,6 +81,8 @@ pub struct Engine {
     config: EngineConfig,
     connections: BTreeMap<ConnectionId, Connection>,
     by_handle: BTreeMap<usize, ConnectionId>,
+    /// Taken, and not known to be a client's yet.
+    handshakes: BTreeSet<ConnectionId>,
     dirty: BTreeSet<ConnectionId>,
     /// Where the round over dirty connections goes on.
     cursor: ConnectionId,
@@ -105,6 +114,7 @@ impl Engine {
             config,
             connections: BTreeMap::new(),
             by_handle: BTreeMap::new(),
+            handshakes: BTreeSet::new(),
             dirty: BTreeSet::new(),
             cursor: ConnectionId(0),
             timers: BTreeSet::new(),
@@ -207,6 +217,16 @@ impl Engine {
         let Some(setup) = self.config.server.clone() else {
             return self.endpoint.ignore(incoming);
         };
+        if self.handshakes.len() >= MAX_HANDSHAKES {
+            return self.endpoint.ignore(incoming);
+        }
+        if self.handshakes.len() >= UNPROVEN && incoming.may_retry() {
+            let mut buf = Vec::new();
+            if let Ok(transmit) = self.endpoint.retry(incoming, &mut buf) {
+                self.respond(transmit, buf);
+            }
+            return;
+        }
         let hint = incoming.orig_dst_cid().first().copied().unwrap_or(0);
         let profile = Profile::from_hint(hint);
         let gate = self.gate(profile, now);
@@ -222,7 +242,8 @@ impl Engine {
             .accept(incoming, now, &mut buf, Some(Arc::new(server)))
         {
             Ok((handle, quic)) => {
-                self.adopt(now, handle, quic, gate, profile);
+                let id = self.adopt(now, handle, quic, gate, profile);
+                self.handshakes.insert(id);
             }
             Err(error) => {
                 tracing::debug!(cause = %error.cause, "handshake refused");
@@ -281,6 +302,9 @@ impl Engine {
             }
         }
         while let Some(notice) = connection.poll(now) {
+            if matches!(notice, ConnectionNotice::Connected) {
+                self.handshakes.remove(&id);
+            }
             self.events.push_back(Event {
                 connection: id,
                 notice,
@@ -330,7 +354,11 @@ impl Engine {
         }
         if drained {
             self.connections.remove(&id);
-            self.by_handle.remove(&handle);
+            self.handshakes.remove(&id);
+            // quinn may have given the handle to a newer connection already.
+            if self.by_handle.get(&handle) == Some(&id) {
+                self.by_handle.remove(&handle);
+            }
         } else if let Some(due) = due {
             self.timers.insert((due, id));
             self.timer_of.insert(id, due);

@@ -3,6 +3,7 @@
 mod apps;
 mod bulk;
 mod ends;
+mod flood;
 mod memory;
 mod outage;
 mod satellite;

@@ -19,7 +19,7 @@ fn world(seed: u64) -> World {
     world
 }
 
-fn set_outage(world: &mut World, outage: bool) {
+pub(crate) fn set_outage(world: &mut World, outage: bool) {
     world.link.forward_link.set_outage(world.now, outage);
     world.link.return_link.set_outage(world.now, outage);
 }
