@@ -4,7 +4,7 @@
 //! every handshake. The registry finds a client's older connection when it comes back as a new
 //! process, wherever that connection lives.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::sync::mpsc;
@@ -103,10 +103,16 @@ fn table(config: &ServerConfig) -> Table {
     config.clients.iter().map(entry).collect()
 }
 
+/// Connections of one client at once: attempts beside each other, and some that it has left unheard. Its limits hold for
+/// each of them, so there must not be many.
+const MAX_CONNECTIONS: usize = 8;
+
 /// Which connection speaks for which client.
 pub(super) struct Registry {
     shards: Vec<mpsc::UnboundedSender<Command>>,
     current: Mutex<HashMap<PublicKey, Place>>,
+    /// Every connection, by client and in the order of arrival.
+    all: Mutex<HashMap<PublicKey, VecDeque<(u8, ConnectionId)>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +127,19 @@ impl Registry {
         Self {
             shards,
             current: Mutex::default(),
+            all: Mutex::default(),
+        }
+    }
+
+    /// A client has shown its key. Where it has too many connections, the oldest goes.
+    pub(super) fn enter(&self, key: PublicKey, shard: u8, connection: ConnectionId) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.entry(key).or_default();
+        own.push_back((shard, connection));
+        if own.len() > MAX_CONNECTIONS
+            && let Some((shard, oldest)) = own.pop_front()
+        {
+            let _ = self.shards[usize::from(shard)].send(Command::Replaced(oldest));
         }
     }
 
@@ -156,5 +175,39 @@ impl Registry {
         {
             current.remove(key);
         }
+        drop(current);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = all.get_mut(key) {
+            own.retain(|at| *at != (shard, connection));
+            if own.is_empty() {
+                all.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::identity::PrivateKey;
+
+    #[test]
+    fn a_client_with_too_many_connections_loses_the_oldest() {
+        let (commands, mut told) = mpsc::unbounded_channel();
+        let registry = Registry::new(vec![commands]);
+        let [key, other] = [(); 2].map(|()| PrivateKey::generate().expect("a key").public());
+        registry.enter(other, 0, ConnectionId(100));
+        for id in 0..MAX_CONNECTIONS as u64 {
+            registry.enter(key, 0, ConnectionId(id));
+        }
+        registry.leave(&key, 0, ConnectionId(0));
+        registry.enter(key, 0, ConnectionId(50));
+        assert!(told.try_recv().is_err());
+        registry.enter(key, 0, ConnectionId(51));
+        assert!(matches!(
+            told.try_recv(),
+            Ok(Command::Replaced(ConnectionId(1)))
+        ));
+        assert!(told.try_recv().is_err());
     }
 }

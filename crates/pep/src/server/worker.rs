@@ -191,6 +191,8 @@ impl Role {
         let known = key.and_then(|key| Some((key, self.clients.get(&key)?)));
         match known {
             Some((key, client)) => {
+                self.registry.enter(key, self.index, id);
+                self.set_memory(id, client.memory);
                 let session = Session {
                     key,
                     client,
@@ -200,6 +202,14 @@ impl Role {
             }
             None => self.close(id, CloseCode::Removed, "not among the clients"),
         }
+    }
+
+    fn set_memory(&self, id: ConnectionId, memory: u64) {
+        self.shard.with(|engine| {
+            if let Some(connection) = engine.connection(id) {
+                connection.tunnel.set_memory(memory);
+            }
+        });
     }
 
     fn on_ready(&self, id: ConnectionId) {
@@ -312,7 +322,10 @@ impl Role {
         let mut removed = Vec::new();
         for (&id, session) in self.sessions.borrow_mut().iter_mut() {
             match self.clients.get(&session.key) {
-                Some(client) => session.client = client,
+                Some(client) => {
+                    self.set_memory(id, client.memory);
+                    session.client = client;
+                }
                 None => removed.push(id),
             }
         }

@@ -67,6 +67,12 @@ impl Tunnel {
         }
     }
 
+    /// Holds at most `ceiling` bytes from now on: known only once the peer is.
+    pub fn set_memory(&mut self, ceiling: u64) {
+        self.ceiling = ceiling;
+        self.budget.set_ceiling(ceiling / 4 * 3);
+    }
+
     /// The handshake is complete: the client opens the control stream and says HELLO.
     pub(crate) fn on_connected(&mut self, quic: &mut Connection) {
         if self.side == Side::Client

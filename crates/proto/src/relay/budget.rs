@@ -54,6 +54,11 @@ impl Budget {
         self.ceiling
     }
 
+    /// Promises made before stand.
+    pub fn set_ceiling(&mut self, ceiling: u64) {
+        self.ceiling = ceiling;
+    }
+
     /// The window of a new flow; `bdp` is the path's bandwidth-delay product, if measured.
     pub fn open(&mut self, bdp: Option<u64>) -> CreditWindow {
         let wanted = bdp.map_or(COLD_WINDOW, |bdp| {
