@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::policy::Policy;
 use super::worker::Command;
@@ -22,7 +22,12 @@ pub(super) struct Client {
     pub(super) policy: Policy,
     pub(super) max_flows: u64,
     pub(super) memory: u64,
+    /// Name lookups under way. They occupy threads that all clients share, some for many seconds.
+    pub(super) lookups: Arc<Semaphore>,
 }
+
+/// Name lookups that one client may have under way.
+const MAX_LOOKUPS: usize = 64;
 
 type Table = HashMap<PublicKey, Arc<Client>>;
 
@@ -97,6 +102,7 @@ fn table(config: &ServerConfig) -> Table {
             },
             max_flows: u64::from(client.max_flows),
             memory: client.memory.as_u64(),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         };
         (client.public_key, Arc::new(entry))
     };

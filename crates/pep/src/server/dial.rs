@@ -5,36 +5,41 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::{TcpStream, UdpSocket, lookup_host};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::clients::Client;
 use super::policy::Policy;
 use crate::relay;
 
 /// Addresses tried for one name; more would only prolong a failure.
 const MAX_ADDRESSES: usize = 6;
 
-/// Connects to `destination` on behalf of a client with `policy`, within `patience` in all.
+/// Connects to `destination` on behalf of `client`, within `patience` in all.
 pub(super) async fn dial(
     destination: &Destination,
-    policy: &Policy,
+    client: &Client,
     patience: Duration,
 ) -> Result<TcpStream, ReplyCode> {
-    timeout(patience, connect(destination, policy))
+    timeout(patience, connect(destination, client))
         .await
         .unwrap_or(Err(ReplyCode::TimedOut))
 }
 
-async fn connect(destination: &Destination, policy: &Policy) -> Result<TcpStream, ReplyCode> {
+async fn connect(destination: &Destination, client: &Client) -> Result<TcpStream, ReplyCode> {
+    if destination.port == 0 {
+        return Err(ReplyCode::Refused);
+    }
     let mut outcome = Err(ReplyCode::NameNotFound);
-    for address in resolve(destination).await? {
-        outcome = if !is_permitted(address.ip(), policy).await {
+    for address in resolve(destination, client).await? {
+        outcome = if !is_permitted(address.ip(), &client.policy).await {
             Err(ReplyCode::Denied)
         } else {
             open(address).await.map_err(|error| code_of(&error))
@@ -46,14 +51,21 @@ async fn connect(destination: &Destination, policy: &Policy) -> Result<TcpStream
     outcome
 }
 
-async fn resolve(destination: &Destination) -> Result<Vec<SocketAddr>, ReplyCode> {
-    match &destination.host {
-        Host::Ip(address) => Ok(vec![SocketAddr::new(*address, destination.port)]),
-        Host::Name(name) => lookup_host((name.as_str(), destination.port))
-            .await
-            .map(|found| found.take(MAX_ADDRESSES).collect())
-            .map_err(|_| ReplyCode::NameNotFound),
-    }
+async fn resolve(destination: &Destination, client: &Client) -> Result<Vec<SocketAddr>, ReplyCode> {
+    let name = match &destination.host {
+        Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
+        Host::Name(name) => name.as_str().to_owned(),
+    };
+    let permit = client.lookups.clone().acquire_owned().await;
+    let port = destination.port;
+    let found = spawn_blocking(move || {
+        // Held until the resolver returns, which may be long after the flow has given up.
+        let _permit = permit;
+        let found = (name, port).to_socket_addrs()?;
+        Ok::<_, io::Error>(found.take(MAX_ADDRESSES).collect())
+    });
+    let found = found.await.map_err(|_| ReplyCode::Internal)?;
+    found.map_err(|_| ReplyCode::NameNotFound)
 }
 
 /// The server's own addresses may be public, and are denied like private ones.

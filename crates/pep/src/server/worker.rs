@@ -252,11 +252,16 @@ impl Role {
         let role = self.clone();
         spawn_local(async move {
             let destination = open.destination;
-            match dial(&destination, &client.policy, role.connect_timeout).await {
+            let handle = FlowHandle::new(role.shard.clone(), id, flow);
+            let dialled = tokio::select! {
+                dialled = dial(&destination, &client, role.connect_timeout) => dialled,
+                // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.
+                () = handle.gone() => return role.changed.notify_waiters(),
+            };
+            match dialled {
                 Ok(stream) => {
                     role.reply(id, flow, ReplyCode::Ok, stream.local_addr().ok());
-                    let flow = FlowHandle::new(role.shard.clone(), id, flow);
-                    let outcome = Relay::new(flow, stream).run().await;
+                    let outcome = Relay::new(handle, stream).run().await;
                     tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
                 }
                 Err(code) => {
