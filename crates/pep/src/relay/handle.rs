@@ -63,6 +63,18 @@ impl FlowHandle {
         .await
     }
 
+    /// Waits until the flow is no more: it was thrown away, or its tunnel was lost.
+    pub async fn gone(&self) {
+        poll_fn(|cx| {
+            self.watch(cx);
+            match self.look(Tunnel::incoming) {
+                Incoming::Gone => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+    }
+
     /// The LAN side was reset: its bytes so far still reach the other end, then the reset does.
     pub(super) fn abort(&mut self, code: AbortCode) {
         self.attached = false;

@@ -10,6 +10,8 @@ mod handle;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
 use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
 pub use handle::FlowHandle;
@@ -61,11 +64,15 @@ pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
+type Hangup = Pin<Box<dyn Future<Output = io::Result<Ready>>>>;
+
 /// One relay.
 pub struct Relay {
     flow: FlowHandle,
-    socket: TcpStream,
+    socket: Rc<TcpStream>,
     reading: bool,
+    /// Ready when the LAN side is reset after its FIN, which nobody would see otherwise.
+    hangup: Option<Hangup>,
     writing: bool,
     /// The LAN side was lost while it was written to; what it said before may still have to be read.
     lost: Option<AbortCode>,
@@ -77,8 +84,9 @@ impl Relay {
     pub fn new(flow: FlowHandle, socket: TcpStream) -> Self {
         Self {
             flow,
-            socket,
+            socket: Rc::new(socket),
             reading: true,
+            hangup: None,
             writing: true,
             lost: None,
         }
@@ -93,6 +101,8 @@ impl Relay {
 
     fn end_of_lan(&mut self) {
         self.reading = false;
+        let socket = self.socket.clone();
+        self.hangup = Some(Box::pin(async move { socket.ready(Interest::ERROR).await }));
         self.flow.with(|tunnel, flow, _| tunnel.finish(flow));
     }
 
@@ -102,7 +112,7 @@ impl Relay {
         match outcome {
             Outcome::PeerReset => self.drain().await,
             Outcome::Closed => {
-                let _ = SockRef::from(&self.socket).set_linger(None);
+                let _ = SockRef::from(&*self.socket).set_linger(None);
             }
             Outcome::LanReset | Outcome::Refused(_) | Outcome::TunnelLost => {}
         }
@@ -139,7 +149,7 @@ impl Relay {
     /// LAN socket → tunnel.
     fn poll_in(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
         if !self.reading {
-            return Poll::Pending;
+            return self.poll_hangup(cx);
         }
         let room = self.flow.look(Tunnel::capacity);
         if room == 0 {
@@ -172,6 +182,16 @@ impl Relay {
         })
     }
 
+    fn poll_hangup(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
+        let Some(hangup) = &mut self.hangup else {
+            return Poll::Pending;
+        };
+        let _ = ready!(hangup.as_mut().poll(cx));
+        self.hangup = None;
+        let error = SockRef::from(&*self.socket).take_error().ok().flatten();
+        Poll::Ready(self.lan_ended(&error.unwrap_or(io::ErrorKind::ConnectionReset.into())))
+    }
+
     /// Tunnel → LAN socket.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Outcome>> {
         match self.flow.look(Tunnel::incoming) {
@@ -186,7 +206,7 @@ impl Relay {
             Incoming::End(End::Fin) if self.writing => {
                 self.writing = false;
                 Poll::Ready(
-                    match SockRef::from(&self.socket).shutdown(Shutdown::Write) {
+                    match SockRef::from(&*self.socket).shutdown(Shutdown::Write) {
                         Ok(()) => Ok(()),
                         Err(error) => self.lan_failed(&error),
                     },
