@@ -46,6 +46,15 @@ const ELSEWHERE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unready;
 
+/// A connection under way, or what became of it.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    id: ConnectionId,
+    /// Index of the server in the configuration.
+    server: usize,
+    address: SocketAddr,
+}
+
 /// The client's tunnel.
 pub(crate) struct Session {
     pub(super) config: Rc<ClientConfig>,
@@ -53,11 +62,14 @@ pub(crate) struct Session {
     crypto: Vec<Arc<dyn ClientCrypto>>,
     pub(super) public_key: PublicKey,
     remembered: RefCell<AddressMemory>,
-    attempts: RefCell<Vec<ConnectionId>>,
+    attempts: RefCell<Vec<Attempt>>,
     pub(super) ready: Cell<Option<ConnectionId>>,
     /// Nobody answers in the tunnel that is ready.
     outage: Cell<bool>,
-    server: RefCell<(usize, Option<SocketAddr>)>,
+    /// Which server is tried next.
+    next_server: Cell<usize>,
+    /// The attempt that became the tunnel, now or last.
+    winner: Cell<Option<Attempt>>,
     retry_at: Cell<Instant>,
     pub(super) told: Cell<Told>,
     pub(super) since: Cell<Instant>,
@@ -100,7 +112,8 @@ impl Session {
             attempts: RefCell::default(),
             ready: Cell::new(None),
             outage: Cell::new(false),
-            server: RefCell::new((0, None)),
+            next_server: Cell::new(0),
+            winner: Cell::new(None),
             retry_at: Cell::new(now),
             told: Cell::new(Told::Nothing),
             since: Cell::new(now),
@@ -194,7 +207,9 @@ impl Session {
             name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
         };
         let mut addresses: Vec<_> = self.config.servers.iter().filter_map(known).collect();
-        addresses.extend(self.server.borrow().1.map(|address| address.ip()));
+        let attempts = self.attempts.borrow();
+        let tried = attempts.iter().copied().chain(self.winner.get());
+        addresses.extend(tried.map(|attempt| attempt.address.ip()));
         addresses.sort_unstable();
         addresses.dedup();
         addresses
@@ -225,7 +240,9 @@ impl Session {
     }
 
     async fn attempt(&self) {
-        let index = self.server.borrow().0;
+        let index = self.next_server.get();
+        self.next_server
+            .set((index + 1) % self.config.servers.len());
         let server = &self.config.servers[index];
         let address = match self.resolve(&server.address).await {
             Ok(address) => address,
@@ -236,9 +253,6 @@ impl Session {
                 );
             }
         };
-        if self.server.borrow_mut().1.replace(address) != Some(address) {
-            self.changes.send_replace(());
-        }
         let now = process::now();
         let profile = self
             .config
@@ -258,18 +272,23 @@ impl Session {
         match started {
             Ok(id) => {
                 let mut attempts = self.attempts.borrow_mut();
-                attempts.push(id);
+                attempts.push(Attempt {
+                    id,
+                    server: index,
+                    address,
+                });
                 let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
                 let old: Vec<_> = attempts.drain(..surplus).collect();
                 drop(attempts);
-                old.into_iter().for_each(|id| self.drop_connection(id));
+                old.into_iter().for_each(|old| self.drop_connection(old.id));
+                // The rules must leave this address alone, too.
+                self.changes.send_replace(());
             }
             Err(error) => self.tell(
                 Told::Trying,
                 &format!("cannot connect to {address}: {error}"),
             ),
         }
-        self.server.borrow_mut().0 = (index + 1) % self.config.servers.len();
     }
 
     async fn resolve(&self, address: &ServerAddress) -> io::Result<SocketAddr> {
@@ -322,16 +341,16 @@ impl Session {
     }
 
     fn on_ready(&self, id: ConnectionId) {
-        let mut attempts = self.attempts.borrow_mut();
-        attempts.retain(|attempt| *attempt != id);
-        let others: Vec<_> = attempts.drain(..).collect();
-        drop(attempts);
+        let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
+        let (won, others): (Vec<_>, Vec<_>) =
+            attempts.into_iter().partition(|attempt| attempt.id == id);
         others
             .into_iter()
-            .for_each(|other| self.drop_connection(other));
+            .for_each(|other| self.drop_connection(other.id));
         if self.ready.get().is_some() {
             return self.drop_connection(id);
         }
+        self.winner.set(won.first().copied());
         self.ready.set(Some(id));
         self.outage.set(false);
         *self.sampler.borrow_mut() = Sampler::new(process::now());
@@ -351,11 +370,16 @@ impl Session {
         self.changes.send_replace(());
     }
 
+    /// Keeps the address of a server that was given by name and has proved to be it.
     fn remember(&self) {
-        let (next, address) = *self.server.borrow();
-        let used = (next + self.config.servers.len() - 1) % self.config.servers.len();
-        let name = &self.config.servers[used].address;
-        if let (ServerAddress::Name { .. }, Some(address)) = (name, address)
+        let Some(Attempt {
+            server, address, ..
+        }) = self.winner.get()
+        else {
+            return;
+        };
+        let name = &self.config.servers[server].address;
+        if matches!(name, ServerAddress::Name { .. })
             && let Err(error) = self.remembered.borrow_mut().put(&name.to_string(), address)
         {
             tracing::warn!("cannot remember the server's address: {error}; set `state_dir`");
@@ -363,7 +387,9 @@ impl Session {
     }
 
     fn on_lost(&self, id: ConnectionId, told: Told, reason: &str) {
-        self.attempts.borrow_mut().retain(|attempt| *attempt != id);
+        self.attempts
+            .borrow_mut()
+            .retain(|attempt| attempt.id != id);
         if self.ready.get() == Some(id) {
             self.unready(reason);
         } else if self.ready.get().is_none() {
@@ -373,8 +399,10 @@ impl Session {
 
     fn unready(&self, reason: &str) {
         self.ready.set(None);
-        // At once: the usual cause is a server that was restarted and has just answered.
-        self.retry_at.set(process::now());
+        // At once: the usual cause is a server that was restarted and has just answered. One that greets and leaves
+        // again and again is not to be hammered.
+        let earliest = self.since.get() + RETRY;
+        self.retry_at.set(process::now().max(earliest));
         self.tell(Told::Trying, reason);
         self.changes.send_replace(());
     }
@@ -406,6 +434,7 @@ impl Session {
         let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
         attempts
             .into_iter()
+            .map(|attempt| attempt.id)
             .chain(self.ready.take())
             .for_each(|id| self.drop_connection(id));
     }
