@@ -79,11 +79,11 @@ impl StatusReport {
 pub enum Side {
     /// A client has one tunnel.
     Client(Session),
-    /// A server has a tunnel for every client.
+    /// A server has a tunnel for every client that is connected.
     Server {
         /// UDP addresses served.
         listen: Vec<SocketAddr>,
-        /// The clients listed in its configuration, connected or not.
+        /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },
 }

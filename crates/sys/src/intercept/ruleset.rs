@@ -19,7 +19,7 @@ use super::{Interception, gate};
 
 /// A SYN that opens a connection.
 const OPENING: &str = "tcp flags & (syn | ack) == syn";
-const ICMP: &str = "meta l4proto { icmp, ipv6-icmp }";
+const ICMP: &str = "meta l4proto { icmp, icmpv6 }";
 const EXEMPT: &str = "    ip daddr @exempt4 return\n    ip6 daddr @exempt6 return\n";
 const NEVER: &str = "    fib daddr type { local, broadcast, multicast, anycast } return\n";
 
