@@ -172,7 +172,10 @@ impl Site {
         fs::write(client.join("client.toml"), text)?;
         if self.config.unprivileged {
             // Somewhere that nobody can get at: the build's own directory may be closed to others.
-            fs::copy(BENTPIPE, client.join("bentpipe"))?;
+            // In a process of its own: a thread of ours that forks meanwhile would keep it open for writing, and the copy
+            // could not be run ("text file busy").
+            let copied = Command::new("cp").arg(BENTPIPE).arg(client).status()?;
+            ensure!(copied.success(), "cannot copy {BENTPIPE}");
             for file in [client, &client.join("client.key")] {
                 chown(file, Some(NOBODY), Some(NOBODY))?;
             }
