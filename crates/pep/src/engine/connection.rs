@@ -25,6 +25,13 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
+/// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
+const OVERHEAD: usize = 32;
+
+/// Full datagrams in a row after which nothing is written until quinn has run dry: an estimate that is a few bytes off
+/// would leave them in quinn, datagram for datagram, for as long as the bulk goes on.
+const UNCHECKED: usize = 512;
+
 /// For how long after the last payload a flow counts as waiting for more.
 const RECENT: Duration = Duration::from_secs(60);
 
@@ -41,6 +48,8 @@ pub struct Connection {
     max_ack_delay: Duration,
     /// Bytes in streams that quinn has not sent yet, as far as can be told from outside.
     residual: usize,
+    /// Datagrams since that was last known for certain.
+    unchecked: usize,
     /// When the oldest received and still unanswered datagram came.
     unanswered: Option<Instant>,
     /// What forbade sending when last asked.
@@ -102,6 +111,7 @@ impl Connection {
             prober: Prober::new(seed.stream("prober")),
             max_ack_delay,
             residual: 0,
+            unchecked: 0,
             unanswered: None,
             shut: None,
             last_received: now,
@@ -202,6 +212,9 @@ impl Connection {
                 }
             };
             self.shut = None;
+            if self.unchecked >= UNCHECKED {
+                self.residual = permits * mtu;
+            }
             let want = (permits * mtu).saturating_sub(self.residual);
             let written = if want > 0 {
                 self.tunnel.write(&mut self.quic, want, mtu)
@@ -210,7 +223,7 @@ impl Connection {
             };
             let had = self.residual;
             let Some((transmit, lost)) = self.transmit_through_gate(now, permits, buf) else {
-                self.residual = 0;
+                (self.residual, self.unchecked) = (0, 0);
                 if written > 0 {
                     return None;
                 }
@@ -222,11 +235,14 @@ impl Connection {
                 continue;
             };
             // A batch that is not full means that quinn has nothing left.
-            let full = transmit.size + mtu / 2 >= permits * mtu;
-            self.residual = if full {
-                (had + written + lost).saturating_sub(transmit.size)
+            let full = transmit.size + 2 * OVERHEAD >= permits * mtu;
+            let datagrams = transmit.size.div_ceil(mtu);
+            (self.residual, self.unchecked) = if full {
+                let payload = transmit.size.saturating_sub(datagrams * OVERHEAD);
+                let left = (had + written + lost).saturating_sub(payload);
+                (left, self.unchecked + datagrams)
             } else {
-                0
+                (0, 0)
             };
             let mut flight = self.gate.flight();
             flight.clear_app_limited();

@@ -141,7 +141,8 @@ pub(super) fn transport(profile: Profile, gate: Gate, ipv6: bool, flows: u32) ->
         .initial_rtt(profile.initial_rtt())
         .mtu_discovery_config(Some(mtu))
         .ack_frequency_config(Some(acks))
-        .send_fairness(false)
+        // Without it, a stream that quinn has begun goes on to its end before control frames and short flows.
+        .send_fairness(true)
         .datagram_receive_buffer_size(None)
         .allow_spin(false)
         .congestion_controller_factory(Arc::new(gate));
