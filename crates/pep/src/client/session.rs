@@ -23,7 +23,7 @@ use super::report::{Told, is_replaced};
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
-use crate::engine::{ConnectionId, ConnectionNotice, Event, Profile};
+use crate::engine::{Connection, ConnectionId, ConnectionNotice, Event};
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
 use crate::status;
@@ -166,11 +166,7 @@ impl Session {
     /// The end of an outage is waited for.
     fn want(&self) {
         if let Some(id) = self.ready.get() {
-            self.shard.with(|engine| {
-                if let Some(connection) = engine.connection(id) {
-                    connection.want();
-                }
-            });
+            self.shard.change(id, Connection::want);
         }
     }
 
@@ -254,11 +250,7 @@ impl Session {
             }
         };
         let now = process::now();
-        let profile = self
-            .config
-            .links
-            .first()
-            .map_or(Profile::Geo, |link| link.profile);
+        let profile = self.config.links[0].profile;
         let crypto = self.crypto[index].clone();
         let remote = match address {
             SocketAddr::V4(v4) if self.dual_stack => {
@@ -409,10 +401,8 @@ impl Session {
 
     fn drop_connection(&self, id: ConnectionId) {
         let now = process::now();
-        self.shard.with(|engine| {
-            if let Some(connection) = engine.connection(id) {
-                connection.close(now, CloseCode::NoError.code(), String::new());
-            }
+        self.shard.change(id, |connection| {
+            connection.close(now, CloseCode::NoError.code(), String::new());
         });
     }
 
@@ -421,11 +411,8 @@ impl Session {
         self.draining.set(true);
         self.changes.send_replace(());
         if let Some(id) = self.ready.get() {
-            self.shard.with(|engine| {
-                if let Some(connection) = engine.connection(id) {
-                    connection.tunnel.send_goaway();
-                }
-            });
+            self.shard
+                .change(id, |connection| connection.tunnel.send_goaway());
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::net::UdpSocket;
 use super::alarm::Alarm;
 use super::connection::ConnectionNotice;
 use super::handover::{Handover, Neighbours};
-use super::{ConnectionId, Engine, Event, Output};
+use super::{Connection, ConnectionId, Engine, Event, Output};
 use crate::transport::{FlowKey, TunnelEvent};
 
 /// Receive buffer per message: a whole GRO batch.
@@ -67,6 +67,11 @@ impl Shard {
     /// Runs `f` on the engine without asking for output.
     pub fn peek<T>(&self, f: impl FnOnce(&Engine) -> T) -> T {
         f(&self.engine.borrow())
+    }
+
+    /// Acts on one connection and looks at its output again; `None` if there is no such connection any more.
+    pub fn change<T>(&self, id: ConnectionId, f: impl FnOnce(&mut Connection) -> T) -> Option<T> {
+        self.with(|engine| engine.connection(id).map(f))
     }
 
     /// Registers the task of a flow.

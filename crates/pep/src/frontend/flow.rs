@@ -207,9 +207,9 @@ async fn open(
         if lacking {
             return Err(Failure::Code(ReplyCode::FamilyUnsupported));
         }
-        let opened = session.shard().with(|engine| {
-            let (tunnel, quic) = engine.connection(tunnel)?.parts();
-            Some(tunnel.open(quic, destination.clone(), source, first.clone()))
+        let opened = session.shard().change(tunnel, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.open(quic, destination.clone(), source, first.clone())
         });
         match opened {
             Some(Ok(flow)) => return Ok(FlowHandle::new(session.shard().clone(), tunnel, flow)),

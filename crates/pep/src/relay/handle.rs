@@ -92,11 +92,9 @@ impl FlowHandle {
 
     /// Changes the flow; the engine looks at what it has to send afterwards.
     pub(super) fn with(&self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
-        self.shard.with(|engine| {
-            if let Some(connection) = engine.connection(self.connection) {
-                let (tunnel, quic) = connection.parts();
-                change(tunnel, self.flow, quic);
-            }
+        self.shard.change(self.connection, |connection| {
+            let (tunnel, quic) = connection.parts();
+            change(tunnel, self.flow, quic);
         });
     }
 

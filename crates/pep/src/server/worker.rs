@@ -12,7 +12,7 @@ use bentpipe_proto::congestion::Kind as ControllerKind;
 use bentpipe_proto::tunnel::{CloseCode, Families, Hello, Open, ReplyCode, VERSION};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::HmacKey;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{interval, timeout};
 
@@ -82,7 +82,6 @@ struct Role {
     registry: Arc<Registry>,
     connect_timeout: Duration,
     sessions: RefCell<HashMap<ConnectionId, Session>>,
-    changed: Notify,
 }
 
 impl Worker {
@@ -111,7 +110,6 @@ impl Worker {
             registry: self.registry.clone(),
             connect_timeout: self.connect_timeout,
             sessions: RefCell::default(),
-            changed: Notify::new(),
         });
         LocalSet::new().block_on(&runtime, async {
             let driver = Driver::new(shard, socket, Some(neighbours))?;
@@ -205,11 +203,8 @@ impl Role {
     }
 
     fn set_memory(&self, id: ConnectionId, memory: u64) {
-        self.shard.with(|engine| {
-            if let Some(connection) = engine.connection(id) {
-                connection.tunnel.set_memory(memory);
-            }
-        });
+        self.shard
+            .change(id, |connection| connection.tunnel.set_memory(memory));
     }
 
     fn on_ready(&self, id: ConnectionId) {
@@ -256,7 +251,7 @@ impl Role {
             let dialled = tokio::select! {
                 dialled = dial(&destination, &client, role.connect_timeout) => dialled,
                 // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.
-                () = handle.gone() => return role.changed.notify_waiters(),
+                () = handle.gone() => return,
             };
             match dialled {
                 Ok(stream) => {
@@ -269,7 +264,6 @@ impl Role {
                     role.reply(id, flow, code, None);
                 }
             }
-            role.changed.notify_waiters();
         });
     }
 
@@ -280,11 +274,9 @@ impl Role {
         code: ReplyCode,
         bound: Option<std::net::SocketAddr>,
     ) {
-        self.shard.with(|engine| {
-            if let Some(connection) = engine.connection(id) {
-                let (tunnel, quic) = connection.parts();
-                tunnel.reply(quic, flow, code, bound);
-            }
+        self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.reply(quic, flow, code, bound);
         });
     }
 
@@ -292,15 +284,12 @@ impl Role {
         if let Some(session) = self.sessions.borrow_mut().remove(&id) {
             self.registry.leave(&session.key, self.index, id);
         }
-        self.changed.notify_waiters();
     }
 
     fn close(&self, id: ConnectionId, code: CloseCode, reason: &str) {
         let now = process::now();
-        self.shard.with(|engine| {
-            if let Some(connection) = engine.connection(id) {
-                connection.close(now, code.code(), reason.to_owned());
-            }
+        self.shard.change(id, |connection| {
+            connection.close(now, code.code(), reason.to_owned());
         });
         self.forget(id);
     }
