@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_lab::topology::WEB;
+use bentpipe_lab::usage::cpu_seconds;
 
 use common::peer::{PATIENCE, listen, set_patience};
 use common::route::Place;
@@ -160,17 +161,7 @@ fn resident(site: &Site) -> u64 {
     of(site.client().id()) + of(site.server().id())
 }
 
-/// CPU seconds of client and server so far (proc(5): fields 14 and 15 of `stat`, in hundredths).
+/// CPU seconds of client and server so far.
 fn cpu(site: &Site) -> [f64; 2] {
-    [site.client(), site.server()].map(|daemon| {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.id())).expect("it lives");
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let ticks = |field: usize| fields[field - 3].parse::<f64>().expect("a number");
-        (ticks(14) + ticks(15)) / rustix::param::clock_ticks_per_second() as f64
-    })
+    [site.client(), site.server()].map(|daemon| cpu_seconds(daemon.id()).expect("it lives"))
 }

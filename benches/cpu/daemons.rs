@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::cpu_seconds;
+use bentpipe_lab::usage::cpu_seconds;
 
 const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
@@ -131,7 +131,7 @@ impl Daemon {
     }
 
     fn cpu(&self) -> f64 {
-        cpu_seconds(self.0.id())
+        cpu_seconds(self.0.id()).expect("the daemon lives")
     }
 }
 

@@ -12,7 +12,6 @@
 mod daemons;
 mod plain;
 
-use std::fs;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -55,16 +54,4 @@ fn main() -> ExitCode {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-/// User and system time of a process so far, in seconds (proc(5), fields 14 and 15 of `stat`).
-fn cpu_seconds(process: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("the process lives");
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = |field: usize| -> f64 {
-        let text = after_name.split_whitespace().nth(field - 3);
-        text.and_then(|text| text.parse().ok())
-            .expect("a number of ticks")
-    };
-    (ticks(14) + ticks(15)) / rustix::param::clock_ticks_per_second() as f64
 }

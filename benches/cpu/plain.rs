@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bentpipe_lab::usage::cpu_seconds;
 use bentpipe_pep::engine::identity::{self, PrivateKey};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
@@ -15,8 +16,6 @@ use quinn_proto::{
     WriteError,
 };
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
-
-use crate::cpu_seconds;
 
 /// What the quinn crate sends in one go.
 const SEGMENTS: usize = 10;
@@ -49,12 +48,16 @@ pub(crate) fn run(bytes: u64) -> f64 {
         .expect("a connection");
     receiver.connection = Some((handle, connection));
 
-    let before = cpu_seconds(std::process::id());
+    let before = own_cpu();
     let sending = thread::spawn(move || sender.run(Job::Send(bytes)));
     receiver.run(Job::Receive(bytes));
-    let used = cpu_seconds(std::process::id()) - before;
+    let used = own_cpu() - before;
     sending.join().expect("the sender lives");
     used
+}
+
+fn own_cpu() -> f64 {
+    cpu_seconds(std::process::id()).expect("we live")
 }
 
 fn transport() -> Arc<TransportConfig> {

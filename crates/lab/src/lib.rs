@@ -23,6 +23,7 @@ pub mod machine;
 pub mod scenario;
 mod stop;
 pub mod topology;
+pub mod usage;
 pub mod workload;
 
 pub use stop::Stop;
