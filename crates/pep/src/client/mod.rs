@@ -4,6 +4,7 @@
 //! Order at start: sockets and rules first, so that nothing leaks while the tunnel comes up; order at
 //! stop: flows drain, then the rules go.
 
+mod connecting;
 mod memory;
 mod report;
 mod session;

@@ -2,22 +2,21 @@
 //!
 //! A new attempt starts every three seconds while none has succeeded, beside the older ones: a
 //! restarted server is found soon, and a link with an RTT of several seconds still gets its chance.
-//! What the operator hears of it is in `report.rs`.
+//! How an attempt is made is in `connecting.rs`, what the operator hears in `report.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{CloseCode, Destination, Families, Host};
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
-use tokio::net::lookup_host;
 use tokio::sync::watch;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::timeout;
 
 use super::SharedKeyLog;
+use super::connecting::{Attempt, RETRY};
 use super::memory::AddressMemory;
 use super::report::{Told, is_replaced};
 use crate::config::{ClientConfig, Server, ServerAddress};
@@ -29,15 +28,6 @@ use crate::sampler::Sampler;
 use crate::status;
 use crate::transport::TunnelEvent;
 
-/// From one attempt to the next, before jitter of up to a quarter.
-const RETRY: Duration = Duration::from_secs(3);
-
-/// Attempts under way at once.
-const MAX_ATTEMPTS: usize = 4;
-
-/// How long a name lookup may hold up an attempt before the remembered address is used.
-const LOOKUP: Duration = Duration::from_secs(2);
-
 /// Before connecting again after another process has taken over with the same key (`PROTOCOL.md` §5.1): at once, the two
 /// would end each other's flows for ever.
 const ELSEWHERE: Duration = Duration::from_secs(60);
@@ -46,37 +36,28 @@ const ELSEWHERE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unready;
 
-/// A connection under way, or what became of it.
-#[derive(Debug, Clone, Copy)]
-struct Attempt {
-    id: ConnectionId,
-    /// Index of the server in the configuration.
-    server: usize,
-    address: SocketAddr,
-}
-
 /// The client's tunnel.
 pub(crate) struct Session {
     pub(super) config: Rc<ClientConfig>,
     pub(super) shard: Rc<Shard>,
-    crypto: Vec<Arc<dyn ClientCrypto>>,
+    pub(super) crypto: Vec<Arc<dyn ClientCrypto>>,
     pub(super) public_key: PublicKey,
-    remembered: RefCell<AddressMemory>,
-    attempts: RefCell<Vec<Attempt>>,
+    pub(super) remembered: RefCell<AddressMemory>,
+    pub(super) attempts: RefCell<Vec<Attempt>>,
     pub(super) ready: Cell<Option<ConnectionId>>,
     /// Nobody answers in the tunnel that is ready.
     outage: Cell<bool>,
     /// Which server is tried next.
-    next_server: Cell<usize>,
+    pub(super) next_server: Cell<usize>,
     /// The attempt that became the tunnel, now or last.
-    winner: Cell<Option<Attempt>>,
-    retry_at: Cell<Instant>,
+    pub(super) winner: Cell<Option<Attempt>>,
+    pub(super) retry_at: Cell<Instant>,
     pub(super) told: Cell<Told>,
     pub(super) since: Cell<Instant>,
     pub(super) last_error: RefCell<Option<String>>,
-    changes: watch::Sender<()>,
+    pub(super) changes: watch::Sender<()>,
     /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
-    dual_stack: bool,
+    pub(super) dual_stack: bool,
     pub(super) waiting: Cell<u64>,
     pub(super) draining: Cell<bool>,
     pub(super) sampler: RefCell<Sampler>,
@@ -211,97 +192,6 @@ impl Session {
         addresses
     }
 
-    /// Starts attempts while there is no tunnel; never ends.
-    pub(crate) async fn keep_up(&self) {
-        let mut changes = self.changes();
-        loop {
-            if self.ready.get().is_some() || self.draining.get() {
-                let _ = changes.changed().await;
-            } else if process::now() >= self.retry_at.get() {
-                self.attempt().await;
-                self.schedule_retry();
-            } else {
-                tokio::select! {
-                    () = sleep_until(self.retry_at.get().into()) => {}
-                    _ = changes.changed() => {}
-                }
-            }
-        }
-    }
-
-    fn schedule_retry(&self) {
-        let jitter =
-            RETRY.mul_f64((process::random_u64() >> 11) as f64 / (1_u64 << 53) as f64 / 4.0);
-        self.retry_at.set(process::now() + RETRY + jitter);
-    }
-
-    async fn attempt(&self) {
-        let index = self.next_server.get();
-        self.next_server
-            .set((index + 1) % self.config.servers.len());
-        let server = &self.config.servers[index];
-        let address = match self.resolve(&server.address).await {
-            Ok(address) => address,
-            Err(error) => {
-                return self.tell(
-                    Told::Trying,
-                    &format!("cannot resolve {}: {error}", server.address),
-                );
-            }
-        };
-        let now = process::now();
-        let profile = self.config.links[0].profile;
-        let crypto = self.crypto[index].clone();
-        let remote = match address {
-            SocketAddr::V4(v4) if self.dual_stack => {
-                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
-            }
-            other => other,
-        };
-        let started = self
-            .shard
-            .with(|engine| engine.connect(now, crypto, remote, profile));
-        match started {
-            Ok(id) => {
-                let mut attempts = self.attempts.borrow_mut();
-                attempts.push(Attempt {
-                    id,
-                    server: index,
-                    address,
-                });
-                let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
-                let old: Vec<_> = attempts.drain(..surplus).collect();
-                drop(attempts);
-                old.into_iter().for_each(|old| self.drop_connection(old.id));
-                // The rules must leave this address alone, too.
-                self.changes.send_replace(());
-            }
-            Err(error) => self.tell(
-                Told::Trying,
-                &format!("cannot connect to {address}: {error}"),
-            ),
-        }
-    }
-
-    async fn resolve(&self, address: &ServerAddress) -> io::Result<SocketAddr> {
-        let (host, port) = match address {
-            ServerAddress::Ip(address) => return Ok(*address),
-            ServerAddress::Name { host, port } => (host, *port),
-        };
-        let found = timeout(LOOKUP, lookup_host((host.as_str(), port))).await;
-        let fresh = match found {
-            Ok(Ok(mut addresses)) => addresses.next().ok_or(io::ErrorKind::NotFound.into()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        };
-        fresh.or_else(|error| {
-            self.remembered
-                .borrow()
-                .get(&address.to_string())
-                .ok_or(error)
-        })
-    }
-
     /// Takes the engine's news about connections.
     pub(crate) fn on_event(&self, event: Event) {
         let id = event.connection;
@@ -362,22 +252,6 @@ impl Session {
         self.changes.send_replace(());
     }
 
-    /// Keeps the address of a server that was given by name and has proved to be it.
-    fn remember(&self) {
-        let Some(Attempt {
-            server, address, ..
-        }) = self.winner.get()
-        else {
-            return;
-        };
-        let name = &self.config.servers[server].address;
-        if matches!(name, ServerAddress::Name { .. })
-            && let Err(error) = self.remembered.borrow_mut().put(&name.to_string(), address)
-        {
-            tracing::warn!("cannot remember the server's address: {error}; set `state_dir`");
-        }
-    }
-
     fn on_lost(&self, id: ConnectionId, told: Told, reason: &str) {
         self.attempts
             .borrow_mut()
@@ -399,7 +273,7 @@ impl Session {
         self.changes.send_replace(());
     }
 
-    fn drop_connection(&self, id: ConnectionId) {
+    pub(super) fn drop_connection(&self, id: ConnectionId) {
         let now = process::now();
         self.shard.change(id, |connection| {
             connection.close(now, CloseCode::NoError.code(), String::new());

@@ -10,6 +10,7 @@ use quinn_proto::{Connection, Dir, VarInt};
 
 use super::event::OpenError;
 use super::flow::{Flow, FlowKey, Header, Incoming};
+use super::memory::sending_share;
 use super::tunnel::Tunnel;
 
 /// What a flow may always buffer for sending, in bytes: a packet and what follows it.
@@ -108,7 +109,7 @@ impl Tunnel {
         let Some(flow) = self.flows.get(&key).filter(|flow| !flow.send_done) else {
             return 0;
         };
-        let share = (self.ceiling / 4 / self.flows.len() as u64).max(MIN_SHARE);
+        let share = (sending_share(self.ceiling) / self.flows.len() as u64).max(MIN_SHARE);
         let left = share.saturating_sub(flow.sender.memory());
         flow.sender
             .capacity()

@@ -8,6 +8,7 @@ mod control;
 mod event;
 mod flow;
 mod lan;
+mod memory;
 mod meter;
 mod tunnel;
 mod writer;

@@ -15,6 +15,7 @@ use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
 use super::control::ControlStream;
 use super::event::{Fault, TunnelEvent, TunnelStats};
 use super::flow::{Flow, FlowKey, Header, ReadFault};
+use super::memory::receiving_share;
 use super::meter::ReceiveMeter;
 
 /// FLOW_ABORTs kept for flows whose OPEN is still missing (it was lost, they were not).
@@ -22,7 +23,7 @@ const MAX_EARLY_ABORTS: usize = 1024;
 
 /// The flows and the control stream of one connection.
 pub struct Tunnel {
-    side: Side,
+    pub(super) side: Side,
     local: Hello,
     pub(super) remote: Option<Hello>,
     pub(super) control: Option<ControlStream>,
@@ -31,7 +32,7 @@ pub struct Tunnel {
     early_aborts: BTreeMap<FlowId, (u64, AbortCode)>,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,
-    /// Memory for all LAN sides together, in bytes: three quarters to receive, a quarter to send.
+    /// Memory for all LAN sides together, in bytes.
     pub(super) ceiling: u64,
     pub(super) budget: Budget,
     /// Memory held in all receivers, in bytes.
@@ -57,7 +58,7 @@ impl Tunnel {
             next_id: 0,
             scheduler: Scheduler::default(),
             ceiling,
-            budget: Budget::new(ceiling / 4 * 3),
+            budget: Budget::new(receiving_share(ceiling)),
             held: 0,
             meter: ReceiveMeter::default(),
             goaway: false,
@@ -65,12 +66,6 @@ impl Tunnel {
             chunks: Vec::new(),
             stats: TunnelStats::default(),
         }
-    }
-
-    /// Holds at most `ceiling` bytes from now on: known only once the peer is.
-    pub fn set_memory(&mut self, ceiling: u64) {
-        self.ceiling = ceiling;
-        self.budget.set_ceiling(ceiling / 4 * 3);
     }
 
     /// The handshake is complete: the client opens the control stream and says HELLO.
@@ -318,45 +313,6 @@ impl Tunnel {
         }
     }
 
-    /// Ends a flow without regard for its bytes; the relay will see [`Incoming::Gone`].
-    pub(super) fn throw_away(&mut self, quic: &mut Connection, key: FlowKey, code: AbortCode) {
-        let Some(flow) = self.flows.get_mut(&key) else {
-            return;
-        };
-        let before = flow.receiver.memory();
-        flow.tear_down(quic, key.stream(), code);
-        self.held = self.held.saturating_sub(before);
-        flow.gone = true;
-        // Nobody was told of a flow whose OPEN never came, so nobody will let go of it.
-        flow.released |= self.side == Side::Server && flow.header == Header::Expected;
-        self.notify(key);
-        self.collect(key);
-    }
-
-    /// Last resort of the memory ceiling: the flow that holds most is reset.
-    fn shed(&mut self, quic: &mut Connection) {
-        while self.held > self.budget.ceiling() {
-            let Some((&key, flow)) = self
-                .flows
-                .iter()
-                .filter(|(_, flow)| flow.receiver.memory() > 0)
-                .max_by_key(|(key, f)| (f.receiver.memory(), **key))
-            else {
-                return;
-            };
-            if let Some(flow) = flow.id {
-                let frame = Control::FlowAbort {
-                    flow,
-                    final_offset: 0,
-                    code: AbortCode::MemoryLimit,
-                };
-                self.send_control(&frame);
-            }
-            self.stats.shed += 1;
-            self.throw_away(quic, key, AbortCode::MemoryLimit);
-        }
-    }
-
     /// Tells the peer that no more flows are opened or taken here.
     pub fn send_goaway(&mut self) {
         self.goaway = true;
@@ -403,11 +359,5 @@ impl Tunnel {
     /// Counters.
     pub fn stats(&self) -> TunnelStats {
         self.stats
-    }
-
-    /// Memory held for LAN sides and its ceiling, in bytes.
-    pub fn memory(&self) -> (u64, u64) {
-        let sending: u64 = self.flows.values().map(|flow| flow.sender.memory()).sum();
-        (self.held + sending, self.ceiling)
     }
 }

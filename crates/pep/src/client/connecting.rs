@@ -1,0 +1,141 @@
+//! From a configured server to a connection under way: whose turn it is, where it is, when to try again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::lookup_host;
+use tokio::time::{sleep_until, timeout};
+
+use super::report::Told;
+use super::session::Session;
+use crate::config::ServerAddress;
+use crate::engine::ConnectionId;
+use crate::process;
+
+/// From one attempt to the next, before jitter of up to a quarter.
+pub(super) const RETRY: Duration = Duration::from_secs(3);
+
+/// Attempts under way at once.
+const MAX_ATTEMPTS: usize = 4;
+
+/// How long a name lookup may hold up an attempt before the remembered address is used.
+const LOOKUP: Duration = Duration::from_secs(2);
+
+/// A connection under way, or what became of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) id: ConnectionId,
+    /// Index of the server in the configuration.
+    pub(super) server: usize,
+    pub(super) address: SocketAddr,
+}
+
+impl Session {
+    /// Starts attempts while there is no tunnel; never ends.
+    pub(crate) async fn keep_up(&self) {
+        let mut changes = self.changes();
+        loop {
+            if self.ready.get().is_some() || self.draining.get() {
+                let _ = changes.changed().await;
+            } else if process::now() >= self.retry_at.get() {
+                self.attempt().await;
+                self.schedule_retry();
+            } else {
+                tokio::select! {
+                    () = sleep_until(self.retry_at.get().into()) => {}
+                    _ = changes.changed() => {}
+                }
+            }
+        }
+    }
+
+    fn schedule_retry(&self) {
+        let jitter =
+            RETRY.mul_f64((process::random_u64() >> 11) as f64 / (1_u64 << 53) as f64 / 4.0);
+        self.retry_at.set(process::now() + RETRY + jitter);
+    }
+
+    async fn attempt(&self) {
+        let index = self.next_server.get();
+        self.next_server
+            .set((index + 1) % self.config.servers.len());
+        let server = &self.config.servers[index];
+        let address = match self.resolve(&server.address).await {
+            Ok(address) => address,
+            Err(error) => {
+                return self.tell(
+                    Told::Trying,
+                    &format!("cannot resolve {}: {error}", server.address),
+                );
+            }
+        };
+        let now = process::now();
+        let profile = self.config.links[0].profile;
+        let crypto = self.crypto[index].clone();
+        let remote = match address {
+            SocketAddr::V4(v4) if self.dual_stack => {
+                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
+            }
+            other => other,
+        };
+        let started = self
+            .shard
+            .with(|engine| engine.connect(now, crypto, remote, profile));
+        match started {
+            Ok(id) => {
+                let mut attempts = self.attempts.borrow_mut();
+                attempts.push(Attempt {
+                    id,
+                    server: index,
+                    address,
+                });
+                let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
+                let old: Vec<_> = attempts.drain(..surplus).collect();
+                drop(attempts);
+                old.into_iter().for_each(|old| self.drop_connection(old.id));
+                // The rules must leave this address alone, too.
+                self.changes.send_replace(());
+            }
+            Err(error) => self.tell(
+                Told::Trying,
+                &format!("cannot connect to {address}: {error}"),
+            ),
+        }
+    }
+
+    async fn resolve(&self, address: &ServerAddress) -> io::Result<SocketAddr> {
+        let (host, port) = match address {
+            ServerAddress::Ip(address) => return Ok(*address),
+            ServerAddress::Name { host, port } => (host, *port),
+        };
+        let found = timeout(LOOKUP, lookup_host((host.as_str(), port))).await;
+        let fresh = match found {
+            Ok(Ok(mut addresses)) => addresses.next().ok_or(io::ErrorKind::NotFound.into()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        };
+        fresh.or_else(|error| {
+            self.remembered
+                .borrow()
+                .get(&address.to_string())
+                .ok_or(error)
+        })
+    }
+
+    /// Keeps the address of a server that was given by name and has proved to be it.
+    pub(super) fn remember(&self) {
+        let Some(Attempt {
+            server, address, ..
+        }) = self.winner.get()
+        else {
+            return;
+        };
+        let name = &self.config.servers[server].address;
+        if matches!(name, ServerAddress::Name { .. })
+            && let Err(error) = self.remembered.borrow_mut().put(&name.to_string(), address)
+        {
+            tracing::warn!("cannot remember the server's address: {error}; set `state_dir`");
+        }
+    }
+}

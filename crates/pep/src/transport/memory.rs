@@ -1,0 +1,70 @@
+//! The ceiling of what a tunnel holds for its LAN sides: three quarters to receive, a quarter to send.
+
+use bentpipe_proto::tunnel::{AbortCode, Control};
+use quinn_proto::{Connection, Side};
+
+use super::flow::{FlowKey, Header};
+use super::tunnel::Tunnel;
+
+/// What receivers may hold together.
+pub(super) fn receiving_share(ceiling: u64) -> u64 {
+    ceiling / 4 * 3
+}
+
+/// What senders may hold together.
+pub(super) fn sending_share(ceiling: u64) -> u64 {
+    ceiling / 4
+}
+
+impl Tunnel {
+    /// Holds at most `ceiling` bytes from now on: known only once the peer is.
+    pub fn set_memory(&mut self, ceiling: u64) {
+        self.ceiling = ceiling;
+        self.budget.set_ceiling(receiving_share(ceiling));
+    }
+
+    /// Memory held for LAN sides and its ceiling, in bytes.
+    pub fn memory(&self) -> (u64, u64) {
+        let sending: u64 = self.flows.values().map(|flow| flow.sender.memory()).sum();
+        (self.held + sending, self.ceiling)
+    }
+
+    /// Ends a flow without regard for its bytes; the relay will see [`super::Incoming::Gone`].
+    pub(super) fn throw_away(&mut self, quic: &mut Connection, key: FlowKey, code: AbortCode) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let before = flow.receiver.memory();
+        flow.tear_down(quic, key.stream(), code);
+        self.held = self.held.saturating_sub(before);
+        flow.gone = true;
+        // Nobody was told of a flow whose OPEN never came, so nobody will let go of it.
+        flow.released |= self.side == Side::Server && flow.header == Header::Expected;
+        self.notify(key);
+        self.collect(key);
+    }
+
+    /// Last resort of the memory ceiling: the flow that holds most is reset.
+    pub(super) fn shed(&mut self, quic: &mut Connection) {
+        while self.held > self.budget.ceiling() {
+            let Some((&key, flow)) = self
+                .flows
+                .iter()
+                .filter(|(_, flow)| flow.receiver.memory() > 0)
+                .max_by_key(|(key, f)| (f.receiver.memory(), **key))
+            else {
+                return;
+            };
+            if let Some(flow) = flow.id {
+                let frame = Control::FlowAbort {
+                    flow,
+                    final_offset: 0,
+                    code: AbortCode::MemoryLimit,
+                };
+                self.send_control(&frame);
+            }
+            self.stats.shed += 1;
+            self.throw_away(quic, key, AbortCode::MemoryLimit);
+        }
+    }
+}
