@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::Pacer;
+use bentpipe_proto::congestion::{Pacer, Saved};
 use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::Seed;
 use bytes::Bytes;
@@ -374,6 +374,16 @@ impl Connection {
             flight.controller.pacing_rate(),
             flight.in_flight(),
         )
+    }
+
+    /// What was learned of the path in this direction, for the next connection.
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        self.gate.flight().saved(now)
+    }
+
+    /// The path is known from an earlier connection; false if the controller makes no use of that.
+    pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
+        self.gate.flight().resume(now, saved)
     }
 
     /// The tunnel together with quinn's machine, for calls that need both.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{
-    AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSampler,
+    AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSampler, Saved,
 };
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, ControllerMetrics};
@@ -120,6 +120,16 @@ impl Flight {
         self.in_flight += bytes;
         self.sampler.on_sent(now, bytes, self.in_flight);
         self.controller.on_sent(now, bytes, self.in_flight);
+    }
+
+    /// What was learned of the path, for the next connection.
+    pub(crate) fn saved(&self, now: Instant) -> Option<Saved> {
+        self.controller.saved(now)
+    }
+
+    /// The path is known from an earlier connection; false if the controller makes no use of that.
+    pub(crate) fn resume(&mut self, now: Instant, saved: Saved) -> bool {
+        self.controller.resume(now, saved)
     }
 
     pub(crate) fn take_lost(&mut self) -> u64 {

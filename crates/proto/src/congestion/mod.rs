@@ -9,6 +9,7 @@ mod pacer;
 mod rate_sample;
 mod round;
 mod satellite;
+mod saved;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use pacer::{MAX_BATCH, Pacer};
 pub use rate_sample::{RateSample, RateSampler};
 pub use round::RoundCounter;
 pub use satellite::Satellite;
+pub use saved::{Observed, Saved};
 
 /// What one incoming ACK frame says, summed over the packets that it acknowledges for the first time.
 #[derive(Clone, Copy, Debug)]
@@ -150,6 +152,23 @@ impl Controller {
             Self::Cubic(_) => Kind::Cubic,
             Self::CubicNoHystart(_) => Kind::CubicNoHystart,
             Self::Satellite(_) => Kind::Satellite,
+        }
+    }
+
+    /// The path is known from an earlier connection (RFC 9959); false from a controller that starts afresh all the same.
+    /// It comes before the first packet, or after a few: a server knows its client, and so the path, from the handshake.
+    pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
+        match self {
+            Self::Cubic(_) | Self::CubicNoHystart(_) => false,
+            Self::Satellite(satellite) => satellite.resume(now, saved),
+        }
+    }
+
+    /// What is known of the path, for the next connection; `None` while too little was seen, or only an idle sender's.
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        match self {
+            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.saved(now),
+            Self::Satellite(satellite) => satellite.saved(now),
         }
     }
 

@@ -278,3 +278,29 @@ fn idle_time_is_worth_one_batch() {
         }
     }
 }
+
+#[test]
+fn a_busy_sender_knows_its_path_and_an_idle_one_does_not() {
+    for kind in Kind::ALL {
+        let mut world = World::new(link(10_000_000, 500, 500), &[kind]);
+        world.run(SECOND);
+        let early = world.senders[0].controller.saved(world.now);
+        assert_eq!(early, None, "{kind}: two round trips are no knowledge");
+        world.run(20 * SECOND);
+        let now = world.now;
+        let saved = world.senders[0].controller.saved(now);
+        let saved = saved.expect("20 s of bulk show the path");
+        let rate = saved.rate.as_u64() as f64 / 10_000_000.0;
+        assert!((0.95..1.1).contains(&rate), "{kind}: {saved:?}");
+        let rtt = saved.rtt.as_secs_f64();
+        assert!((0.5..0.52).contains(&rtt), "{kind}: {saved:?}");
+        assert!(saved.loss.as_f64() < 0.05, "{kind}: {saved:?}");
+        // What was known does not change while nothing is sent, but it ages.
+        world.set_busy(0, false);
+        world.run(100 * SECOND);
+        let later = world.senders[0].controller.saved(world.now);
+        let later = later.expect("idle takes nothing away");
+        assert!(later.age >= 95 * SECOND, "{kind}: {later:?}");
+        assert!(saved.rate.as_u64() * 9 / 10 <= later.rate.as_u64());
+    }
+}

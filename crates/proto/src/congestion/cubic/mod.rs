@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
-use super::{AckSample, Config, LossSample, RoundCounter};
+use super::{AckSample, Config, LossSample, Observed, RoundCounter, Saved};
 use slow_start::{HyStart, Phase};
 use window::{BETA, Epoch};
 
@@ -42,6 +42,7 @@ pub struct Cubic {
     reduced_at: Option<Instant>,
     last_ack: Instant,
     max_rate: Option<u64>,
+    observed: Observed,
 }
 
 impl Cubic {
@@ -59,6 +60,7 @@ impl Cubic {
             reduced_at: None,
             last_ack: now,
             max_rate: config.max_rate.map(BitRate::as_u64),
+            observed: Observed::new(config, now),
         }
     }
 
@@ -67,6 +69,7 @@ impl Cubic {
 
     /// Grows the window, if it was the window that held the sender back.
     pub fn on_ack(&mut self, ack: &AckSample) {
+        self.observed.on_ack(ack);
         let round_ended = self.round.on_ack(ack.now, ack.newest_sent);
         if let Some(rtt) = ack.rtt {
             self.rtt.add(rtt, ack.app_limited);
@@ -92,6 +95,7 @@ impl Cubic {
 
     /// Cuts the window once per round trip.
     pub fn on_loss(&mut self, loss: &LossSample) {
+        self.observed.on_loss(loss);
         if self.reduced_at.is_some_and(|at| loss.newest_sent <= at) {
             return;
         }
@@ -125,6 +129,11 @@ impl Cubic {
             self.max_rate
                 .map_or(rate, |max| rate.min(max.max(MIN_RATE))),
         )
+    }
+
+    /// What was observed of the path; CUBIC itself makes no use of it.
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        self.observed.saved(now)
     }
 
     fn phase(&self) -> Phase {

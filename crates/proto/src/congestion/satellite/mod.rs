@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use bentpipe_units::BitRate;
 
-use super::{AckSample, Config, LossSample, RoundCounter};
+use super::{AckSample, Config, LossSample, Observed, RoundCounter, Saved};
 use drain::{Drain, Outcome};
 use losses::Losses;
 use model::{Model, scaled};
@@ -60,6 +60,7 @@ pub struct Satellite {
     /// The drain now under way is that of start-up.
     fresh: bool,
     delivered: u64,
+    observed: Observed,
 }
 
 #[derive(Clone, Debug)]
@@ -85,6 +86,7 @@ impl Satellite {
             queued_rounds: 0,
             fresh: true,
             delivered: 0,
+            observed: Observed::new(config, now),
         }
     }
 
@@ -94,6 +96,7 @@ impl Satellite {
     /// Takes the sample into the model and moves between phases.
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.delivered += ack.newly_acked;
+        self.observed.on_ack(ack);
         self.model.on_ack(ack);
         let queued = self.model.is_queued();
         self.losses
@@ -116,9 +119,20 @@ impl Satellite {
 
     /// Counts; what the losses mean is decided at the end of the round.
     pub fn on_loss(&mut self, loss: &LossSample) {
+        self.observed.on_loss(loss);
         // A mark is a packet that would have been lost.
         let bytes = if loss.ecn { self.mtu } else { loss.lost };
         self.losses.on_lost(bytes, loss.newest_sent);
+    }
+
+    /// Start-up finds the path's rate in any case.
+    pub fn resume(&mut self, _now: Instant, _saved: Saved) -> bool {
+        false
+    }
+
+    /// What was observed of the path.
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        self.observed.saved(now)
     }
 
     /// The path's packet size changed; rates in bytes stay.
