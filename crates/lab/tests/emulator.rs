@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_lab::Stop;
 use bentpipe_lab::emulator::{EmulatorStats, PacketDevice, run};
-use bentpipe_link::{LinkConfig, LossModel, PipeConfig, QueueLimit};
+use bentpipe_link::{LinkConfig, LossModel, PipeConfig, QueueLimit, Schedule};
 use bentpipe_units::{BitRate, Seed};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
@@ -51,6 +51,8 @@ fn pipe(megabits: u64, one_way_delay: Duration) -> PipeConfig {
         queue: QueueLimit::Packets(1000),
         loss: LossModel::None,
         outages: Vec::new(),
+        schedule: Schedule::none(),
+        policer: None,
     }
 }
 

@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!                        Pipe: one direction                                         Duplex = two pipes
-//!  handle_packet ─► queue ─► serialiser ─► outage? loss? ─► delay line ─► poll_output
-//!                     │       (rate)            │          (one-way delay)
-//!                     ▼                         ▼
-//!                dropped: full          dropped: outage, loss
+//!  handle_packet ─► policer? ─► queue ─► serialiser ─► outage? loss? ─► delay line ─► poll_output
+//!                      │          │       (rate)            │          (one-way delay)
+//!                      ▼          ▼                         ▼
+//!               dropped: rate   dropped: full       dropped: outage, loss
 //! ```
 //!
 //! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link.
@@ -17,14 +17,18 @@
 mod delay;
 mod loss;
 mod pipe;
+mod policer;
 mod queue;
 mod rate;
 mod scenario;
+mod schedule;
 pub mod sim;
 
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
-pub use pipe::{Duplex, LinkConfig, Pipe, PipeConfig, PipeStats};
+pub use pipe::{Duplex, LinkConfig, Marking, Pipe, PipeConfig, PipeStats};
+pub use policer::Policer;
 pub use queue::QueueLimit;
 pub use scenario::{
     Direction, Errors, General, Orbit, PRESETS, Queue, Scenario, ScenarioError, Standard, preset,
 };
+pub use schedule::{Change, Schedule};

@@ -1,8 +1,8 @@
 //! One direction of the link, and the two together.
 //!
-//! A packet passes queue, serialiser, outage and loss, delay line; between calls nothing moves, and each call first
-//! catches up with `now`, so results do not depend on how often a pipe is polled. `now` must not run backwards.
-//! Access delays, fading and adaptive coding are not here.
+//! A packet passes policer, queue, serialiser, outage and loss, delay line; between calls nothing moves, and each call
+//! first catches up with `now`, so results do not depend on how often a pipe is polled. `now` must not run backwards.
+//! Planned changes (`schedule.rs`) take effect at their own instants. Access delays and adaptive coding are not here.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,10 @@ use serde::Serialize;
 
 use crate::delay::DelayLine;
 use crate::loss::{LossModel, LossProcess, Outage};
+use crate::policer::{Bucket, Policer};
 use crate::queue::{DropTail, QueueLimit};
 use crate::rate::Serialiser;
+use crate::schedule::{Change, Schedule, Upcoming};
 use crate::sim::next_wakeup;
 
 /// What one direction is like.
@@ -28,17 +30,35 @@ pub struct PipeConfig {
     pub loss: LossModel,
     /// Planned outages.
     pub outages: Vec<Outage>,
+    /// Planned changes of rate, delay and loss.
+    pub schedule: Schedule,
+    /// Drops what is sent too fast, before the queue.
+    pub policer: Option<Policer>,
+}
+
+/// Marks packets that have waited too long in the queue, instead of letting the queue grow (RFC 3168, RFC 8289 with a
+/// fixed threshold).
+#[derive(Debug)]
+pub struct Marking<P> {
+    /// Packets that waited longer are marked as they leave the queue.
+    pub threshold: Duration,
+    /// Sets "congestion experienced"; false if the packet cannot carry the mark and has to be dropped instead.
+    pub mark: fn(&mut P) -> bool,
 }
 
 /// What happened to the packets of one direction, as of the pipe's last call.
 ///
-/// `offered` = `dropped_queue` + `dropped_loss` + `dropped_outage` + `delivered` + those still inside.
+/// `offered` = `dropped_policer` + `dropped_queue` + `dropped_loss` + `dropped_outage` + `delivered` + those still inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct PipeStats {
     /// Packets given to `handle_packet`.
     pub offered: u64,
-    /// Packets that found the queue full.
+    /// Packets that the policer took.
+    pub dropped_policer: u64,
+    /// Packets that found the queue full, or that it had to mark and could not.
     pub dropped_queue: u64,
+    /// Packets marked "congestion experienced".
+    pub marked: u64,
     /// Packets the loss model took.
     pub dropped_loss: u64,
     /// Packets an outage took.
@@ -58,8 +78,11 @@ pub struct PipeStats {
 pub struct Pipe<P> {
     start: Instant,
     queue: DropTail<P>,
+    marking: Option<Marking<P>>,
+    policer: Option<Bucket>,
     serialiser: Serialiser,
     in_service: Option<(ByteCount, P)>,
+    upcoming: Upcoming,
     outages: Vec<Outage>,
     outage: bool,
     loss: LossProcess,
@@ -73,8 +96,11 @@ impl<P> Pipe<P> {
         Self {
             start,
             queue: DropTail::new(config.queue),
+            marking: None,
+            policer: config.policer.map(|policer| Bucket::new(policer, start)),
             serialiser: Serialiser::new(config.rate, start),
             in_service: None,
+            upcoming: Upcoming::new(&config.schedule, start),
             outages: config.outages.clone(),
             outage: false,
             loss: LossProcess::new(config.loss, seed.stream("loss")),
@@ -87,10 +113,13 @@ impl<P> Pipe<P> {
     pub fn handle_packet(&mut self, now: Instant, size: ByteCount, packet: P) {
         self.advance(now);
         self.stats.offered += 1;
-        if self.in_service.is_none() {
+        let admitted = |bucket: &mut Bucket| bucket.admit(now, size);
+        if !self.policer.as_mut().is_none_or(admitted) {
+            self.stats.dropped_policer += 1;
+        } else if self.in_service.is_none() {
             self.serialiser.send(now, size);
             self.in_service = Some((size, packet));
-        } else if !self.queue.push(size, packet) {
+        } else if !self.queue.push(now, size, packet) {
             self.stats.dropped_queue += 1;
         }
         self.stats.queue_bytes_max = self.stats.queue_bytes_max.max(self.queue.bytes());
@@ -107,12 +136,15 @@ impl<P> Pipe<P> {
 
     /// The earliest instant at which `poll_output` may return a packet; `None` when the pipe is empty.
     ///
-    /// If the channel loses that packet, `poll_output` returns nothing then, and this answers a later instant.
+    /// If the channel loses that packet, or a planned change comes first, `poll_output` returns nothing then, and this
+    /// answers a later instant.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let serving = || {
-            self.in_service
-                .as_ref()
-                .map(|_| self.delay.arrival(self.serialiser.idle_at()))
+            self.in_service.as_ref()?;
+            let departure = self.serialiser.idle_at();
+            let arrival = self.delay.arrival(departure);
+            let change = self.upcoming.at().filter(|at| *at <= departure);
+            Some(change.map_or(arrival, |at| at.min(arrival)))
         };
         self.delay.next_arrival().or_else(serving)
     }
@@ -123,6 +155,11 @@ impl<P> Pipe<P> {
             queue_bytes: self.queue.bytes(),
             ..self.stats
         }
+    }
+
+    /// Marks packets instead of letting them wait, from now on.
+    pub fn set_marking(&mut self, marking: Option<Marking<P>>) {
+        self.marking = marking;
     }
 
     /// Changes the rate from the next packet on; zero counts as 1 bit/s.
@@ -149,18 +186,51 @@ impl<P> Pipe<P> {
         self.outage = outage;
     }
 
-    /// Lets every packet depart whose last bit has left by `now`, each at its own instant.
+    /// Lets every packet depart whose last bit has left by `now`, and applies every change due by then, each at its own
+    /// instant.
     fn advance(&mut self, now: Instant) {
-        while self.serialiser.idle_at() <= now {
-            let Some((size, packet)) = self.in_service.take() else {
+        loop {
+            let departure = self.in_service.is_some().then(|| self.serialiser.idle_at());
+            let change = self.upcoming.at();
+            if let Some(at) = change.filter(|at| *at <= now)
+                && departure.is_none_or(|departure| at <= departure)
+            {
+                self.change();
+            } else if let Some(departure) = departure.filter(|departure| *departure <= now) {
+                if let Some((size, packet)) = self.in_service.take() {
+                    self.depart(departure, size, packet);
+                }
+                self.serve(departure);
+            } else {
                 return;
-            };
-            let departure = self.serialiser.idle_at();
-            self.depart(departure, size, packet);
-            self.in_service = self.queue.pop();
-            if let Some((size, _)) = self.in_service {
-                self.serialiser.send(departure, size);
             }
+        }
+    }
+
+    fn change(&mut self) {
+        match self.upcoming.pop() {
+            Some(Change::Rate(rate)) => self.serialiser.set_rate(rate),
+            Some(Change::OneWayDelay(delay)) => self.delay.set_one_way_delay(delay),
+            Some(Change::Loss(model)) => self.loss.set_model(model),
+            None => {}
+        }
+    }
+
+    /// Begins to send the next packet that waits.
+    fn serve(&mut self, now: Instant) {
+        while let Some((queued, size, mut packet)) = self.queue.pop() {
+            if let Some(marking) = &self.marking
+                && now.saturating_duration_since(queued) > marking.threshold
+            {
+                if !(marking.mark)(&mut packet) {
+                    self.stats.dropped_queue += 1;
+                    continue;
+                }
+                self.stats.marked += 1;
+            }
+            self.serialiser.send(now, size);
+            self.in_service = Some((size, packet));
+            return;
         }
     }
 

@@ -1,8 +1,9 @@
 //! The queue before the serialiser: first in, first out, drop-tail.
 //!
-//! It counts what waits, not the packet being sent, as a router's interface queue does. It keeps no time.
+//! It counts what waits, not the packet being sent, as a router's interface queue does, and remembers since when.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use bentpipe_units::ByteCount;
 
@@ -19,7 +20,7 @@ pub enum QueueLimit {
 pub(crate) struct DropTail<P> {
     limit: QueueLimit,
     bytes: ByteCount,
-    waiting: VecDeque<(ByteCount, P)>,
+    waiting: VecDeque<(Instant, ByteCount, P)>,
 }
 
 impl<P> DropTail<P> {
@@ -32,22 +33,23 @@ impl<P> DropTail<P> {
     }
 
     /// Appends the packet, or drops it and answers false.
-    pub(crate) fn push(&mut self, size: ByteCount, packet: P) -> bool {
+    pub(crate) fn push(&mut self, now: Instant, size: ByteCount, packet: P) -> bool {
         let fits = match self.limit {
             QueueLimit::Bytes(limit) => self.bytes + size <= limit,
             QueueLimit::Packets(limit) => self.waiting.len() < limit,
         };
         if fits {
             self.bytes += size;
-            self.waiting.push_back((size, packet));
+            self.waiting.push_back((now, size, packet));
         }
         fits
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(ByteCount, P)> {
-        let (size, packet) = self.waiting.pop_front()?;
+    /// The first packet, and since when it waits.
+    pub(crate) fn pop(&mut self) -> Option<(Instant, ByteCount, P)> {
+        let (since, size, packet) = self.waiting.pop_front()?;
         self.bytes = self.bytes.saturating_sub(size);
-        Some((size, packet))
+        Some((since, size, packet))
     }
 
     pub(crate) const fn bytes(&self) -> ByteCount {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::loss::{GilbertElliott, LossModel, NoSuchChain};
 use crate::pipe::{LinkConfig, PipeConfig};
 use crate::queue::QueueLimit;
+use crate::schedule::Schedule;
 
 /// The smallest default queue: ten full packets, for links whose BDP is (nearly) nothing.
 const MIN_DEFAULT_QUEUE: ByteCount = ByteCount::new(15_000);
@@ -167,6 +168,8 @@ impl Scenario {
             queue: self.queue.for_link(bit_rate, one_way_delay.get())?,
             loss: self.errors.in_direction(direction)?,
             outages: Vec::new(),
+            schedule: Schedule::none(),
+            policer: None,
         })
     }
 }

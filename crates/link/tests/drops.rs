@@ -249,7 +249,10 @@ fn an_outage_does_not_shift_the_losses_around_it() {
         start: Duration::from_millis(201),
         length: Duration::from_millis(100),
     }];
-    let with_outage = PipeConfig { outages, ..lossy };
+    let with_outage = PipeConfig {
+        outages,
+        ..lossy.clone()
+    };
     let all = second_of_packets(&mut Pipe::new(&lossy, seed(), start), start, |_, _, _| ());
     let some = second_of_packets(
         &mut Pipe::new(&with_outage, seed(), start),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_link::{LossModel, Outage, Pipe, PipeConfig, QueueLimit};
+use bentpipe_link::{LossModel, Outage, Pipe, PipeConfig, QueueLimit, Schedule};
 use bentpipe_units::{BitRate, ByteCount, Seed};
 
 /// The origin of a test's virtual time; nothing reads the clock after it.
@@ -22,6 +22,8 @@ pub(crate) fn clean(rate: BitRate, one_way_delay: Duration) -> PipeConfig {
         queue: QueueLimit::Packets(usize::MAX),
         loss: LossModel::None,
         outages: Vec::<Outage>::new(),
+        schedule: Schedule::none(),
+        policer: None,
     }
 }
 
