@@ -198,6 +198,7 @@ impl QuicController for Gate {
         let mut flight = self.flight();
         flight.in_flight = flight.in_flight.saturating_sub(lost_bytes);
         flight.lost += lost_bytes;
+        let at_send = flight.sampler.on_loss(sent, lost_bytes);
         let sample = LossSample {
             now,
             lost: lost_bytes,
@@ -205,6 +206,7 @@ impl QuicController for Gate {
             in_flight: flight.in_flight,
             persistent,
             ecn: lost_bytes == 0,
+            at_send,
         };
         flight.controller.on_loss(&sample);
     }

@@ -4,7 +4,7 @@
 //! in front of quinn's `poll_transmit`. Everything is pure: time is an argument and nothing is random.
 //! It does not detect losses (quinn does), schedule streams, or touch packets.
 
-mod cubic;
+mod loss_based;
 mod pacer;
 mod rate_sample;
 mod round;
@@ -21,12 +21,15 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
-pub use cubic::Cubic;
+pub use loss_based::LossBased;
 pub use pacer::{MAX_BATCH, Pacer};
-pub use rate_sample::{RateSample, RateSampler};
+pub use rate_sample::{AtSend, RateSample, RateSampler};
 pub use round::RoundCounter;
 pub use satellite::Satellite;
 pub use saved::{Observed, Saved};
+
+/// Pacing is at least this fast, in bit/s, so that a stalled path can be probed.
+const MIN_RATE: u64 = 16_000;
 
 /// What one incoming ACK frame says, summed over the packets that it acknowledges for the first time.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +65,8 @@ pub struct LossSample {
     pub persistent: bool,
     /// The evidence is a CE mark, not a missing packet.
     pub ecn: bool,
+    /// What was known when the newest lost (or marked) packet left, if [`RateSampler`] remembers.
+    pub at_send: Option<AtSend>,
 }
 
 /// What a controller must know before the first packet.
@@ -85,19 +90,27 @@ pub enum Kind {
     Cubic,
     /// CUBIC that leaves slow start only on loss.
     CubicNoHystart,
+    /// NewReno (RFC 9002 §7) with HyStart++.
+    NewReno,
     /// A model of the path: delivery rate, round-trip time and its own loss.
     Satellite,
 }
 
 impl Kind {
     /// Every controller, for help texts and tests.
-    pub const ALL: [Self; 3] = [Self::Cubic, Self::CubicNoHystart, Self::Satellite];
+    pub const ALL: [Self; 4] = [
+        Self::Cubic,
+        Self::CubicNoHystart,
+        Self::NewReno,
+        Self::Satellite,
+    ];
 
     /// The name used in configuration files and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
             Self::CubicNoHystart => "cubic-no-hystart",
+            Self::NewReno => "new-reno",
             Self::Satellite => "satellite",
         }
     }
@@ -112,7 +125,7 @@ impl fmt::Display for Kind {
 /// The name is not that of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no congestion controller is called `{0}`; there are cubic, cubic-no-hystart and satellite"
+    "no congestion controller is called `{0}`; there are cubic, cubic-no-hystart, new-reno and satellite"
 )]
 pub struct UnknownController(String);
 
@@ -128,10 +141,8 @@ impl FromStr for Kind {
 /// A congestion controller: an enum, so that the loop pays no indirect call per packet and the set is closed.
 #[derive(Clone, Debug)]
 pub enum Controller {
-    /// See [`Kind::Cubic`].
-    Cubic(Cubic),
-    /// See [`Kind::CubicNoHystart`].
-    CubicNoHystart(Cubic),
+    /// CUBIC and NewReno.
+    LossBased(LossBased),
     /// See [`Kind::Satellite`].
     Satellite(Satellite),
 }
@@ -140,8 +151,9 @@ impl Controller {
     /// A controller of a path on which nothing was sent yet.
     pub fn new(kind: Kind, config: &Config, now: Instant) -> Self {
         match kind {
-            Kind::Cubic => Self::Cubic(Cubic::new(config, true, now)),
-            Kind::CubicNoHystart => Self::CubicNoHystart(Cubic::new(config, false, now)),
+            Kind::Cubic | Kind::CubicNoHystart | Kind::NewReno => {
+                Self::LossBased(LossBased::new(kind, config, now))
+            }
             Kind::Satellite => Self::Satellite(Satellite::new(config, now)),
         }
     }
@@ -149,8 +161,7 @@ impl Controller {
     /// Which controller this is.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Cubic(_) => Kind::Cubic,
-            Self::CubicNoHystart(_) => Kind::CubicNoHystart,
+            Self::LossBased(window) => window.kind(),
             Self::Satellite(_) => Kind::Satellite,
         }
     }
@@ -159,7 +170,7 @@ impl Controller {
     /// It comes before the first packet, or after a few: a server knows its client, and so the path, from the handshake.
     pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
         match self {
-            Self::Cubic(_) | Self::CubicNoHystart(_) => false,
+            Self::LossBased(_) => false,
             Self::Satellite(satellite) => satellite.resume(now, saved),
         }
     }
@@ -167,7 +178,7 @@ impl Controller {
     /// What is known of the path, for the next connection; `None` while too little was seen, or only an idle sender's.
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.saved(now),
+            Self::LossBased(window) => window.saved(now),
             Self::Satellite(satellite) => satellite.saved(now),
         }
     }
@@ -175,9 +186,7 @@ impl Controller {
     /// `bytes` left at `now`; `in_flight` includes them.
     pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => {
-                cubic.on_sent(now, bytes, in_flight);
-            }
+            Self::LossBased(window) => window.on_sent(now, bytes, in_flight),
             Self::Satellite(satellite) => satellite.on_sent(now, bytes, in_flight),
         }
     }
@@ -185,7 +194,7 @@ impl Controller {
     /// An ACK frame acknowledged new packets.
     pub fn on_ack(&mut self, ack: &AckSample) {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_ack(ack),
+            Self::LossBased(window) => window.on_ack(ack),
             Self::Satellite(satellite) => satellite.on_ack(ack),
         }
     }
@@ -193,7 +202,7 @@ impl Controller {
     /// Packets were declared lost or marked.
     pub fn on_loss(&mut self, loss: &LossSample) {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_loss(loss),
+            Self::LossBased(window) => window.on_loss(loss),
             Self::Satellite(satellite) => satellite.on_loss(loss),
         }
     }
@@ -201,7 +210,7 @@ impl Controller {
     /// The path carries packets of `mtu` bytes of UDP payload from now on.
     pub fn on_mtu(&mut self, mtu: u16) {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.on_mtu(mtu),
+            Self::LossBased(window) => window.on_mtu(mtu),
             Self::Satellite(satellite) => satellite.on_mtu(mtu),
         }
     }
@@ -209,7 +218,7 @@ impl Controller {
     /// Bytes that may be in flight; at least two full packets.
     pub fn window(&self) -> u64 {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.window(),
+            Self::LossBased(window) => window.window(),
             Self::Satellite(satellite) => satellite.window(),
         }
     }
@@ -217,7 +226,7 @@ impl Controller {
     /// The rate at which packets may leave, counted in UDP payload; never zero.
     pub fn pacing_rate(&self) -> BitRate {
         match self {
-            Self::Cubic(cubic) | Self::CubicNoHystart(cubic) => cubic.pacing_rate(),
+            Self::LossBased(window) => window.pacing_rate(),
             Self::Satellite(satellite) => satellite.pacing_rate(),
         }
     }

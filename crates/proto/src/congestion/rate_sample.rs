@@ -27,6 +27,19 @@ pub struct RateSample {
     pub app_limited: bool,
     /// Bytes delivered in total when the newest packet of the sample was sent.
     pub prior_delivered: u64,
+    /// What else was known then.
+    pub at_send: AtSend,
+}
+
+/// What was known of the path when a packet left, seen from the time at which its fate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtSend {
+    /// Bytes in flight once it had left, with it.
+    pub in_flight: u64,
+    /// Bytes declared lost since.
+    pub lost: u64,
+    /// The sender had run out of data.
+    pub app_limited: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +48,8 @@ struct Snapshot {
     delivered: u64,
     delivered_at: Instant,
     first_sent: Instant,
+    in_flight: u64,
+    lost: u64,
     app_limited: bool,
 }
 
@@ -43,6 +58,7 @@ struct Snapshot {
 pub struct RateSampler {
     log: VecDeque<Snapshot>,
     delivered: u64,
+    lost: u64,
     delivered_at: Instant,
     first_sent: Instant,
     /// Samples are app-limited until this many bytes are delivered; 0 = not limited.
@@ -57,6 +73,7 @@ impl RateSampler {
         Self {
             log: VecDeque::new(),
             delivered: 0,
+            lost: 0,
             delivered_at: now,
             first_sent: now,
             limited_until: 0,
@@ -72,7 +89,8 @@ impl RateSampler {
             self.first_sent = now;
             self.delivered_at = now;
         }
-        if self.log.back().is_some_and(|last| last.at >= now) {
+        if let Some(last) = self.log.back_mut().filter(|last| last.at >= now) {
+            last.in_flight = in_flight;
             return;
         }
         self.prune(now);
@@ -81,6 +99,8 @@ impl RateSampler {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent: self.first_sent,
+            in_flight,
+            lost: self.lost,
             app_limited: self.limited_until != 0,
         });
     }
@@ -92,8 +112,27 @@ impl RateSampler {
         if self.newest.is_some_and(|newest| newest.at >= sent) {
             return;
         }
-        if let Ok(index) = self.log.binary_search_by(|entry| entry.at.cmp(&sent)) {
-            self.newest = Some(self.log[index]);
+        if let Some(entry) = self.find(sent) {
+            self.newest = Some(entry);
+        }
+    }
+
+    /// `bytes` were declared lost, or marked if 0; the newest of these packets left at `newest_sent`.
+    pub fn on_loss(&mut self, newest_sent: Instant, bytes: u64) -> Option<AtSend> {
+        self.lost += bytes;
+        self.find(newest_sent).map(|entry| self.at_send(&entry))
+    }
+
+    fn find(&self, sent: Instant) -> Option<Snapshot> {
+        let found = self.log.binary_search_by(|entry| entry.at.cmp(&sent));
+        found.ok().map(|index| self.log[index])
+    }
+
+    fn at_send(&self, entry: &Snapshot) -> AtSend {
+        AtSend {
+            in_flight: entry.in_flight,
+            lost: self.lost - entry.lost,
+            app_limited: entry.app_limited,
         }
     }
 
@@ -118,6 +157,7 @@ impl RateSampler {
             delivered,
             app_limited: newest.app_limited,
             prior_delivered: newest.delivered,
+            at_send: self.at_send(&newest),
         })
     }
 

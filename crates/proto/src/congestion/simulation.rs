@@ -27,13 +27,18 @@ pub(super) struct Link {
     pub(super) queue: Duration,
     /// Share of packets lost behind the queue, independently of each other, in permille.
     pub(super) loss: u64,
+    /// Gilbert-Elliott: chance per packet, in permille, that a burst of losses begins, and that it ends.
+    pub(super) burst: Option<(u64, u64)>,
+    /// Packets that would wait longer than this are marked CE.
+    pub(super) mark: Option<Duration>,
 }
 
 enum Event {
     Send(usize),
-    Arrive(usize, u64),
+    /// Packet, and whether it is marked.
+    Arrive(usize, u64, bool),
     Ack(usize),
-    Acked(usize, Vec<u64>),
+    Acked(usize, Vec<u64>, bool),
 }
 
 pub(super) struct Sender {
@@ -50,6 +55,8 @@ pub(super) struct Sender {
     next_packet: u64,
     outstanding: BTreeMap<u64, Instant>,
     unacked: Vec<u64>,
+    /// One of them was marked.
+    marked: bool,
     ack_due: bool,
     send_due: Option<Instant>,
 }
@@ -59,6 +66,7 @@ pub(super) struct World {
     pub(super) senders: Vec<Sender>,
     pub(super) link: Link,
     link_free: Instant,
+    in_burst: bool,
     random: u64,
     events: BTreeMap<(Instant, u64), Event>,
     sequence: u64,
@@ -82,6 +90,7 @@ impl World {
             senders,
             link,
             link_free: now,
+            in_burst: false,
             random: 1,
             events: BTreeMap::new(),
             sequence: 0,
@@ -131,10 +140,10 @@ impl World {
                 self.senders[index].send_due = None;
                 self.try_send(index);
             }
-            Event::Arrive(index, packet) => self.arrive(index, packet),
+            Event::Arrive(index, packet, marked) => self.arrive(index, packet, marked),
             Event::Ack(index) => self.send_ack(index),
-            Event::Acked(index, packets) => {
-                self.senders[index].acked(self.now, &packets);
+            Event::Acked(index, packets, marked) => {
+                self.senders[index].acked(self.now, &packets, marked);
                 self.try_send(index);
             }
         }
@@ -187,14 +196,25 @@ impl World {
         if drop || start - now > self.link.queue {
             return;
         }
+        let marked = self.link.mark.is_some_and(|limit| start - now > limit);
         self.link_free = start + Duration::from_nanos(BYTES * 8 * 1_000_000_000 / self.link.rate);
-        if self.draw() < self.link.loss {
+        if self.is_lost() {
             return;
         }
         self.push(
             self.link_free + self.link.one_way,
-            Event::Arrive(index, packet),
+            Event::Arrive(index, packet, marked),
         );
+    }
+
+    fn is_lost(&mut self) -> bool {
+        if let Some((begin, end)) = self.link.burst {
+            let change = if self.in_burst { end } else { begin };
+            if self.draw() < change {
+                self.in_burst = !self.in_burst;
+            }
+        }
+        self.in_burst || self.draw() < self.link.loss
     }
 
     /// 0 to 999, by SplitMix64.
@@ -205,8 +225,9 @@ impl World {
         (mixed ^ (mixed >> 31)) % 1000
     }
 
-    fn arrive(&mut self, index: usize, packet: u64) {
+    fn arrive(&mut self, index: usize, packet: u64, marked: bool) {
         let receiver = &mut self.senders[index];
+        receiver.marked |= marked;
         receiver.delivered += BYTES;
         receiver.unacked.push(packet);
         if receiver.unacked.len() >= 200 {
@@ -220,8 +241,10 @@ impl World {
         let receiver = &mut self.senders[index];
         receiver.ack_due = false;
         let packets = std::mem::take(&mut receiver.unacked);
+        let marked = std::mem::take(&mut receiver.marked);
         if !packets.is_empty() {
-            self.push(self.now + self.link.one_way, Event::Acked(index, packets));
+            let at = self.now + self.link.one_way;
+            self.push(at, Event::Acked(index, packets, marked));
         }
     }
 }
@@ -242,13 +265,14 @@ impl Sender {
             next_packet: 0,
             outstanding: BTreeMap::new(),
             unacked: Vec::new(),
+            marked: false,
             ack_due: false,
             send_due: None,
         }
     }
 
     /// The link keeps order, so a packet three behind an acknowledged one is lost.
-    fn acked(&mut self, now: Instant, packets: &[u64]) {
+    fn acked(&mut self, now: Instant, packets: &[u64], marked: bool) {
         let newest = packets.last().copied().unwrap_or_default();
         let (mut newest_sent, mut newest_lost, mut lost) = (now, None, 0);
         for packet in packets {
@@ -284,16 +308,25 @@ impl Sender {
         });
         if let Some(newest_sent) = newest_lost {
             self.lost += lost;
-            let loss = LossSample {
-                now,
-                lost,
-                newest_sent,
-                in_flight: self.in_flight,
-                persistent: false,
-                ecn: false,
-            };
-            self.controller.on_loss(&loss);
+            self.report(now, newest_sent, lost);
         }
+        if marked {
+            self.report(now, newest_sent, 0);
+        }
+    }
+
+    /// Tells the controller of lost packets, or of marks.
+    fn report(&mut self, now: Instant, newest_sent: Instant, lost: u64) {
+        let at_send = self.sampler.on_loss(newest_sent, lost);
+        self.controller.on_loss(&LossSample {
+            now,
+            lost,
+            newest_sent,
+            in_flight: self.in_flight,
+            persistent: false,
+            ecn: lost == 0,
+            at_send,
+        });
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) fn link(rate: u64, rtt_ms: u64, queue_ms: u64) -> Link {
         one_way,
         queue: Duration::from_millis(queue_ms),
         loss: 0,
+        burst: None,
+        mark: None,
     }
 }
 
@@ -137,6 +139,7 @@ fn loss(now: Instant, newest_sent: Instant) -> LossSample {
         in_flight: 0,
         persistent: true,
         ecn: false,
+        at_send: None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// C, in segments per second cubed (RFC 9438 §5).
 const C: f64 = 0.4;
 /// β: what remains of the window after a congestion event (RFC 9438 §4.6).
-pub(super) const BETA: f64 = 0.7;
+const BETA: f64 = 0.7;
 /// Additive increase with Reno's average throughput under β (RFC 9438 §4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
@@ -39,8 +39,8 @@ impl Epoch {
         };
     }
 
-    /// A congestion event at `window` (RFC 9438 §4.6, §4.7).
-    pub(super) fn reduce(&mut self, window: u64, mtu: u64) {
+    /// The window after a congestion event at `window` (RFC 9438 §4.6, §4.7).
+    pub(super) fn reduce(&mut self, window: u64, mtu: u64) -> u64 {
         let segments = ratio(window, mtu);
         // Fast convergence: a flow that lost ground since its last plateau leaves room for the newcomer.
         let converge = segments < self.plateau;
@@ -58,6 +58,7 @@ impl Epoch {
             time_to_plateau,
             reno: start,
         };
+        bytes(start, mtu)
     }
 
     /// The window after `acked` bytes and `busy` time more (RFC 9438 §4.2 to §4.5).

@@ -1,41 +1,56 @@
-//! CUBIC (RFC 9438) with HyStart++ (RFC 9406), fitted to long fat links that go idle and fade.
+//! The controllers that take a loss for congestion: CUBIC (RFC 9438) and NewReno (RFC 9002 §7), with HyStart++ (RFC 9406).
 //!
-//! On the data path this is one of the controllers behind [`super::Controller`]: acknowledgements and losses go in, a
-//! window and a pacing rate come out. The window law is in `window.rs`, the end of slow start in `slow_start.rs`.
-//! It does not detect spurious losses (RFC 9438 §4.9.2) and does not distinguish loss from congestion.
+//! On the data path these are among the controllers behind [`super::Controller`]: acknowledgements and losses go in, a
+//! window and a pacing rate come out. What both share is here: slow start, one reduction per round trip, and the rule
+//! that an unused window does not grow. They differ in the law of congestion avoidance (`cubic.rs`, `reno.rs`) and in
+//! what idle and outages do to the window. It does not detect spurious losses (RFC 9438 §4.9.2) and does not distinguish
+//! loss from congestion.
 //!
-//! Deviations from the RFCs, and why:
-//! - The window survives idle periods (against RFC 9002 §7.8, RFC 7661): a warm tunnel is the product's point, and a
-//!   satellite path's capacity does not drift in a minute. Time spent idle does not advance CUBIC's clock (RFC 9438 §5.8).
+//! `new-reno` keeps to its RFCs: persistent congestion collapses the window (RFC 9002 §7.6.2), and a window that was not
+//! used for five minutes is halved (RFC 7661, `validation.rs`). CUBIC is fitted to long fat links that go idle and fade:
+//! - The window survives idle periods (against RFC 7661): a warm tunnel is the product's point, and a satellite path's
+//!   capacity does not drift in a minute. Time spent idle does not advance CUBIC's clock (RFC 9438 §5.8).
 //! - Persistent congestion cuts once like any loss (against RFC 9002 §7.6.2): an outage of a satellite link, by rain or
 //!   handover, says nothing of its capacity afterwards, and two packets per 600 ms would take 8 s to grow back.
 
+mod cubic;
+mod pacing_rtt;
+mod reno;
 mod slow_start;
-mod window;
+#[cfg(test)]
+mod tests;
+mod validation;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bentpipe_units::BitRate;
 
-use super::{AckSample, Config, LossSample, Observed, RoundCounter, Saved};
+use super::{AckSample, Config, Kind, LossSample, MIN_RATE, Observed, RoundCounter, Saved};
+use pacing_rtt::PacingRtt;
 use slow_start::{HyStart, Phase};
-use window::{BETA, Epoch};
+use validation::Validation;
 
 /// Smallest window in packets (RFC 9002 §7.2).
 const MIN_WINDOW: u64 = 2;
-/// Pacing is at least this fast, so that a stalled path can be probed.
-const MIN_RATE: u64 = 16_000;
-/// Samples over which the round-trip time for pacing is the minimum: about one round at an ACK per RTT/8.
-const RTT_SAMPLES: usize = 8;
 
-/// State of one path's CUBIC controller.
+/// How the window moves in congestion avoidance.
 #[derive(Clone, Debug)]
-pub struct Cubic {
+enum Law {
+    Cubic(cubic::Epoch),
+    Reno(reno::Reno),
+}
+
+/// State of one path's controller.
+#[derive(Clone, Debug)]
+pub struct LossBased {
+    kind: Kind,
     window: u64,
     threshold: u64,
     mtu: u64,
-    epoch: Epoch,
+    law: Law,
     hystart: Option<HyStart>,
+    /// Whether the window is still justified by use; `None` keeps it whatever happens.
+    validation: Option<Validation>,
     round: RoundCounter,
     rtt: PacingRtt,
     /// When the window was last cut; packets sent before are one congestion event with it (RFC 9002 §7.3.2).
@@ -45,16 +60,24 @@ pub struct Cubic {
     observed: Observed,
 }
 
-impl Cubic {
-    /// A controller in slow start; without `hystart` only a loss ends it.
-    pub fn new(config: &Config, hystart: bool, now: Instant) -> Self {
+impl LossBased {
+    /// A controller in slow start: one of those that [`Kind`] says react to loss; CUBIC if it is none of them.
+    pub fn new(kind: Kind, config: &Config, now: Instant) -> Self {
+        let (law, validation) = if kind == Kind::NewReno {
+            let validation = Validation::new(config.initial_window, now);
+            (Law::Reno(reno::Reno::default()), Some(validation))
+        } else {
+            (Law::Cubic(cubic::Epoch::default()), None)
+        };
         let mtu = u64::from(config.mtu.max(1));
         Self {
+            kind,
             window: config.initial_window.max(MIN_WINDOW * mtu),
             threshold: u64::MAX,
             mtu,
-            epoch: Epoch::default(),
-            hystart: hystart.then(HyStart::default),
+            law,
+            hystart: (kind != Kind::CubicNoHystart).then(HyStart::default),
+            validation,
             round: RoundCounter::new(now),
             rtt: PacingRtt::new(config.initial_rtt),
             reduced_at: None,
@@ -64,13 +87,31 @@ impl Cubic {
         }
     }
 
-    /// Nothing to do: idle time shows at the next ACK.
-    pub fn on_sent(&mut self, _now: Instant, _bytes: u64, _in_flight: u64) {}
+    /// Which of them this is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Halves a window that was not used for long (RFC 7661 §4.4.3), before it is.
+    pub fn on_sent(&mut self, now: Instant, _bytes: u64, _in_flight: u64) {
+        let Some(validation) = &mut self.validation else {
+            return;
+        };
+        while let Some((window, threshold)) = validation.expire(now, self.window, self.threshold) {
+            (self.window, self.threshold) = (window.max(MIN_WINDOW * self.mtu), threshold);
+            if threshold != u64::MAX {
+                self.hystart = None;
+            }
+        }
+    }
 
     /// Grows the window, if it was the window that held the sender back.
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.observed.on_ack(ack);
         let round_ended = self.round.on_ack(ack.now, ack.newest_sent);
+        if let Some(validation) = &mut self.validation {
+            validation.on_ack(ack.now, ack.newly_acked, round_ended, self.window);
+        }
         if let Some(rtt) = ack.rtt {
             self.rtt.add(rtt, ack.app_limited);
         }
@@ -86,22 +127,40 @@ impl Cubic {
         if self.window < self.threshold {
             self.slow_start(ack, round_ended);
         } else if self.is_window_limited(ack) {
-            let rtt = self.rtt.get();
-            self.window = self
-                .epoch
-                .grow(self.window, self.mtu, ack.newly_acked, elapsed, rtt);
+            let (mtu, rtt) = (self.mtu, self.rtt.get());
+            self.window = match &mut self.law {
+                Law::Cubic(epoch) => epoch.grow(self.window, mtu, ack.newly_acked, elapsed, rtt),
+                Law::Reno(reno) => reno.grow(self.window, mtu, ack.newly_acked),
+            };
         }
     }
 
     /// Cuts the window once per round trip.
     pub fn on_loss(&mut self, loss: &LossSample) {
         self.observed.on_loss(loss);
-        if self.reduced_at.is_some_and(|at| loss.newest_sent <= at) {
-            return;
+        if self.reduced_at.is_none_or(|at| loss.newest_sent > at) {
+            self.reduced_at = Some(loss.now);
+            self.reduce(loss);
         }
-        self.reduced_at = Some(loss.now);
-        self.epoch.reduce(self.window, self.mtu);
-        self.window = scale(self.window, BETA).max(MIN_WINDOW * self.mtu);
+        if let (Law::Reno(_), true) = (&self.law, loss.persistent) {
+            // RFC 9002 §7.6.2 and B.8: the smallest window, slow start, and no recovery period.
+            self.window = MIN_WINDOW * self.mtu;
+            self.reduced_at = None;
+            self.hystart = None;
+        }
+    }
+
+    fn reduce(&mut self, loss: &LossSample) {
+        if let Some(validation) = &self.validation {
+            // What was not used was not what the path refused (RFC 7661 §4.4.1).
+            let used = validation.used(self.window, loss.in_flight + loss.lost);
+            self.window = self.window.min(used);
+        }
+        let window = match &mut self.law {
+            Law::Cubic(epoch) => epoch.reduce(self.window, self.mtu),
+            Law::Reno(reno) => reno.reduce(self.window),
+        };
+        self.window = window.max(MIN_WINDOW * self.mtu);
         self.threshold = self.window;
     }
 
@@ -131,7 +190,7 @@ impl Cubic {
         )
     }
 
-    /// What was observed of the path; CUBIC itself makes no use of it.
+    /// What was observed of the path; these controllers make no use of it.
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         self.observed.saved(now)
     }
@@ -174,60 +233,9 @@ impl Cubic {
         }
         if hystart.phase() == Phase::Done {
             self.threshold = self.window;
-            self.epoch.start(self.window, self.mtu);
-        }
-    }
-}
-
-/// `bytes × factor`, for factors within 0 and 1.
-fn scale(bytes: u64, factor: f64) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "within 2^53"
-    )]
-    let scaled = (bytes as f64 * factor) as u64;
-    scaled
-}
-
-/// The round-trip time that pacing divides by: the minimum of recent samples, because a sample contains up to RTT/8 of
-/// ACK delay. A lone packet's ACK is delayed in full, so samples of an idle sender may lower it but never raise it:
-/// the first sample after idle cannot distort the rate.
-#[derive(Clone, Debug)]
-struct PacingRtt {
-    recent: [Duration; RTT_SAMPLES],
-    next: usize,
-    measured: bool,
-}
-
-impl PacingRtt {
-    fn new(initial: Duration) -> Self {
-        Self {
-            recent: [initial; RTT_SAMPLES],
-            next: 0,
-            measured: false,
-        }
-    }
-
-    fn get(&self) -> Duration {
-        self.recent
-            .into_iter()
-            .min()
-            .unwrap_or_default()
-            .max(Duration::from_micros(1))
-    }
-
-    fn add(&mut self, sample: Duration, app_limited: bool) {
-        if !self.measured {
-            *self = Self {
-                recent: [sample; RTT_SAMPLES],
-                next: 0,
-                measured: true,
-            };
-        } else if !app_limited || sample < self.get() {
-            self.recent[self.next] = sample;
-            self.next = (self.next + 1) % RTT_SAMPLES;
+            if let Law::Cubic(epoch) = &mut self.law {
+                epoch.start(self.window, self.mtu);
+            }
         }
     }
 }
