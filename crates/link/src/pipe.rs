@@ -180,6 +180,14 @@ impl<P> Pipe<P> {
         self.loss.set_model(loss);
     }
 
+    /// Replaces all planned changes and outages; the new ones count from `now`.
+    pub fn plan(&mut self, now: Instant, schedule: &Schedule, outages: Vec<Outage>) {
+        self.advance(now);
+        self.start = now;
+        self.upcoming = Upcoming::new(schedule, now);
+        self.outages = outages;
+    }
+
     /// Starts or ends an outage by hand, besides the planned ones. Packets in flight are not affected.
     pub fn set_outage(&mut self, now: Instant, outage: bool) {
         self.advance(now);

@@ -31,7 +31,7 @@ fn short_flows_pass_bulk() {
         world.run_for(Duration::from_secs(4));
         times.push(world.timed_download(1000));
     }
-    assert!(world.apps.readers[bulk].end.is_none(), "the bulk is over");
+    assert!(world.reader(bulk).end.is_none(), "the bulk is over");
     println!("1 kB beside bulk: {times:?}");
     assert!(times.iter().all(|time| *time <= PASSED), "{times:?}");
 }
@@ -45,12 +45,10 @@ fn short_flows_pass_what_an_outage_left() {
     set_outage(&mut world, true);
     world.run_for(Duration::from_secs(20));
     set_outage(&mut world, false);
-    let before = world.apps.readers[bulk].got;
-    world.run_until(SOON, "new bytes", |world| {
-        world.apps.readers[bulk].got > before
-    });
+    let before = world.reader(bulk).got;
+    world.run_until(SOON, "new bytes", |world| world.reader(bulk).got > before);
     let times = [(); 5].map(|()| world.timed_download(1000));
-    assert!(world.apps.readers[bulk].end.is_none(), "the bulk is over");
+    assert!(world.reader(bulk).end.is_none(), "the bulk is over");
     println!("1 kB beside bulk after an outage: {times:?}");
     assert!(times.iter().all(|time| *time <= PASSED), "{times:?}");
 }
@@ -65,7 +63,7 @@ fn bulk_leaves_as_it_is_written() {
     let (_, _, in_flight) = server.congestion();
     let (unwritten, _) = server.tunnel.memory();
     let written = server.tunnel.stats().lan_in - unwritten;
-    let left = written - world.apps.readers[bulk].got;
+    let left = written - world.reader(bulk).got;
     println!("{left} bytes written and not read, {in_flight} in flight");
     assert!(
         left <= in_flight + 100_000,

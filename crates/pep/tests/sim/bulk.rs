@@ -31,7 +31,7 @@ fn a_request_takes_one_round_trip() {
     let fresh = world.timed_download(1000);
     assert!(fresh <= limit, "{fresh:?}");
     world.run_for(Duration::from_secs(600));
-    assert!(world.is_ready(), "{:?}", world.notices);
+    assert!(world.is_ready(), "{:?}", world.terminals[0].notices);
     let idle = world.timed_download(1000);
     assert!(idle <= limit, "{idle:?}");
 }

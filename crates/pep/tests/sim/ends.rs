@@ -8,8 +8,7 @@ use bentpipe_proto::tunnel::AbortCode;
 use bytes::Bytes;
 use quinn_proto::VarInt;
 
-use crate::apps::source;
-use crate::world::World;
+use crate::world::{World, source};
 
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -30,7 +29,7 @@ fn left(engine: &Engine) -> (usize, u64) {
 }
 
 fn assert_empty(world: &World) {
-    assert_eq!(left(&world.client), (0, 0), "client");
+    assert_eq!(left(&world.terminals[0].engine), (0, 0), "client");
     assert_eq!(left(&world.server), (0, 0), "server");
 }
 
@@ -49,12 +48,20 @@ fn a_flow_aborted_while_the_server_dials_in_vain_leaves_nothing() {
     let mut world = ready();
     world.refuse_after = Some(Duration::from_secs(2));
     let tunnel = world.tunnel();
-    let (held, quic) = world.client.connection(tunnel).expect("up").parts();
+    let (held, quic) = world.terminals[0]
+        .engine
+        .connection(tunnel)
+        .expect("up")
+        .parts();
     let flow = held
         .open(quic, source(1000), None, Bytes::from_static(b"hello"))
         .expect("a flow");
     world.run_for(Duration::from_millis(100));
-    let (held, quic) = world.client.connection(tunnel).expect("up").parts();
+    let (held, quic) = world.terminals[0]
+        .engine
+        .connection(tunnel)
+        .expect("up")
+        .parts();
     held.abort(quic, flow, AbortCode::Reset);
     world.run_for(SETTLED);
     assert_empty(&world);
@@ -64,7 +71,11 @@ fn a_flow_aborted_while_the_server_dials_in_vain_leaves_nothing() {
 fn a_stream_reset_before_its_open_leaves_nothing() {
     let mut world = ready();
     let tunnel = world.tunnel();
-    let (_, quic) = world.client.connection(tunnel).expect("up").parts();
+    let (_, quic) = world.terminals[0]
+        .engine
+        .connection(tunnel)
+        .expect("up")
+        .parts();
     for _ in 0..10 {
         let stream = quic.streams().open(quinn_proto::Dir::Bi).expect("a stream");
         quic.send_stream(stream)

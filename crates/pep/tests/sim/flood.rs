@@ -16,7 +16,7 @@ fn many_handshakes_at_once_have_to_show_their_address() {
     const CLIENTS: usize = 100;
     let mut world = new_world();
     for _ in 1..CLIENTS {
-        world.connect();
+        world.connect(0);
     }
     world.run_until(Duration::from_secs(5), "the first datagrams", |world| {
         world.server.connections().count() >= 64

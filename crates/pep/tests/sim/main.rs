@@ -1,6 +1,5 @@
 //! The real engine, tunnel and relay logic over the link model, in virtual time.
 
-mod apps;
 mod beside;
 mod bulk;
 mod ends;
@@ -8,4 +7,6 @@ mod flood;
 mod memory;
 mod outage;
 mod satellite;
+#[allow(dead_code, reason = "each target uses its part")]
+#[path = "../world/mod.rs"]
 mod world;

@@ -6,8 +6,7 @@ use bentpipe_link::preset;
 use bentpipe_pep::engine::Engine;
 use bytes::Bytes;
 
-use crate::apps::source;
-use crate::world::World;
+use crate::world::{World, source};
 
 /// More flows than full send buffers fit.
 const FLOWS: usize = 1000;
@@ -24,8 +23,8 @@ fn uploads_that_wait_for_the_link_stay_within_the_ceiling() {
     let mut world = World::new(&link, 1);
     world.run_until(Duration::from_secs(60), "the handshake", World::is_ready);
     let tunnel = world.tunnel();
-    let (held, quic) = world
-        .client
+    let (held, quic) = world.terminals[0]
+        .engine
         .connection(tunnel)
         .expect("it is ready")
         .parts();
@@ -43,7 +42,7 @@ fn uploads_that_wait_for_the_link_stay_within_the_ceiling() {
         held.memory()
     };
     for _ in 0..4 {
-        let (used, ceiling) = fill(&mut world.client);
+        let (used, ceiling) = fill(&mut world.terminals[0].engine);
         assert!(used <= ceiling / 4 + ANSWERS, "{used} of {ceiling}");
         assert!(
             used >= ceiling / 8,

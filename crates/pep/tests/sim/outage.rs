@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bentpipe_link::preset;
 
-use crate::apps::Ending;
-use crate::world::World;
+use crate::world::{Ending, World};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -36,23 +35,16 @@ fn a_download_survives_an_outage() {
         set_outage(&mut world, true);
         world.run_for(Duration::from_secs(seconds));
         set_outage(&mut world, false);
-        let (before, ended) = (world.apps.readers[index].got, world.now);
-        world.run_until(SOON, "new bytes", |world| {
-            world.apps.readers[index].got > before
-        });
+        let (before, ended) = (world.reader(index).got, world.now);
+        world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
         let silence = world.now - ended;
         assert!(
             silence <= NOTICED,
             "{seconds} s of outage: {silence:?} until the first byte"
         );
-        world.run_until(SOON, "the rest", |world| {
-            world.apps.readers[index].end.is_some()
-        });
-        assert_eq!(
-            world.apps.readers[index].end.map(|end| end.1),
-            Some(Ending::Fin)
-        );
-        assert_eq!(world.apps.readers[index].got, 10_000_000);
+        world.run_until(SOON, "the rest", |world| world.reader(index).end.is_some());
+        assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
+        assert_eq!(world.reader(index).got, 10_000_000);
     }
 }
 
@@ -63,10 +55,8 @@ fn a_restarted_server_is_noticed() {
     world.run_for(Duration::from_secs(4));
     world.restart_server();
     let restarted = world.now;
-    world.run_until(SOON, "a reset", |world| {
-        world.apps.readers[index].end.is_some()
-    });
-    let (at, ending) = world.apps.readers[index].end.expect("it ended");
+    world.run_until(SOON, "a reset", |world| world.reader(index).end.is_some());
+    let (at, ending) = world.reader(index).end.expect("it ended");
     assert_eq!(ending, Ending::TunnelLost);
     assert!(at - restarted <= NOTICED, "{:?}", at - restarted);
 }
@@ -76,19 +66,12 @@ fn a_changed_address_is_followed() {
     let mut world = world(5);
     let index = world.download(10_000_000, None);
     world.run_for(Duration::from_secs(4));
-    world.client_address = ([10, 20, 0, 99], 1234).into();
-    let (before, changed) = (world.apps.readers[index].got, world.now);
+    world.terminals[0].address = ([10, 20, 0, 99], 1234).into();
+    let (before, changed) = (world.reader(index).got, world.now);
     world.run_for(Duration::from_millis(300));
-    let before = before.max(world.apps.readers[index].got);
-    world.run_until(SOON, "new bytes", |world| {
-        world.apps.readers[index].got > before
-    });
+    let before = before.max(world.reader(index).got);
+    world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
     assert!(world.now - changed <= NOTICED, "{:?}", world.now - changed);
-    world.run_until(SOON, "the rest", |world| {
-        world.apps.readers[index].end.is_some()
-    });
-    assert_eq!(
-        world.apps.readers[index].end.map(|end| end.1),
-        Some(Ending::Fin)
-    );
+    world.run_until(SOON, "the rest", |world| world.reader(index).end.is_some());
+    assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
 }

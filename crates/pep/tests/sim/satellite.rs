@@ -108,7 +108,10 @@ fn slow_readers_leave_bulk_most_of_its_rate() {
     };
     let (_, alone) = with(0);
     let (world, beside) = with(20);
-    let tunnel = world.client.peek(world.tunnel()).expect("it lives");
+    let tunnel = world.terminals[0]
+        .engine
+        .peek(world.tunnel())
+        .expect("it lives");
     let (held, ceiling) = tunnel.tunnel.memory();
     println!(
         "100 MB, 250/3 Mbit/s, 600 ms, 5 %: alone {alone:?}, beside 20 readers {beside:?}, {held} of {ceiling} held"
@@ -118,7 +121,7 @@ fn slow_readers_leave_bulk_most_of_its_rate() {
         "{alone:?} {beside:?}"
     );
     assert!(held <= ceiling / 2, "{held} of {ceiling}");
-    for reader in &world.apps.readers[..20] {
+    for reader in &world.terminals[0].apps.readers[..20] {
         assert!(
             reader.end.is_none() && reader.got > 500_000,
             "{}",

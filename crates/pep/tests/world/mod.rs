@@ -1,0 +1,456 @@
+//! Clients, a link and a server in one thread and in virtual time: engine, tunnel and relay logic as they are, LAN
+//! sides as fast as they are told to be.
+//!
+//! ```text
+//!  terminals[i]: apps ─ engine ─ access delay ─┐                        ┌─ engine ─ origins
+//!  terminals[j]: apps ─ engine ─ access delay ─┴─ forward, return link ─┘  (one server)
+//! ```
+
+mod apps;
+mod origins;
+mod terminal;
+mod wire;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bentpipe_link::sim::next_wakeup;
+use bentpipe_link::{Duplex, LinkConfig};
+use bentpipe_pep::engine::identity::{self, PrivateKey};
+use bentpipe_pep::engine::{
+    ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, Profile, ServerSetup, Wishes,
+};
+use bentpipe_pep::transport::{FlowKey, TunnelEvent};
+use bentpipe_proto::congestion::Kind;
+use bentpipe_proto::tunnel::{Families, Hello, ReplyCode, VERSION};
+use bentpipe_units::Seed;
+
+pub(crate) use apps::{Ending, Reader};
+pub(crate) use origins::{Origins, source};
+pub(crate) use terminal::Terminal;
+use wire::{Access, Towards, packets};
+pub(crate) use wire::{Packet, Sent};
+
+const SERVER: ([u8; 4], u16) = ([10, 20, 0, 1], 4433);
+
+/// What a world is made of.
+#[derive(Clone)]
+pub(crate) struct Setup<'a> {
+    pub(crate) link: &'a LinkConfig,
+    pub(crate) seed: u64,
+    pub(crate) profile: Profile,
+    pub(crate) wishes: Wishes,
+    /// One terminal for each, that much farther from the link, each way.
+    pub(crate) access: Vec<Duration>,
+}
+
+impl<'a> Setup<'a> {
+    /// One terminal on `link`.
+    pub(crate) fn new(link: &'a LinkConfig, seed: u64) -> Self {
+        Self {
+            link,
+            seed,
+            profile: Profile::Geo,
+            wishes: Wishes::default(),
+            access: vec![Duration::ZERO],
+        }
+    }
+}
+
+/// The simulated tunnels with their applications.
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) start: Instant,
+    pub(crate) link: Duplex<Packet>,
+    pub(crate) terminals: Vec<Terminal>,
+    pub(crate) server: Engine,
+    pub(crate) origins: Origins,
+    access: Access,
+    keys: Keys,
+    seed: Seed,
+    profile: Profile,
+    wishes: Wishes,
+    spins: u32,
+    /// Destinations refuse, so long after OPEN.
+    pub(crate) refuse_after: Option<Duration>,
+    refusals: Vec<(Instant, ConnectionId, FlowKey)>,
+    /// What tunnels offered to the forward and the return link.
+    pub(crate) sent: [Sent; 2],
+    /// Every batch that left, as (when, size): equal runs have equal traces.
+    pub(crate) trace: Vec<(Duration, usize)>,
+}
+
+struct Keys {
+    client: PrivateKey,
+    server: PrivateKey,
+}
+
+impl World {
+    /// A world over `link`; connects at once.
+    pub(crate) fn new(link: &LinkConfig, seed: u64) -> Self {
+        Self::with(&Setup::new(link, seed))
+    }
+
+    pub(crate) fn with_profile(link: &LinkConfig, seed: u64, profile: Profile) -> Self {
+        Self::with(&Setup {
+            profile,
+            ..Setup::new(link, seed)
+        })
+    }
+
+    /// A world in which both ends send with `controller`.
+    pub(crate) fn with_controller(
+        link: &LinkConfig,
+        seed: u64,
+        profile: Profile,
+        controller: Kind,
+    ) -> Self {
+        let wishes = Wishes {
+            controller,
+            ..Wishes::default()
+        };
+        Self::with(&Setup {
+            profile,
+            wishes,
+            ..Setup::new(link, seed)
+        })
+    }
+
+    /// The world of `setup`; every terminal connects at once.
+    pub(crate) fn with(setup: &Setup<'_>) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
+        let start = Instant::now();
+        let (seed, wishes) = (Seed::new(setup.seed), setup.wishes);
+        let keys = Keys {
+            client: PrivateKey::generate().expect("random numbers"),
+            server: PrivateKey::generate().expect("random numbers"),
+        };
+        let terminals = setup.access.iter().zip(0u8..).map(|(access, index)| {
+            let seed = seed.stream(&format!("client {index}"));
+            let engine = Engine::new(config(&keys, seed, false, wishes));
+            Terminal::new(engine, ([10, 20, 1, index], 50_000).into(), *access)
+        });
+        let mut world = Self {
+            now: start,
+            start,
+            link: Duplex::new(setup.link, seed.stream("link"), start),
+            terminals: terminals.collect(),
+            server: Engine::new(config(&keys, seed.stream("server"), true, wishes)),
+            origins: Origins::default(),
+            access: Access::default(),
+            keys,
+            seed,
+            profile: setup.profile,
+            wishes,
+            spins: 0,
+            refuse_after: None,
+            refusals: Vec::new(),
+            sent: [Sent::default(); 2],
+            trace: Vec::new(),
+        };
+        for index in 0..world.terminals.len() {
+            world.connect(index);
+        }
+        world
+    }
+
+    /// Starts another connection from a terminal.
+    pub(crate) fn connect(&mut self, terminal: usize) -> ConnectionId {
+        let key = self.keys.server.public();
+        let crypto = identity::client_crypto(&self.keys.client, key, false, None)
+            .expect("keys make a TLS configuration");
+        let terminal = &mut self.terminals[terminal];
+        let id = terminal
+            .engine
+            .connect(self.now, crypto, SERVER.into(), self.profile)
+            .expect("a client can connect");
+        terminal.tunnels.push(id);
+        id
+    }
+
+    /// Replaces the server's process: same key, no memory.
+    pub(crate) fn restart_server(&mut self) {
+        let seed = self.seed.stream(&format!("server after {:?}", self.at()));
+        self.server = Engine::new(config(&self.keys, seed, true, self.wishes));
+        self.origins = Origins::default();
+    }
+
+    /// Virtual time since the beginning.
+    pub(crate) fn at(&self) -> Duration {
+        self.now - self.start
+    }
+
+    /// The tunnel of the first terminal.
+    pub(crate) fn tunnel(&self) -> ConnectionId {
+        self.terminals[0].tunnel()
+    }
+
+    /// One flow of the first terminal.
+    pub(crate) fn reader(&self, index: usize) -> &Reader {
+        &self.terminals[0].apps.readers[index]
+    }
+
+    /// True once every terminal's tunnel has been ready and was not lost.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.terminals
+            .iter()
+            .all(|terminal| terminal.ready.is_some())
+    }
+
+    /// Runs until `done`, for at most `limit` of virtual time; panics beyond that.
+    pub(crate) fn run_until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) {
+        let deadline = self.now + limit;
+        while !done(self) {
+            assert!(
+                self.now < deadline,
+                "{what}: not within {limit:?}; {}",
+                self.describe()
+            );
+            self.step(deadline);
+        }
+    }
+
+    /// A download of `bytes` by the first terminal; returns its index among the readers.
+    pub(crate) fn download(&mut self, bytes: u64, rate: Option<u64>) -> usize {
+        self.terminals[0].download(self.now, bytes, rate)
+    }
+
+    /// How long a download alone takes, from OPEN to the last byte.
+    pub(crate) fn timed_download(&mut self, bytes: u64) -> Duration {
+        let index = self.download(bytes, None);
+        self.run_until(Duration::from_secs(1200), "a download", |world| {
+            world.reader(index).end.is_some()
+        });
+        let reader = self.reader(index);
+        let (at, ending) = reader.end.expect("it ended");
+        assert_eq!((reader.got, ending), (bytes, Ending::Fin));
+        at - reader.since
+    }
+
+    /// How long an upload alone takes, from OPEN to the last byte at its destination.
+    pub(crate) fn timed_upload(&mut self, bytes: u64) -> Duration {
+        let (before, began) = (self.origins.uploads.len(), self.now);
+        self.terminals[0].upload(began, bytes);
+        self.run_until(Duration::from_secs(1200), "an upload", |world| {
+            world.origins.uploads.len() > before
+        });
+        let (at, got) = self.origins.uploads[before];
+        assert_eq!(got, bytes);
+        at - began
+    }
+
+    /// Lets `span` of virtual time pass.
+    pub(crate) fn run_for(&mut self, span: Duration) {
+        let deadline = self.now + span;
+        while self.now < deadline {
+            self.step(deadline);
+        }
+    }
+
+    fn describe(&self) -> String {
+        let flows = |engine: &Engine| {
+            let each = engine.connections().map(|(_, connection)| {
+                let (window, rate, in_flight) = connection.congestion();
+                format!(
+                    "{} flows, window {window}, rate {rate}, in flight {in_flight}",
+                    connection.tunnel.flow_count()
+                )
+            });
+            each.collect::<Vec<_>>().join("; ")
+        };
+        let clients = self
+            .terminals
+            .iter()
+            .map(|terminal| format!("{} {:?}", flows(&terminal.engine), terminal.notices.last()));
+        format!(
+            "at {:?}: clients {:?}, server [{}]",
+            self.at(),
+            clients.collect::<Vec<_>>(),
+            flows(&self.server),
+        )
+    }
+
+    /// Everything that happens at this instant, then on to the next one, at most to `deadline`.
+    fn step(&mut self, deadline: Instant) {
+        let now = self.now;
+        self.deliver();
+        for terminal in &mut self.terminals {
+            terminal.wake(now);
+        }
+        self.server.handle_timeout(now);
+        self.refuse();
+        while self.act() {}
+        let timeouts = [
+            self.server.poll_timeout(),
+            self.link.poll_timeout(),
+            self.access.poll_timeout(),
+            self.refusals.first().map(|(due, ..)| *due),
+        ];
+        let terminals = self.terminals.iter().map(Terminal::poll_timeout);
+        let next = next_wakeup(timeouts.into_iter().chain(terminals)).unwrap_or(deadline);
+        // In real time this would be a busy loop.
+        self.spins = if next > now { 0 } else { self.spins + 1 };
+        assert!(
+            self.spins < 100,
+            "a timer is due and nothing happens; {}",
+            self.describe()
+        );
+        self.now = next.clamp(now + Duration::from_nanos(1), deadline);
+    }
+
+    /// One turn of everybody who is awake; true if anything moved.
+    fn act(&mut self) -> bool {
+        let mut busy = false;
+        for terminal in &mut self.terminals {
+            busy |= terminal.awake && terminal.poll(self.start, self.now);
+        }
+        if self.server.is_dirty() {
+            while let Some(event) = self.server.poll_event(self.now) {
+                self.on_server_event(event);
+                busy = true;
+            }
+            busy |= self.origins.poll(self.now, &mut self.server);
+        }
+        busy | self.transmit()
+    }
+
+    fn refuse(&mut self) {
+        let due = self.refusals.partition_point(|(due, ..)| *due <= self.now);
+        for (_, connection, flow) in self.refusals.drain(..due) {
+            if let Some(connection) = self.server.connection(connection) {
+                let (tunnel, quic) = connection.parts();
+                tunnel.reply(quic, flow, ReplyCode::Refused, None);
+            }
+        }
+    }
+
+    fn deliver(&mut self) {
+        while let Some((_, packet)) = self.link.forward_link.poll_output(self.now) {
+            let access = self.access_of(&packet);
+            if access.is_zero() {
+                self.receive(packet);
+            } else {
+                self.access.push(self.now + access, Towards::End, packet);
+            }
+        }
+        while let Some((towards, packet)) = self.access.pop_due(self.now) {
+            match towards {
+                Towards::End => self.receive(packet),
+                Towards::Link => {
+                    let size = packet.size();
+                    self.link.return_link.handle_packet(self.now, size, packet);
+                }
+            }
+        }
+        while let Some((_, packet)) = self.link.return_link.poll_output(self.now) {
+            self.receive(packet);
+        }
+    }
+
+    /// How far from the link the terminal is that `packet` goes to.
+    fn access_of(&self, packet: &Packet) -> Duration {
+        let Packet::Tunnel(datagram) = packet;
+        let mut terminals = self.terminals.iter();
+        terminals
+            .find(|terminal| terminal.address == datagram.to)
+            .map_or(Duration::ZERO, |terminal| terminal.access)
+    }
+
+    fn receive(&mut self, packet: Packet) {
+        let Packet::Tunnel(datagram) = packet;
+        let engine = if datagram.to == SERVER.into() {
+            &mut self.server
+        } else {
+            let mut terminals = self.terminals.iter_mut();
+            // Nobody has the address any more: the datagram is lost.
+            match terminals.find(|terminal| terminal.address == datagram.to) {
+                Some(terminal) => &mut terminal.engine,
+                None => return,
+            }
+        };
+        engine.handle_datagram(self.now, datagram.from, None, datagram.ecn, datagram.data);
+    }
+
+    fn transmit(&mut self) -> bool {
+        let mut buf = Vec::new();
+        let mut busy = false;
+        let now = self.now;
+        for terminal in self.terminals.iter_mut().filter(|terminal| terminal.awake) {
+            while let Some(output) = terminal.engine.poll_transmit(now, &mut buf) {
+                for packet in packets(terminal.address, &output, &buf) {
+                    let size = packet.size();
+                    self.sent[1].count(size);
+                    if terminal.access.is_zero() {
+                        self.link.return_link.handle_packet(now, size, packet);
+                    } else {
+                        let due = now + terminal.access;
+                        self.access.push(due, Towards::Link, packet);
+                    }
+                }
+                self.trace.push((now - self.start, output.size));
+                buf.clear();
+                busy = true;
+            }
+        }
+        while let Some(output) = self.server.poll_transmit(now, &mut buf) {
+            for packet in packets(SERVER.into(), &output, &buf) {
+                let size = packet.size();
+                self.sent[0].count(size);
+                self.link.forward_link.handle_packet(now, size, packet);
+            }
+            self.trace.push((now - self.start, output.size));
+            buf.clear();
+            busy = true;
+        }
+        busy
+    }
+
+    fn on_server_event(&mut self, event: Event) {
+        match event.notice {
+            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
+                if let Some(delay) = self.refuse_after {
+                    let due = self.now + delay;
+                    return self.refusals.push((due, event.connection, flow));
+                }
+                self.origins
+                    .open(&mut self.server, event.connection, flow, &open.destination);
+            }
+            ConnectionNotice::Fault(fault) => panic!("the server found a fault: {fault}"),
+            _ => {}
+        }
+    }
+}
+
+fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig {
+    let own = if server { &keys.server } else { &keys.client };
+    let setup = server.then(|| ServerSetup {
+        crypto: identity::server_crypto(own, Arc::new(|_| true), false, None)
+            .expect("keys make a TLS configuration"),
+        token_key: identity::token_key(own),
+    });
+    EngineConfig {
+        reset_key: identity::reset_key(own),
+        shard: server.then_some(0),
+        server: setup,
+        hello: Hello {
+            version: VERSION,
+            agent: "simulation".into(),
+            families: Families {
+                ipv4: true,
+                ipv6: true,
+            },
+            initial_credit: 1 << 20,
+            max_flows: 40_000,
+            ..Hello::default()
+        },
+        memory: 256 << 20,
+        wishes,
+        seed,
+        deterministic: true,
+    }
+}

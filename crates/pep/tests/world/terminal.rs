@@ -1,0 +1,105 @@
+//! One terminal: a client's engine, its LAN, and the path between it and the shared link.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bentpipe_link::sim::next_wakeup;
+use bentpipe_pep::engine::{ConnectionId, ConnectionNotice, Engine};
+use bentpipe_pep::transport::TunnelEvent;
+
+use super::apps::Apps;
+
+/// A client with its applications.
+pub(crate) struct Terminal {
+    pub(crate) engine: Engine,
+    pub(crate) address: SocketAddr,
+    pub(crate) apps: Apps,
+    /// One-way delay between the terminal and the shared link, on top of the link's own.
+    pub(super) access: Duration,
+    /// Connections in the order of their beginning.
+    pub(crate) tunnels: Vec<ConnectionId>,
+    /// How connections were lost.
+    pub(crate) notices: Vec<(Duration, String)>,
+    /// The tunnel that flows are opened in, and since when it is ready.
+    pub(crate) ready: Option<(ConnectionId, Instant)>,
+    /// Something may have happened at this instant.
+    pub(super) awake: bool,
+}
+
+impl Terminal {
+    pub(super) fn new(engine: Engine, address: SocketAddr, access: Duration) -> Self {
+        Self {
+            engine,
+            address,
+            apps: Apps::default(),
+            access,
+            tunnels: Vec::new(),
+            notices: Vec::new(),
+            ready: None,
+            awake: true,
+        }
+    }
+
+    /// The tunnel that flows are opened in.
+    pub(crate) fn tunnel(&self) -> ConnectionId {
+        self.ready.expect("the tunnel is ready").0
+    }
+
+    /// A download of `bytes`; returns its index among the readers.
+    pub(crate) fn download(&mut self, now: Instant, bytes: u64, rate: Option<u64>) -> usize {
+        let tunnel = self.tunnel();
+        self.apps
+            .download(now, &mut self.engine, tunnel, bytes, rate)
+    }
+
+    /// An upload of `bytes`; returns its index among the readers.
+    pub(crate) fn upload(&mut self, now: Instant, bytes: u64) -> usize {
+        let tunnel = self.tunnel();
+        self.apps.upload(now, &mut self.engine, tunnel, bytes)
+    }
+
+    /// Runs what is due.
+    pub(super) fn wake(&mut self, now: Instant) {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        self.awake = self.engine.is_dirty()
+            || due(self.engine.poll_timeout())
+            || due(self.apps.poll_timeout());
+        if self.awake {
+            self.engine.handle_timeout(now);
+        }
+    }
+
+    /// Lets engine and applications act; true if anything moved.
+    pub(super) fn poll(&mut self, start: Instant, now: Instant) -> bool {
+        let mut busy = false;
+        while let Some(event) = self.engine.poll_event(now) {
+            self.on_notice(start, now, event.connection, event.notice);
+            busy = true;
+        }
+        busy | self.apps.poll(now, &mut self.engine)
+    }
+
+    fn on_notice(
+        &mut self,
+        start: Instant,
+        now: Instant,
+        connection: ConnectionId,
+        notice: ConnectionNotice,
+    ) {
+        match notice {
+            ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.ready = Some((connection, now)),
+            ConnectionNotice::Lost(reason) => {
+                self.notices.push((now - start, reason.to_string()));
+                self.ready = self.ready.filter(|(ready, _)| *ready != connection);
+            }
+            ConnectionNotice::Fault(fault) => panic!("the client found a fault: {fault}"),
+            ConnectionNotice::Connected
+            | ConnectionNotice::Tunnel(_)
+            | ConnectionNotice::Outage(_) => {}
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        next_wakeup([self.engine.poll_timeout(), self.apps.poll_timeout()])
+    }
+}
