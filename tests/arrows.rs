@@ -36,12 +36,13 @@ const ARROWS: [(&str, &[&str], &[&str]); 7] = [
 const PURE: [&str; 3] = ["bentpipe-link", "bentpipe-proto", "bentpipe-units"];
 
 /// The libraries that those crates may use; none of them does any I/O.
-const PURE_LIBRARIES: [&str; 6] = [
+const PURE_LIBRARIES: [&str; 7] = [
     "bytes",
     "httparse",
     "rand_core",
     "rand_pcg",
     "serde",
+    "serde_json",
     "thiserror",
 ];
 

@@ -7,6 +7,7 @@
 //! `cargo test` runs all of them for seconds, always the same inputs; `cargo run --release -- NAME ROUNDS SEED` longer.
 
 pub mod driver;
+mod paths;
 mod proxy;
 mod tunnel;
 
@@ -61,5 +62,10 @@ pub const TARGETS: &[Target] = &[
         name: "connect",
         run: proxy::connect,
         seeds: proxy::connect_seeds,
+    },
+    Target {
+        name: "paths",
+        run: paths::paths,
+        seeds: paths::seeds,
     },
 ];
