@@ -152,7 +152,8 @@ impl Site {
         let client_key = keys::generate(&client.join("client.key"))?;
         let listen = format!("{GATEWAY_SAT}:{PORT}");
         let text = format!(
-            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\n\
+            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstate_dir = \"state\"\n\
+             status_socket = \"server.sock\"\n\
              drain_timeout = \"5 s\"\n\
              [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
              allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"

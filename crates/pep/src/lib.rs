@@ -14,10 +14,12 @@ pub mod client;
 pub mod config;
 pub mod engine;
 mod frontend;
+mod paths;
 mod process;
 pub mod relay;
 mod sampler;
 pub mod server;
+mod state;
 pub mod status;
 pub mod transport;
 

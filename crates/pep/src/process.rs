@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use socket2::Socket;
 use thiserror::Error;
@@ -98,6 +98,28 @@ fn mend(error: &io::Error) -> &'static str {
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// The wall clock, for what outlives the process.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "shells read the clock and hand it down"
+)]
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// The address that datagrams to `remote` leave from; `None` without a route.
+pub(crate) fn source_address(remote: IpAddr) -> Option<IpAddr> {
+    let any: SocketAddr = match remote {
+        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        IpAddr::V6(_) => ([0_u16; 8], 0).into(),
+    };
+    let socket = std::net::UdpSocket::bind(any).ok()?;
+    socket.connect((remote, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 pub(crate) fn random_u64() -> u64 {

@@ -64,6 +64,7 @@ impl Sampler {
                 loss_ratio: stats.path.lost_packets as f64 / stats.path.sent_packets.max(1) as f64,
                 window_bytes: window,
                 pacing_rate_bit_s: Some(pacing.as_u64()),
+                resumed_rate_bit_s: connection.resumed().map(|saved| saved.rate.as_u64()),
                 key_exchange: identity::key_exchange(&connection.quic).map(str::to_owned),
                 mtu: Some(stats.path.current_mtu),
             },

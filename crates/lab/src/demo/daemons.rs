@@ -35,7 +35,7 @@ impl Daemons {
         let (client_key, server_key) = (keys("client")?, keys("server")?);
         let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
         let server_file = format!(
-            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\n\n\
+            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\nstate_dir = \"state\"\n\n\
              [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
              allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
         );

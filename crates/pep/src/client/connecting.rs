@@ -1,9 +1,10 @@
 //! From a configured server to a connection under way: whose turn it is, where it is, when to try again.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_proto::paths::PathKey;
 use tokio::net::lookup_host;
 use tokio::time::{sleep_until, timeout};
 
@@ -19,6 +20,9 @@ pub(super) const RETRY: Duration = Duration::from_secs(3);
 /// Attempts under way at once.
 const MAX_ATTEMPTS: usize = 4;
 
+/// What was learned longer ago has been taken in already.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// How long a name lookup may hold up an attempt before the remembered address is used.
 const LOOKUP: Duration = Duration::from_secs(2);
 
@@ -29,6 +33,8 @@ pub(super) struct Attempt {
     /// Index of the server in the configuration.
     pub(super) server: usize,
     pub(super) address: SocketAddr,
+    /// Which of our addresses leads there.
+    source: Option<IpAddr>,
 }
 
 impl Session {
@@ -84,12 +90,19 @@ impl Session {
             .with(|engine| engine.connect(now, crypto, remote, profile));
         match started {
             Ok(id) => {
-                let mut attempts = self.attempts.borrow_mut();
-                attempts.push(Attempt {
+                let attempt = Attempt {
                     id,
                     server: index,
                     address,
-                });
+                    source: process::source_address(address.ip()),
+                };
+                if let Some(path) = self.path(&attempt) {
+                    self.shard.change(id, |connection| {
+                        self.paths.resume(&path, now, connection);
+                    });
+                }
+                let mut attempts = self.attempts.borrow_mut();
+                attempts.push(attempt);
                 let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
                 let old: Vec<_> = attempts.drain(..surplus).collect();
                 drop(attempts);
@@ -121,6 +134,28 @@ impl Session {
                 .get(&address.to_string())
                 .ok_or(error)
         })
+    }
+
+    fn path(&self, attempt: &Attempt) -> Option<PathKey> {
+        let server = self.config.servers[attempt.server].public_key;
+        Some(PathKey::new(&server.to_string(), attempt.source?))
+    }
+
+    /// Takes in what the tunnel shows of its path, unless we have moved to another network meanwhile.
+    pub(super) fn learn_path(&self) {
+        let Some(attempt) = self.winner.get() else {
+            return;
+        };
+        let now = process::now();
+        let saved = self
+            .shard
+            .peek(|engine| engine.peek(attempt.id)?.saved(now));
+        if let Some(saved) = saved.filter(|saved| saved.age < FRESH)
+            && process::source_address(attempt.address.ip()) == attempt.source
+            && let Some(path) = self.path(&attempt)
+        {
+            self.paths.learn(path, &saved);
+        }
     }
 
     /// Keeps the address of a server that was given by name and has proved to be it.

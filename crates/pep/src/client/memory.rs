@@ -1,10 +1,14 @@
 //! The servers' last good addresses, on disk: a ship's router boots without DNS.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use crate::state;
+
+/// More bytes than the addresses of all servers that anybody configures.
+const MAX_FILE: u64 = 1 << 20;
 
 /// Addresses by the `NAME:PORT` of the configuration.
 #[derive(Debug)]
@@ -17,7 +21,7 @@ impl AddressMemory {
     /// Reads `servers.json` in `dir`; a missing or damaged file is an empty memory.
     pub(super) fn load(dir: &Path) -> Self {
         let file = dir.join("servers.json");
-        let known = fs::read(&file)
+        let known = state::read(&file, MAX_FILE)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
@@ -28,22 +32,19 @@ impl AddressMemory {
         self.known.get(name).copied()
     }
 
-    /// Remembers; written aside and renamed, so that a power cut leaves the old file or the new.
+    /// Remembers.
     pub(super) fn put(&mut self, name: &str, address: SocketAddr) -> io::Result<()> {
         if self.known.insert(name.to_owned(), address) == Some(address) {
             return Ok(());
         }
-        if let Some(dir) = self.file.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        let aside = self.file.with_extension("new");
-        fs::write(&aside, serde_json::to_vec_pretty(&self.known)?)?;
-        fs::rename(aside, &self.file)
+        state::replace(&self.file, &serde_json::to_vec_pretty(&self.known)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -68,13 +68,14 @@ async fn serve(
         StatusReport::new(
             config.file.clone(),
             uptime.as_secs(),
-            Side::Client(session.status()),
+            Side::Client(session.status().into()),
         )
     };
     tokio::select! {
         result = driver.run(|event| session.on_event(event)) => result?,
         () = session.keep_up() => {}
         () = session.sample() => {}
+        () = session.paths().keep() => {}
         () = status.serve(snapshot) => {}
         () = async {
             loop {
@@ -92,6 +93,7 @@ async fn serve(
             process::flush(session.shard()).await;
         } => {}
     }
+    session.paths().write();
     front_ends.stop()
 }
 

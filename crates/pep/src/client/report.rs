@@ -67,6 +67,7 @@ impl Session {
         let mut tick = interval(Duration::from_secs(1));
         loop {
             tick.tick().await;
+            self.learn_path();
             let now = process::now();
             if let Some(id) = self.ready.get() {
                 let sampled = self.shard.peek(|engine| {

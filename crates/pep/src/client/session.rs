@@ -19,10 +19,11 @@ use super::SharedKeyLog;
 use super::connecting::{Attempt, RETRY};
 use super::memory::AddressMemory;
 use super::report::{Told, is_replaced};
-use crate::config::{ClientConfig, Server, ServerAddress};
+use crate::config::{ClientConfig, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
 use crate::engine::{Connection, ConnectionId, ConnectionNotice, Event};
+use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
 use crate::status;
@@ -43,6 +44,7 @@ pub(crate) struct Session {
     pub(super) crypto: Vec<Arc<dyn ClientCrypto>>,
     pub(super) public_key: PublicKey,
     pub(super) remembered: RefCell<AddressMemory>,
+    pub(super) paths: PathMemory,
     pub(super) attempts: RefCell<Vec<Attempt>>,
     pub(super) ready: Cell<Option<ConnectionId>>,
     /// Nobody answers in the tunnel that is ready.
@@ -86,6 +88,7 @@ impl Session {
         let now = process::now();
         Ok(Rc::new(Self {
             remembered: RefCell::new(AddressMemory::load(&config.state_dir)),
+            paths: PathMemory::load(&config.state_dir, Role::Client),
             config,
             shard,
             crypto,
@@ -106,6 +109,11 @@ impl Session {
             sampler: RefCell::new(Sampler::new(now)),
             latest: RefCell::default(),
         }))
+    }
+
+    /// What is known of paths.
+    pub(crate) fn paths(&self) -> &PathMemory {
+        &self.paths
     }
 
     pub(crate) fn shard(&self) -> &Rc<Shard> {
@@ -242,10 +250,15 @@ impl Session {
             let hello = connection.tunnel.remote()?;
             let exchange = identity::key_exchange(&connection.quic).unwrap_or("unknown");
             let rtt = connection.rtt().0.as_millis();
+            let resumed = connection.resumed().map(|saved| {
+                let rate = saved.rate.as_u64() as f64 / 1e6;
+                format!(", resumed at {rate:.1} Mbit/s")
+            });
             Some(format!(
-                "{} at {}, RTT {rtt} ms, {exchange}",
+                "{} at {}, RTT {rtt} ms, {exchange}{}",
                 hello.agent,
-                connection.quic.remote_address()
+                connection.quic.remote_address(),
+                resumed.unwrap_or_default()
             ))
         });
         self.tell(Told::Ready, &details.unwrap_or_default());
@@ -257,6 +270,7 @@ impl Session {
             .borrow_mut()
             .retain(|attempt| attempt.id != id);
         if self.ready.get() == Some(id) {
+            self.paths.tunnel_ended();
             self.unready(reason);
         } else if self.ready.get().is_none() {
             self.tell(told, reason);
@@ -292,6 +306,7 @@ impl Session {
 
     /// Closes every connection.
     pub(crate) fn close(&self) {
+        self.learn_path();
         let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
         attempts
             .into_iter()

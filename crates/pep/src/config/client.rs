@@ -14,14 +14,12 @@ use toml::Spanned;
 
 use super::error::{Placed, Source};
 use super::value::{self, InterfaceName, OtherTraffic, ServerAddress};
-use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::Profile;
 use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// How long a flow waits for the tunnel when nothing else is said.
 const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
-/// Where the last good server addresses are remembered when nothing else is said.
-const DEFAULT_STATE_DIR: &str = "/var/lib/bentpipe";
 /// TPROXY's target port when nothing else is said.
 const DEFAULT_INTERCEPT_PORT: u16 = 4480;
 
@@ -46,7 +44,7 @@ pub struct ClientConfig {
     pub open_wait: Duration,
     /// How long a stop waits for open flows.
     pub drain_timeout: Duration,
-    /// Remembers the last good server addresses.
+    /// Remembers the last good server addresses and the paths to them.
     pub state_dir: PathBuf,
     /// Ceiling of buffered data of the tunnel.
     pub memory: ByteCount,

@@ -31,6 +31,9 @@ use error::Source;
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
+/// Where is remembered what helps the next process when nothing else is said.
+const DEFAULT_STATE_DIR: &str = "/var/lib/bentpipe";
+
 /// Ceiling of buffered data of one tunnel when nothing else is said.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(256 << 20);
 

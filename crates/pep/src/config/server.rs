@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use super::error::{Placed, Source};
 use super::value;
-use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
@@ -40,6 +40,8 @@ pub struct ServerConfig {
     pub connect_timeout: Duration,
     /// How long a stop waits for open flows.
     pub drain_timeout: Duration,
+    /// Remembers the paths to the clients.
+    pub state_dir: PathBuf,
     /// What paces the forward link unless the client asks for something else.
     pub controller: Kind,
     /// Whether key exchange may fall back to X25519 without ML-KEM.
@@ -103,6 +105,11 @@ impl ServerConfig {
             clients,
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
+            state_dir: source.resolve(
+                file.state_dir
+                    .as_deref()
+                    .unwrap_or(Path::new(DEFAULT_STATE_DIR)),
+            ),
             controller: file.controller,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
@@ -124,6 +131,7 @@ struct File {
     limits: Limits,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
+    state_dir: Option<PathBuf>,
     #[serde(default, deserialize_with = "value::text")]
     controller: Kind,
     #[serde(default)]

@@ -386,6 +386,11 @@ impl Connection {
         self.gate.flight().resume(now, saved)
     }
 
+    /// What an earlier connection's controller learned of the path and this one's goes by.
+    pub fn resumed(&self) -> Option<Saved> {
+        self.gate.flight().resumed()
+    }
+
     /// The tunnel together with quinn's machine, for calls that need both.
     pub fn parts(&mut self) -> (&mut Tunnel, &mut quinn_proto::Connection) {
         (&mut self.tunnel, &mut self.quic)

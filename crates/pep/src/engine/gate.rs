@@ -42,6 +42,8 @@ pub(crate) struct Flight {
     /// Bytes declared lost since the loop last asked: quinn will send their content again.
     lost: u64,
     pub(crate) progress: Progress,
+    /// What the controller goes by of an earlier connection.
+    resumed: Option<Saved>,
 }
 
 struct Batch {
@@ -73,6 +75,7 @@ impl Gate {
             app_limited: true,
             lost: 0,
             progress: Progress { since: now, pto },
+            resumed: None,
         })))
     }
 
@@ -129,7 +132,13 @@ impl Flight {
 
     /// The path is known from an earlier connection; false if the controller makes no use of that.
     pub(crate) fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        self.controller.resume(now, saved)
+        let used = self.controller.resume(now, saved);
+        self.resumed = used.then_some(saved);
+        used
+    }
+
+    pub(crate) fn resumed(&self) -> Option<Saved> {
+        self.resumed
     }
 
     pub(crate) fn take_lost(&mut self) -> u64 {
@@ -249,6 +258,7 @@ impl ControllerFactory for Gate {
         flight.sampler = RateSampler::new(now);
         flight.in_flight = 0;
         flight.batch = None;
+        flight.resumed = None;
         drop(flight);
         Box::new((*self).clone())
     }

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::clients::Client;
 use super::policy::Policy;
-use crate::relay;
+use crate::{process, relay};
 
 /// Addresses tried for one name; more would only prolong a failure.
 const MAX_ADDRESSES: usize = 6;
@@ -121,9 +121,5 @@ fn code_of(error: &io::Error) -> ReplyCode {
 
 /// Whether this machine can send to `address` at all; no packet is sent.
 pub(super) fn has_route(address: IpAddr) -> bool {
-    let any: SocketAddr = match address {
-        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-        IpAddr::V6(_) => ([0_u16; 8], 0).into(),
-    };
-    std::net::UdpSocket::bind(any).is_ok_and(|socket| socket.connect((address, 9)).is_ok())
+    process::source_address(address).is_some()
 }

@@ -25,6 +25,7 @@ use crate::config::{Role, ServerConfig};
 use crate::engine::Neighbours;
 use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
+use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::status::{ClientStatus, Side, StatusReport};
 use clients::{Clients, Registry};
@@ -49,8 +50,11 @@ pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError
     };
     let sockets = bind_all(config)?;
     let _quiet = quiet(config);
-    let pool = Pool::start(config, &key, &setup, &clients, sockets)?;
-    process::runtime()?.block_on(pool.supervise(config, &clients))
+    let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
+    let pool = Pool::start(config, &key, &setup, &clients, &paths, sockets)?;
+    let result = process::runtime()?.block_on(pool.supervise(config, &clients, &paths));
+    paths.write();
+    result
 }
 
 /// Kept while the server runs. It needs a privilege that a server otherwise does not: without it, only a
@@ -130,6 +134,7 @@ impl Pool {
         key: &PrivateKey,
         setup: &ServerSetup,
         clients: &Arc<Clients>,
+        paths: &Arc<PathMemory>,
         sockets: Vec<UdpSocket>,
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -155,6 +160,7 @@ impl Pool {
                 connect_timeout: config.connect_timeout,
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
+                paths: paths.clone(),
             };
             let end = end.clone();
             thread::Builder::new()
@@ -171,7 +177,12 @@ impl Pool {
         })
     }
 
-    async fn supervise(mut self, config: &ServerConfig, clients: &Clients) -> Result<(), RunError> {
+    async fn supervise(
+        mut self,
+        config: &ServerConfig,
+        clients: &Clients,
+        paths: &PathMemory,
+    ) -> Result<(), RunError> {
         let started = process::now();
         let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
         let mut stop = process::stop_signal()?;
@@ -189,6 +200,7 @@ impl Pool {
         let mut stopping = false;
         tokio::select! {
             () = status.serve(snapshot) => {}
+            () = paths.keep() => {}
             outcome = async {
                 while left > 0 {
                     tokio::select! {

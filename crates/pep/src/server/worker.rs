@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bentpipe_proto::congestion::Kind as ControllerKind;
+use bentpipe_proto::paths::PathKey;
 use bentpipe_proto::tunnel::{CloseCode, Families, Hello, Open, ReplyCode, VERSION};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::HmacKey;
@@ -23,8 +24,9 @@ use crate::engine::Neighbours;
 use crate::engine::identity::{self, PublicKey};
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{
-    ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes,
+    Connection, ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, ServerSetup, Wishes,
 };
+use crate::paths::PathMemory;
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
@@ -65,6 +67,7 @@ pub(super) struct Worker {
     pub(super) connect_timeout: Duration,
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
+    pub(super) paths: Arc<PathMemory>,
 }
 
 /// A connected client.
@@ -80,6 +83,7 @@ struct Role {
     index: u8,
     clients: Arc<Clients>,
     registry: Arc<Registry>,
+    paths: Arc<PathMemory>,
     connect_timeout: Duration,
     sessions: RefCell<HashMap<ConnectionId, Session>>,
 }
@@ -108,6 +112,7 @@ impl Worker {
             index: self.index,
             clients: self.clients.clone(),
             registry: self.registry.clone(),
+            paths: self.paths.clone(),
             connect_timeout: self.connect_timeout,
             sessions: RefCell::default(),
         });
@@ -144,6 +149,10 @@ fn hello(clients: &Clients, max_flows: u64) -> Hello {
         max_flows,
         ..Hello::default()
     }
+}
+
+fn path(connection: &Connection, client: &PublicKey) -> PathKey {
+    PathKey::new(&client.to_string(), connection.quic.remote_address().ip())
 }
 
 impl Role {
@@ -191,6 +200,7 @@ impl Role {
             Some((key, client)) => {
                 self.registry.enter(key, self.index, id);
                 self.set_memory(id, client.memory);
+                self.resume(id, &key);
                 let session = Session {
                     key,
                     client,
@@ -199,6 +209,21 @@ impl Role {
                 self.sessions.borrow_mut().insert(id, session);
             }
             None => self.close(id, CloseCode::Removed, "not among the clients"),
+        }
+    }
+
+    /// The client is known, and so is its path, if it has been here before.
+    fn resume(&self, id: ConnectionId, key: &PublicKey) {
+        let now = process::now();
+        self.shard.change(id, |connection| {
+            self.paths.resume(&path(connection, key), now, connection);
+        });
+    }
+
+    /// Takes in what a tunnel shows of its path. A client that moves to another network starts a controller anew.
+    fn learn(&self, connection: &Connection, session: &Session) {
+        if let Some(saved) = connection.saved(process::now()) {
+            self.paths.learn(path(connection, &session.key), &saved);
         }
     }
 
@@ -219,10 +244,17 @@ impl Role {
                 hello.instance,
                 hello.agent.clone(),
                 connection.quic.remote_address(),
+                connection.resumed().map(|saved| saved.rate),
             ))
         });
-        if let Some((instance, agent, address)) = found {
-            tracing::info!(client = session.client.name, agent, %address, "connected");
+        if let Some((instance, agent, address, resumed)) = found {
+            let client = &session.client.name;
+            match resumed.map(|rate| rate.as_u64() as f64 / 1e6) {
+                Some(rate) => {
+                    tracing::info!(client, agent, %address, "connected, resumed at {rate:.1} Mbit/s");
+                }
+                None => tracing::info!(client, agent, %address, "connected"),
+            }
             self.registry.arrive(session.key, instance, self.index, id);
         }
     }
@@ -283,6 +315,7 @@ impl Role {
     fn forget(&self, id: ConnectionId) {
         if let Some(session) = self.sessions.borrow_mut().remove(&id) {
             self.registry.leave(&session.key, self.index, id);
+            self.paths.tunnel_ended();
         }
     }
 
@@ -362,6 +395,7 @@ impl Role {
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Session)| {
                     let connection = engine.peek(id)?;
+                    self.learn(connection, session);
                     Some(ClientStatus {
                         name: session.client.name.clone(),
                         session: session.sampler.sample(now, connection, TunnelState::Ready),

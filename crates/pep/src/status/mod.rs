@@ -78,7 +78,7 @@ impl StatusReport {
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum Side {
     /// A client has one tunnel.
-    Client(Session),
+    Client(Box<Session>),
     /// A server has a tunnel for every client that is connected.
     Server {
         /// UDP addresses served.
@@ -141,6 +141,9 @@ pub struct Tunnel {
     /// Rate the controller paces at, bit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing_rate_bit_s: Option<u64>,
+    /// Rate known from an earlier connection over this path that the controller goes by, bit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_rate_bit_s: Option<u64>,
     /// Key exchange agreed on, by its TLS name, such as `X25519MLKEM768`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_exchange: Option<String>,

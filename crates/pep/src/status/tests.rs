@@ -22,6 +22,7 @@ fn session() -> Session {
             loss_ratio: 0.0123,
             window_bytes: 1_250_000,
             pacing_rate_bit_s: Some(2_000_000),
+            resumed_rate_bit_s: Some(1_000_000),
             key_exchange: Some("X25519MLKEM768".to_owned()),
             mtu: Some(1472),
         },
@@ -48,7 +49,7 @@ fn client_report() -> StatusReport {
     StatusReport::new(
         PathBuf::from(format!("/etc/{}/client.toml", "long".repeat(30))),
         90_061,
-        Side::Client(session()),
+        Side::Client(session().into()),
     )
 }
 
@@ -127,6 +128,10 @@ fn the_text_fits_80_columns() {
         text.contains(
             "\nrate          9.9 Mbit/s received, 123 kbit/s sent; paced at 2.0 Mbit/s\n"
         ),
+        "{text}"
+    );
+    assert!(
+        text.contains("\npath          known, resumed at 1.0 Mbit/s\n"),
         "{text}"
     );
 }

@@ -133,6 +133,9 @@ fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
         "rate",
         &format!("{received} received, {sent} sent{pacing}"),
     )?;
+    if let Some(known) = tunnel.resumed_rate_bit_s {
+        line(f, "path", &format!("known, resumed at {}", rate(known)))?;
+    }
     let mtu = tunnel
         .mtu
         .map(|mtu| format!("; datagrams up to {mtu} B"))

@@ -1,0 +1,187 @@
+//! The memory of paths on disk: read at start, kept in step while tunnels run, written when one ends.
+//!
+//! What is remembered, for how long, and in which form is `proto/paths`; this gives it a file and the wall clock. All
+//! shards of a server share one memory, which they touch once a second, never on the data path. A file that cannot be
+//! read or written costs one warning and what was learned.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::congestion::Saved;
+use bentpipe_proto::paths::{MAX_FILE, PathKey, Paths};
+use tokio::time::interval;
+
+use crate::config::Role;
+use crate::engine::Connection;
+use crate::{process, state};
+
+/// What is learned meanwhile is lost if the process is killed; each write wears a router's flash.
+const WRITE_EVERY: Duration = Duration::from_secs(120);
+
+/// The end of a tunnel is written within this time: of several ends at once, once.
+const WRITE_SOON: Duration = Duration::from_secs(2);
+
+/// What this daemon knows of its paths.
+pub(crate) struct PathMemory {
+    file: PathBuf,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    paths: Paths,
+    /// When to write what is new.
+    due: Option<Instant>,
+    complained: bool,
+}
+
+impl PathMemory {
+    /// Reads what a former process of this role left in `directory`.
+    pub(crate) fn load(directory: &Path, role: Role) -> Self {
+        let file = directory.join(format!("{role}-paths.json"));
+        let paths = match state::read(&file, MAX_FILE) {
+            Ok(bytes) => Paths::decode(&bytes).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Paths::default()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut paths = paths.unwrap_or_else(|error| {
+            tracing::warn!(
+                "{} is ignored and will be written anew: {error}",
+                file.display()
+            );
+            Paths::default()
+        });
+        paths.expire(process::since_1970());
+        Self {
+            file,
+            known: Mutex::new(Known {
+                paths,
+                due: None,
+                complained: false,
+            }),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells a new connection what is known of its path.
+    pub(crate) fn resume(&self, key: &PathKey, now: Instant, connection: &mut Connection) {
+        let saved = self.known().paths.choose(key, process::since_1970());
+        if let Some(saved) = saved {
+            connection.resume(now, saved);
+        }
+    }
+
+    /// Takes in what a connection says of its path.
+    pub(crate) fn learn(&self, key: PathKey, saved: &Saved) {
+        let mut known = self.known();
+        if known.paths.learn(key, saved, process::since_1970()) {
+            known
+                .due
+                .get_or_insert_with(|| process::now() + WRITE_EVERY);
+        }
+    }
+
+    /// A tunnel has ended: what is new is written soon.
+    pub(crate) fn tunnel_ended(&self) {
+        let soon = process::now() + WRITE_SOON;
+        let mut known = self.known();
+        known.due = known.due.map(|due| due.min(soon));
+    }
+
+    /// Writes when it is time; never ends.
+    pub(crate) async fn keep(&self) {
+        let mut tick = interval(WRITE_SOON);
+        loop {
+            tick.tick().await;
+            if self.known().due.is_some_and(|due| due <= process::now()) {
+                self.write();
+            }
+        }
+    }
+
+    /// Writes what is new, at once.
+    pub(crate) fn write(&self) {
+        let mut known = self.known();
+        if known.due.take().is_none() {
+            return;
+        }
+        known.paths.expire(process::since_1970());
+        let bytes = known.paths.encode();
+        drop(known);
+        if let Err(error) = state::replace(&self.file, &bytes)
+            && !std::mem::replace(&mut self.known().complained, true)
+        {
+            tracing::warn!(
+                "cannot remember paths in {}: {error}; set `state_dir`",
+                self.file.display()
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use bentpipe_units::{BitRate, Ratio};
+
+    use super::*;
+
+    fn saved() -> Saved {
+        Saved {
+            rate: BitRate::megabits_per_second(10),
+            rtt: Duration::from_millis(602),
+            loss: Ratio::ZERO,
+            age: Duration::ZERO,
+        }
+    }
+
+    fn knows(memory: &PathMemory, key: &PathKey) -> bool {
+        let now = process::since_1970();
+        memory.known().paths.choose(key, now).is_some()
+    }
+
+    #[test]
+    fn a_file_outlives_the_process_and_a_damaged_one_harms_nobody() {
+        let directory = std::env::temp_dir().join(format!("bentpipe-paths-{}", std::process::id()));
+        let file = directory.join("server-paths.json");
+        let key = PathKey::new("a", "192.0.2.1".parse().expect("an address"));
+        let memory = PathMemory::load(&directory, Role::Server);
+        memory.learn(key.clone(), &saved());
+        memory.write();
+        let mode = fs::metadata(&file)
+            .expect("it was written")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let again = PathMemory::load(&directory, Role::Server);
+        assert!(knows(&again, &key));
+        assert!(!knows(&PathMemory::load(&directory, Role::Client), &key));
+
+        let whole = fs::read(&file).expect("it is ours");
+        for bytes in [
+            &whole[..whole.len() / 2],
+            b"",
+            &vec![b' '; 3 << 20],
+            b"\xff\xfe",
+        ] {
+            fs::write(&file, bytes).expect("it is ours");
+            let memory = PathMemory::load(&directory, Role::Server);
+            assert!(!knows(&memory, &key));
+            memory.learn(key.clone(), &saved());
+            memory.write();
+            assert!(knows(&PathMemory::load(&directory, Role::Server), &key));
+        }
+        fs::remove_file(&file).expect("it is ours");
+        fs::create_dir(&file).expect("the directory is ours");
+        let memory = PathMemory::load(&directory, Role::Server);
+        memory.learn(key, &saved());
+        memory.write();
+        assert!(memory.known().complained);
+        fs::remove_dir_all(directory).expect("the directory is ours");
+    }
+}
