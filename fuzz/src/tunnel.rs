@@ -1,9 +1,12 @@
 //! The tunnel's headers (PROTOCOL.md §5, §6), as each peer reads them from the other.
 
+use std::time::Duration;
+
 use bentpipe_proto::tunnel::{
-    AbortCode, Control, ControlReader, Destination, Families, FlowId, Hello, MAX_FRAME, MAX_OPEN,
-    MAX_REPLY, Open, Reply, ReplyCode, varint,
+    AbortCode, Acks, Control, ControlReader, Destination, Families, FlowId, Forward, Hello,
+    MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, Reply, ReplyCode, varint,
 };
+use bentpipe_units::BitRate;
 
 fn encoded(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
@@ -122,7 +125,16 @@ fn hello_value() -> Hello {
         assigned: vec![[100, 64, 0, 2].into(), [0_u16; 8].into()],
         ..Hello::default()
     };
-    hello.wanted.controller = Some("satellite".to_owned());
+    hello.forward = Forward {
+        controller: Some("satellite".to_owned()),
+        max_rate: Some(BitRate::megabits_per_second(50)),
+        initial_window: Some(64),
+        rate: Some(BitRate::megabits_per_second(40)),
+    };
+    hello.acks = Some(Acks {
+        packets: 200,
+        delay: Duration::from_millis(75),
+    });
     hello
 }
 

@@ -1,10 +1,11 @@
 //! The tunnel's headers against hostile and unlucky input: cut anywhere, garbage, too long, from a later version.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::{
-    AbortCode, CloseCode, Control, ControlReader, DecodeError, Families, FlowId, Hello, MAX_FRAME,
-    MAX_OPEN, MAX_REPLY, Open, Reply, ReplyCode, StreamKind, Wanted, varint,
+    AbortCode, Acks, CloseCode, Control, ControlReader, DecodeError, Families, FlowId, Forward,
+    Hello, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, Reply, ReplyCode, StreamKind, varint,
 };
 use bentpipe_units::BitRate;
 
@@ -44,10 +45,16 @@ fn hello() -> Hello {
             IpAddr::V4(Ipv4Addr::new(100, 64, 0, 2)),
             IpAddr::V6(Ipv6Addr::LOCALHOST),
         ],
-        wanted: Wanted {
+        forward: Forward {
             controller: Some("satellite".to_owned()),
             max_rate: Some(BitRate::bits_per_second(20_000_000)),
+            initial_window: Some(1000),
+            rate: Some(BitRate::bits_per_second(10_000_000)),
         },
+        acks: Some(Acks {
+            packets: 200,
+            delay: Duration::from_millis(75),
+        }),
     }
 }
 
@@ -278,6 +285,15 @@ fn malformed_frames_name_the_fault_and_stay_refused() {
         read(&hello_frame(&[1, 2, 1, 0])),
         Err(DecodeError::Truncated("HELLO parameter"))
     );
+    assert_eq!(
+        read(&hello_frame(&[1, 12, 1, 9])),
+        Err(DecodeError::Truncated("HELLO parameter")),
+        "packets without a time"
+    );
+    assert_eq!(
+        read(&hello_frame(&[1, 10, 2, 9, 9])),
+        Err(DecodeError::TrailingBytes("HELLO parameter"))
+    );
     let nine: Vec<u8> = [1, 7, 45]
         .into_iter()
         .chain([4, 10, 0, 0, 1].repeat(9))
@@ -312,10 +328,16 @@ fn encoders_never_write_what_decoders_refuse() {
         agent: "naïve\u{1b}[31m ".repeat(20),
         max_flows: u64::MAX,
         assigned: vec![IpAddr::V4(Ipv4Addr::LOCALHOST); 20],
-        wanted: Wanted {
+        forward: Forward {
             controller: Some("No Such".to_owned()),
             max_rate: Some(BitRate::bits_per_second(u64::MAX)),
+            initial_window: Some(u64::MAX),
+            rate: Some(BitRate::bits_per_second(u64::MAX)),
         },
+        acks: Some(Acks {
+            packets: u64::MAX,
+            delay: Duration::MAX,
+        }),
         ..Hello::default()
     };
     let frames = read(&encode_frames(&[Control::Hello(strange)])).unwrap();
@@ -327,7 +349,7 @@ fn encoders_never_write_what_decoders_refuse() {
         (
             read.agent.len(),
             read.assigned.len(),
-            &read.wanted.controller
+            &read.forward.controller
         ),
         (64, 8, &None)
     );

@@ -2,9 +2,11 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::{
-    AbortCode, Control, ControlReader, Families, FlowId, Hello, Open, Reply, ReplyCode, Wanted,
+    AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Open, Reply,
+    ReplyCode,
 };
 use bentpipe_units::BitRate;
 
@@ -96,10 +98,16 @@ fn hello() {
         agent: "bentpipe/0.1.0".to_owned(),
         instance: 0x0102_0304_0506_0708,
         max_flows: 0,
-        wanted: Wanted {
+        forward: Forward {
             controller: Some("satellite".to_owned()),
             max_rate: Some(BitRate::bits_per_second(50_000_000)),
+            initial_window: Some(64),
+            rate: Some(BitRate::bits_per_second(40_000_000)),
         },
+        acks: Some(Acks {
+            packets: 200,
+            delay: Duration::from_millis(75),
+        }),
         ..Hello::default()
     };
     check_control("HELLO of a client", &Control::Hello(client));
@@ -114,6 +122,16 @@ fn hello() {
         initial_credit: 65_536,
         max_flows: 4096,
         assigned: vec!["100.64.0.2".parse().unwrap(), "fd00:64::2".parse().unwrap()],
+        forward: Forward {
+            controller: Some("cubic".to_owned()),
+            max_rate: Some(BitRate::bits_per_second(30_000_000)),
+            initial_window: Some(64),
+            rate: Some(BitRate::bits_per_second(30_000_000)),
+        },
+        acks: Some(Acks {
+            packets: 10,
+            delay: Duration::from_secs(1),
+        }),
         ..Hello::default()
     };
     check_control("HELLO of a server", &Control::Hello(server));

@@ -70,7 +70,7 @@ pub struct LossSample {
 }
 
 /// What a controller must know before the first packet.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Window before the first ACK, in bytes.
     pub initial_window: u64,
@@ -78,8 +78,10 @@ pub struct Config {
     pub mtu: u16,
     /// Round-trip time assumed until one is measured.
     pub initial_rtt: Duration,
-    /// Ceiling of the pacing rate, e.g. the rate that the operator sells.
+    /// Ceiling of the pacing rate, in UDP payload.
     pub max_rate: Option<BitRate>,
+    /// Rate that the operator has been sold on this path, in UDP payload: it may be used before it was measured.
+    pub provisioned: Option<BitRate>,
 }
 
 /// The name of a controller, as written in the configuration.

@@ -80,6 +80,7 @@ impl World {
             mtu: MTU,
             initial_rtt: Duration::from_millis(333),
             max_rate: None,
+            provisioned: None,
         };
         let senders = kinds
             .iter()

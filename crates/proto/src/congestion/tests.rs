@@ -127,6 +127,7 @@ fn controller(now: Instant) -> Controller {
         mtu: MTU,
         initial_rtt,
         max_rate: Some(bits(50_000_000)),
+        provisioned: None,
     };
     Controller::new(Kind::Cubic, &config, now)
 }

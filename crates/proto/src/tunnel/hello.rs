@@ -4,6 +4,7 @@
 //! a set of the ids seen. Only carries wishes; who grants them is decided in the engine.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
@@ -27,6 +28,9 @@ const CAPABILITIES: u64 = 6;
 const ASSIGNED: u64 = 7;
 const CONTROLLER: u64 = 8;
 const MAX_RATE: u64 = 9;
+const INITIAL_WINDOW: u64 = 10;
+const RATE: u64 = 11;
+const ACKS: u64 = 12;
 
 /// Address families in which a server can reach the world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,13 +52,26 @@ impl Families {
     }
 }
 
-/// What the sender would like the receiver to do when it sends.
+/// How the forward link is sent on: from a client what it wishes, from a server what it does. Rates are of the IP layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Forward {
     /// Congestion controller, 1 to 32 characters `a-z`, `0-9`, `-`.
     pub controller: Option<String>,
-    /// Highest rate towards the sender of this HELLO, IP layer.
+    /// Highest rate.
     pub max_rate: Option<BitRate>,
+    /// First window in packets.
+    pub initial_window: Option<u64>,
+    /// Rate that was sold to the operator of the link.
+    pub rate: Option<BitRate>,
+}
+
+/// When the sender has asked the receiver to acknowledge; for reports only, QUIC itself has told the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acks {
+    /// At the latest after so many packets.
+    pub packets: u64,
+    /// And after this time; whole microseconds.
+    pub delay: Duration,
 }
 
 /// What one side says of itself. Absent parameters are zero, empty or `None`.
@@ -76,8 +93,10 @@ pub struct Hello {
     pub capabilities: u64,
     /// Addresses that the server assigns to the tunnel, at most 8.
     pub assigned: Vec<IpAddr>,
-    /// Wishes for the receiver's sending.
-    pub wanted: Wanted,
+    /// How the forward link is sent on.
+    pub forward: Forward,
+    /// When the sender wants to be acknowledged.
+    pub acks: Option<Acks>,
 }
 
 impl Hello {
@@ -108,16 +127,13 @@ impl Hello {
             }
             put_tlv(ASSIGNED, &addresses, out);
         }
-        if let Some(name) = self
-            .wanted
-            .controller
-            .as_deref()
-            .filter(|name| is_controller(name))
-        {
-            put_tlv(CONTROLLER, name.as_bytes(), out);
-        }
-        if let Some(rate) = self.wanted.max_rate {
-            put_tlv_varint(MAX_RATE, rate.as_u64(), out);
+        self.forward.encode(out);
+        if let Some(acks) = self.acks {
+            let mut value = Vec::new();
+            varint::encode(acks.packets, &mut value);
+            let micros = u64::try_from(acks.delay.as_micros()).unwrap_or(varint::MAX);
+            varint::encode(micros, &mut value);
+            put_tlv(ACKS, &value, out);
         }
     }
 
@@ -155,14 +171,41 @@ impl Hello {
             MAX_FLOWS => self.max_flows = reader.varint()?,
             CAPABILITIES => self.capabilities = u64::from_be_bytes(reader.array()?),
             ASSIGNED => self.assigned = assigned(&mut reader)?,
-            CONTROLLER => self.wanted.controller = Some(controller(value)?),
-            MAX_RATE => self.wanted.max_rate = Some(BitRate::bits_per_second(reader.varint()?)),
+            CONTROLLER => self.forward.controller = Some(controller(value)?),
+            MAX_RATE => self.forward.max_rate = Some(BitRate::bits_per_second(reader.varint()?)),
+            INITIAL_WINDOW => self.forward.initial_window = Some(reader.varint()?),
+            RATE => self.forward.rate = Some(BitRate::bits_per_second(reader.varint()?)),
+            ACKS => {
+                self.acks = Some(Acks {
+                    packets: reader.varint()?,
+                    delay: Duration::from_micros(reader.varint()?),
+                });
+            }
             _ => return Ok(()),
         }
         if matches!(id, AGENT | CONTROLLER) {
             Ok(())
         } else {
             reader.end()
+        }
+    }
+}
+
+impl Forward {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let name = self.controller.as_deref();
+        if let Some(name) = name.filter(|name| is_controller(name)) {
+            put_tlv(CONTROLLER, name.as_bytes(), out);
+        }
+        let numbers = [
+            (MAX_RATE, self.max_rate.map(BitRate::as_u64)),
+            (INITIAL_WINDOW, self.initial_window),
+            (RATE, self.rate.map(BitRate::as_u64)),
+        ];
+        for (id, number) in numbers {
+            if let Some(number) = number {
+                put_tlv_varint(id, number, out);
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ mod wire;
 pub use address::{Destination, Host, HostName, MAX_NAME, NameError};
 pub use codes::{AbortCode, CloseCode};
 pub use control::{Control, ControlReader, MAX_FRAME};
-pub use hello::{Families, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER, Wanted};
+pub use hello::{Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
 

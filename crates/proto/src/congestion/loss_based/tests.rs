@@ -15,6 +15,7 @@ fn new_reno(packets: u64, now: Instant) -> Controller {
         mtu: MTU,
         initial_rtt: SECOND,
         max_rate: None,
+        provisioned: None,
     };
     Controller::new(Kind::NewReno, &config, now)
 }
