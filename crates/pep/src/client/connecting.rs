@@ -11,7 +11,7 @@ use tokio::time::{sleep_until, timeout};
 use super::report::Told;
 use super::session::Session;
 use crate::config::ServerAddress;
-use crate::engine::ConnectionId;
+use crate::engine::{ConnectionId, Link};
 use crate::process;
 
 /// From one attempt to the next, before jitter of up to a quarter.
@@ -77,7 +77,11 @@ impl Session {
             }
         };
         let now = process::now();
-        let profile = self.config.links[0].profile;
+        let link = Link {
+            profile: self.config.links[0].profile,
+            rtt: None,
+            forward_ack_packets: self.config.links[0].forward.ack_ratio(),
+        };
         let crypto = self.crypto[index].clone();
         let remote = match address {
             SocketAddr::V4(v4) if self.dual_stack => {
@@ -87,7 +91,7 @@ impl Session {
         };
         let started = self
             .shard
-            .with(|engine| engine.connect(now, crypto, remote, profile));
+            .with(|engine| engine.connect(now, crypto, remote, link));
         match started {
             Ok(id) => {
                 let attempt = Attempt {

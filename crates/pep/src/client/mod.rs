@@ -14,7 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bentpipe_proto::tunnel::{Hello, VERSION};
+use bentpipe_proto::tunnel::{Forward, Hello, VERSION};
 use bentpipe_units::Seed;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{SignalKind, signal};
@@ -122,7 +122,7 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
 }
 
 fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
-    let link = &config.links[0];
+    let (own, forward) = (&config.links[0].return_link, &config.links[0].forward);
     Engine::new(EngineConfig {
         reset_key: identity::reset_key(key),
         shard: None,
@@ -131,13 +131,21 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
             version: VERSION,
             agent: process::agent(),
             instance: process::random_u64() >> 2,
+            forward: Forward {
+                controller: forward.controller.map(|kind| kind.name().to_owned()),
+                max_rate: forward.max_rate,
+                initial_window: forward.initial_window,
+                rate: forward.rate,
+            },
             ..Hello::default()
         },
         memory: config.memory.as_u64(),
         wishes: Wishes {
-            controller: link.controller,
-            initial_window: link.initial_window.map(u64::from),
-            max_rate: link.max_rate,
+            controller: own.controller.unwrap_or_default(),
+            initial_window: own.initial_window,
+            max_rate: own.max_rate,
+            rate: own.rate,
+            ack_packets: own.ack_ratio(),
         },
         seed: Seed::new(process::random_u64()),
         deterministic: false,

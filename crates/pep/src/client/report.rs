@@ -7,7 +7,7 @@ use quinn_proto::ConnectionError;
 use tokio::time::interval;
 
 use super::session::Session;
-use crate::engine::identity;
+use crate::engine::{ConnectionId, identity};
 use crate::process;
 use crate::status::{self, TunnelState};
 
@@ -59,6 +59,20 @@ impl Session {
             Told::Trying => tracing::warn!("tunnel is down, trying: {text}"),
             Told::Refused => tracing::error!("{text}; trying on"),
             Told::Nothing => {}
+        }
+    }
+
+    /// Says so if the server sends with another controller than it was asked to.
+    pub(super) fn compare_controllers(&self, id: ConnectionId) {
+        let used = self.shard.peek(|engine| {
+            let hello = engine.peek(id)?.tunnel.remote()?;
+            hello.forward.controller.clone()
+        });
+        let wished = self.config.links[0].forward.controller;
+        if let (Some(used), Some(wished)) = (used, wished)
+            && used != wished.name()
+        {
+            tracing::warn!("the server uses {used} on the forward link; it does not know {wished}");
         }
     }
 

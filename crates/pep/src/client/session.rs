@@ -262,6 +262,7 @@ impl Session {
             ))
         });
         self.tell(Told::Ready, &details.unwrap_or_default());
+        self.compare_controllers(id);
         self.changes.send_replace(());
     }
 

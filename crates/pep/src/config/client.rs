@@ -15,8 +15,8 @@ use toml::Spanned;
 use super::error::{Placed, Source};
 use super::value::{self, InterfaceName, OtherTraffic, ServerAddress};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
-use crate::engine::Profile;
 use crate::engine::identity::{PrivateKey, PublicKey};
+use crate::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
 /// How long a flow waits for the tunnel when nothing else is said.
 const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
@@ -97,20 +97,107 @@ pub struct ProxyFrontEnd {
     pub listen: SocketAddr,
 }
 
-/// What is known about the link below the tunnel.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What is known about the link below the tunnel, and how its directions are to be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Kind of link.
-    #[serde(default)]
     pub profile: Profile,
-    /// What paces the return link.
-    #[serde(default, deserialize_with = "value::text")]
-    pub controller: Kind,
-    /// Initial congestion window in packets; `None`: the profile's.
-    pub initial_window: Option<u32>,
-    /// Never send faster than this (IP layer); `None`: as fast as the link takes.
+    /// What the server is asked to send with.
+    pub forward: Direction,
+    /// What this client sends with.
+    pub return_link: Direction,
+}
+
+/// Settings of one direction; `None`: as the sender thinks best. Rates are of the IP layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Direction {
+    /// Congestion controller.
+    #[serde(default, deserialize_with = "value::some_text")]
+    pub controller: Option<Kind>,
+    /// Initial congestion window in packets.
+    #[serde(
+        default,
+        deserialize_with = "value::within::<_, 1, { MAX_INITIAL_WINDOW }>"
+    )]
+    pub initial_window: Option<u64>,
+    /// Never faster than this.
+    #[serde(default, deserialize_with = "value::positive_rate")]
     pub max_rate: Option<BitRate>,
+    /// The rate that the link's operator has been sold: taken for true before it was measured.
+    #[serde(default, deserialize_with = "value::positive_rate")]
+    pub rate: Option<BitRate>,
+    /// Packets per ACK, fixed.
+    #[serde(
+        default,
+        deserialize_with = "value::within::<_, 1, { MAX_ACK_PACKETS as u64 }>"
+    )]
+    pub ack_packets: Option<u64>,
+}
+
+impl Direction {
+    /// What is set here, else what is set in `common`.
+    fn or(self, common: Self) -> Self {
+        Self {
+            controller: self.controller.or(common.controller),
+            initial_window: self.initial_window.or(common.initial_window),
+            max_rate: self.max_rate.or(common.max_rate),
+            rate: self.rate.or(common.rate),
+            ack_packets: self.ack_packets.or(common.ack_packets),
+        }
+    }
+
+    /// The fixed ratio of packets to ACKs.
+    #[must_use]
+    pub fn ack_ratio(&self) -> Option<u8> {
+        self.ack_packets.and_then(|packets| packets.try_into().ok())
+    }
+}
+
+/// `[link]` as written: what stands in it directly holds for both directions that do not say otherwise.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkTable {
+    #[serde(default)]
+    profile: Profile,
+    #[serde(default, deserialize_with = "value::some_text")]
+    controller: Option<Kind>,
+    #[serde(
+        default,
+        deserialize_with = "value::within::<_, 1, { MAX_INITIAL_WINDOW }>"
+    )]
+    initial_window: Option<u64>,
+    #[serde(default, deserialize_with = "value::positive_rate")]
+    max_rate: Option<BitRate>,
+    #[serde(default, deserialize_with = "value::positive_rate")]
+    rate: Option<BitRate>,
+    #[serde(
+        default,
+        deserialize_with = "value::within::<_, 1, { MAX_ACK_PACKETS as u64 }>"
+    )]
+    ack_packets: Option<u64>,
+    #[serde(default)]
+    forward: Direction,
+    #[serde(default, rename = "return")]
+    return_link: Direction,
+}
+
+impl<'de> Deserialize<'de> for Link {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let table = LinkTable::deserialize(deserializer)?;
+        let common = Direction {
+            controller: table.controller,
+            initial_window: table.initial_window,
+            max_rate: table.max_rate,
+            rate: table.rate,
+            ack_packets: table.ack_packets,
+        };
+        Ok(Self {
+            profile: table.profile,
+            forward: table.forward.or(common),
+            return_link: table.return_link.or(common),
+        })
+    }
 }
 
 /// An exception for some destinations.

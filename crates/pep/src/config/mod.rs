@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use bentpipe_units::ByteCount;
 
-pub use client::{ClientConfig, Intercept, Link, ProxyFrontEnd, Rule, Server};
+pub use client::{ClientConfig, Direction, Intercept, Link, ProxyFrontEnd, Rule, Server};
 pub use error::{ConfigError, Place, Placed};
 pub use server::{Client, ServerConfig};
 pub use value::{OtherTraffic, ServerAddress};

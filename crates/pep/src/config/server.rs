@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_proto::congestion::Kind;
-use bentpipe_units::{ByteCount, TimeSpan};
+use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -65,6 +65,8 @@ pub struct Client {
     pub max_flows: u32,
     /// Ceiling of buffered data of its tunnel.
     pub memory: ByteCount,
+    /// Highest rate of the forward link to it (IP layer).
+    pub max_rate: Option<BitRate>,
 }
 
 impl ServerConfig {
@@ -163,6 +165,8 @@ struct Entry {
     only: Vec<IpNet>,
     max_flows: Option<u32>,
     memory: Option<ByteCount>,
+    #[serde(default, deserialize_with = "value::positive_rate")]
+    max_rate: Option<BitRate>,
 }
 
 /// `[limits]`: what a client gets that does not set its own.
@@ -171,6 +175,8 @@ struct Entry {
 struct Limits {
     memory: Option<ByteCount>,
     max_flows: Option<u32>,
+    #[serde(default, deserialize_with = "value::positive_rate")]
+    max_rate: Option<BitRate>,
 }
 
 /// The clients with their limits filled in; names and keys are seen to be unique.
@@ -212,6 +218,7 @@ fn clients(
                 .or(limits.max_flows)
                 .unwrap_or(DEFAULT_MAX_FLOWS),
             memory: entry.memory.or(limits.memory).unwrap_or(DEFAULT_MEMORY),
+            max_rate: entry.max_rate.or(limits.max_rate),
         });
     }
     Ok(clients)

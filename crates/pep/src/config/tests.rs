@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bentpipe_proto::congestion::Kind;
+
 use super::*;
 use crate::engine::Profile;
 
@@ -111,6 +113,51 @@ fn tables_and_strings_may_be_lists() {
     assert!(config.is_optimistic(None, 443));
 }
 
+#[test]
+fn directions_of_a_link_override_what_holds_for_both() {
+    let config = client(concat!(
+        "private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"KEY1\"\n",
+        "[http]\nlisten = \"127.0.0.1:8080\"\n",
+        "[link]\nprofile = \"geo\"\ncontroller = \"satellite\"\ninitial_window = 100\n",
+        "[link.forward]\nrate = \"50 Mbit/s\"\nack_packets = 10\n",
+        "[link.return]\ncontroller = \"cubic\"\nmax_rate = \"3 Mbit/s\"\n"
+    ))
+    .unwrap();
+    let Link {
+        forward,
+        return_link,
+        ..
+    } = config.links[0];
+    assert_eq!(forward.controller, Some(Kind::Satellite));
+    assert_eq!(return_link.controller, Some(Kind::Cubic));
+    assert_eq!(
+        (forward.initial_window, return_link.initial_window),
+        (Some(100), Some(100))
+    );
+    assert_eq!(forward.rate, Some("50 Mbit/s".parse().unwrap()));
+    assert_eq!((forward.max_rate, return_link.rate), (None, None));
+    assert_eq!(return_link.max_rate, Some("3 Mbit/s".parse().unwrap()));
+    assert_eq!(
+        (forward.ack_ratio(), return_link.ack_ratio()),
+        (Some(10), None)
+    );
+
+    let config = server(concat!(
+        "private_key_file = \"good.key\"\nlisten = \"10.0.0.1:4433\"\n[limits]\nmax_rate = \"9 Mbit/s\"\n",
+        "[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n",
+        "[[client]]\nname = \"b\"\npublic_key = \"KEY2\"\nmax_rate = \"4 Mbit/s\"\n"
+    ))
+    .unwrap();
+    assert_eq!(
+        config.clients[0].max_rate,
+        Some("9 Mbit/s".parse().unwrap())
+    );
+    assert_eq!(
+        config.clients[1].max_rate,
+        Some("4 Mbit/s".parse().unwrap())
+    );
+}
+
 /// Files made of a good head and one fault, with the error they give.
 #[rustfmt::skip]
 const FAULTS: &[(&str, &str)] = &[
@@ -160,6 +207,15 @@ const FAULTS: &[(&str, &str)] = &[
     ("private_key_file = 5\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: `private_key_file`: invalid type: integer `5`, expected a path"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nprofile = \"geostationary\"\n", "x.toml:8: unknown value `geostationary` for `profile`; did you mean `geo`?"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nmax_rate = \"fast\"\n", "x.toml:8: `max_rate`: `fast` is not a rate; write it as in \"10 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\ninitial_window = 0\n", "x.toml:8: `initial_window`: 0 is out of range; expected 1 to 1000"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.return]\ninitial_window = -5\n", "x.toml:8: `initial_window`: -5 is out of range; expected 1 to 1000"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\nack_packets = 201\n", "x.toml:8: `ack_packets`: 201 is out of range; expected 1 to 200"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nforward = { ack_packets = \"10\" }\n", "x.toml:8: `ack_packets`: invalid type: string \"10\", expected an integer from 1 to 200"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.return]\nmax_rate = \"0 bit/s\"\n", "x.toml:8: `max_rate`: 0 bit/s is too slow for a tunnel; expected 16 kbit/s or more"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\nrate = \"50\"\n", "x.toml:8: `rate`: `50` is not a rate; write it as in \"10 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\ncontroler = \"cubic\"\n", "x.toml:8: unknown key `controler`; did you mean `controller`?"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.back]\n", "x.toml:7: unknown key `back`; known here: `profile`, `controller`, `initial_window`, `max_rate`, `rate`, `ack_packets`, `forward`, `return`"),
+    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nmax_rate = \"1 kbit/s\"\n", "x.toml:6: `max_rate`: 1 kbit/s is too slow for a tunnel; expected 16 kbit/s or more"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: missing key `optimistic`"),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1\"\n", "x.toml:3: `address`: bad address `10.0.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.300:1\"\n", "x.toml:3: `address`: bad address `10.0.0.300:1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),

@@ -8,12 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use bentpipe_proto::congestion;
+use bentpipe_units::BitRate;
 use ipnet::IpNet;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::engine::identity::PublicKey;
+
+/// Below this a tunnel's own timers and ACKs are more than it carries.
+const SLOWEST: BitRate = BitRate::kilobits_per_second(16);
 
 /// A value written as a string.
 pub(super) trait FromText: Sized {
@@ -172,6 +176,34 @@ pub(super) fn text<'de, D: Deserializer<'de>, T: FromText>(deserializer: D) -> R
     Text::deserialize(deserializer).map(|text| text.0)
 }
 
+/// Deserialises a string into `Some(T)`.
+pub(super) fn some_text<'de, D: Deserializer<'de>, T: FromText>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    text(deserializer).map(Some)
+}
+
+/// Deserialises an integer from `LEAST` to `MOST`.
+pub(super) fn within<'de, D: Deserializer<'de>, const LEAST: u64, const MOST: u64>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    deserializer
+        .deserialize_i64(Within::<LEAST, MOST>)
+        .map(Some)
+}
+
+/// Deserialises a rate at which something moves.
+pub(super) fn positive_rate<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<BitRate>, D::Error> {
+    let rate = BitRate::deserialize(deserializer)?;
+    if rate < SLOWEST {
+        let fault = format!("{rate} is too slow for a tunnel; expected {SLOWEST} or more");
+        return Err(D::Error::custom(fault));
+    }
+    Ok(Some(rate))
+}
+
 /// Deserialises a list of strings.
 pub(super) fn texts<'de, D: Deserializer<'de>, T: FromText>(
     deserializer: D,
@@ -217,6 +249,27 @@ impl<T: FromText> Visitor<'_> for TextVisitor<T> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text<T>, E> {
         T::from_text(text).map(Text).map_err(E::custom)
+    }
+}
+
+struct Within<const LEAST: u64, const MOST: u64>;
+
+impl<const LEAST: u64, const MOST: u64> Visitor<'_> for Within<LEAST, MOST> {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an integer from {LEAST} to {MOST}")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<u64, E> {
+        let fitting = u64::try_from(value).ok();
+        fitting
+            .filter(|value| (LEAST..=MOST).contains(value))
+            .ok_or_else(|| {
+                E::custom(format!(
+                    "{value} is out of range; expected {LEAST} to {MOST}"
+                ))
+            })
     }
 }
 

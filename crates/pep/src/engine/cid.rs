@@ -8,6 +8,8 @@ use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use super::profile::HINTS;
+
 /// Length of a server's connection IDs, in bytes.
 pub(super) const SERVER_CID: usize = 8;
 
@@ -70,11 +72,15 @@ fn fill(rng: &mut Option<Pcg64Mcg>, bytes: &mut [u8]) {
     }
 }
 
-/// The client's first destination CID: the link-class hint, then random bytes.
-pub(super) fn initial_cid(hint: u8) -> ConnectionId {
-    let mut bytes = [0; SERVER_CID];
+/// Length of the client's first destination connection ID: the hints, and what RFC 9000 §7.2 wants to be unpredictable.
+/// Shorter ones give no hints.
+pub(super) const INITIAL_CID: usize = HINTS + 8;
+
+/// The client's first destination CID: the hints at the link, then random bytes.
+pub(super) fn initial_cid(hints: [u8; HINTS]) -> ConnectionId {
+    let mut bytes = [0; INITIAL_CID];
     super::random(&mut bytes);
-    bytes[0] = hint;
+    bytes[..HINTS].copy_from_slice(&hints);
     ConnectionId::new(&bytes)
 }
 

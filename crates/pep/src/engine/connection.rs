@@ -6,13 +6,14 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{Pacer, Saved};
-use bentpipe_proto::tunnel::CloseCode;
-use bentpipe_units::Seed;
+use bentpipe_proto::tunnel::{Acks, CloseCode};
+use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, FrameStats, Transmit, VarInt};
 
-use super::gate::Gate;
 use super::prober::Prober;
+use super::profile::ACK_DELAY;
+use super::settings::{SendControl, Wishes};
 use crate::transport::{Fault, Tunnel, TunnelEvent};
 
 /// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
@@ -32,6 +33,12 @@ const OVERHEAD: usize = 32;
 /// would leave them in quinn, datagram for datagram, for as long as the bulk goes on.
 const UNCHECKED: usize = 512;
 
+/// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
+const FEWEST_OWED: u64 = 16;
+
+/// quinn asks for no ACK delay shorter than a round trip, and takes none for shorter than this.
+const SHORTEST_DELAY: Duration = Duration::from_millis(25);
+
 /// For how long after the last payload a flow counts as waiting for more.
 const RECENT: Duration = Duration::from_secs(60);
 
@@ -42,16 +49,19 @@ pub struct Connection {
     pub(crate) quic: quinn_proto::Connection,
     /// The flows.
     pub tunnel: Tunnel,
-    gate: Gate,
+    control: SendControl,
     pacer: Pacer,
     prober: Prober,
-    max_ack_delay: Duration,
+    /// How the peer wants to be acknowledged.
+    asked: Acks,
+    /// The client's HELLO came and is not answered yet (server).
+    greeting: bool,
     /// Bytes in streams that quinn has not sent yet, as far as can be told from outside.
     residual: usize,
     /// Datagrams since that was last known for certain.
     unchecked: usize,
-    /// When the oldest received and still unanswered datagram came.
-    unanswered: Option<Instant>,
+    /// Datagrams received and still unanswered: when the oldest came, and how many there are.
+    unanswered: Option<(Instant, u64)>,
     /// What forbade sending when last asked.
     shut: Option<Shut>,
     last_received: Instant,
@@ -95,9 +105,8 @@ impl Connection {
     pub(super) fn new(
         handle: ConnectionHandle,
         quic: quinn_proto::Connection,
-        gate: Gate,
+        control: SendControl,
         tunnel: Tunnel,
-        max_ack_delay: Duration,
         seed: Seed,
         now: Instant,
     ) -> Self {
@@ -106,10 +115,11 @@ impl Connection {
             give_up: quic.side().is_server().then(|| now + HANDSHAKE),
             quic,
             tunnel,
-            gate,
+            asked: control.path.asked.announced(),
+            control,
             pacer: Pacer::new(now),
             prober: Prober::new(seed.stream("prober")),
-            max_ack_delay,
+            greeting: false,
             residual: 0,
             unchecked: 0,
             unanswered: None,
@@ -124,7 +134,7 @@ impl Connection {
     }
 
     pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
-        self.unanswered.get_or_insert(now);
+        self.unanswered.get_or_insert((now, 0)).1 += 1;
         self.last_received = now;
         self.quic.handle_event(event);
     }
@@ -149,8 +159,10 @@ impl Connection {
     pub(super) fn poll(&mut self, now: Instant) -> Option<ConnectionNotice> {
         loop {
             if let Some(event) = self.tunnel.poll_event() {
-                if matches!(event, TunnelEvent::Flow(_)) {
-                    self.last_payload = now;
+                match event {
+                    TunnelEvent::Flow(_) => self.last_payload = now,
+                    TunnelEvent::Ready => self.on_hello(),
+                    TunnelEvent::Opened(..) | TunnelEvent::Goaway => {}
                 }
                 return Some(ConnectionNotice::Tunnel(event));
             }
@@ -182,8 +194,33 @@ impl Connection {
         }
     }
 
+    fn on_hello(&mut self) {
+        if let Some(acks) = self.tunnel.remote().and_then(|hello| hello.acks) {
+            self.asked = acks;
+        }
+        self.greeting = self.quic.side().is_server();
+    }
+
+    /// Answers the client's HELLO: as late as this, so that the shell has said what it allows this client.
+    fn greet(&mut self, now: Instant) {
+        let remote = self.tunnel.remote();
+        let wished = remote
+            .map(|hello| hello.forward.clone())
+            .unwrap_or_default();
+        let granted = self.control.grant(now, wished, self.quic.rtt());
+        self.tunnel.greet(granted);
+    }
+
+    /// Server: this client is sent to no faster than `max_rate`, whatever it wishes.
+    pub fn set_max_rate(&mut self, now: Instant, max_rate: Option<BitRate>) {
+        self.control.limit(now, max_rate, self.quic.rtt());
+    }
+
     /// The next datagrams to send, if any may leave now.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if std::mem::take(&mut self.greeting) {
+            self.greet(now);
+        }
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
             self.quic.ping();
@@ -228,7 +265,7 @@ impl Connection {
                     return None;
                 }
                 if had == 0 {
-                    self.gate.flight().set_app_limited();
+                    self.control.gate.flight().set_app_limited();
                     return None;
                 }
                 // quinn had less left than thought: write and ask once more.
@@ -244,7 +281,7 @@ impl Connection {
             } else {
                 (0, 0)
             };
-            let mut flight = self.gate.flight();
+            let mut flight = self.control.gate.flight();
             flight.clear_app_limited();
             self.pacer
                 .on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
@@ -258,7 +295,7 @@ impl Connection {
             // The handshake is a few datagrams, and anti-amplification limits bind it.
             return Ok(MAX_BATCH);
         }
-        let flight = self.gate.flight();
+        let flight = self.control.gate.flight();
         let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
         if room == 0 {
             return Err(Shut::Window);
@@ -278,9 +315,9 @@ impl Connection {
     /// has been owed an answer for longer than it was promised (its ACK is stuck behind data).
     fn transmit_exempt(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         self.shut?;
-        let owed = self
-            .unanswered
-            .is_some_and(|since| now >= since + self.max_ack_delay);
+        let owed = self.unanswered.is_some_and(|(since, count)| {
+            count > self.asked.packets.max(FEWEST_OWED) || now >= since + self.answer_within()
+        });
         if owed {
             // With the gate open quinn says everything it has to say; if that is nothing, so be it.
             self.unanswered = None;
@@ -291,6 +328,12 @@ impl Connection {
         self.quic.poll_transmit(now, 1, buf)
     }
 
+    /// The peer's wish, as quinn bounds it.
+    fn answer_within(&self) -> Duration {
+        let longest = self.quic.rtt().max(SHORTEST_DELAY);
+        self.asked.delay.clamp(ACK_DELAY[0], longest)
+    }
+
     /// Asks quinn with the gate open; also returns the bytes declared lost since the last time.
     fn transmit_through_gate(
         &mut self,
@@ -298,11 +341,11 @@ impl Connection {
         permits: usize,
         buf: &mut Vec<u8>,
     ) -> Option<(Transmit, usize)> {
-        self.gate.set_open(true);
+        self.control.gate.set_open(true);
         let before = ack_eliciting(&self.quic.stats().frame_tx);
         let transmit = self.quic.poll_transmit(now, permits, buf);
         let elicits = ack_eliciting(&self.quic.stats().frame_tx) != before;
-        let mut flight = self.gate.flight();
+        let mut flight = self.control.gate.flight();
         flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
         transmit.map(|transmit| (transmit, lost))
@@ -310,7 +353,7 @@ impl Connection {
 
     fn update_prober(&mut self, now: Instant) {
         let waiting = self.is_waiting(now);
-        let flight = self.gate.flight();
+        let flight = self.control.gate.flight();
         let unanswered = self.established && flight.in_flight() > 0;
         let progress = flight.progress;
         drop(flight);
@@ -338,7 +381,8 @@ impl Connection {
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
-        let owed = self.unanswered.map(|since| since + self.max_ack_delay);
+        let within = self.answer_within();
+        let owed = self.unanswered.map(|(since, _)| since + within);
         let paced = (self.shut == Some(Shut::Pacer)).then(|| self.pacer.poll_timeout());
         [
             self.quic.poll_timeout(),
@@ -361,14 +405,19 @@ impl Connection {
         self.tunnel.on_lost();
     }
 
+    /// What this side sends with now; a server knows that once the client's HELLO came.
+    pub fn sends_with(&self) -> Wishes {
+        self.control.current
+    }
+
     /// Round-trip time, smoothed and smallest.
     pub fn rtt(&self) -> (Duration, Duration) {
         (self.quic.rtt(), self.quic.min_rtt())
     }
 
     /// Window in bytes, pacing rate in bit/s and bytes in flight.
-    pub fn congestion(&self) -> (u64, bentpipe_units::BitRate, u64) {
-        let flight = self.gate.flight();
+    pub fn congestion(&self) -> (u64, BitRate, u64) {
+        let flight = self.control.gate.flight();
         (
             flight.controller.window(),
             flight.controller.pacing_rate(),
@@ -378,17 +427,17 @@ impl Connection {
 
     /// What was learned of the path in this direction, for the next connection.
     pub fn saved(&self, now: Instant) -> Option<Saved> {
-        self.gate.flight().saved(now)
+        self.control.gate.flight().saved(now)
     }
 
     /// The path is known from an earlier connection; false if the controller makes no use of that.
     pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        self.gate.flight().resume(now, saved)
+        self.control.gate.flight().resume(now, saved)
     }
 
     /// What an earlier connection's controller learned of the path and this one's goes by.
     pub fn resumed(&self) -> Option<Saved> {
-        self.gate.flight().resumed()
+        self.control.gate.flight().resumed()
     }
 
     /// The tunnel together with quinn's machine, for calls that need both.

@@ -20,7 +20,9 @@ use quinn_proto::{
 
 use super::connection::{Connection, ConnectionNotice};
 use super::gate::Gate;
-use super::tuning::{self, Profile, Wishes};
+use super::profile::{AckPolicy, Link, Path};
+use super::settings::{SendControl, Wishes};
+use super::tuning;
 use crate::transport::Tunnel;
 
 /// Handshakes under way from which on a new peer first has to show that it gets what is sent to its address: one round
@@ -125,27 +127,34 @@ impl Engine {
         }
     }
 
-    /// Starts a connection to `remote` (client).
+    /// Starts a connection to `remote` (client) over `link`.
     pub fn connect(
         &mut self,
         now: Instant,
         crypto: Arc<dyn ClientCrypto>,
         remote: SocketAddr,
-        profile: Profile,
+        link: impl Into<Link>,
     ) -> Result<ConnectionId, ConnectError> {
-        let gate = self.gate(profile, now);
+        let link = link.into();
+        let wishes = self.config.wishes;
+        let path = Path {
+            link,
+            ipv6: is_ipv6(remote.ip()),
+            asks: AckPolicy::of(link, wishes.ack_packets),
+            asked: AckPolicy::of(link, link.forward_ack_packets),
+        };
+        let gate = self.gate(path, now);
         let mut client = ClientConfig::new(crypto);
-        let transport = tuning::transport(profile, gate.clone(), is_ipv6(remote.ip()), 0);
-        client.transport_config(Arc::new(transport));
-        let hint = profile.hint();
+        client.transport_config(Arc::new(tuning::transport(path, gate.clone(), 0)));
+        let hint = link.hint();
         client.initial_dst_cid_provider(Arc::new(move || super::cid::initial_cid(hint)));
         let (handle, quic) = self.endpoint.connect(now, client, remote, "bentpipe")?;
-        Ok(self.adopt(now, handle, quic, gate, profile))
+        Ok(self.adopt(now, handle, quic, gate, path))
     }
 
-    fn gate(&self, profile: Profile, now: Instant) -> Gate {
-        let config = tuning::controller_config(profile, self.config.wishes);
-        Gate::new(self.config.wishes.controller, config, now)
+    fn gate(&self, path: Path, now: Instant) -> Gate {
+        let wishes = self.config.wishes;
+        Gate::new(wishes.controller, wishes.config(path.link, path.ipv6), now)
     }
 
     fn adopt(
@@ -154,7 +163,7 @@ impl Engine {
         handle: ConnectionHandle,
         quic: quinn_proto::Connection,
         gate: Gate,
-        profile: Profile,
+        path: Path,
     ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
@@ -163,17 +172,12 @@ impl Engine {
         } else {
             Side::Server
         };
-        let tunnel = Tunnel::new(side, self.config.hello.clone(), self.config.memory);
+        let mut hello = self.config.hello.clone();
+        hello.acks = Some(path.asks.announced());
+        let tunnel = Tunnel::new(side, hello, self.config.memory);
         let seed = self.config.seed.stream(&format!("connection {}", id.0));
-        let connection = Connection::new(
-            handle,
-            quic,
-            gate,
-            tunnel,
-            profile.max_ack_delay(),
-            seed,
-            now,
-        );
+        let control = SendControl::new(gate, path, self.config.wishes);
+        let connection = Connection::new(handle, quic, control, tunnel, seed, now);
         self.connections.insert(id, connection);
         self.by_handle.insert(handle.0, id);
         self.dirty.insert(id);
@@ -227,14 +231,18 @@ impl Engine {
             }
             return;
         }
-        let hint = incoming.orig_dst_cid().first().copied().unwrap_or(0);
-        let profile = Profile::from_hint(hint);
-        let gate = self.gate(profile, now);
+        let link = Link::from_hint(incoming.orig_dst_cid());
+        let path = Path {
+            link,
+            ipv6: is_ipv6(incoming.remote_address().ip()),
+            asks: AckPolicy::of(link, link.forward_ack_packets),
+            asked: AckPolicy::of(link, None),
+        };
+        let gate = self.gate(path, now);
         let mut server = ServerConfig::new(setup.crypto, setup.token_key);
-        let ipv6 = is_ipv6(incoming.remote_address().ip());
         // One more than the limit on flows: the control stream.
         let flows = u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX);
-        let transport = tuning::transport(profile, gate.clone(), ipv6, flows.saturating_add(1));
+        let transport = tuning::transport(path, gate.clone(), flows.saturating_add(1));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();
         match self
@@ -242,7 +250,7 @@ impl Engine {
             .accept(incoming, now, &mut buf, Some(Arc::new(server)))
         {
             Ok((handle, quic)) => {
-                let id = self.adopt(now, handle, quic, gate, profile);
+                let id = self.adopt(now, handle, quic, gate, path);
                 self.handshakes.insert(id);
             }
             Err(error) => {

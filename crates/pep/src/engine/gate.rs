@@ -30,6 +30,8 @@ pub(crate) struct Flight {
     open: bool,
     kind: ControllerKind,
     config: Config,
+    /// As last found by MTU discovery.
+    mtu: Option<u16>,
     pub(crate) controller: Controller,
     sampler: RateSampler,
     in_flight: u64,
@@ -42,8 +44,10 @@ pub(crate) struct Flight {
     /// Bytes declared lost since the loop last asked: quinn will send their content again.
     lost: u64,
     pub(crate) progress: Progress,
-    /// What the controller goes by of an earlier connection.
-    resumed: Option<Saved>,
+    /// What is known of the path from an earlier connection, or controller.
+    known: Option<Saved>,
+    /// The controller goes by that.
+    resumed: bool,
 }
 
 struct Batch {
@@ -68,6 +72,7 @@ impl Gate {
             kind,
             controller: Controller::new(kind, &config, now),
             config,
+            mtu: None,
             sampler: RateSampler::new(now),
             in_flight: 0,
             uncharged: 0,
@@ -75,12 +80,27 @@ impl Gate {
             app_limited: true,
             lost: 0,
             progress: Progress { since: now, pto },
-            resumed: None,
+            known: None,
+            resumed: false,
         })))
     }
 
     pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other settings for a live connection. What is in flight stays so, and its acknowledgements go to the new controller,
+    /// which is told what the old one has learned.
+    pub(crate) fn reconfigure(&self, now: Instant, kind: ControllerKind, config: Config) {
+        let mut flight = self.flight();
+        if (flight.kind, flight.config) != (kind, config) {
+            flight.known = flight.controller.saved(now).or(flight.known);
+            (flight.kind, flight.config) = (kind, config);
+            flight.start_controller(now);
+            if let Some(known) = flight.known {
+                flight.resume(now, known);
+            }
+        }
     }
 
     pub(crate) fn set_open(&self, open: bool) {
@@ -89,6 +109,13 @@ impl Gate {
 }
 
 impl Flight {
+    fn start_controller(&mut self, now: Instant) {
+        self.controller = Controller::new(self.kind, &self.config, now);
+        if let Some(mtu) = self.mtu {
+            self.controller.on_mtu(mtu);
+        }
+    }
+
     /// Bytes that may still be sent before the window is full.
     pub(crate) fn room(&self) -> u64 {
         self.controller.window().saturating_sub(self.in_flight)
@@ -132,13 +159,13 @@ impl Flight {
 
     /// The path is known from an earlier connection; false if the controller makes no use of that.
     pub(crate) fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        let used = self.controller.resume(now, saved);
-        self.resumed = used.then_some(saved);
-        used
+        self.known = Some(saved);
+        self.resumed = self.controller.resume(now, saved);
+        self.resumed
     }
 
     pub(crate) fn resumed(&self) -> Option<Saved> {
-        self.resumed
+        self.known.filter(|_| self.resumed)
     }
 
     pub(crate) fn take_lost(&mut self) -> u64 {
@@ -221,7 +248,9 @@ impl QuicController for Gate {
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.flight().controller.on_mtu(new_mtu);
+        let mut flight = self.flight();
+        flight.mtu = Some(new_mtu);
+        flight.controller.on_mtu(new_mtu);
     }
 
     fn window(&self) -> u64 {
@@ -252,13 +281,14 @@ impl QuicController for Gate {
 /// quinn builds a controller for a connection's first path and again when the peer's address
 /// changes to another network (RFC 9000 §9.4): what was learned of the old path is then dropped.
 impl ControllerFactory for Gate {
-    fn build(self: Arc<Self>, now: Instant, _mtu: u16) -> Box<dyn QuicController> {
+    fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn QuicController> {
         let mut flight = self.flight();
-        flight.controller = Controller::new(flight.kind, &flight.config, now);
+        flight.mtu = Some(mtu);
+        flight.start_controller(now);
         flight.sampler = RateSampler::new(now);
         flight.in_flight = 0;
         flight.batch = None;
-        flight.resumed = None;
+        (flight.known, flight.resumed) = (None, false);
         drop(flight);
         Box::new((*self).clone())
     }

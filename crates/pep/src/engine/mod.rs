@@ -16,13 +16,16 @@ mod gate;
 mod handover;
 pub mod identity;
 mod prober;
+mod profile;
+mod settings;
 pub mod shard;
 mod tuning;
 
 pub use connection::{Connection, ConnectionNotice};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup};
 pub use handover::Neighbours;
-pub use tuning::{Profile, Wishes};
+pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
+pub use settings::{MAX_INITIAL_WINDOW, Wishes};
 
 /// Fills `bytes` from the operating system's random source.
 pub(crate) fn random(bytes: &mut [u8]) {

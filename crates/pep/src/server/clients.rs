@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use bentpipe_units::BitRate;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::policy::Policy;
@@ -22,6 +23,7 @@ pub(super) struct Client {
     pub(super) policy: Policy,
     pub(super) max_flows: u64,
     pub(super) memory: u64,
+    pub(super) max_rate: Option<BitRate>,
     /// Name lookups under way. They occupy threads that all clients share, some for many seconds.
     pub(super) lookups: Arc<Semaphore>,
 }
@@ -102,6 +104,7 @@ fn table(config: &ServerConfig) -> Table {
             },
             max_flows: u64::from(client.max_flows),
             memory: client.memory.as_u64(),
+            max_rate: client.max_rate,
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         };
         (client.public_key, Arc::new(entry))

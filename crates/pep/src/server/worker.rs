@@ -199,7 +199,7 @@ impl Role {
         match known {
             Some((key, client)) => {
                 self.registry.enter(key, self.index, id);
-                self.set_memory(id, client.memory);
+                self.set_limits(id, &client);
                 self.resume(id, &key);
                 let session = Session {
                     key,
@@ -227,9 +227,12 @@ impl Role {
         }
     }
 
-    fn set_memory(&self, id: ConnectionId, memory: u64) {
-        self.shard
-            .change(id, |connection| connection.tunnel.set_memory(memory));
+    fn set_limits(&self, id: ConnectionId, client: &Client) {
+        let now = process::now();
+        self.shard.change(id, |connection| {
+            connection.tunnel.set_memory(client.memory);
+            connection.set_max_rate(now, client.max_rate);
+        });
     }
 
     fn on_ready(&self, id: ConnectionId) {
@@ -350,7 +353,7 @@ impl Role {
         for (&id, session) in self.sessions.borrow_mut().iter_mut() {
             match self.clients.get(&session.key) {
                 Some(client) => {
-                    self.set_memory(id, client.memory);
+                    self.set_limits(id, &client);
                     session.client = client;
                 }
                 None => removed.push(id),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
-use bentpipe_proto::tunnel::{AbortCode, Control, FlowId, Hello, ReplyCode, VERSION};
+use bentpipe_proto::tunnel::{AbortCode, Control, FlowId, Forward, Hello, ReplyCode, VERSION};
 use bytes::Bytes;
 use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
 
@@ -77,6 +77,13 @@ impl Tunnel {
             control.send(&Control::Hello(self.local.clone()));
             self.control = Some(control);
         }
+    }
+
+    /// Server: answers the client's HELLO; `forward` is what it is granted.
+    pub(crate) fn greet(&mut self, forward: Forward) {
+        self.local.forward = forward;
+        let hello = Control::Hello(self.local.clone());
+        self.send_control(&hello);
     }
 
     /// Takes one of quinn's stream events.
@@ -247,10 +254,6 @@ impl Tunnel {
             }
             Control::Hello(hello) => {
                 self.remote = Some(hello);
-                if self.side == Side::Server {
-                    let hello = Control::Hello(self.local.clone());
-                    self.send_control(&hello);
-                }
                 self.events.push_back(TunnelEvent::Ready);
             }
             Control::FlowCredit { flow, max_offset } => {

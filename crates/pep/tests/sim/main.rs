@@ -1,5 +1,6 @@
 //! The real engine, tunnel and relay logic over the link model, in virtual time.
 
+mod acks;
 mod beside;
 mod bulk;
 mod ends;
@@ -7,6 +8,7 @@ mod flood;
 mod memory;
 mod outage;
 mod satellite;
+mod settings;
 #[allow(dead_code, reason = "each target uses its part")]
 #[path = "../world/mod.rs"]
 mod world;

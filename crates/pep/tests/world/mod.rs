@@ -18,11 +18,11 @@ use bentpipe_link::sim::next_wakeup;
 use bentpipe_link::{Duplex, LinkConfig};
 use bentpipe_pep::engine::identity::{self, PrivateKey};
 use bentpipe_pep::engine::{
-    ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, Profile, ServerSetup, Wishes,
+    ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, Link, Profile, ServerSetup, Wishes,
 };
 use bentpipe_pep::transport::{FlowKey, TunnelEvent};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_proto::tunnel::{Families, Hello, ReplyCode, VERSION};
+use bentpipe_proto::tunnel::{Families, Forward, Hello, ReplyCode, VERSION};
 use bentpipe_units::Seed;
 
 pub(crate) use apps::{Ending, Reader};
@@ -39,7 +39,13 @@ pub(crate) struct Setup<'a> {
     pub(crate) link: &'a LinkConfig,
     pub(crate) seed: u64,
     pub(crate) profile: Profile,
+    /// What terminals know of the link beyond `profile`.
+    pub(crate) known: Option<Link>,
     pub(crate) wishes: Wishes,
+    /// What terminals send with, if not with `wishes`.
+    pub(crate) own: Option<Wishes>,
+    /// What terminals wish of the server.
+    pub(crate) forward: Forward,
     /// One terminal for each, that much farther from the link, each way.
     pub(crate) access: Vec<Duration>,
 }
@@ -51,7 +57,10 @@ impl<'a> Setup<'a> {
             link,
             seed,
             profile: Profile::Geo,
+            known: None,
             wishes: Wishes::default(),
+            own: None,
+            forward: Forward::default(),
             access: vec![Duration::ZERO],
         }
     }
@@ -68,7 +77,7 @@ pub(crate) struct World {
     access: Access,
     keys: Keys,
     seed: Seed,
-    profile: Profile,
+    known: Link,
     wishes: Wishes,
     spins: u32,
     /// Destinations refuse, so long after OPEN.
@@ -127,7 +136,9 @@ impl World {
         };
         let terminals = setup.access.iter().zip(0u8..).map(|(access, index)| {
             let seed = seed.stream(&format!("client {index}"));
-            let engine = Engine::new(config(&keys, seed, false, wishes));
+            let mut config = config(&keys, seed, false, setup.own.unwrap_or(wishes));
+            config.hello.forward = setup.forward.clone();
+            let engine = Engine::new(config);
             Terminal::new(engine, ([10, 20, 1, index], 50_000).into(), *access)
         });
         let mut world = Self {
@@ -140,7 +151,7 @@ impl World {
             access: Access::default(),
             keys,
             seed,
-            profile: setup.profile,
+            known: setup.known.unwrap_or_else(|| setup.profile.into()),
             wishes,
             spins: 0,
             refuse_after: None,
@@ -162,7 +173,7 @@ impl World {
         let terminal = &mut self.terminals[terminal];
         let id = terminal
             .engine
-            .connect(self.now, crypto, SERVER.into(), self.profile)
+            .connect(self.now, crypto, SERVER.into(), self.known)
             .expect("a client can connect");
         terminal.tunnels.push(id);
         id

@@ -1,0 +1,1 @@
+//! What acknowledgements cost the return link, and that they never stay away.
