@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full deps privileges lint docs fuzz tests slow bench deny
+.PHONY: help demo test test-full limits deps privileges lint docs fuzz tests slow bench deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -13,6 +13,9 @@ help:
 	@echo "make demo        the emulated satellite, with and without bentpipe; about three minutes after the build"
 	@echo "make test        format, lints, docs, all tests; as root"
 	@echo "make test-full   make test, then the slow tests, CPU per gigabyte, and the licences and sources of dependencies"
+
+	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
+	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
 
 demo: deps
 	cargo build --release --locked
@@ -50,6 +53,13 @@ tests: privileges
 
 slow: privileges
 	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast -- --ignored
+
+# Fails if a row is above its ceiling. LIMITS_FILTER: parts of titles, with commas between.
+limits: deps
+	cargo test --locked --profile limits -p bentpipe-pep --test limits -- --all \
+		$(if $(LIMITS_SEEDS),--seeds $(LIMITS_SEEDS)) \
+		$(if $(LIMITS_CONTROLLER),--controller $(LIMITS_CONTROLLER)) \
+		$(if $(LIMITS_FILTER),--filter "$(LIMITS_FILTER)")
 
 # CPU seconds per gigabyte, beside plain quinn-proto in the same run; fails above its ceiling.
 bench:

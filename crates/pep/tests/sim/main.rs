@@ -9,6 +9,6 @@ mod memory;
 mod outage;
 mod satellite;
 mod settings;
-#[allow(dead_code, reason = "each target uses its part")]
+#[allow(dead_code, unused_imports, reason = "each target uses its part")]
 #[path = "../world/mod.rs"]
 mod world;

@@ -209,21 +209,24 @@ impl World {
     }
 
     /// Runs until `done`, for at most `limit` of virtual time; panics beyond that.
-    pub(crate) fn run_until(
-        &mut self,
-        limit: Duration,
-        what: &str,
-        mut done: impl FnMut(&Self) -> bool,
-    ) {
+    pub(crate) fn run_until(&mut self, limit: Duration, what: &str, done: impl Fn(&Self) -> bool) {
+        assert!(
+            self.run_while(limit, |world| !done(world)),
+            "{what}: not within {limit:?}; {}",
+            self.describe()
+        );
+    }
+
+    /// Runs while `busy`; false if that lasts longer than `limit` of virtual time.
+    pub(crate) fn run_while(&mut self, limit: Duration, busy: impl Fn(&Self) -> bool) -> bool {
         let deadline = self.now + limit;
-        while !done(self) {
-            assert!(
-                self.now < deadline,
-                "{what}: not within {limit:?}; {}",
-                self.describe()
-            );
+        while busy(self) {
+            if self.now >= deadline {
+                return false;
+            }
             self.step(deadline);
         }
+        true
     }
 
     /// A download of `bytes` by the first terminal; returns its index among the readers.

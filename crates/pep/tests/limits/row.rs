@@ -1,0 +1,113 @@
+//! A row of the table: an experiment, what it measures and what is asked of it.
+
+use std::fmt;
+
+use bentpipe_proto::congestion::Kind;
+
+/// Seeds of a row in which chance plays a part, and of one in which it decides next to nothing.
+const SEEDS: [u64; 2] = [20, 3];
+
+/// An experiment and its figures.
+pub(crate) struct Row {
+    pub(crate) scenario: String,
+    pub(crate) workload: String,
+    pub(crate) figures: Vec<Figure>,
+    /// Chance plays a part.
+    pub(crate) random: bool,
+    /// What `make test` asks of the first figure, if it runs the row: seeds, and what holds today.
+    pub(crate) check: Option<(u64, f64)>,
+    pub(crate) experiment: Box<dyn Experiment>,
+}
+
+/// Something that can be run with any seed and controller.
+pub(crate) trait Experiment: Send + Sync {
+    /// One value per figure of the row.
+    fn run(&self, controller: Kind, seed: u64) -> Sample;
+}
+
+/// What one run measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) values: Vec<f64>,
+    /// For the reader: seconds behind a ratio, say.
+    pub(crate) note: String,
+}
+
+/// One thing that an experiment measures.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Figure {
+    pub(crate) name: &'static str,
+    pub(crate) goal: Goal,
+    /// Time as a multiple of T*: below 1 there is a fault.
+    pub(crate) is_ratio: bool,
+}
+
+/// What is asked of the median.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Nothing; it is of interest.
+    Shown,
+}
+
+impl Goal {
+    pub(crate) fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) => value >= least,
+            Self::Shown => true,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(most) => f.pad(&format!("<= {}", trimmed(*most))),
+            Self::AtLeast(least) => f.pad(&format!(">= {}", trimmed(*least))),
+            Self::Shown => f.pad("-"),
+        }
+    }
+}
+
+/// At most three decimals.
+fn trimmed(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+impl Figure {
+    pub(crate) const fn ratio(goal: Goal) -> Self {
+        Self {
+            name: "time / T*",
+            goal,
+            is_ratio: true,
+        }
+    }
+
+    pub(crate) const fn new(name: &'static str, goal: Goal) -> Self {
+        Self {
+            name,
+            goal,
+            is_ratio: false,
+        }
+    }
+}
+
+impl Row {
+    /// Seeds that the whole table runs.
+    pub(crate) fn seeds(&self) -> u64 {
+        if self.random { SEEDS[0] } else { SEEDS[1] }
+    }
+
+    /// Run by `make test` with so many seeds; the first figure holds this bound today.
+    pub(crate) fn checked(mut self, seeds: u64, today: f64) -> Self {
+        self.check = Some((seeds, today));
+        self
+    }
+
+    /// What the row is found by.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.scenario, self.workload)
+    }
+}

@@ -1,0 +1,197 @@
+//! The table: links, workloads and ceilings. The ceilings are goals; the bounds of `make test` are what holds today.
+
+use bentpipe_pep::engine::Profile;
+
+use crate::row::Goal::{AtLeast, AtMost, Shown};
+use crate::row::Row;
+use crate::scenario::{Loss, Queue, Scenario, Variation};
+use crate::transfer::Before::{Cold, Warm};
+use crate::transfer::{download, upload};
+
+const MB: u64 = 1_000_000;
+/// 10 MiB.
+const FAU: u64 = 10 << 20;
+
+static G1: Scenario = Scenario {
+    variation: Variation::Jitter(3),
+    ..Scenario::geo("G1", [250.0, 3.0], 300)
+};
+static G2: Scenario = Scenario {
+    loss: Loss::Iid(0.01),
+    ..Scenario::geo("G2", [250.0, 3.0], 300)
+};
+static G2_GE: Scenario = Scenario {
+    loss: Loss::Bursts(0.01, 6.0),
+    ..Scenario::geo("G2-GE", [250.0, 3.0], 300)
+};
+static G3: Scenario = Scenario::geo("G3", [250.0, 3.0], 325);
+static G4: Scenario = Scenario {
+    loss: Loss::Iid(0.01),
+    ..Scenario::geo("G4", [250.0, 3.0], 325)
+};
+static G5: Scenario = Scenario::geo("G5", [50.0, 10.0], 325);
+static G6: Scenario = Scenario::geo("G6", [50.0, 0.5], 325);
+static G7: Scenario = Scenario {
+    variation: Variation::Step(10),
+    ..Scenario::geo("G7", [50.0, 10.0], 325)
+};
+static G8: Scenario = Scenario::geo("G8", [10.0, 2.0], 325);
+static C1: Scenario = Scenario::geo("C1", [10.0, 10.0], 250);
+static C2: Scenario = Scenario {
+    loss: Loss::Iid(0.01),
+    ..Scenario::geo("C2", [10.0, 10.0], 250)
+};
+static C3: Scenario = Scenario {
+    loss: Loss::Iid(0.02),
+    ..Scenario::geo("C3", [10.0, 10.0], 250)
+};
+static C3_GE: Scenario = Scenario {
+    loss: Loss::Bursts(0.02, 6.0),
+    ..Scenario::geo("C3-GE", [10.0, 10.0], 250)
+};
+static C4: Scenario = Scenario {
+    profile: Profile::Leo,
+    ..Scenario::geo("C4", [10.0, 10.0], 25)
+};
+static C4_TRACE: Scenario = Scenario {
+    profile: Profile::Leo,
+    variation: Variation::Delays(25, 140),
+    ..Scenario::geo("C4-trace", [10.0, 10.0], 140)
+};
+static C5: Scenario = Scenario {
+    profile: Profile::Leo,
+    loss: Loss::Iid(0.01),
+    ..Scenario::geo("C5", [10.0, 10.0], 25)
+};
+static C6: Scenario = Scenario {
+    profile: Profile::Leo,
+    loss: Loss::Iid(0.02),
+    ..Scenario::geo("C6", [10.0, 10.0], 25)
+};
+static D1: Scenario = Scenario {
+    queue: Queue::Packets(25),
+    ..Scenario::geo("D1", [20.0, 2.0], 300)
+};
+static D2: Scenario = Scenario {
+    queue: Queue::Packets(25),
+    loss: Loss::Iid(0.01),
+    ..Scenario::geo("D2", [20.0, 2.0], 300)
+};
+static P1: Scenario = Scenario {
+    queue: Queue::Bdp(1.2),
+    loss: Loss::Bursts(0.0256, 16.7),
+    ..Scenario::geo("P1", [12.0, 3.0], 250)
+};
+static L1: Scenario = Scenario {
+    profile: Profile::Starlink,
+    loss: Loss::Bursts(0.01, 6.0),
+    variation: Variation::Handovers,
+    ..Scenario::geo("L1", [150.0, 15.0], 40)
+};
+static L1_DEEP: Scenario = Scenario {
+    name: "L1-200ms",
+    queue: Queue::Millis(200),
+    ..L1
+};
+static R1: Scenario = Scenario {
+    variation: Variation::Fade(false),
+    ..Scenario::geo("R1", [50.0, 10.0], 325)
+};
+static R1_OUT: Scenario = Scenario {
+    variation: Variation::Fade(true),
+    ..Scenario::geo("R1-out", [50.0, 10.0], 325)
+};
+static S1: Scenario = Scenario::geo("S1", [0.512, 0.512], 293);
+static S1_TRACE: Scenario = Scenario {
+    variation: Variation::Delays(400, 1000),
+    ..Scenario::geo("S1-trace", [0.512, 0.512], 1000)
+};
+
+/// Every row.
+pub(crate) fn rows() -> Vec<Row> {
+    let mut rows = large();
+    rows.extend(medium_and_small());
+    rows.extend(published());
+    rows.extend(moving());
+    rows
+}
+
+fn large() -> Vec<Row> {
+    vec![
+        download(&G1, Cold, 100 * MB, AtMost(1.20)),
+        download(&G1, Warm, 100 * MB, AtMost(1.05)).checked(1, 1.05),
+        download(&G2, Cold, 100 * MB, Shown),
+        download(&G2, Warm, 100 * MB, AtMost(1.25)),
+        download(&G2_GE, Warm, 100 * MB, AtMost(1.25)),
+        download(&G3, Cold, 2 * MB, Shown),
+        download(&G3, Cold, 10 * MB, Shown),
+        download(&G3, Cold, 100 * MB, AtMost(1.20)),
+        download(&G3, Warm, 2 * MB, AtMost(1.10)).checked(1, 1.1),
+        download(&G3, Warm, 10 * MB, AtMost(1.10)),
+        download(&G3, Warm, 100 * MB, AtMost(1.05)),
+        download(&G4, Warm, 100 * MB, AtMost(1.25)),
+    ]
+}
+
+fn medium_and_small() -> Vec<Row> {
+    vec![
+        download(&G5, Cold, 2 * MB, Shown),
+        download(&G5, Cold, 10 * MB, Shown),
+        download(&G5, Cold, 100 * MB, Shown),
+        download(&G5, Warm, 2 * MB, AtMost(1.08)).checked(2, 1.08),
+        download(&G5, Warm, 10 * MB, AtMost(1.06)),
+        download(&G5, Warm, 100 * MB, AtMost(1.03)),
+        // Within 2 % of G5.
+        download(&G6, Warm, 2 * MB, AtMost(1.10)),
+        download(&G6, Warm, 10 * MB, AtMost(1.08)).checked(1, 1.08),
+        download(&G6, Warm, 100 * MB, AtMost(1.05)),
+        upload(&G5, Warm, 10 * MB, AtMost(1.03)),
+        upload(&G5, Warm, 100 * MB, AtMost(1.01)),
+        download(&G7, Cold, 100 * MB, Shown),
+        download(&G7, Warm, 100 * MB, AtMost(1.03)).checked(1, 1.03),
+        download(&G8, Cold, 2 * MB, Shown),
+        download(&G8, Cold, 10 * MB, Shown),
+        download(&G8, Cold, 100 * MB, Shown),
+        download(&G8, Warm, 2 * MB, AtMost(1.08)),
+        download(&G8, Warm, 10 * MB, AtMost(1.03)),
+        download(&G8, Warm, 100 * MB, AtMost(1.01)),
+        upload(&G8, Warm, 2 * MB, AtMost(1.05)).checked(1, 1.05),
+        upload(&G8, Warm, 100 * MB, AtMost(1.01)),
+        download(&S1, Warm, MB / 2, AtMost(1.03)),
+        download(&S1, Warm, 10 * MB, AtMost(1.01)),
+        download(&S1_TRACE, Warm, 10 * MB, AtMost(1.05)),
+    ]
+}
+
+fn published() -> Vec<Row> {
+    vec![
+        download(&C1, Cold, 30 * MB, Shown),
+        download(&C1, Warm, 30 * MB, AtMost(1.02)).checked(1, 1.02),
+        download(&C2, Cold, 30 * MB, Shown),
+        download(&C2, Warm, 30 * MB, AtMost(1.03)),
+        download(&C3, Cold, 30 * MB, Shown),
+        download(&C3, Warm, 30 * MB, AtMost(1.05)).checked(3, 1.08),
+        download(&C3_GE, Cold, 30 * MB, Shown),
+        download(&C3_GE, Warm, 30 * MB, AtMost(1.06)).checked(3, 1.08),
+        download(&C4, Warm, 30 * MB, AtMost(1.02)),
+        download(&C4_TRACE, Warm, 30 * MB, AtMost(1.02)),
+        download(&C5, Warm, 30 * MB, AtMost(1.02)),
+        download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(2, 1.03),
+        download(&D1, Cold, FAU, AtMost(1.45)).checked(1, 1.9),
+        download(&D1, Warm, FAU, AtMost(1.12)),
+        download(&D2, Cold, FAU, AtMost(1.45)),
+        download(&D2, Warm, FAU, AtMost(1.15)),
+    ]
+}
+
+fn moving() -> Vec<Row> {
+    vec![
+        download(&P1, Warm, 20 * MB, AtMost(1.06)),
+        download(&L1, Cold, 100 * MB, Shown),
+        download(&L1, Warm, 2 * MB, Shown),
+        download(&L1, Warm, 100 * MB, AtMost(1.06)).checked(3, 1.12),
+        download(&L1_DEEP, Warm, 100 * MB, AtMost(1.06)),
+        download(&R1, Warm, 200 * MB, AtLeast(0.95)),
+        download(&R1_OUT, Warm, 200 * MB, AtLeast(0.95)),
+    ]
+}
