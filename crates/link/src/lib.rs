@@ -12,7 +12,8 @@
 //!               dropped: rate   dropped: full       dropped: outage, loss
 //! ```
 //!
-//! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link.
+//! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link. `tcp` models the senders that
+//! may compete for it.
 
 mod delay;
 mod loss;
@@ -23,6 +24,7 @@ mod rate;
 mod scenario;
 mod schedule;
 pub mod sim;
+pub mod tcp;
 
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
 pub use pipe::{Duplex, LinkConfig, Marking, Pipe, PipeConfig, PipeStats};
