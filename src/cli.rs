@@ -116,6 +116,19 @@ pub(crate) struct Daemon {
     /// Append TLS secrets to this file, for Wireshark: who reads it can read all traffic
     #[arg(long, value_name = "FILE")]
     pub(crate) key_log: Option<PathBuf>,
+
+    /// Write a qlog trace of every connection into this directory, for qvis
+    #[arg(long, value_name = "DIR")]
+    pub(crate) qlog: Option<PathBuf>,
+}
+
+impl From<&Daemon> for bentpipe_pep::Diagnosis {
+    fn from(daemon: &Daemon) -> Self {
+        Self {
+            key_log: daemon.key_log.clone(),
+            qlog: daemon.qlog.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -9,11 +9,11 @@ use crate::exit::Failure;
 /// Runs the client.
 pub(crate) fn client(options: &Daemon) -> Result<(), Failure> {
     let config = ClientConfig::load(&options.config)?;
-    Ok(client::run(config, options.key_log.as_deref())?)
+    Ok(client::run(config, &options.into())?)
 }
 
 /// Runs the server.
 pub(crate) fn server(options: &Daemon) -> Result<(), Failure> {
     let config = ServerConfig::load(&options.config)?;
-    Ok(server::run(&config, options.key_log.as_deref())?)
+    Ok(server::run(&config, &options.into())?)
 }

@@ -12,6 +12,7 @@ mod drain;
 mod known_path;
 mod link;
 mod reload;
+mod trace;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

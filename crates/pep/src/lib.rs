@@ -16,6 +16,7 @@ pub mod engine;
 mod frontend;
 mod paths;
 mod process;
+mod qlog;
 pub mod relay;
 mod sampler;
 pub mod server;
@@ -23,4 +24,4 @@ mod state;
 pub mod status;
 pub mod transport;
 
-pub use process::RunError;
+pub use process::{Diagnosis, RunError};

@@ -68,6 +68,15 @@ pub enum RunError {
     Io(#[from] io::Error),
 }
 
+/// What a daemon writes for those who want to know what goes on inside.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnosis {
+    /// A file that receives TLS secrets.
+    pub key_log: Option<PathBuf>,
+    /// A directory that receives a qlog trace of every connection.
+    pub qlog: Option<PathBuf>,
+}
+
 impl RunError {
     pub(crate) fn key(error: impl Display) -> Self {
         Self::Key(error.to_string())

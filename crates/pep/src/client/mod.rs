@@ -10,7 +10,6 @@ mod report;
 mod session;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,23 +27,29 @@ use crate::engine::identity::{self, PrivateKey};
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{Engine, EngineConfig, Wishes};
 use crate::frontend::FrontEnds;
-use crate::process::{self, RunError};
+use crate::process::{self, Diagnosis, RunError};
+use crate::qlog::Qlog;
 use crate::status::{Side, StatusReport};
 
-/// Runs the client until SIGINT or SIGTERM. `key_log` receives TLS secrets.
+/// Runs the client until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// [`RunError`] says what could not be set up; a server that cannot be reached is no error, the
 /// client keeps trying.
-pub fn run(config: ClientConfig, key_log: Option<&Path>) -> Result<(), RunError> {
+pub fn run(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
-    let key_log = process::open_key_log(key_log)?;
+    let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
+    let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Client)?;
     let runtime = process::runtime()?;
     let config = Rc::new(config);
     LocalSet::new().block_on(&runtime, async move {
         let socket = socket(&config)?;
         let dual_stack = socket.local_addr()?.is_ipv6();
-        let shard = Shard::new(engine(&config, &key));
+        let mut engine = engine(&config, &key);
+        if let Some(qlog) = qlog {
+            engine.trace_with(Box::new(move |now| qlog.trace(now)));
+        }
+        let shard = Shard::new(engine);
         let driver = Driver::new(shard.clone(), socket, None)?;
         let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
         serve(config, session, driver).await

@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use quinn_proto::crypto::{ClientConfig as ClientCrypto, ServerConfig as ServerCrypto};
 use quinn_proto::{
     ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Incoming,
-    ServerConfig, Side, Transmit,
+    QlogStream, ServerConfig, Side, Transmit,
 };
 
 use super::connection::{Connection, ConnectionNotice};
@@ -93,7 +93,11 @@ pub struct Engine {
     responses: VecDeque<(Output, Vec<u8>)>,
     events: VecDeque<Event>,
     next_id: u64,
+    tracer: Option<Tracer>,
 }
+
+/// Begins the trace of a connection.
+pub type Tracer = Box<dyn FnMut(Instant) -> Option<QlogStream>>;
 
 impl Engine {
     /// An engine without connections.
@@ -124,7 +128,17 @@ impl Engine {
             responses: VecDeque::new(),
             events: VecDeque::new(),
             next_id: 0,
+            tracer: None,
         }
+    }
+
+    /// Traces every connection from now on.
+    pub fn trace_with(&mut self, tracer: Tracer) {
+        self.tracer = Some(tracer);
+    }
+
+    fn trace(&mut self, now: Instant) -> Option<QlogStream> {
+        self.tracer.as_mut()?(now)
     }
 
     /// Starts a connection to `remote` (client) over `link`.
@@ -145,7 +159,9 @@ impl Engine {
         };
         let gate = self.gate(path, now);
         let mut client = ClientConfig::new(crypto);
-        client.transport_config(Arc::new(tuning::transport(path, gate.clone(), 0)));
+        let mut transport = tuning::transport(path, gate.clone(), 0);
+        transport.qlog_stream(self.trace(now));
+        client.transport_config(Arc::new(transport));
         let hint = link.hint();
         client.initial_dst_cid_provider(Arc::new(move || super::cid::initial_cid(hint)));
         let (handle, quic) = self.endpoint.connect(now, client, remote, "bentpipe")?;
@@ -242,7 +258,8 @@ impl Engine {
         let mut server = ServerConfig::new(setup.crypto, setup.token_key);
         // One more than the limit on flows: the control stream.
         let flows = u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX);
-        let transport = tuning::transport(path, gate.clone(), flows.saturating_add(1));
+        let mut transport = tuning::transport(path, gate.clone(), flows.saturating_add(1));
+        transport.qlog_stream(self.trace(now));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();
         match self

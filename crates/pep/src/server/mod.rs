@@ -10,7 +10,6 @@ mod worker;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -26,16 +25,17 @@ use crate::engine::Neighbours;
 use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
 use crate::paths::PathMemory;
-use crate::process::{self, RunError};
+use crate::process::{self, Diagnosis, RunError};
+use crate::qlog::Qlog;
 use crate::status::{ClientStatus, Side, StatusReport};
 use clients::{Clients, Registry};
 use worker::{Command, Worker};
 
-/// Runs the server until SIGINT or SIGTERM. `key_log` receives TLS secrets.
+/// Runs the server until SIGINT or SIGTERM.
 ///
 /// # Errors
 /// [`RunError`] says what could not be set up; afterwards only a dead shard is an error.
-pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError> {
+pub fn run(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
     let clients = Arc::new(Clients::new(config));
     let setup = ServerSetup {
@@ -43,15 +43,16 @@ pub fn run(config: &ServerConfig, key_log: Option<&Path>) -> Result<(), RunError
             &key,
             clients.verifier(),
             config.allow_classical,
-            process::open_key_log(key_log)?,
+            process::open_key_log(diagnosis.key_log.as_deref())?,
         )
         .map_err(RunError::key)?,
         token_key: identity::token_key(&key),
     };
+    let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Server)?;
     let sockets = bind_all(config)?;
     let _quiet = quiet(config);
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
-    let pool = Pool::start(config, &key, &setup, &clients, &paths, sockets)?;
+    let pool = Pool::start(config, &key, &setup, &clients, &paths, qlog, sockets)?;
     let result = process::runtime()?.block_on(pool.supervise(config, &clients, &paths));
     paths.write();
     result
@@ -135,6 +136,7 @@ impl Pool {
         setup: &ServerSetup,
         clients: &Arc<Clients>,
         paths: &Arc<PathMemory>,
+        qlog: Option<Qlog>,
         sockets: Vec<UdpSocket>,
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -161,6 +163,7 @@ impl Pool {
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
                 paths: paths.clone(),
+                qlog: qlog.clone(),
             };
             let end = end.clone();
             thread::Builder::new()

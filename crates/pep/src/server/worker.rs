@@ -28,6 +28,7 @@ use crate::engine::{
 };
 use crate::paths::PathMemory;
 use crate::process;
+use crate::qlog::Qlog;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::status::{ClientStatus, TunnelState};
@@ -68,6 +69,7 @@ pub(super) struct Worker {
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
     pub(super) paths: Arc<PathMemory>,
+    pub(super) qlog: Option<Qlog>,
 }
 
 /// A connected client.
@@ -92,7 +94,7 @@ impl Worker {
     /// Runs the shard on this thread until it is drained.
     pub(super) fn run(mut self, socket: UdpSocket, neighbours: Neighbours) -> io::Result<()> {
         let (max_flows, memory) = self.clients.limits();
-        let engine = Engine::new(EngineConfig {
+        let mut engine = Engine::new(EngineConfig {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
@@ -105,6 +107,9 @@ impl Worker {
             seed: Seed::new(process::random_u64()),
             deterministic: false,
         });
+        if let Some(qlog) = self.qlog.take() {
+            engine.trace_with(Box::new(move |now| qlog.trace(now)));
+        }
         let shard = Shard::new(engine);
         let runtime = process::runtime()?;
         let role = Rc::new(Role {
