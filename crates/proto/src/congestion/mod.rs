@@ -4,12 +4,16 @@
 //! in front of quinn's `poll_transmit`. Everything is pure: time is an argument and nothing is random.
 //! It does not detect losses (quinn does), schedule streams, or touch packets.
 
+mod bbr3;
+#[cfg(test)]
+mod every_controller;
 mod loss_based;
 mod pacer;
 mod rate_sample;
 mod round;
 mod satellite;
 mod saved;
+mod scaled;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -21,12 +25,15 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
+pub use bbr3::Bbr3;
 pub use loss_based::LossBased;
 pub use pacer::{MAX_BATCH, Pacer};
 pub use rate_sample::{AtSend, RateSample, RateSampler};
 pub use round::RoundCounter;
 pub use satellite::Satellite;
 pub use saved::{Observed, Saved};
+
+use scaled::scaled;
 
 /// Pacing is at least this fast, in bit/s, so that a stalled path can be probed.
 const MIN_RATE: u64 = 16_000;
@@ -94,16 +101,19 @@ pub enum Kind {
     CubicNoHystart,
     /// NewReno (RFC 9002 §7) with HyStart++.
     NewReno,
+    /// BBR version 3 (draft-ietf-ccwg-bbr).
+    Bbr3,
     /// A model of the path: delivery rate, round-trip time and its own loss.
     Satellite,
 }
 
 impl Kind {
     /// Every controller, for help texts and tests.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Cubic,
         Self::CubicNoHystart,
         Self::NewReno,
+        Self::Bbr3,
         Self::Satellite,
     ];
 
@@ -113,6 +123,7 @@ impl Kind {
             Self::Cubic => "cubic",
             Self::CubicNoHystart => "cubic-no-hystart",
             Self::NewReno => "new-reno",
+            Self::Bbr3 => "bbr3",
             Self::Satellite => "satellite",
         }
     }
@@ -127,7 +138,7 @@ impl fmt::Display for Kind {
 /// The name is not that of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no congestion controller is called `{0}`; there are cubic, cubic-no-hystart, new-reno and satellite"
+    "no congestion controller is called `{0}`; there are cubic, cubic-no-hystart, new-reno, bbr3 and satellite"
 )]
 pub struct UnknownController(String);
 
@@ -145,6 +156,8 @@ impl FromStr for Kind {
 pub enum Controller {
     /// CUBIC and NewReno.
     LossBased(LossBased),
+    /// See [`Kind::Bbr3`].
+    Bbr3(Bbr3),
     /// See [`Kind::Satellite`].
     Satellite(Satellite),
 }
@@ -156,6 +169,7 @@ impl Controller {
             Kind::Cubic | Kind::CubicNoHystart | Kind::NewReno => {
                 Self::LossBased(LossBased::new(kind, config, now))
             }
+            Kind::Bbr3 => Self::Bbr3(Bbr3::new(config, now)),
             Kind::Satellite => Self::Satellite(Satellite::new(config, now)),
         }
     }
@@ -164,6 +178,7 @@ impl Controller {
     pub fn kind(&self) -> Kind {
         match self {
             Self::LossBased(window) => window.kind(),
+            Self::Bbr3(_) => Kind::Bbr3,
             Self::Satellite(_) => Kind::Satellite,
         }
     }
@@ -172,7 +187,7 @@ impl Controller {
     /// It comes before the first packet, or after a few: a server knows its client, and so the path, from the handshake.
     pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
         match self {
-            Self::LossBased(_) => false,
+            Self::LossBased(_) | Self::Bbr3(_) => false,
             Self::Satellite(satellite) => satellite.resume(now, saved),
         }
     }
@@ -181,6 +196,7 @@ impl Controller {
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         match self {
             Self::LossBased(window) => window.saved(now),
+            Self::Bbr3(bbr) => bbr.saved(now),
             Self::Satellite(satellite) => satellite.saved(now),
         }
     }
@@ -189,6 +205,7 @@ impl Controller {
     pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
         match self {
             Self::LossBased(window) => window.on_sent(now, bytes, in_flight),
+            Self::Bbr3(bbr) => bbr.on_sent(now, bytes, in_flight),
             Self::Satellite(satellite) => satellite.on_sent(now, bytes, in_flight),
         }
     }
@@ -197,6 +214,7 @@ impl Controller {
     pub fn on_ack(&mut self, ack: &AckSample) {
         match self {
             Self::LossBased(window) => window.on_ack(ack),
+            Self::Bbr3(bbr) => bbr.on_ack(ack),
             Self::Satellite(satellite) => satellite.on_ack(ack),
         }
     }
@@ -205,6 +223,7 @@ impl Controller {
     pub fn on_loss(&mut self, loss: &LossSample) {
         match self {
             Self::LossBased(window) => window.on_loss(loss),
+            Self::Bbr3(bbr) => bbr.on_loss(loss),
             Self::Satellite(satellite) => satellite.on_loss(loss),
         }
     }
@@ -213,6 +232,7 @@ impl Controller {
     pub fn on_mtu(&mut self, mtu: u16) {
         match self {
             Self::LossBased(window) => window.on_mtu(mtu),
+            Self::Bbr3(bbr) => bbr.on_mtu(mtu),
             Self::Satellite(satellite) => satellite.on_mtu(mtu),
         }
     }
@@ -221,6 +241,7 @@ impl Controller {
     pub fn window(&self) -> u64 {
         match self {
             Self::LossBased(window) => window.window(),
+            Self::Bbr3(bbr) => bbr.window(),
             Self::Satellite(satellite) => satellite.window(),
         }
     }
@@ -229,6 +250,7 @@ impl Controller {
     pub fn pacing_rate(&self) -> BitRate {
         match self {
             Self::LossBased(window) => window.pacing_rate(),
+            Self::Bbr3(bbr) => bbr.pacing_rate(),
             Self::Satellite(satellite) => satellite.pacing_rate(),
         }
     }

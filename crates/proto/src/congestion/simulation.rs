@@ -67,7 +67,7 @@ pub(super) struct World {
     pub(super) link: Link,
     link_free: Instant,
     in_burst: bool,
-    random: u64,
+    pub(super) random: u64,
     events: BTreeMap<(Instant, u64), Event>,
     sequence: u64,
 }
@@ -123,6 +123,44 @@ impl World {
         self.now = end;
         let after: u64 = self.senders.iter().map(|sender| sender.delivered).sum();
         (after - before) as f64 * 8.0 / (self.link.rate as f64 * time.as_secs_f64())
+    }
+
+    /// Runs for `time`; returns how full the link was of what its own loss leaves, and the share of packets lost.
+    pub(super) fn measure(&mut self, time: Duration) -> (f64, f64) {
+        let count = |world: &Self| {
+            let senders = world.senders.iter();
+            senders.fold((0, 0), |sum, sender| {
+                (sum.0 + sender.sent, sum.1 + sender.lost)
+            })
+        };
+        let (sent, lost) = count(self);
+        let kept = 1.0 - self.link.loss as f64 / 1000.0;
+        let used = self.run(time) / kept;
+        let (sent_then, lost_then) = count(self);
+        (
+            used,
+            (lost_then - lost) as f64 / (sent_then - sent).max(1) as f64,
+        )
+    }
+
+    /// What each sender delivered in `time`, as a share of them all.
+    pub(super) fn shares(&mut self, time: Duration) -> Vec<f64> {
+        let delivered = |world: &Self| -> Vec<u64> {
+            world
+                .senders
+                .iter()
+                .map(|sender| sender.delivered)
+                .collect()
+        };
+        let before = delivered(self);
+        self.run(time);
+        let each: Vec<_> = delivered(self)
+            .iter()
+            .zip(before)
+            .map(|(after, before)| (after - before) as f64)
+            .collect();
+        let all: f64 = each.iter().sum();
+        each.into_iter().map(|one| one / all).collect()
     }
 
     /// How long a packet that arrived now would wait.
@@ -275,14 +313,20 @@ impl Sender {
     /// The link keeps order, so a packet three behind an acknowledged one is lost.
     fn acked(&mut self, now: Instant, packets: &[u64], marked: bool) {
         let newest = packets.last().copied().unwrap_or_default();
-        let (mut newest_sent, mut newest_lost, mut lost) = (now, None, 0);
+        let (mut newest_sent, mut newest_lost, mut lost) = (None, None, 0);
+        let mut newly_acked = 0;
         for packet in packets {
             if let Some(sent) = self.outstanding.remove(packet) {
-                newest_sent = sent;
+                newest_sent = newest_sent.max(Some(sent));
+                newly_acked += BYTES;
                 self.in_flight -= BYTES;
                 self.sampler.on_ack(sent, BYTES);
             }
         }
+        // All of them may have been taken for lost before, where a path became shorter.
+        let Some(newest_sent) = newest_sent else {
+            return;
+        };
         while let Some(first) = self
             .outstanding
             .first_entry()
@@ -292,7 +336,6 @@ impl Sender {
             self.in_flight -= BYTES;
             lost += BYTES;
         }
-        let newly_acked = packets.len() as u64 * BYTES;
         let rate = self.sampler.end_acks(now);
         self.last_rate = rate.map_or(0, |sample| sample.rate.as_u64());
         let in_flight = self.in_flight + lost;

@@ -1,4 +1,4 @@
-//! NewReno where it differs from CUBIC, and what both make of marks. CUBIC in the closed loop: `congestion/tests.rs`.
+//! NewReno where it differs from CUBIC, which `congestion/tests.rs` runs in the closed loop.
 
 use std::time::{Duration, Instant};
 
@@ -131,20 +131,4 @@ fn a_loss_halves_what_new_reno_used_not_what_it_might_have() {
     assert_eq!(controller.window(), 100 * BYTES);
     controller.on_loss(&loss(now, now - SECOND / 2, 19 * BYTES));
     assert_eq!(controller.window(), 10 * BYTES);
-}
-
-#[test]
-fn marks_are_answered_like_losses() {
-    for kind in [Kind::Cubic, Kind::NewReno] {
-        let mut link = link(20_000_000, 100, 400);
-        link.mark = Some(SECOND / 20);
-        let mut world = World::new(link, &[kind]);
-        world.run(10 * SECOND);
-        let lost = world.senders[0].lost;
-        let utilisation = world.run(30 * SECOND);
-        assert_eq!(world.senders[0].lost, lost, "{kind}: the queue overflowed");
-        assert!(utilisation > 0.8, "{kind}: {utilisation}");
-        let queue = world.queue();
-        assert!(queue < SECOND / 10, "{kind}: {queue:?}");
-    }
 }

@@ -1,0 +1,383 @@
+//! `bbr3`: BBR version 3 (draft-ietf-ccwg-bbr of August 2026; "§" below), the published controller to compare with.
+//!
+//! On the data path this is one of the controllers behind [`super::Controller`]: acknowledgements and losses go in, a
+//! pacing rate and a window come out. Both follow from a model of the path (`model.rs`: rate, round-trip time, ACK
+//! aggregation) and from bounds that losses and marks set (`bounds.rs`). Phases: `startup.rs` (Startup and Drain) →
+//! `probe_bw.rs` (DOWN → CRUISE → REFILL → UP), interrupted by `probe_rtt.rs`.
+//!
+//! Names are the draft's: `longterm` and `shortterm` bounds are those of its long-term and short-term models. Deviations:
+//! - The receiver acknowledges about eight times per round trip, so what must be in flight is an ACK frame more than what
+//!   a round trip delivers. The short-term bound allows for it; without, every round with a loss costs an eighth of the
+//!   rate. For the same reason precautionary probing looks at what was in flight before the ACK (as Linux does).
+//! - quinn reports losses once per ACK frame: a batch is one packet of the draft's `InflightAtLoss`, and six
+//!   discontiguous losses in a round are six lost packets reported by at least three ACK frames.
+//! - Loss is excessive one standard deviation above the threshold: at 400 packets in flight chance makes 2 % of 1 % in
+//!   every few rounds, which ended Startup at a thirtieth of the rate and every probe after it.
+//! - Pacing below the short-term rate has no margin of 1 %: it would compound, and the draft counts on a rate that falls
+//!   by the share lost (§ Design Considerations for Choosing Constant Parameters).
+//! - A round-trip time close to the smallest one keeps ProbeRTT away (`probe_rtt.rs`).
+//! - A CE mark counts as a loss (§ ECN leaves the response open), and bounds the bytes in flight by ABE's factor
+//!   (RFC 8511) besides, because a marking queue delivers at full rate.
+//! - Spurious losses are not undone: quinn does not report them.
+
+mod bounds;
+mod model;
+mod probe_bw;
+mod probe_rtt;
+mod startup;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use bentpipe_units::BitRate;
+
+use super::{AckSample, AtSend, Config, LossSample, MIN_RATE, Observed, Saved, scaled};
+use bounds::Bounds;
+use model::{Model, Rounds};
+use probe_bw::Cycle;
+use probe_rtt::ProbeRtt;
+use startup::FullPipe;
+
+/// BBR.MinPipeCwnd, in packets.
+const MIN_WINDOW: u64 = 4;
+/// BBR.PacingMarginPercent, as a gain.
+const MARGIN: u64 = 990;
+/// BBR.StartupPacingGain.
+const STARTUP_GAIN: u64 = 2770;
+
+/// State of one path's controller.
+#[derive(Clone, Debug)]
+pub struct Bbr3 {
+    mtu: u64,
+    max_rate: Option<u64>,
+    initial_window: u64,
+    initial_rtt: Duration,
+    state: State,
+    /// C.cwnd.
+    window: u64,
+    /// C.pacing_rate, in bytes per second.
+    rate: u64,
+    /// The window before ProbeRTT or persistent congestion cut it (BBR.prior_cwnd).
+    prior_window: u64,
+    /// When persistent congestion was found; packets sent later show that it is over.
+    collapsed_at: Option<Instant>,
+    rounds: Rounds,
+    /// The window was full in the last round, and in this one (C.is_cwnd_limited).
+    limited: [bool; 2],
+    model: Model,
+    bounds: Bounds,
+    full: FullPipe,
+    cycle: Cycle,
+    probe_rtt: ProbeRtt,
+    /// Nothing was in flight when the last packets left (BBR.idle_restart).
+    idle_restart: bool,
+    /// Round in which Drain began.
+    drain_round: u64,
+    /// C.delivered.
+    delivered: u64,
+    observed: Observed,
+}
+
+/// BBR.state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Startup,
+    Drain,
+    Down,
+    Cruise,
+    Refill,
+    Up,
+    ProbeRtt,
+}
+
+impl State {
+    /// § Summary of Control Behavior in the State Machine.
+    fn pacing_gain(self) -> u64 {
+        match self {
+            Self::Startup => STARTUP_GAIN,
+            Self::Drain => 500,
+            Self::Down => 900,
+            Self::Cruise | Self::Refill | Self::ProbeRtt => 1000,
+            Self::Up => 1250,
+        }
+    }
+
+    fn window_gain(self) -> u64 {
+        match self {
+            Self::Up => 2250,
+            Self::ProbeRtt => probe_rtt::WINDOW_GAIN,
+            _ => 2000,
+        }
+    }
+
+    /// IsInAProbeBWState.
+    fn is_probe_bw(self) -> bool {
+        matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
+    }
+
+    /// IsProbingBW: losses are the answer to a question, not a change of the path.
+    fn is_probing(self) -> bool {
+        matches!(self, Self::Startup | Self::Refill | Self::Up)
+    }
+}
+
+/// RS: what one ACK frame says, in bytes and bytes per second.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    now: Instant,
+    newly_acked: u64,
+    rtt: Option<Duration>,
+    in_flight: u64,
+    /// Delivery rate; 0 if there is none.
+    rate: u64,
+    /// Delivered in the sample's interval, and before it.
+    delivered: u64,
+    prior_delivered: Option<u64>,
+    at_send: Option<AtSend>,
+    app_limited: bool,
+}
+
+impl Sample {
+    /// What was delivered in the sample's interval, and what had to be in flight meanwhile to wait for the ACK frame.
+    fn volume(&self) -> u64 {
+        self.delivered + self.newly_acked
+    }
+}
+
+impl Bbr3 {
+    /// A controller in Startup (§ Initialization).
+    pub fn new(config: &Config, now: Instant) -> Self {
+        let mtu = u64::from(config.mtu.max(1));
+        let window = config.initial_window.max(MIN_WINDOW * mtu);
+        let mut bbr = Self {
+            mtu,
+            max_rate: config.max_rate.map(|rate| rate.as_u64() / 8),
+            initial_window: window,
+            initial_rtt: config.initial_rtt,
+            state: State::Startup,
+            window,
+            rate: 0,
+            prior_window: 0,
+            collapsed_at: None,
+            rounds: Rounds::default(),
+            limited: [false; 2],
+            model: Model::new(now),
+            bounds: Bounds::default(),
+            full: FullPipe::default(),
+            cycle: Cycle::new(now),
+            probe_rtt: ProbeRtt::new(now),
+            idle_restart: false,
+            drain_round: 0,
+            delivered: 0,
+            observed: Observed::new(config, now),
+        };
+        bbr.init_pacing(bbr.initial_rtt);
+        bbr
+    }
+
+    /// § Restarting From Idle: the pipe is empty, so the rate is the path's, whatever was being probed.
+    pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
+        if in_flight <= bytes && self.delivered > 0 {
+            self.idle_restart = true;
+            self.model.restart(now);
+            if self.state.is_probe_bw() {
+                self.set_pacing(1000);
+            } else if self.state == State::ProbeRtt {
+                self.check_probe_rtt_done(now);
+            }
+        }
+        self.limited[1] |= in_flight + self.mtu > self.window;
+    }
+
+    /// UpdateOnACK (§ Per-ACK Steps).
+    pub fn on_ack(&mut self, ack: &AckSample) {
+        self.observed.on_ack(ack);
+        let sample = self.sample(ack);
+        if self.collapsed_at.is_some_and(|at| ack.newest_sent > at) {
+            self.collapsed_at = None;
+            self.restore_window();
+        }
+        self.update_model(&sample);
+        self.check_full_pipe(&sample);
+        self.check_drain_done(&sample);
+        self.update_cycle(&sample);
+        self.update_min_rtt(&sample);
+        self.check_probe_rtt(&sample);
+        self.bounds.advance(&sample);
+        self.set_pacing(self.state.pacing_gain());
+        self.set_window(sample.newly_acked);
+    }
+
+    /// § Per-Loss Steps.
+    pub fn on_loss(&mut self, loss: &LossSample) {
+        self.observed.on_loss(loss);
+        self.bounds.note_loss(loss, self.delivered);
+        self.check_probe_loss(loss);
+        if loss.persistent {
+            // § Modulating cwnd in Loss Recovery, OnEnterRTO.
+            self.save_window();
+            self.window = loss.in_flight + self.mtu;
+            self.collapsed_at = Some(loss.now);
+        }
+        self.set_pacing(self.state.pacing_gain());
+        self.bound_window();
+    }
+
+    /// The path's packet size changed; the model is in bytes.
+    pub fn on_mtu(&mut self, mtu: u16) {
+        self.mtu = u64::from(mtu.max(1));
+    }
+
+    /// Bytes that may be in flight.
+    pub fn window(&self) -> u64 {
+        self.window.max(MIN_WINDOW * self.mtu)
+    }
+
+    /// The rate that the model and the state allow, below the configured ceiling.
+    pub fn pacing_rate(&self) -> BitRate {
+        let rate = self.max_rate.map_or(self.rate, |max| self.rate.min(max));
+        BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
+    }
+
+    /// What was observed of the path; Startup finds it again in any case.
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        self.observed.saved(now)
+    }
+
+    fn sample(&mut self, ack: &AckSample) -> Sample {
+        let rate = ack.rate.as_ref();
+        self.delivered = rate.map_or(self.delivered + ack.newly_acked, |rate| {
+            rate.prior_delivered + rate.delivered
+        });
+        if self.limited[1] || ack.in_flight + ack.newly_acked + self.mtu > self.window {
+            self.limited[1] = true;
+        }
+        // § Upon receiving an ACK: an interval below the round-trip time measures a burst.
+        let plausible = rate.filter(|rate| self.model.is_plausible(rate.interval));
+        Sample {
+            now: ack.now,
+            newly_acked: ack.newly_acked,
+            rtt: ack.rtt,
+            in_flight: ack.in_flight,
+            rate: plausible.map_or(0, |rate| rate.rate.as_u64() / 8),
+            delivered: rate.map_or(0, |rate| rate.delivered),
+            prior_delivered: rate.map(|rate| rate.prior_delivered),
+            at_send: rate.map(|rate| rate.at_send),
+            app_limited: rate.is_some_and(|rate| rate.app_limited)
+                || rate.is_some_and(|rate| self.probe_rtt.covers(rate.prior_delivered)),
+        }
+    }
+
+    /// UpdateLatestDeliverySignals, UpdateCongestionSignals and UpdateACKAggregation.
+    fn update_model(&mut self, sample: &Sample) {
+        if self.rounds.on_ack(sample.prior_delivered, self.delivered) {
+            self.limited = [self.limited[1], false];
+        }
+        let loss_round = self.bounds.on_sample(sample, self.delivered);
+        self.model.add_rate(sample);
+        if loss_round {
+            self.check_startup_losses(sample);
+            if !self.state.is_probing() {
+                self.bounds.adapt(self.model.max_rate(), self.window);
+            }
+            self.bounds.end_round();
+        }
+        let (bw, window) = (self.bw(), self.window);
+        let rounds = if self.full.reached { 10 } else { 1 };
+        self.model
+            .on_aggregation(sample, bw, window, self.rounds.count, rounds);
+    }
+
+    /// BBR.bw.
+    fn bw(&self) -> u64 {
+        self.bounds.bw(self.model.max_rate())
+    }
+
+    /// BDPMultiple.
+    fn bdp(&self, gain: u64) -> u64 {
+        match self.model.min_rtt() {
+            Some(rtt) => scaled(bytes_in(self.bw(), rtt), gain),
+            None => self.initial_window,
+        }
+    }
+
+    /// QuantizationBudget. A send quantum is at most 1 ms at the rate, less than any path's BDP, and needs no room here.
+    fn quantized(&self, bytes: u64) -> u64 {
+        let extra = if self.state == State::Up { 2 } else { 0 };
+        bytes.max(MIN_WINDOW * self.mtu) + extra * self.mtu
+    }
+
+    /// TargetInflight.
+    fn target(&self) -> u64 {
+        self.bdp(1000).min(self.window)
+    }
+
+    /// C.is_cwnd_limited.
+    fn is_window_limited(&self) -> bool {
+        self.limited[0] || self.limited[1]
+    }
+
+    /// InitPacingRate, and again when the first round-trip time is known.
+    fn init_pacing(&mut self, rtt: Duration) {
+        let nanos = rtt.as_nanos().max(1_000_000);
+        let nominal = u128::from(self.window) * 1_000_000_000 / nanos;
+        self.rate = scaled(u64::try_from(nominal).unwrap_or(u64::MAX), STARTUP_GAIN);
+    }
+
+    /// SetPacingRateWithGain: until the pipe was full once, the rate only grows.
+    fn set_pacing(&mut self, gain: u64) {
+        let below_path = scaled(self.model.max_rate(), MARGIN);
+        let rate = scaled(self.bw().min(below_path), gain);
+        if self.full.reached || rate > self.rate {
+            self.rate = rate;
+        }
+    }
+
+    /// SetCwnd.
+    fn set_window(&mut self, newly_acked: u64) {
+        let most = self.bdp(self.state.window_gain()) + self.model.extra_acked();
+        let most = self.quantized(most);
+        if self.full.reached {
+            self.window = (self.window + newly_acked).min(most);
+        } else if self.window < most || self.delivered < self.initial_window {
+            self.window += newly_acked;
+        }
+        self.bound_window();
+    }
+
+    /// BoundCwndForProbeRTT and BoundCwndForModel.
+    fn bound_window(&mut self) {
+        let least = MIN_WINDOW * self.mtu;
+        self.window = self.window.max(least);
+        if self.state == State::ProbeRtt {
+            self.window = self.window.min(self.probe_rtt_window());
+        }
+        let longterm = match self.state {
+            State::Startup | State::Drain => None,
+            State::Down | State::Refill | State::Up => self.bounds.longterm,
+            State::Cruise | State::ProbeRtt => self.bounds.with_headroom(self.mtu),
+        };
+        let bounds = [longterm, self.bounds.shortterm];
+        let cap = bounds.into_iter().flatten().min().unwrap_or(u64::MAX);
+        self.window = self.window.min(cap.max(least));
+    }
+
+    /// SaveCwnd.
+    fn save_window(&mut self) {
+        let cut = self.collapsed_at.is_some() || self.state == State::ProbeRtt;
+        let kept = if cut { self.prior_window } else { 0 };
+        self.prior_window = self.window.max(kept);
+    }
+
+    /// RestoreCwnd.
+    fn restore_window(&mut self) {
+        self.window = self.window.max(self.prior_window);
+    }
+}
+
+/// What `rate` bytes per second are in `time`.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
