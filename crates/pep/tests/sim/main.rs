@@ -7,6 +7,7 @@ mod ends;
 mod flood;
 mod memory;
 mod outage;
+mod published;
 mod satellite;
 mod settings;
 #[allow(dead_code, unused_imports, reason = "each target uses its part")]

@@ -32,7 +32,7 @@ fn profile(name: &str) -> Profile {
 
 /// One transfer in a fresh tunnel and one after 5 s of idle, each as a ratio to the limit: one round trip, and the bytes
 /// at the link's rate.
-fn transfers(
+pub(crate) fn transfers(
     name: &str,
     rate: f64,
     rtt: f64,
