@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod drain;
+mod known_link;
 mod known_path;
 mod link;
 mod reload;

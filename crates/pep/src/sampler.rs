@@ -2,8 +2,13 @@
 
 use std::time::Instant;
 
-use crate::engine::{Connection, identity};
-use crate::status::{Flows, Memory, Session, Tunnel, TunnelState, Volumes};
+use bentpipe_units::BitRate;
+
+use crate::engine::{Connection, Profile, identity};
+use crate::status::{
+    Acks, ClassSource, Flows, LinkClass, Memory, Receiving, Sending, Session, Tunnel, TunnelState,
+    Volumes,
+};
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
 const HEADERS: u64 = 28;
@@ -67,6 +72,9 @@ impl Sampler {
                 resumed_rate_bit_s: connection.resumed().map(|saved| saved.rate.as_u64()),
                 key_exchange: identity::key_exchange(&connection.quic).map(str::to_owned),
                 mtu: Some(stats.path.current_mtu),
+                link: hinted(connection),
+                sending: Some(sending(now, connection)),
+                receiving: receiving(connection),
             },
             flows: Flows {
                 active: connection.tunnel.flow_count() as u64,
@@ -83,4 +91,62 @@ impl Sampler {
             memory: Memory { used, ceiling },
         }
     }
+}
+
+/// What a client hints at; it knows itself why (`client/link.rs`).
+fn hinted(connection: &Connection) -> Option<LinkClass> {
+    let link = connection.link();
+    connection.quic.side().is_server().then(|| LinkClass {
+        profile: link.profile,
+        class: link.profile,
+        source: match link.profile {
+            Profile::Auto => ClassSource::Unknown,
+            _ => ClassSource::Hinted,
+        },
+        rtt_ms: link.rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+        next_class: None,
+    })
+}
+
+fn sending(now: Instant, connection: &Connection) -> Sending {
+    let path = connection.quic.stats().path;
+    let (window, pacing, in_flight) = connection.congestion();
+    let (_, min_rtt) = connection.rtt();
+    let wishes = connection.sends_with();
+    let asks = connection.asks();
+    Sending {
+        controller: wishes.controller.name().to_owned(),
+        pacing_rate_bit_s: pacing.as_u64(),
+        window_bytes: window,
+        in_flight_bytes: in_flight,
+        bottleneck_rate_bit_s: connection.saved(now).map(|saved| saved.rate.as_u64()),
+        min_rtt_ms: min_rtt.as_secs_f64() * 1e3,
+        loss_ratio: path.lost_packets as f64 / path.sent_packets.max(1) as f64,
+        max_rate_bit_s: wishes.max_rate.map(BitRate::as_u64),
+        rate_bit_s: wishes.rate.map(BitRate::as_u64),
+        acks: Acks {
+            packets: asks.packets.into(),
+            delay_ms: asks.delay.as_secs_f64() * 1e3,
+        },
+    }
+}
+
+/// What the peer's HELLO says of its sending. Only a server's tells more than when it wants ACKs.
+fn receiving(connection: &Connection) -> Option<Receiving> {
+    let hello = connection.tunnel.remote()?;
+    let acks = hello.acks.map(|acks| Acks {
+        packets: acks.packets,
+        delay_ms: acks.delay.as_secs_f64() * 1e3,
+    });
+    let forward = Some(&hello.forward).filter(|_| connection.quic.side().is_client());
+    Some(Receiving {
+        controller: forward.and_then(|forward| forward.controller.clone()),
+        max_rate_bit_s: forward
+            .and_then(|forward| forward.max_rate)
+            .map(BitRate::as_u64),
+        rate_bit_s: forward
+            .and_then(|forward| forward.rate)
+            .map(BitRate::as_u64),
+        acks,
+    })
 }

@@ -11,6 +11,7 @@
 //! `now` is an argument, the time since 1970: entries outlive the process and its monotonic clock.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -53,6 +54,12 @@ impl PathKey {
         };
         let peer = peer.chars().take(MAX_PEER).collect();
         Self { peer, network }
+    }
+}
+
+impl fmt::Display for PathKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} from {}", self.peer, self.network)
     }
 }
 

@@ -8,10 +8,11 @@ use bentpipe_proto::paths::PathKey;
 use tokio::net::lookup_host;
 use tokio::time::{sleep_until, timeout};
 
+use super::link::Choice;
 use super::report::Told;
 use super::session::Session;
 use crate::config::ServerAddress;
-use crate::engine::{ConnectionId, Link};
+use crate::engine::ConnectionId;
 use crate::process;
 
 /// From one attempt to the next, before jitter of up to a quarter.
@@ -35,6 +36,8 @@ pub(super) struct Attempt {
     pub(super) address: SocketAddr,
     /// Which of our addresses leads there.
     source: Option<IpAddr>,
+    /// What is held of the link.
+    pub(super) choice: Choice,
 }
 
 impl Session {
@@ -77,11 +80,8 @@ impl Session {
             }
         };
         let now = process::now();
-        let link = Link {
-            profile: self.config.links[0].profile,
-            rtt: None,
-            forward_ack_packets: self.config.links[0].forward.ack_ratio(),
-        };
+        let source = process::source_address(address.ip());
+        let choice = self.choose(index, source);
         let crypto = self.crypto[index].clone();
         let remote = match address {
             SocketAddr::V4(v4) if self.dual_stack => {
@@ -91,14 +91,15 @@ impl Session {
         };
         let started = self
             .shard
-            .with(|engine| engine.connect(now, crypto, remote, link));
+            .with(|engine| engine.connect(now, crypto, remote, choice.link));
         match started {
             Ok(id) => {
                 let attempt = Attempt {
                     id,
                     server: index,
                     address,
-                    source: process::source_address(address.ip()),
+                    source,
+                    choice,
                 };
                 if let Some(path) = self.path(&attempt) {
                     self.shard.change(id, |connection| {
@@ -141,8 +142,44 @@ impl Session {
     }
 
     fn path(&self, attempt: &Attempt) -> Option<PathKey> {
-        let server = self.config.servers[attempt.server].public_key;
-        Some(PathKey::new(&server.to_string(), attempt.source?))
+        self.path_to(attempt.server, attempt.source)
+    }
+
+    fn path_to(&self, server: usize, source: Option<IpAddr>) -> Option<PathKey> {
+        let server = self.config.servers[server].public_key;
+        Some(PathKey::new(&server.to_string(), source?))
+    }
+
+    /// What to take the link to a server for.
+    fn choose(&self, server: usize, source: Option<IpAddr>) -> Choice {
+        let path = self.path_to(server, source);
+        let seen = path.and_then(|path| self.links.borrow().get(&path.to_string()));
+        Choice::new(&self.config.links[0], seen)
+    }
+
+    /// Looks at the tunnel's RTT and remembers the link if that shows something new.
+    pub(super) fn measure_link(&self) {
+        let Some(attempt) = self.winner.get() else {
+            return;
+        };
+        let rtt = self
+            .shard
+            .peek(|engine| Some(engine.peek(attempt.id)?.rtt()));
+        let Some((smoothed, least)) = rtt else {
+            return;
+        };
+        let mut meter = self.meter.borrow_mut();
+        meter.look(process::now(), least, smoothed);
+        let Some((path, seen)) = self.path(&attempt).zip(meter.seen()) else {
+            return;
+        };
+        let known = self.links.borrow().get(&path.to_string());
+        if let Some(news) = attempt.choice.news(seen, known)
+            && process::source_address(attempt.address.ip()) == attempt.source
+            && let Err(error) = self.links.borrow_mut().put(&path.to_string(), news)
+        {
+            tracing::warn!("cannot remember the link: {error}; set `state_dir`");
+        }
     }
 
     /// Takes in what the tunnel shows of its path, unless we have moved to another network meanwhile.

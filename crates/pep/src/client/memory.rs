@@ -1,26 +1,31 @@
-//! The servers' last good addresses, on disk: a ship's router boots without DNS.
+//! What the client remembers on disk from one run to the next: the servers' last good addresses, for a ship's router
+//! boots without DNS, and the links that it has crossed (`link.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::state;
 
 /// More bytes than the addresses of all servers that anybody configures.
 const MAX_FILE: u64 = 1 << 20;
+/// Entries beyond this are forgotten, whichever they are: nobody has as many servers or home networks.
+const MAX_ENTRIES: usize = 1000;
 
-/// Addresses by the `NAME:PORT` of the configuration.
+/// Values by name, in one file.
 #[derive(Debug)]
-pub(super) struct AddressMemory {
+pub(super) struct Memory<V> {
     file: PathBuf,
-    known: BTreeMap<String, SocketAddr>,
+    known: BTreeMap<String, V>,
 }
 
-impl AddressMemory {
-    /// Reads `servers.json` in `dir`; a missing or damaged file is an empty memory.
-    pub(super) fn load(dir: &Path) -> Self {
-        let file = dir.join("servers.json");
+impl<V: Serialize + DeserializeOwned + PartialEq + Copy> Memory<V> {
+    /// Reads `name` in `dir`; a missing or damaged file is an empty memory.
+    pub(super) fn load(dir: &Path, name: &str) -> Self {
+        let file = dir.join(name);
         let known = state::read(&file, MAX_FILE)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
@@ -28,14 +33,19 @@ impl AddressMemory {
         Self { file, known }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<SocketAddr> {
+    pub(super) fn get(&self, name: &str) -> Option<V> {
         self.known.get(name).copied()
     }
 
     /// Remembers.
-    pub(super) fn put(&mut self, name: &str, address: SocketAddr) -> io::Result<()> {
-        if self.known.insert(name.to_owned(), address) == Some(address) {
+    pub(super) fn put(&mut self, name: &str, value: V) -> io::Result<()> {
+        if self.known.insert(name.to_owned(), value) == Some(value) {
             return Ok(());
+        }
+        while self.known.len() > MAX_ENTRIES
+            && let Some(other) = self.known.keys().find(|key| *key != name).cloned()
+        {
+            self.known.remove(&other);
         }
         state::replace(&self.file, &serde_json::to_vec_pretty(&self.known)?)
     }
@@ -44,6 +54,7 @@ impl AddressMemory {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::net::SocketAddr;
 
     use super::*;
 
@@ -51,17 +62,15 @@ mod tests {
     fn survives_a_restart_and_a_damaged_file() {
         let dir = std::env::temp_dir().join(format!("bentpipe-memory-{}", std::process::id()));
         let address: SocketAddr = "192.0.2.1:4433".parse().expect("an address");
-        let mut memory = AddressMemory::load(&dir);
+        let load = || Memory::<SocketAddr>::load(&dir, "servers.json");
+        let mut memory = load();
         assert_eq!(memory.get("gw.example:4433"), None);
         memory
             .put("gw.example:4433", address)
             .expect("the directory is writable");
-        assert_eq!(
-            AddressMemory::load(&dir).get("gw.example:4433"),
-            Some(address)
-        );
+        assert_eq!(load().get("gw.example:4433"), Some(address));
         fs::write(dir.join("servers.json"), "{").expect("the file is writable");
-        assert_eq!(AddressMemory::load(&dir).get("gw.example:4433"), None);
+        assert_eq!(load().get("gw.example:4433"), None);
         fs::remove_dir_all(dir).expect("the directory is ours");
     }
 }

@@ -5,6 +5,7 @@
 //! stop: flows drain, then the rules go.
 
 mod connecting;
+mod link;
 mod memory;
 mod report;
 mod session;

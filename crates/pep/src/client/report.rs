@@ -82,6 +82,9 @@ impl Session {
         loop {
             tick.tick().await;
             self.learn_path();
+            if self.ready.get().is_some() {
+                self.measure_link();
+            }
             let now = process::now();
             if let Some(id) = self.ready.get() {
                 let sampled = self.shard.peek(|engine| {
@@ -112,6 +115,10 @@ impl Session {
             .saturating_duration_since(self.since.get())
             .as_secs();
         session.tunnel.last_error = self.last_error.borrow().clone();
+        session.tunnel.link = self.choice.get().map(|choice| {
+            let measured = self.meter.borrow().seen();
+            choice.report(measured)
+        });
         session.flows.waiting = self.waiting.get();
         session.memory.ceiling = self.config.memory.as_u64();
         let peer = &self.config.servers[0].address;

@@ -5,7 +5,7 @@
 //! How an attempt is made is in `connecting.rs`, what the operator hears in `report.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ use tokio::time::timeout;
 
 use super::SharedKeyLog;
 use super::connecting::{Attempt, RETRY};
-use super::memory::AddressMemory;
+use super::link::{Choice, LinkMeter, Seen};
+use super::memory::Memory;
 use super::report::{Told, is_replaced};
 use crate::config::{ClientConfig, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
@@ -43,7 +44,11 @@ pub(crate) struct Session {
     pub(super) shard: Rc<Shard>,
     pub(super) crypto: Vec<Arc<dyn ClientCrypto>>,
     pub(super) public_key: PublicKey,
-    pub(super) remembered: RefCell<AddressMemory>,
+    pub(super) remembered: RefCell<Memory<SocketAddr>>,
+    pub(super) links: RefCell<Memory<Seen>>,
+    /// What the tunnel, now or last, was begun with, and what it shows of its link.
+    pub(super) choice: Cell<Option<Choice>>,
+    pub(super) meter: RefCell<LinkMeter>,
     pub(super) paths: PathMemory,
     pub(super) attempts: RefCell<Vec<Attempt>>,
     pub(super) ready: Cell<Option<ConnectionId>>,
@@ -87,7 +92,10 @@ impl Session {
         let crypto = crypto.collect::<Result<_, _>>()?;
         let now = process::now();
         Ok(Rc::new(Self {
-            remembered: RefCell::new(AddressMemory::load(&config.state_dir)),
+            remembered: RefCell::new(Memory::load(&config.state_dir, "servers.json")),
+            links: RefCell::new(Memory::load(&config.state_dir, "links.json")),
+            choice: Cell::new(None),
+            meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),
             config,
             shard,
@@ -241,6 +249,8 @@ impl Session {
             return self.drop_connection(id);
         }
         self.winner.set(won.first().copied());
+        self.choice.set(won.first().map(|attempt| attempt.choice));
+        *self.meter.borrow_mut() = LinkMeter::default();
         self.ready.set(Some(id));
         self.outage.set(false);
         *self.sampler.borrow_mut() = Sampler::new(process::now());
@@ -263,6 +273,10 @@ impl Session {
         });
         self.tell(Told::Ready, &details.unwrap_or_default());
         self.compare_controllers(id);
+        self.measure_link();
+        if let Some(choice) = self.choice.get() {
+            tracing::info!("link: {}", choice.report(self.meter.borrow().seen()));
+        }
         self.changes.send_replace(());
     }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, FrameStats, Transmit, VarInt};
 
 use super::prober::Prober;
-use super::profile::ACK_DELAY;
+use super::profile::{ACK_DELAY, AckPolicy, Link};
 use super::settings::{SendControl, Wishes};
 use crate::transport::{Fault, Tunnel, TunnelEvent};
 
@@ -408,6 +408,16 @@ impl Connection {
     /// What this side sends with now; a server knows that once the client's HELLO came.
     pub fn sends_with(&self) -> Wishes {
         self.control.current
+    }
+
+    /// When the peer was asked to acknowledge.
+    pub fn asks(&self) -> AckPolicy {
+        self.control.path.asks
+    }
+
+    /// What the connection was begun with.
+    pub fn link(&self) -> Link {
+        self.control.path.link
     }
 
     /// Round-trip time, smoothed and smallest.

@@ -115,15 +115,17 @@ impl Link {
     pub(super) fn initial_rtt(self) -> Duration {
         self.rtt.unwrap_or(match self.profile {
             Profile::Geo | Profile::Auto => Duration::from_millis(700),
-            Profile::Leo | Profile::Starlink => Duration::from_millis(120),
+            Profile::Leo => Duration::from_millis(120),
+            // 20 to 50 ms, and 100 more when the terminal's own queue is full.
+            Profile::Starlink => Duration::from_millis(150),
         })
     }
 
     /// First window in packets. Paced over a round trip, so a GEO link can take many at once.
     pub(super) fn initial_window(self) -> u64 {
         match self.profile {
-            Profile::Geo | Profile::Auto => 64,
-            Profile::Leo | Profile::Starlink => 32,
+            Profile::Geo | Profile::Starlink | Profile::Auto => 64,
+            Profile::Leo => 32,
         }
     }
 

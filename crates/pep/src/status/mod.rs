@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
 use crate::config::Role;
+use crate::engine::Profile;
 
 /// Version of the document's schema.
 pub const SCHEMA: u32 = 1;
@@ -150,6 +151,102 @@ pub struct Tunnel {
     /// Largest UDP payload that the path takes, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
+    /// What the link was taken for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkClass>,
+    /// How this end sends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sending: Option<Sending>,
+    /// How the other end sends, as far as it has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receiving: Option<Receiving>,
+}
+
+/// What a link was taken for when the tunnel began, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkClass {
+    /// The profile configured, or that the client has hinted at.
+    pub profile: Profile,
+    /// The class in force; `auto` while it is unknown.
+    pub class: Profile,
+    /// Where that comes from.
+    pub source: ClassSource,
+    /// The RTT that it rests on, where it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_ms: Option<f64>,
+    /// The class that was measured meanwhile, if it is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_class: Option<Profile>,
+}
+
+/// Where the class of a link comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClassSource {
+    /// The configuration.
+    Configured,
+    /// An earlier connection over the same path.
+    Remembered,
+    /// This connection's handshake.
+    Measured,
+    /// The client's first packet (server).
+    Hinted,
+    /// Nowhere yet.
+    Unknown,
+}
+
+/// Sending over the link; rates in bit/s.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sending {
+    /// Congestion controller.
+    pub controller: String,
+    /// Rate it paces at, UDP payload.
+    pub pacing_rate_bit_s: u64,
+    /// Congestion window.
+    pub window_bytes: u64,
+    /// Sent and neither acknowledged nor lost.
+    pub in_flight_bytes: u64,
+    /// What the path was measured to deliver, UDP payload; absent until it was used enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bottleneck_rate_bit_s: Option<u64>,
+    /// Lowest RTT of this connection.
+    pub min_rtt_ms: f64,
+    /// Packets lost of those sent, 0 to 1.
+    pub loss_ratio: f64,
+    /// Highest rate allowed, IP layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate_bit_s: Option<u64>,
+    /// Rate that was sold, IP layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bit_s: Option<u64>,
+    /// When the other end was asked to acknowledge.
+    pub acks: Acks,
+}
+
+/// The other end's sending; rates in bit/s at the IP layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Receiving {
+    /// Congestion controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+    /// Highest rate allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rate_bit_s: Option<u64>,
+    /// Rate that was sold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_bit_s: Option<u64>,
+    /// When this end was asked to acknowledge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acks: Option<Acks>,
+}
+
+/// When to acknowledge: whichever comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Acks {
+    /// After so many packets.
+    pub packets: u64,
+    /// After this time, or one RTT.
+    pub delay_ms: f64,
 }
 
 /// Where a tunnel stands.

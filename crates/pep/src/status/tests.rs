@@ -25,6 +25,37 @@ fn session() -> Session {
             resumed_rate_bit_s: Some(1_000_000),
             key_exchange: Some("X25519MLKEM768".to_owned()),
             mtu: Some(1472),
+            link: Some(LinkClass {
+                profile: Profile::Auto,
+                class: Profile::Geo,
+                source: ClassSource::Measured,
+                rtt_ms: Some(612.3),
+                next_class: None,
+            }),
+            sending: Some(Sending {
+                controller: "satellite".to_owned(),
+                pacing_rate_bit_s: 2_000_000,
+                window_bytes: 1_250_000,
+                in_flight_bytes: 123_456,
+                bottleneck_rate_bit_s: Some(2_950_000),
+                min_rtt_ms: 500.0,
+                loss_ratio: 0.0123,
+                max_rate_bit_s: Some(3_000_000),
+                rate_bit_s: None,
+                acks: Acks {
+                    packets: 200,
+                    delay_ms: 40.0,
+                },
+            }),
+            receiving: Some(Receiving {
+                controller: Some("cubic".to_owned()),
+                rate_bit_s: Some(50_000_000),
+                acks: Some(Acks {
+                    packets: 1,
+                    delay_ms: 1000.0,
+                }),
+                ..Receiving::default()
+            }),
         },
         flows: Flows {
             active: 12,
@@ -104,6 +135,10 @@ fn the_document_is_flat_and_survives_json() {
     assert_eq!(client["role"], "client");
     assert_eq!(client["tunnel"]["state"], "ready");
     assert_eq!(client["memory"]["ceiling"], 268_435_456);
+    assert_eq!(client["tunnel"]["link"]["class"], "geo");
+    assert_eq!(client["tunnel"]["link"]["source"], "measured");
+    assert_eq!(client["tunnel"]["sending"]["acks"]["packets"], 200);
+    assert_eq!(client["tunnel"]["receiving"]["controller"], "cubic");
     let server = serde_json::to_value(server_report()).unwrap();
     assert_eq!(server["clients"][0]["name"], "terminal-1");
     assert_eq!(server["clients"][1]["tunnel"]["state"], "connecting");
@@ -120,6 +155,14 @@ fn the_text_fits_80_columns() {
     }
     let text = client_report().to_string();
     assert!(text.contains("up 1 d 1 h\n"), "{text}");
+    for row in [
+        "link class    auto: geo, measured 612 ms",
+        "sending       satellite, at most 3.0 Mbit/s, path measured 3.0 Mbit/s; 123 kB in",
+        "              flight; ACK after 200 packets or 40 ms",
+        "receiving     cubic, sold 50.0 Mbit/s; ACK after 1 packet or 1000 ms",
+    ] {
+        assert!(text.contains(&format!("\n{row}\n")), "{row}: {text}");
+    }
     assert!(
         text.contains("\ntunnel        ready for 2 h 3 min, server 10.20.0.1:4433\n"),
         "{text}"

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Session, Side, StatusReport, Tunnel, TunnelState};
+use super::{Acks, ClassSource, LinkClass, Session, Side, StatusReport, Tunnel, TunnelState};
 
 const WIDTH: usize = 80;
 const LABEL: usize = 14;
@@ -45,6 +45,31 @@ impl Display for TunnelState {
     }
 }
 
+impl Display for LinkClass {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.profile != self.class {
+            write!(f, "{}: ", self.profile)?;
+        }
+        match self.source {
+            ClassSource::Configured => write!(f, "{}, configured", self.class)?,
+            ClassSource::Remembered => write!(f, "{}, remembered", self.class)?,
+            ClassSource::Measured => write!(f, "{}, measured", self.class)?,
+            ClassSource::Hinted => write!(f, "{}, as the client says", self.class)?,
+            ClassSource::Unknown => return write!(f, "{}, not known yet", self.class),
+        }
+        if let Some(rtt) = self
+            .rtt_ms
+            .filter(|_| self.source != ClassSource::Configured)
+        {
+            write!(f, " {rtt:.0} ms")?;
+        }
+        match self.next_class {
+            Some(next) => write!(f, "; from the next connection on {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// `peer` introduces the address of the other end.
 fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
     let Session {
@@ -65,6 +90,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
     )?;
     if let Some(error) = &tunnel.last_error {
         line(f, "last error", error)?;
+    }
+    if let Some(link) = &tunnel.link {
+        line(f, "link class", &link.to_string())?;
     }
     if matches!(tunnel.state, TunnelState::Ready | TunnelState::Draining) {
         write_path(f, tunnel)?;
@@ -140,7 +168,47 @@ fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
         .mtu
         .map(|mtu| format!("; datagrams up to {mtu} B"))
         .unwrap_or_default();
-    line(f, "window", &format!("{}{mtu}", size(tunnel.window_bytes)))
+    line(f, "window", &format!("{}{mtu}", size(tunnel.window_bytes)))?;
+    write_directions(f, tunnel)
+}
+
+/// The two directions: who sends how.
+fn write_directions(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
+    let acks = |acks: Acks| {
+        let plural = if acks.packets == 1 { "" } else { "s" };
+        let (packets, delay) = (acks.packets, acks.delay_ms);
+        format!("ACK after {packets} packet{plural} or {delay:.0} ms")
+    };
+    let limits = |max: Option<u64>, sold: Option<u64>| {
+        let max = max.map(|max| format!(", at most {}", rate(max)));
+        let sold = sold.map(|sold| format!(", sold {}", rate(sold)));
+        max.unwrap_or_default() + &sold.unwrap_or_default()
+    };
+    if let Some(sending) = &tunnel.sending {
+        let measured = sending
+            .bottleneck_rate_bit_s
+            .map(|measured| format!(", path measured {}", rate(measured)))
+            .unwrap_or_default();
+        let limits = limits(sending.max_rate_bit_s, sending.rate_bit_s);
+        let (flight, asked) = (size(sending.in_flight_bytes), acks(sending.acks));
+        line(
+            f,
+            "sending",
+            &format!(
+                "{}{limits}{measured}; {flight} in flight; {asked}",
+                sending.controller
+            ),
+        )?;
+    }
+    if let Some(receiving) = &tunnel.receiving {
+        let limits = limits(receiving.max_rate_bit_s, receiving.rate_bit_s);
+        let controller = receiving.controller.as_ref();
+        let controller = controller.map(|name| format!("{name}{limits}"));
+        let asked = receiving.acks.map(acks);
+        let parts: Vec<_> = [controller, asked].into_iter().flatten().collect();
+        line(f, "receiving", &parts.join("; "))?;
+    }
+    Ok(())
 }
 
 /// One labelled line, wrapped at words, and inside a word that is wider than a line.
