@@ -115,7 +115,7 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
     let wishes = connection.sends_with();
     let asks = connection.asks();
     Sending {
-        controller: wishes.controller.name().to_owned(),
+        controller: connection.controller().name().to_owned(),
         pacing_rate_bit_s: pacing.as_u64(),
         window_bytes: window,
         in_flight_bytes: in_flight,

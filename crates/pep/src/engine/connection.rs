@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{Pacer, Saved};
+use bentpipe_proto::congestion::{Kind, Pacer, Saved};
 use bentpipe_proto::tunnel::{Acks, CloseCode};
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
@@ -408,6 +408,11 @@ impl Connection {
     /// What this side sends with now; a server knows that once the client's HELLO came.
     pub fn sends_with(&self) -> Wishes {
         self.control.current
+    }
+
+    /// The congestion controller at work.
+    pub fn controller(&self) -> Kind {
+        self.control.gate.flight().controller.kind()
     }
 
     /// When the peer was asked to acknowledge.

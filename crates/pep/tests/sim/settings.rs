@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, preset};
-use bentpipe_pep::engine::{Profile, Wishes};
+use bentpipe_pep::engine::{Link, Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_units::BitRate;
@@ -77,6 +77,8 @@ fn the_clients_wishes_are_the_servers_settings() {
         let mut world = world(wished.clone(), None);
         let sends = server_sends_with(&world);
         assert_eq!(sends.controller, kind);
+        let (_, connection) = world.server.connections().next().expect("a tunnel");
+        assert_eq!(connection.controller(), kind);
         assert_eq!(told(&world), wished, "{kind}");
         world.download(1 << 30, None);
         world.run_for(Duration::from_secs(10));
@@ -91,28 +93,81 @@ fn the_servers_limit_wins() {
     let wished = Forward {
         controller: Some("no-such-controller".to_owned()),
         max_rate: Some(BitRate::megabits_per_second(8)),
+        rate: Some(BitRate::megabits_per_second(50)),
         ..Forward::default()
     };
-    let mut world = world(wished, Some(BitRate::megabits_per_second(3)));
+    let limit = BitRate::megabits_per_second(3);
+    let mut world = world(wished, Some(limit));
     assert_eq!(server_sends_with(&world).controller, Kind::default());
     let told = told(&world);
     assert_eq!(told.controller.as_deref(), Some(Kind::default().name()));
-    assert_eq!(told.max_rate, Some(BitRate::megabits_per_second(3)));
+    assert_eq!((told.max_rate, told.rate), (Some(limit), Some(limit)));
     world.download(1 << 30, None);
     world.run_for(Duration::from_secs(10));
     let rate = forward_rate(&mut world, Duration::from_secs(20));
     assert!((2.94e6..=3.01e6).contains(&rate), "{rate}");
+}
 
-    // A reload changes the limit of a tunnel in use.
-    let now = world.now;
-    let (id, _) = world.server.connections().next().expect("a connection");
-    let connection = world.server.connection(id).expect("it is there");
-    connection.set_max_rate(now, Some(BitRate::megabits_per_second(6)));
-    let before = connection.congestion().2;
-    assert!(before > 0, "a download is under way");
-    world.run_for(Duration::from_secs(15));
-    let rate = forward_rate(&mut world, Duration::from_secs(20));
-    assert!((5.88e6..=6.02e6).contains(&rate), "{rate}");
+/// A reload changes the limit of a tunnel in use: what is in flight stays counted, and the new limit is reached.
+#[test]
+fn a_limit_may_change_under_way() {
+    for kind in Kind::ALL {
+        let wished = Forward {
+            controller: Some(kind.name().to_owned()),
+            ..Forward::default()
+        };
+        let mut world = world(wished, Some(BitRate::megabits_per_second(3)));
+        let index = world.download(20_000_000, None);
+        world.run_for(Duration::from_secs(10));
+        let now = world.now;
+        let (id, _) = world.server.connections().next().expect("a connection");
+        let connection = world.server.connection(id).expect("it is there");
+        let (_, _, before) = connection.congestion();
+        connection.set_max_rate(now, Some(BitRate::megabits_per_second(6)));
+        assert_eq!(connection.congestion().2, before);
+        assert_eq!(connection.controller(), kind);
+        assert!(before > 0, "a download is under way");
+        world.run_for(Duration::from_secs(10));
+        let rate = forward_rate(&mut world, Duration::from_secs(5));
+        println!("{kind}: {:.3} Mbit/s of 6", rate / 1e6);
+        assert!((5.8e6..=6.03e6).contains(&rate), "{kind}: {rate}");
+        world.run_until(SOON, "the rest", |world| world.reader(index).end.is_some());
+        world.run_for(Duration::from_secs(3));
+        let (_, connection) = world.server.connections().next().expect("a tunnel");
+        assert_eq!(
+            connection.congestion().2,
+            0,
+            "{kind}: nothing is in flight any more"
+        );
+    }
+}
+
+/// What the client remembers of the link is in force at both ends with the first packet.
+#[test]
+fn the_first_packet_tells_the_link() {
+    let link = link();
+    let known = Link {
+        profile: Profile::Geo,
+        rtt: Some(Duration::from_millis(512)),
+        forward_ack_packets: None,
+    };
+    let mut world = World::with(&Setup {
+        known: Some(known),
+        ..Setup::new(&link, 1)
+    });
+    world.run_until(SOON, "a connection", |world| {
+        world.server.connections().next().is_some()
+    });
+    let (_, server) = world.server.connections().next().expect("a connection");
+    assert_eq!(server.link(), known);
+    assert_eq!(server.asks().delay, Duration::from_millis(32));
+    world.run_until(SOON, "the handshake", World::is_ready);
+    let client = world.terminals[0]
+        .engine
+        .peek(world.tunnel())
+        .expect("it lives");
+    let acks = client.tunnel.remote().and_then(|hello| hello.acks);
+    assert_eq!(acks.map(|acks| acks.delay), Some(client.asks().delay));
 }
 
 /// What the client sends with is its own affair.
