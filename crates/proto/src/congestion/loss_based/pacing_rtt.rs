@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-/// Samples over which the round-trip time for pacing is the minimum: about one round at an ACK per RTT/8.
+/// Samples over which the round-trip time for pacing is the minimum: half a round at an ACK per RTT/16.
 const RTT_SAMPLES: usize = 8;
 
-/// The minimum of recent samples, because a sample contains up to RTT/8 of ACK delay. A lone packet's ACK is delayed in
+/// The minimum of recent samples, because a sample contains ACK delay. A lone packet's ACK is delayed in
 /// full, so samples of an idle sender may lower it but never raise it: the first sample after idle cannot distort the
 /// rate.
 #[derive(Clone, Debug)]

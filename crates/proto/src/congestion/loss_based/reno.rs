@@ -1,7 +1,7 @@
 //! NewReno's window law (RFC 9002 §7.3.3): one packet more per window acknowledged, half of it after a loss.
 //!
 //! Called on the data path once per ACK frame in congestion avoidance. Bytes are counted rather than ACKs (RFC 3465
-//! §2.1), because the receiver acknowledges eight times per round trip. It does not know slow start or rounds.
+//! §2.1), because the receiver acknowledges eight to sixteen times per round trip. It does not know slow start or rounds.
 
 /// Bytes acknowledged that have not grown the window yet.
 #[derive(Clone, Copy, Debug, Default)]
