@@ -7,6 +7,7 @@
 //!  table.rs ─ rows ─► run.rs, on all cores ─► experiment(controller, seed) ─► world ─► report.rs
 //! ```
 
+mod gates;
 mod limit;
 mod report;
 mod row;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bentpipe_proto::congestion::Kind;
 
-use crate::row::{Figure, Goal, Row, Sample};
+use crate::row::{Goal, Row, Sample};
 
 /// A transfer that takes less of T* than this shows a fault of the simulator or of T*.
 const IMPOSSIBLE: f64 = 0.995;
@@ -20,7 +20,7 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new(goals: bool) -> Self {
         println!(
-            "{:9} {:26} {:16} {:24} {:>8} {:>8}  {:10} verdict",
+            "{:9} {:32} {:10} {:24} {:>8} {:>8}  {:12} verdict",
             "scenario", "workload", "controller", "figure", "median", "p95", "ceiling"
         );
         Self {
@@ -48,17 +48,18 @@ impl Report {
             let (worst, _) = order[(order.len() * 95).div_ceil(100) - 1];
             let best = samples.iter().map(|sample| sample.values[index]);
             let best = best.fold(f64::INFINITY, f64::min);
-            let verdict = self.judge(row, controller, index, figure, median, best);
+            let judged = if figure.tail { worst } else { median };
+            let verdict = self.judge(row, controller, index, judged, best);
             let note = if index == 0 { note.as_str() } else { "" };
             println!(
-                "{:9} {:26} {:16} {:24} {:>8} {:>8}  {:10} {verdict:7} {note}",
+                "{:9} {:32} {:10} {:24} {:>8} {:>8}  {:12} {verdict:7} {note}",
                 row.scenario,
                 row.workload,
                 controller,
                 figure.name,
                 short(median),
                 short(worst),
-                figure.goal,
+                format!("{}{}", figure.goal, if figure.tail { " p95" } else { "" }),
             );
         }
     }
@@ -68,10 +69,10 @@ impl Report {
         row: &Row,
         controller: Kind,
         index: usize,
-        figure: &Figure,
-        median: f64,
+        value: f64,
         best: f64,
     ) -> String {
+        let figure = &row.figures[index];
         let title = format!("{}, {controller}: {}", row.title(), figure.name);
         if figure.is_ratio && best < IMPOSSIBLE {
             self.impossible.push(format!("{title} {best:.4}"));
@@ -84,14 +85,14 @@ impl Report {
             (goal, None) if self.goals => goal,
             (_, None) => Goal::Shown,
         };
-        if bound.is_met(median) && !median.is_nan() {
+        if bound.is_met(value) && !value.is_nan() {
             return match (bound == figure.goal, today) {
                 (_, None) if figure.goal == Goal::Shown => "".into(),
                 (false, Some(_)) => format!("ok ({bound})"),
                 _ => "ok".into(),
             };
         }
-        self.short.push(format!("{title} {median:.3}, {bound}"));
+        self.short.push(format!("{title} {value:.3}, {bound}"));
         "SHORT".into()
     }
 

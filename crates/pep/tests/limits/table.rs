@@ -2,11 +2,13 @@
 
 use bentpipe_pep::engine::Profile;
 
+use crate::gates;
+use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::Row;
 use crate::scenario::{Loss, Queue, Scenario, Variation};
 use crate::transfer::Before::{Cold, Warm};
-use crate::transfer::{download, upload};
+use crate::transfer::{Transfers, download, row, upload};
 
 const MB: u64 = 1_000_000;
 /// 10 MiB.
@@ -113,6 +115,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(medium_and_small());
     rows.extend(published());
     rows.extend(moving());
+    rows.extend(gates::rows());
     rows
 }
 
@@ -187,6 +190,16 @@ fn published() -> Vec<Row> {
 fn moving() -> Vec<Row> {
     vec![
         download(&P1, Warm, 20 * MB, AtMost(1.06)),
+        row(
+            Transfers {
+                scenario: &P1,
+                before: Warm,
+                direction: DOWN,
+                bytes: 20 * MB,
+                flows: 5,
+            },
+            AtMost(1.04),
+        ),
         download(&L1, Cold, 100 * MB, Shown),
         download(&L1, Warm, 2 * MB, Shown),
         download(&L1, Warm, 100 * MB, AtMost(1.06)).checked(3, 1.12),

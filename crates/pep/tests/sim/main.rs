@@ -10,6 +10,7 @@ mod outage;
 mod published;
 mod satellite;
 mod settings;
+mod shared;
 #[allow(dead_code, unused_imports, reason = "each target uses its part")]
 #[path = "../world/mod.rs"]
 mod world;

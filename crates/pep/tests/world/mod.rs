@@ -3,32 +3,35 @@
 //!
 //! ```text
 //!  terminals[i]: apps ─ engine ─ access delay ─┐                        ┌─ engine ─ origins
-//!  terminals[j]: apps ─ engine ─ access delay ─┴─ forward, return link ─┘  (one server)
+//!  terminals[j]: apps ─ engine ─ access delay ─┼─ forward, return link ─┤  (one server)
+//!  competitors[k]: TCP ──────── access delay ──┘                        └─ TCP
 //! ```
 
 mod apps;
+mod competitor;
 mod origins;
+mod step;
 mod terminal;
 mod wire;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_link::sim::next_wakeup;
-use bentpipe_link::{Duplex, LinkConfig};
+use bentpipe_link::{Duplex, LinkConfig, tcp};
 use bentpipe_pep::engine::identity::{self, PrivateKey};
 use bentpipe_pep::engine::{
-    ConnectionId, ConnectionNotice, Engine, EngineConfig, Event, Link, Profile, ServerSetup, Wishes,
+    ConnectionId, Engine, EngineConfig, Link, Profile, ServerSetup, Wishes,
 };
-use bentpipe_pep::transport::{FlowKey, TunnelEvent};
+use bentpipe_pep::transport::FlowKey;
 use bentpipe_proto::congestion::Kind;
-use bentpipe_proto::tunnel::{Families, Forward, Hello, ReplyCode, VERSION};
+use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION};
 use bentpipe_units::Seed;
 
 pub(crate) use apps::{Ending, Reader};
+pub(crate) use competitor::Competitor;
 pub(crate) use origins::{Origins, source};
 pub(crate) use terminal::Terminal;
-use wire::{Access, Towards, packets};
+use wire::Access;
 pub(crate) use wire::{Packet, Sent};
 
 const SERVER: ([u8; 4], u16) = ([10, 20, 0, 1], 4433);
@@ -74,6 +77,7 @@ pub(crate) struct World {
     pub(crate) terminals: Vec<Terminal>,
     pub(crate) server: Engine,
     pub(crate) origins: Origins,
+    pub(crate) competitors: Vec<Competitor>,
     access: Access,
     keys: Keys,
     seed: Seed,
@@ -83,6 +87,8 @@ pub(crate) struct World {
     /// Destinations refuse, so long after OPEN.
     pub(crate) refuse_after: Option<Duration>,
     refusals: Vec<(Instant, ConnectionId, FlowKey)>,
+    /// Every packet that comes over the forward link is marked "congestion experienced".
+    pub(crate) mark_all: bool,
     /// What tunnels offered to the forward and the return link.
     pub(crate) sent: [Sent; 2],
     /// Every batch that left, as (when, size): equal runs have equal traces.
@@ -148,6 +154,7 @@ impl World {
             terminals: terminals.collect(),
             server: Engine::new(config(&keys, seed.stream("server"), true, wishes)),
             origins: Origins::default(),
+            competitors: Vec::new(),
             access: Access::default(),
             keys,
             seed,
@@ -156,6 +163,7 @@ impl World {
             spins: 0,
             refuse_after: None,
             refusals: Vec::new(),
+            mark_all: false,
             sent: [Sent::default(); 2],
             trace: Vec::new(),
         };
@@ -177,6 +185,12 @@ impl World {
             .expect("a client can connect");
         terminal.tunnels.push(id);
         id
+    }
+
+    /// Starts a TCP connection beside the tunnels, with data to the terminals (`down`) or from them; returns its index.
+    pub(crate) fn compete(&mut self, config: tcp::Config, down: bool, access: Duration) -> usize {
+        self.competitors.push(Competitor::new(config, down, access));
+        self.competitors.len() - 1
     }
 
     /// Replaces the server's process: same key, no memory.
@@ -287,156 +301,6 @@ impl World {
             clients.collect::<Vec<_>>(),
             flows(&self.server),
         )
-    }
-
-    /// Everything that happens at this instant, then on to the next one, at most to `deadline`.
-    fn step(&mut self, deadline: Instant) {
-        let now = self.now;
-        self.deliver();
-        for terminal in &mut self.terminals {
-            terminal.wake(now);
-        }
-        self.server.handle_timeout(now);
-        self.refuse();
-        while self.act() {}
-        let timeouts = [
-            self.server.poll_timeout(),
-            self.link.poll_timeout(),
-            self.access.poll_timeout(),
-            self.refusals.first().map(|(due, ..)| *due),
-        ];
-        let terminals = self.terminals.iter().map(Terminal::poll_timeout);
-        let next = next_wakeup(timeouts.into_iter().chain(terminals)).unwrap_or(deadline);
-        // In real time this would be a busy loop.
-        self.spins = if next > now { 0 } else { self.spins + 1 };
-        assert!(
-            self.spins < 100,
-            "a timer is due and nothing happens; {}",
-            self.describe()
-        );
-        self.now = next.clamp(now + Duration::from_nanos(1), deadline);
-    }
-
-    /// One turn of everybody who is awake; true if anything moved.
-    fn act(&mut self) -> bool {
-        let mut busy = false;
-        for terminal in &mut self.terminals {
-            busy |= terminal.awake && terminal.poll(self.start, self.now);
-        }
-        if self.server.is_dirty() {
-            while let Some(event) = self.server.poll_event(self.now) {
-                self.on_server_event(event);
-                busy = true;
-            }
-            busy |= self.origins.poll(self.now, &mut self.server);
-        }
-        busy | self.transmit()
-    }
-
-    fn refuse(&mut self) {
-        let due = self.refusals.partition_point(|(due, ..)| *due <= self.now);
-        for (_, connection, flow) in self.refusals.drain(..due) {
-            if let Some(connection) = self.server.connection(connection) {
-                let (tunnel, quic) = connection.parts();
-                tunnel.reply(quic, flow, ReplyCode::Refused, None);
-            }
-        }
-    }
-
-    fn deliver(&mut self) {
-        while let Some((_, packet)) = self.link.forward_link.poll_output(self.now) {
-            let access = self.access_of(&packet);
-            if access.is_zero() {
-                self.receive(packet);
-            } else {
-                self.access.push(self.now + access, Towards::End, packet);
-            }
-        }
-        while let Some((towards, packet)) = self.access.pop_due(self.now) {
-            match towards {
-                Towards::End => self.receive(packet),
-                Towards::Link => {
-                    let size = packet.size();
-                    self.link.return_link.handle_packet(self.now, size, packet);
-                }
-            }
-        }
-        while let Some((_, packet)) = self.link.return_link.poll_output(self.now) {
-            self.receive(packet);
-        }
-    }
-
-    /// How far from the link the terminal is that `packet` goes to.
-    fn access_of(&self, packet: &Packet) -> Duration {
-        let Packet::Tunnel(datagram) = packet;
-        let mut terminals = self.terminals.iter();
-        terminals
-            .find(|terminal| terminal.address == datagram.to)
-            .map_or(Duration::ZERO, |terminal| terminal.access)
-    }
-
-    fn receive(&mut self, packet: Packet) {
-        let Packet::Tunnel(datagram) = packet;
-        let engine = if datagram.to == SERVER.into() {
-            &mut self.server
-        } else {
-            let mut terminals = self.terminals.iter_mut();
-            // Nobody has the address any more: the datagram is lost.
-            match terminals.find(|terminal| terminal.address == datagram.to) {
-                Some(terminal) => &mut terminal.engine,
-                None => return,
-            }
-        };
-        engine.handle_datagram(self.now, datagram.from, None, datagram.ecn, datagram.data);
-    }
-
-    fn transmit(&mut self) -> bool {
-        let mut buf = Vec::new();
-        let mut busy = false;
-        let now = self.now;
-        for terminal in self.terminals.iter_mut().filter(|terminal| terminal.awake) {
-            while let Some(output) = terminal.engine.poll_transmit(now, &mut buf) {
-                for packet in packets(terminal.address, &output, &buf) {
-                    let size = packet.size();
-                    self.sent[1].count(size);
-                    if terminal.access.is_zero() {
-                        self.link.return_link.handle_packet(now, size, packet);
-                    } else {
-                        let due = now + terminal.access;
-                        self.access.push(due, Towards::Link, packet);
-                    }
-                }
-                self.trace.push((now - self.start, output.size));
-                buf.clear();
-                busy = true;
-            }
-        }
-        while let Some(output) = self.server.poll_transmit(now, &mut buf) {
-            for packet in packets(SERVER.into(), &output, &buf) {
-                let size = packet.size();
-                self.sent[0].count(size);
-                self.link.forward_link.handle_packet(now, size, packet);
-            }
-            self.trace.push((now - self.start, output.size));
-            buf.clear();
-            busy = true;
-        }
-        busy
-    }
-
-    fn on_server_event(&mut self, event: Event) {
-        match event.notice {
-            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
-                if let Some(delay) = self.refuse_after {
-                    let due = self.now + delay;
-                    return self.refusals.push((due, event.connection, flow));
-                }
-                self.origins
-                    .open(&mut self.server, event.connection, flow, &open.destination);
-            }
-            ConnectionNotice::Fault(fault) => panic!("the server found a fault: {fault}"),
-            _ => {}
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use bentpipe_link::tcp::{self, Ack, Segment};
 use bentpipe_units::ByteCount;
 use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;
@@ -22,6 +23,10 @@ pub(crate) struct Datagram {
 /// An IP packet on the link.
 pub(crate) enum Packet {
     Tunnel(Datagram),
+    /// Of a competitor, by its number.
+    Segment(usize, Segment),
+    /// The same.
+    Ack(usize, Ack),
 }
 
 impl Packet {
@@ -29,6 +34,24 @@ impl Packet {
     pub(super) fn size(&self) -> ByteCount {
         match self {
             Self::Tunnel(datagram) => ByteCount::from_usize(datagram.data.len() + HEADERS),
+            Self::Segment(..) => tcp::SEGMENT,
+            Self::Ack(..) => tcp::ACK,
+        }
+    }
+
+    /// Sets "congestion experienced"; false if the packet may not carry it.
+    pub(crate) fn mark(&mut self) -> bool {
+        match self {
+            Self::Tunnel(datagram) => {
+                let able = datagram.ecn.is_some();
+                datagram.ecn = datagram.ecn.map(|_| EcnCodepoint::Ce);
+                able
+            }
+            Self::Segment(_, segment) => {
+                segment.marked |= segment.ecn;
+                segment.ecn
+            }
+            Self::Ack(..) => false,
         }
     }
 }
@@ -50,13 +73,13 @@ pub(super) fn packets<'a>(
     })
 }
 
-/// Where a packet is going that is between the link and a terminal.
+/// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Towards {
-    /// The return link.
-    Link,
-    /// Its receiver.
-    End,
+    /// Over the return link.
+    Server,
+    /// Over the forward link.
+    Terminals,
 }
 
 /// Packets between the link and the terminals, in the order of their arrival.

@@ -1,0 +1,140 @@
+//! What the tunnel does to others and to itself: the gates. A speed that costs one of these does not count.
+
+mod beside;
+mod probe;
+mod queue;
+mod share;
+mod tunnels;
+
+use std::time::Duration;
+
+use bentpipe_link::tcp::Algorithm;
+use bentpipe_pep::engine::Profile;
+
+use crate::row::Row;
+use crate::scenario::{Loss, Queue, Scenario};
+use share::CUBIC;
+use tunnels::Places;
+
+/// A GEO link small enough to run for minutes.
+const GEO: Scenario = Scenario::geo("E-geo", [20.0, 5.0], 300);
+const LEO: Scenario = Scenario {
+    profile: Profile::Leo,
+    ..Scenario::geo("E-leo", [20.0, 5.0], 25)
+};
+const MEDIUM: Scenario = Scenario::geo("G5", [50.0, 10.0], 325);
+const THIN_RETURN: Scenario = Scenario::geo("G6", [50.0, 0.5], 325);
+const SMALL: Scenario = Scenario::geo("G8", [10.0, 2.0], 325);
+/// One beam.
+const BEAM: Scenario = Scenario::geo("M1", [100.0, 20.0], 300);
+/// The same, for terminals of which some are four times as far.
+const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
+/// A gateway's egress to terminals under a low and a high satellite.
+const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
+
+/// What `make test` runs: with so many seeds, and what the first figure holds today.
+const CHECKED: [(&str, u64, f64); 5] = [
+    ("E-leo steady, queue 1 BDP", 1, 20.0),
+    ("E-leo 1 % loss, then half the rate", 2, 1.2),
+    ("E-leo beside CUBIC, 1 BDP", 1, 0.6),
+    ("E-leo 1 kB beside bulk", 1, 25.0),
+    ("G6 return traffic of bulk", 1, 60.0),
+];
+
+/// Every gate.
+pub(crate) fn rows() -> Vec<Row> {
+    let mut rows = own_queue();
+    rows.extend(shares());
+    rows.extend(beams());
+    rows.extend(short_flows());
+    for row in &mut rows {
+        row.check = CHECKED
+            .iter()
+            .find(|(title, ..)| *title == row.title())
+            .map(|(_, seeds, today)| (*seeds, *today));
+    }
+    rows
+}
+
+fn own_queue() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for scenario in [GEO, LEO, MEDIUM] {
+        for bdp in [1.0, 4.0] {
+            rows.push(queue::steady(scenario, bdp));
+        }
+    }
+    for scenario in [GEO, LEO] {
+        rows.push(queue::marked(scenario));
+        rows.push(queue::answered(scenario));
+        rows.push(queue::policed(scenario, 5.0, Duration::from_millis(50)));
+        rows.push(queue::step(scenario, 4.0));
+        for (loss, name) in [(0.01, "1 %"), (0.02, "2 %"), (0.05, "5 %")] {
+            rows.push(queue::halved(scenario, Loss::Iid(loss), name));
+        }
+        rows.push(queue::halved(scenario, Loss::Bursts(0.02, 6.0), "2 % GE"));
+    }
+    rows.push(queue::step(MEDIUM, 10.0));
+    rows
+}
+
+fn shares() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for scenario in [LEO, GEO] {
+        for algorithm in [CUBIC, Algorithm::NewReno] {
+            for bdp in [0.5, 1.0, 4.0] {
+                rows.push(share::beside(scenario, algorithm, bdp));
+            }
+        }
+        rows.push(share::jump(scenario));
+    }
+    rows
+}
+
+fn beams() -> Vec<Row> {
+    let queue = |bdp| Scenario {
+        queue: Queue::Bdp(bdp),
+        ..BEAM
+    };
+    let lossy = Scenario {
+        name: "M1-1%",
+        loss: Loss::Iid(0.01),
+        ..BEAM
+    };
+    let named = |name, bdp| Scenario { name, ..queue(bdp) };
+    vec![
+        tunnels::many(BEAM, 1, Places::Same),
+        tunnels::many(BEAM, 2, Places::Same),
+        tunnels::many(BEAM, 10, Places::Same),
+        tunnels::many(BEAM, 50, Places::Same),
+        tunnels::many(named("M1-.5BDP", 0.5), 10, Places::Same),
+        tunnels::many(named("M1-4BDP", 4.0), 10, Places::Same),
+        tunnels::many(lossy, 10, Places::Same),
+        tunnels::many(NEAR, 2, Places::OneToFour),
+        tunnels::many(NEAR, 10, Places::OneToFour),
+        tunnels::many(LEO_BEAM, 2, Places::LeoAndGeo),
+        tunnels::resume(BEAM, 10),
+        tunnels::outage(GEO, Duration::from_secs(10)),
+        tunnels::outage(GEO, Duration::from_secs(60)),
+        tunnels::outage(LEO, Duration::from_secs(60)),
+    ]
+}
+
+fn short_flows() -> Vec<Row> {
+    let lossy = Scenario {
+        name: "G5-1%",
+        loss: Loss::Iid(0.01),
+        ..MEDIUM
+    };
+    vec![
+        beside::first_byte(MEDIUM),
+        beside::first_byte(SMALL),
+        beside::first_byte(LEO),
+        beside::first_byte(lossy),
+        beside::page(MEDIUM),
+        beside::page(SMALL),
+        beside::page(LEO),
+        beside::return_traffic(THIN_RETURN),
+        beside::return_traffic(MEDIUM),
+        beside::return_traffic(lossy),
+    ]
+}

@@ -1,0 +1,234 @@
+//! What bulk does to a queue that is its own: delay, drops, marks, policers, steps.
+
+use std::time::Duration;
+
+use bentpipe_link::{Change, Marking, Policer, Schedule};
+use bentpipe_proto::congestion::Kind;
+use bentpipe_units::ByteCount;
+
+use super::probe::{ENDLESS, LOOK, alone, dropped, percentile, read, tunnel_rate, wait, watch};
+use crate::limit::DOWN;
+use crate::row::Goal::{AtLeast, AtMost, Shown};
+use crate::row::{Figure, Row, Sample};
+use crate::scenario::{Loss, Queue, Scenario, mbit};
+use crate::transfer::warm;
+use crate::world::Packet;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Added delay and drops of bulk alone, once it has settled, and how long its beginning exceeds 150 ms.
+pub(crate) fn steady(scenario: Scenario, bdp: f64) -> Row {
+    let scenario = Scenario {
+        queue: Queue::Bdp(bdp),
+        ..scenario
+    };
+    let figures = vec![
+        Figure::new("queue p50, ms", AtMost(20.0)),
+        Figure::new("queue p95, ms", AtMost(60.0)),
+        Figure::new("dropped by queue, %", AtMost(0.5)),
+        Figure::new("utilisation", AtLeast(0.95)),
+        Figure::new("start > 150 ms, RTT", AtMost(2.0)),
+    ];
+    let name = format!("steady, queue {bdp} BDP");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let rate = scenario.rates[DOWN];
+        let rtt = scenario.rtt().as_secs_f64();
+        let mut world = alone(&scenario, kind, seed);
+        world.download(ENDLESS, None);
+        let mut above = 0;
+        watch(&mut world, 30 * SECOND, |world| {
+            above += u32::from(wait(world, rate) > 150.0);
+        });
+        let before = (world.link.forward_link.stats(), read(&world)[0]);
+        let mut waits = Vec::new();
+        let span = 60 * SECOND;
+        watch(&mut world, span, |world| waits.push(wait(world, rate)));
+        let got = read(&world)[0] - before.1;
+        Sample {
+            values: vec![
+                percentile(&mut waits, 0.5),
+                percentile(&mut waits, 0.95),
+                dropped(&before.0, &world.link.forward_link.stats()),
+                tunnel_rate(got, span) / rate,
+                f64::from(above) * LOOK.as_secs_f64() / rtt,
+            ],
+            note: String::new(),
+        }
+    })
+}
+
+/// A queue that marks what has waited longer than 5 ms: marks are answered, nothing is lost.
+pub(crate) fn marked(scenario: Scenario) -> Row {
+    let figures = vec![
+        Figure::new("dropped by queue, %", AtMost(0.0)),
+        Figure::new("marked, %", AtMost(5.0)),
+        Figure::new("queue p95, ms", AtMost(60.0)),
+        Figure::new("utilisation", AtLeast(0.9)),
+    ];
+    Row::new(
+        scenario.name,
+        "ECN queue, 5 ms",
+        figures,
+        move |kind, seed| {
+            let rate = scenario.rates[DOWN];
+            let mut world = alone(&scenario, kind, seed);
+            world.link.forward_link.set_marking(Some(Marking {
+                threshold: Duration::from_millis(5),
+                mark: Packet::mark,
+            }));
+            world.download(ENDLESS, None);
+            world.run_for(30 * SECOND);
+            let before = (world.link.forward_link.stats(), read(&world)[0]);
+            let mut waits = Vec::new();
+            let span = 60 * SECOND;
+            watch(&mut world, span, |world| waits.push(wait(world, rate)));
+            let after = world.link.forward_link.stats();
+            let marks = (after.marked - before.0.marked) as f64;
+            Sample {
+                values: vec![
+                    dropped(&before.0, &after),
+                    100.0 * marks / (after.offered - before.0.offered) as f64,
+                    percentile(&mut waits, 0.95),
+                    tunnel_rate(read(&world)[0] - before.1, span) / rate,
+                ],
+                note: String::new(),
+            }
+        },
+    )
+}
+
+/// Every packet of one round trip is marked: what is sent in the round trip after the report, as a share of before.
+pub(crate) fn answered(scenario: Scenario) -> Row {
+    let figures = vec![
+        Figure::new("rate after CE / before", AtMost(0.87)),
+        Figure::new("... at least", AtLeast(0.5)),
+    ];
+    Row::new(
+        scenario.name,
+        "all marked for one RTT",
+        figures,
+        move |kind, seed| {
+            let rtt = scenario.rtt();
+            let mut world = alone(&scenario, kind, seed);
+            world.download(ENDLESS, None);
+            world.run_for(30 * SECOND);
+            let sent = |world: &mut crate::world::World, span| {
+                let before = world.sent[DOWN].bytes;
+                world.run_for(span);
+                (world.sent[DOWN].bytes - before) as f64
+            };
+            let before = sent(&mut world, 4 * rtt) / 4.0;
+            world.mark_all = true;
+            world.run_for(rtt);
+            world.mark_all = false;
+            // The reports are under way for another round trip at most, with what their delay adds.
+            world.run_for(rtt / 4);
+            let share = sent(&mut world, rtt) / before;
+            Sample {
+                values: vec![share, share],
+                note: String::new(),
+            }
+        },
+    )
+}
+
+/// A one-bucket policer far below the link's rate.
+pub(crate) fn policed(scenario: Scenario, policed: f64, burst: Duration) -> Row {
+    let figures = vec![
+        Figure::new("goodput / policed rate", AtLeast(0.95)),
+        Figure::new("dropped, %", AtMost(2.0)),
+    ];
+    let name = format!("policed to {policed} Mbit/s, {burst:?}");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let mut link = scenario.link(seed);
+        link.forward_link.policer = Some(Policer {
+            rate: mbit(policed),
+            burst: mbit(policed).bytes_in(burst).max(ByteCount::new(3000)),
+        });
+        let mut world = crate::transfer::world(&scenario, &link, kind, seed);
+        crate::transfer::connect(&mut world);
+        world.download(ENDLESS, None);
+        world.run_for(30 * SECOND);
+        let before = (world.link.forward_link.stats(), read(&world)[0]);
+        let span = 90 * SECOND;
+        world.run_for(span);
+        let got = read(&world)[0] - before.1;
+        Sample {
+            values: vec![
+                tunnel_rate(got, span) / policed,
+                dropped(&before.0, &world.link.forward_link.stats()),
+            ],
+            note: String::new(),
+        }
+    })
+}
+
+/// The rate falls to a fifth: when the queue is short again, and what is lost until then.
+pub(crate) fn step(scenario: Scenario, to: f64) -> Row {
+    let figures = vec![
+        Figure::new("queue < 100 ms after, RTT", AtMost(3.0)),
+        Figure::new("dropped by queue, BDP", AtMost(1.0)),
+    ];
+    let name = format!("step to {to} Mbit/s");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let mut world = alone(&scenario, kind, seed);
+        warm(&mut world, &scenario, DOWN, seed);
+        world.download(ENDLESS, None);
+        world.run_for(10 * SECOND);
+        let dropped = world.link.forward_link.stats().dropped_queue;
+        slow_down(&mut world, to);
+        let stepped = world.now;
+        let mut last_long = stepped;
+        watch(&mut world, 30 * SECOND, |world| {
+            // A queue that was short for a moment and grew again is not short: the last excess counts.
+            if wait(world, to) >= 100.0 {
+                last_long = world.now;
+            }
+        });
+        let dropped = world.link.forward_link.stats().dropped_queue - dropped;
+        let long = (last_long - stepped).as_secs_f64() / scenario.rtt().as_secs_f64();
+        Sample {
+            values: vec![long, (dropped * 1500) as f64 / scenario.bdp(DOWN) as f64],
+            note: String::new(),
+        }
+    })
+}
+
+fn slow_down(world: &mut crate::world::World, to: f64) {
+    let schedule = Schedule::new([(Duration::ZERO, Change::Rate(mbit(to)))]);
+    let now = world.now;
+    world.link.forward_link.plan(now, &schedule, Vec::new());
+}
+
+/// Losses that mean nothing, and then the rate is halved: what is sent in the fourth round trip after it.
+pub(crate) fn halved(scenario: Scenario, loss: Loss, name: &str) -> Row {
+    let scenario = Scenario { loss, ..scenario };
+    let figures = vec![
+        Figure::new("sent / fair in 4th RTT", AtMost(1.1)).tail(),
+        Figure::new("utilisation before", Shown),
+    ];
+    let name = format!("{name} loss, then half the rate");
+    Row::new(scenario.name, name, figures, move |kind: Kind, seed| {
+        let rtt = scenario.rtt();
+        let half = scenario.rates[DOWN] / 2.0;
+        let mut world = alone(&scenario, kind, seed);
+        warm(&mut world, &scenario, DOWN, seed);
+        world.download(ENDLESS, None);
+        world.run_for(10 * SECOND);
+        let got = read(&world)[0];
+        // Another phase for each seed.
+        world.run_for(10 * SECOND + rtt * seed as u32 / 7);
+        let span = 10 * SECOND + rtt * seed as u32 / 7;
+        let before = tunnel_rate(read(&world)[0] - got, span) / scenario.rates[DOWN];
+        slow_down(&mut world, half);
+        world.run_for(3 * rtt);
+        let sent = world.sent[DOWN].bytes;
+        world.run_for(rtt);
+        let sent = (world.sent[DOWN].bytes - sent) as f64 * 8.0 / rtt.as_secs_f64() / 1e6;
+        Sample {
+            values: vec![sent / half, before],
+            note: String::new(),
+        }
+    })
+    .random()
+}

@@ -1,0 +1,168 @@
+//! Several tunnels on one beam.
+
+use std::time::Duration;
+
+use bentpipe_link::Outage;
+use bentpipe_link::Schedule;
+
+use super::probe::{ENDLESS, dropped, jain, percentile, read, ready, tunnel_rate, wait, watch};
+use crate::limit::DOWN;
+use crate::row::Goal::{AtLeast, AtMost, Shown};
+use crate::row::{Figure, Row, Sample};
+use crate::scenario::Scenario;
+use crate::world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SPAN: Duration = Duration::from_secs(60);
+
+/// Where the terminals are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Places {
+    /// All at the same distance.
+    Same,
+    /// Every second one has four times the RTT of the others, which is that of the scenario.
+    OneToFour,
+    /// Every second one is 550 ms of RTT farther than the others.
+    LeoAndGeo,
+}
+
+/// `count` tunnels with bulk that start one after the other: shares of the last minute.
+pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
+    // Of Jain's index; how much more the near ones may have, or the far ones.
+    let (far, least, most) = match places {
+        Places::Same => ("", 0.95, Shown),
+        Places::OneToFour => (", RTT 1:4", 0.85, Shown),
+        Places::LeoAndGeo => (", LEO and GEO", 0.5, AtMost(2.0)),
+    };
+    let drops = if count > 2 { 2.0 } else { 0.5 };
+    let figures = vec![
+        Figure::new("Jain's index", AtLeast(least)),
+        Figure::new("utilisation", AtLeast(0.95)),
+        Figure::new("dropped by queue, %", AtMost(drops)),
+        Figure::new("queue p95, ms", Shown),
+        Figure::new("near / far, or far / near", most),
+    ];
+    let name = format!("{count} tunnel(s){far}");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let rate = scenario.rates[DOWN];
+        let extra = match places {
+            Places::Same => Duration::ZERO,
+            Places::OneToFour => scenario.rtt() * 3 / 2,
+            Places::LeoAndGeo => Duration::from_millis(275),
+        };
+        let access: Vec<_> = (0..count).map(|index| extra * (index % 2)).collect();
+        let mut world = ready(&scenario, &access, kind, seed);
+        start_all(&mut world, 10 * SECOND / count);
+        world.run_for(50 * SECOND);
+        let before = (world.link.forward_link.stats(), read(&world));
+        let mut waits = Vec::new();
+        watch(&mut world, SPAN, |world| waits.push(wait(world, rate)));
+        let rates = rates(&world, &before.1);
+        let of = |parity| {
+            let mine = rates.iter().skip(parity).step_by(2);
+            mine.sum::<f64>()
+        };
+        Sample {
+            values: vec![
+                jain(&rates),
+                rates.iter().sum::<f64>() / rate,
+                dropped(&before.0, &world.link.forward_link.stats()),
+                percentile(&mut waits, 0.95),
+                (of(0) / of(1)).max(of(1) / of(0)),
+            ],
+            note: String::new(),
+        }
+    })
+}
+
+/// Bulk in every terminal, one after the other.
+fn start_all(world: &mut World, gap: Duration) {
+    for index in 0..world.terminals.len() {
+        let now = world.now;
+        world.terminals[index].download(now, ENDLESS, None);
+        world.run_for(gap);
+    }
+}
+
+fn rates(world: &World, before: &[u64]) -> Vec<f64> {
+    let got = read(world);
+    let rates = got.iter().zip(before);
+    rates
+        .map(|(after, before)| tunnel_rate(after - before, SPAN))
+        .collect()
+}
+
+/// A download goes on after an outage: how soon, and whether anything was reset.
+pub(crate) fn outage(scenario: Scenario, length: Duration) -> Row {
+    let figures = vec![
+        Figure::new("first byte after, RTT", AtMost(1.5)),
+        Figure::new("flows reset", AtMost(0.0)),
+    ];
+    let name = format!("outage of {length:?}");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let mut world = ready(&scenario, &[Duration::ZERO], kind, seed);
+        let index = world.download(ENDLESS, None);
+        world.run_for(20 * SECOND + scenario.rtt() * seed as u32 / 7);
+        break_links(&mut world, length);
+        world.run_for(length);
+        let (before, ended) = (world.reader(index).got, world.now);
+        let back = world.run_while(60 * SECOND, |world| world.reader(index).got == before);
+        let silence = (world.now - ended).as_secs_f64() / scenario.rtt().as_secs_f64();
+        Sample {
+            values: vec![
+                if back { silence } else { f64::INFINITY },
+                f64::from(u8::from(world.reader(index).end.is_some())),
+            ],
+            note: String::new(),
+        }
+    })
+}
+
+/// Both directions lose everything for `length`.
+fn break_links(world: &mut World, length: Duration) {
+    let now = world.now;
+    let outage = Outage {
+        start: Duration::ZERO,
+        length,
+    };
+    for pipe in [&mut world.link.forward_link, &mut world.link.return_link] {
+        pipe.plan(now, &Schedule::none(), vec![outage]);
+    }
+}
+
+/// All tunnels come back after an outage of 10 s: what they send together in any of the next round trips.
+pub(crate) fn resume(scenario: Scenario, count: u32) -> Row {
+    let figures = vec![
+        Figure::new("load / rate, 1 RTT", AtMost(1.5)),
+        Figure::new("dropped by queue, %", AtMost(5.0)),
+        Figure::new("Jain's index, a minute", AtLeast(0.9)),
+        Figure::new("utilisation, a minute", AtLeast(0.9)),
+    ];
+    let name = format!("{count} tunnels after an outage");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let (rate, rtt) = (scenario.rates[DOWN], scenario.rtt());
+        let mut world = ready(&scenario, &vec![Duration::ZERO; count as usize], kind, seed);
+        start_all(&mut world, 10 * SECOND / count);
+        world.run_for(40 * SECOND);
+        break_links(&mut world, 10 * SECOND);
+        world.run_for(10 * SECOND);
+        let before = (world.link.forward_link.stats(), read(&world));
+        let mut load: f64 = 0.0;
+        for _ in 0..(SPAN.as_secs_f64() / rtt.as_secs_f64()) as u32 {
+            let sent = world.sent[DOWN].bytes;
+            world.run_for(rtt);
+            let sent = (world.sent[DOWN].bytes - sent) as f64 * 8.0 / 1e6;
+            load = load.max(sent / rtt.as_secs_f64() / rate);
+        }
+        let rates = rates(&world, &before.1);
+        Sample {
+            values: vec![
+                load,
+                dropped(&before.0, &world.link.forward_link.stats()),
+                jain(&rates),
+                rates.iter().sum::<f64>() / rate,
+            ],
+            note: String::new(),
+        }
+    })
+}
