@@ -298,6 +298,7 @@ impl Connection {
         let flight = self.control.gate.flight();
         let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
         if room == 0 {
+            self.pacer.on_shut();
             return Err(Shut::Window);
         }
         let paced = self.pacer.budget(

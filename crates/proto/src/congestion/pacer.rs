@@ -40,8 +40,8 @@ impl Pacer {
         }
     }
 
-    /// Packets of `mtu` bytes that may leave now, 0 to [`MAX_BATCH`]. Call it when [`Self::poll_timeout`] fires even if
-    /// the window is shut: the pacer credits the time only to a caller that was waiting for it.
+    /// Packets of `mtu` bytes that may leave now, 0 to [`MAX_BATCH`]. The pacer credits time only to a caller that was
+    /// waiting for it: see [`Self::on_shut`].
     pub fn budget(&mut self, now: Instant, rate: BitRate, mtu: u16) -> u32 {
         let packet_time = duration_of(u64::from(mtu.max(1)), rate);
         let batch = packets(QUANTUM, packet_time).clamp(1, MAX_BATCH);
@@ -69,6 +69,11 @@ impl Pacer {
         // Debt is bounded, or one oversized send would silence the tunnel.
         let bound = now + (self.batch_time * 2).max(time);
         self.next = (self.next + time).min(bound);
+    }
+
+    /// The window is shut: from now on it is not the pacer that the caller waits for.
+    pub fn on_shut(&mut self) {
+        self.waiting = false;
     }
 
     /// When to ask again, after a budget of 0.

@@ -283,6 +283,24 @@ fn idle_time_is_worth_one_batch() {
     }
 }
 
+/// A loss halves the window while the pacer is waited for, and half a round trip later an ACK opens it.
+#[test]
+fn time_with_a_shut_window_is_idle_time() {
+    let rate = bits(60_000_000);
+    let start = origin();
+    let mut pacer = Pacer::new(start);
+    while let count @ 1.. = pacer.budget(start, rate, MTU) {
+        pacer.on_sent(start, u64::from(count) * BYTES, rate);
+    }
+    pacer.on_shut();
+    let (opened, mut burst) = (start + SECOND / 4, 0);
+    while let count @ 1.. = pacer.budget(opened, rate, MTU) {
+        pacer.on_sent(opened, u64::from(count) * BYTES, rate);
+        burst += count;
+    }
+    assert!(burst <= 5, "{burst}");
+}
+
 #[test]
 fn a_busy_sender_knows_its_path_and_an_idle_one_does_not() {
     for kind in Kind::ALL {
