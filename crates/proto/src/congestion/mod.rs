@@ -51,7 +51,8 @@ pub struct AckSample {
     pub newest_sent: Instant,
     /// Bytes in flight after this ACK.
     pub in_flight: u64,
-    /// Whether the sender had nothing more to send when those packets left.
+    /// Whether the sender has nothing more to send now. What was so when the packets left is in `rate`; the first flight
+    /// after idle is app-limited there, and still it is the window that holds it back.
     pub app_limited: bool,
     /// Delivery rate measured by [`RateSampler`], where there is one.
     pub rate: Option<RateSample>,
