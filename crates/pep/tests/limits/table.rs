@@ -7,7 +7,7 @@ use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::Row;
 use crate::scenario::{Loss, Queue, Scenario, Variation};
-use crate::transfer::Before::{Cold, Warm};
+use crate::transfer::Before::{Cold, Resumed, Sold, Warm};
 use crate::transfer::{Transfers, download, row, upload};
 
 const MB: u64 = 1_000_000;
@@ -123,6 +123,9 @@ fn large() -> Vec<Row> {
     vec![
         download(&G1, Cold, 100 * MB, AtMost(1.20)),
         download(&G1, Warm, 100 * MB, AtMost(1.05)).checked(1, 1.05),
+        // Half of the remembered rate by default, all of it when it was sold.
+        download(&G1, Resumed, 100 * MB, Shown),
+        download(&G1, Sold, 100 * MB, AtMost(1.05)),
         download(&G2, Cold, 100 * MB, Shown),
         download(&G2, Warm, 100 * MB, AtMost(1.25)),
         download(&G2_GE, Warm, 100 * MB, AtMost(1.25)),
@@ -132,6 +135,8 @@ fn large() -> Vec<Row> {
         download(&G3, Warm, 2 * MB, AtMost(1.10)).checked(1, 1.1),
         download(&G3, Warm, 10 * MB, AtMost(1.10)),
         download(&G3, Warm, 100 * MB, AtMost(1.05)),
+        download(&G3, Resumed, 10 * MB, Shown),
+        download(&G3, Sold, 100 * MB, AtMost(1.05)),
         download(&G4, Warm, 100 * MB, AtMost(1.25)),
     ]
 }

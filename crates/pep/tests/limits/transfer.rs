@@ -8,7 +8,7 @@ use bentpipe_proto::congestion::Kind;
 
 use crate::limit::{DOWN, Transfer, UP, earliest, realised_loss};
 use crate::row::{Experiment, Figure, Goal, Row, Sample};
-use crate::scenario::{Scenario, Variation};
+use crate::scenario::{Scenario, Variation, mbit};
 use crate::world::{Ending, Setup, World};
 
 /// Longest that the pauses before warm transfers take, by seed: warm means 2 to 60 s.
@@ -26,6 +26,10 @@ pub(crate) enum Before {
     Cold,
     /// A transfer of 3 BDP in the same direction that ended 2 to 60 s ago.
     Warm,
+    /// The same in another connection, of which the server remembers the path; the new tunnel is up.
+    Resumed,
+    /// The same, and the rate that was sold is configured.
+    Sold,
 }
 
 /// One or more equal transfers that begin together.
@@ -69,6 +73,8 @@ pub(crate) fn row(transfers: Transfers, goal: Goal) -> Row {
     let before = match transfers.before {
         Before::Cold => "cold",
         Before::Warm => "warm",
+        Before::Resumed => "resumed",
+        Before::Sold => "resumed, rate sold",
     };
     let up = if transfers.direction == UP { " up" } else { "" };
     let flows = if transfers.flows > 1 {
@@ -100,12 +106,17 @@ fn figures(scenario: &Scenario, goal: Goal) -> Vec<Figure> {
 
 /// A world on the scenario's link in which both ends send with `controller`.
 pub(crate) fn world(scenario: &Scenario, link: &LinkConfig, controller: Kind, seed: u64) -> World {
+    let wishes = Wishes {
+        controller,
+        ..Wishes::default()
+    };
+    world_with(scenario, link, wishes, seed)
+}
+
+fn world_with(scenario: &Scenario, link: &LinkConfig, wishes: Wishes, seed: u64) -> World {
     World::with(&Setup {
         profile: scenario.profile,
-        wishes: Wishes {
-            controller,
-            ..Wishes::default()
-        },
+        wishes,
         ..Setup::new(link, seed)
     })
 }
@@ -131,9 +142,12 @@ impl Experiment for Transfers {
     fn run(&self, controller: Kind, seed: u64) -> Sample {
         let mut link = self.scenario.link(seed);
         let mut world = world(self.scenario, &link, controller, seed);
-        if self.before == Before::Warm {
+        if self.before != Before::Cold {
             connect(&mut world);
             warm(&mut world, self.scenario, self.direction, seed);
+        }
+        if matches!(self.before, Before::Resumed | Before::Sold) {
+            world = self.again(&world, &link, controller, seed);
         }
         let origin = self.plan(&mut world, &mut link);
         let began = world.at();
@@ -148,7 +162,7 @@ impl Experiment for Transfers {
             + link.return_link.one_way_delay_at(began - origin);
         let handshake = match self.before {
             Before::Cold => rtt,
-            Before::Warm => Duration::ZERO,
+            Before::Warm | Before::Resumed | Before::Sold => Duration::ZERO,
         };
         let transfer = Transfer {
             direction: self.direction,
@@ -175,6 +189,21 @@ impl Experiment for Transfers {
 }
 
 impl Transfers {
+    /// A new tunnel on the same link, after both processes were restarted.
+    fn again(&self, old: &World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
+        let rate = mbit(self.scenario.rates[self.direction]);
+        let wishes = Wishes {
+            controller,
+            rate: (self.before == Before::Sold).then_some(rate),
+            ..Wishes::default()
+        };
+        let mut world = world_with(self.scenario, link, wishes, seed);
+        world.known_path = old.learned();
+        assert!(world.known_path.is_some(), "3 BDP show a path");
+        connect(&mut world);
+        world
+    }
+
     /// Makes the link change as planned from now on; answers the instant that `link` now counts from.
     fn plan(&self, world: &mut World, link: &mut LinkConfig) -> Duration {
         let Some(plan) = self.scenario.plan() else {

@@ -5,8 +5,12 @@ mod beside;
 mod bulk;
 mod ends;
 mod flood;
+#[allow(dead_code, reason = "the table's own")]
+#[path = "../limits/limit.rs"]
+mod limit;
 mod memory;
 mod outage;
+mod physics;
 mod published;
 mod satellite;
 mod settings;

@@ -23,7 +23,7 @@ use bentpipe_pep::engine::{
     ConnectionId, Engine, EngineConfig, Link, Profile, ServerSetup, Wishes,
 };
 use bentpipe_pep::transport::FlowKey;
-use bentpipe_proto::congestion::Kind;
+use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION};
 use bentpipe_units::Seed;
 
@@ -87,6 +87,8 @@ pub(crate) struct World {
     /// Destinations refuse, so long after OPEN.
     pub(crate) refuse_after: Option<Duration>,
     refusals: Vec<(Instant, ConnectionId, FlowKey)>,
+    /// What the server remembers of the path to every terminal that connects.
+    pub(crate) known_path: Option<Saved>,
     /// Every packet that comes over the forward link is marked "congestion experienced".
     pub(crate) mark_all: bool,
     /// What tunnels offered to the forward and the return link.
@@ -163,6 +165,7 @@ impl World {
             spins: 0,
             refuse_after: None,
             refusals: Vec::new(),
+            known_path: None,
             mark_all: false,
             sent: [Sent::default(); 2],
             trace: Vec::new(),
@@ -191,6 +194,12 @@ impl World {
     pub(crate) fn compete(&mut self, config: tcp::Config, down: bool, access: Duration) -> usize {
         self.competitors.push(Competitor::new(config, down, access));
         self.competitors.len() - 1
+    }
+
+    /// What the server has learned of the path to the first terminal.
+    pub(crate) fn learned(&self) -> Option<Saved> {
+        let (_, connection) = self.server.connections().next()?;
+        connection.saved(self.now)
     }
 
     /// Replaces the server's process: same key, no memory.

@@ -182,6 +182,12 @@ impl World {
                 self.origins
                     .open(&mut self.server, event.connection, flow, &open.destination);
             }
+            ConnectionNotice::Connected => {
+                let connection = self.server.connection(event.connection);
+                if let (Some(saved), Some(connection)) = (self.known_path, connection) {
+                    connection.resume(self.now, saved);
+                }
+            }
             ConnectionNotice::Fault(fault) => panic!("the server found a fault: {fault}"),
             _ => {}
         }

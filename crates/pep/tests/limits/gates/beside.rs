@@ -6,7 +6,7 @@ use bentpipe_proto::congestion::Kind;
 use bentpipe_units::Seed;
 
 use super::probe::{ENDLESS, alone, percentile, read, tunnel_rate};
-use crate::limit::{DOWN, UP};
+use crate::limit::{DOWN, UP, efficiency};
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::Scenario;
@@ -122,6 +122,36 @@ fn load_page(world: &mut World) -> Duration {
         });
     }
     world.now - began
+}
+
+/// Payload per IP byte of the forward link, and against what [`efficiency`] says of a full packet without losses.
+pub(crate) fn overhead(scenario: Scenario, least: f64) -> Row {
+    let figures = vec![
+        Figure::new("payload / IP bytes", AtLeast(least)),
+        Figure::new("... of the most possible", Shown),
+    ];
+    let row = Row::new(
+        scenario.name,
+        "overhead of bulk",
+        figures,
+        move |kind, seed| {
+            let mut world = alone(&scenario, kind, seed);
+            world.timed_download(3 * scenario.bdp(DOWN));
+            let before = world.sent[DOWN].bytes;
+            let bytes = 20_000_000;
+            world.timed_download(bytes);
+            let share = bytes as f64 / (world.sent[DOWN].bytes - before) as f64;
+            Sample {
+                values: vec![share, share / efficiency(DOWN, world.sent[DOWN].largest)],
+                note: String::new(),
+            }
+        },
+    );
+    if scenario.is_random() {
+        row.random()
+    } else {
+        row
+    }
 }
 
 /// What goes back while bulk comes in.

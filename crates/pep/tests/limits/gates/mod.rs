@@ -73,7 +73,11 @@ fn own_queue() -> Vec<Row> {
         }
         rows.push(queue::halved(scenario, Loss::Bursts(0.02, 6.0), "2 % GE"));
     }
-    rows.push(queue::step(MEDIUM, 10.0));
+    let variable = Scenario {
+        name: "G7",
+        ..MEDIUM
+    };
+    rows.push(queue::step(variable, 10.0));
     rows
 }
 
@@ -125,6 +129,11 @@ fn short_flows() -> Vec<Row> {
         loss: Loss::Iid(0.01),
         ..MEDIUM
     };
+    let two_percent = Scenario {
+        name: "G5-2%",
+        loss: Loss::Iid(0.02),
+        ..MEDIUM
+    };
     vec![
         beside::first_byte(MEDIUM),
         beside::first_byte(SMALL),
@@ -133,6 +142,8 @@ fn short_flows() -> Vec<Row> {
         beside::page(MEDIUM),
         beside::page(SMALL),
         beside::page(LEO),
+        beside::overhead(MEDIUM, 0.96),
+        beside::overhead(two_percent, 0.93),
         beside::return_traffic(THIN_RETURN),
         beside::return_traffic(MEDIUM),
         beside::return_traffic(lossy),

@@ -164,31 +164,44 @@ pub(crate) fn policed(scenario: Scenario, policed: f64, burst: Duration) -> Row 
 }
 
 /// The rate falls to a fifth: when the queue is short again, and what is lost until then.
+///
+/// Round trips are counted as they are then, queue included: what is sent until the step shows takes four of the link's
+/// own to drain, even if nothing is sent meanwhile.
 pub(crate) fn step(scenario: Scenario, to: f64) -> Row {
     let figures = vec![
         Figure::new("queue < 100 ms after, RTT", AtMost(3.0)),
         Figure::new("dropped by queue, BDP", AtMost(1.0)),
+        Figure::new("in RTT without queue", Shown),
     ];
     let name = format!("step to {to} Mbit/s");
     Row::new(scenario.name, name, figures, move |kind, seed| {
+        let rtt = scenario.rtt().as_secs_f64();
         let mut world = alone(&scenario, kind, seed);
         warm(&mut world, &scenario, DOWN, seed);
         world.download(ENDLESS, None);
         world.run_for(10 * SECOND);
         let dropped = world.link.forward_link.stats().dropped_queue;
         slow_down(&mut world, to);
-        let stepped = world.now;
-        let mut last_long = stepped;
-        watch(&mut world, 30 * SECOND, |world| {
-            // A queue that was short for a moment and grew again is not short: the last excess counts.
-            if wait(world, to) >= 100.0 {
-                last_long = world.now;
+        let look = LOOK.as_secs_f64();
+        let (mut rounds, mut short_since) = (0.0, None);
+        let (mut at, mut back) = (0.0, None);
+        watch(&mut world, 60 * SECOND, |world| {
+            let waiting = wait(world, to) / 1e3;
+            rounds += look / (rtt + waiting);
+            at += look;
+            // Short for a moment is not short.
+            let long = waiting >= 0.1;
+            let since = *short_since.get_or_insert((rounds, at));
+            short_since = short_since.filter(|_| !long);
+            if !long && at - since.1 >= rtt {
+                back.get_or_insert(since);
             }
         });
         let dropped = world.link.forward_link.stats().dropped_queue - dropped;
-        let long = (last_long - stepped).as_secs_f64() / scenario.rtt().as_secs_f64();
+        let (rounds, at) = back.unwrap_or((f64::INFINITY, f64::INFINITY));
+        let bdp = scenario.bdp(DOWN) as f64;
         Sample {
-            values: vec![long, (dropped * 1500) as f64 / scenario.bdp(DOWN) as f64],
+            values: vec![rounds, (dropped * 1500) as f64 / bdp, at / rtt],
             note: String::new(),
         }
     })
