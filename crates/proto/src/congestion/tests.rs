@@ -217,6 +217,35 @@ fn app_limited_samples_end_when_what_was_in_flight_is_delivered() {
     assert_eq!(sampler.delivered(), 3500);
 }
 
+#[test]
+fn samples_and_losses_know_what_was_in_flight_and_lost_since() {
+    let start = origin();
+    let mut sampler = RateSampler::new(start);
+    // Two batches of one wake-up, and one of the next.
+    sampler.on_sent(start, 1000, 1000);
+    sampler.on_sent(start, 1000, 2000);
+    sampler.on_sent(start + SECOND / 2, 1000, 3000);
+    sampler.on_ack(start, 1000);
+    let sample = sampler.end_acks(start + SECOND);
+    let at_send = |in_flight, lost| AtSend {
+        in_flight,
+        lost,
+        app_limited: false,
+    };
+    assert_eq!(sample.map(|sample| sample.at_send), Some(at_send(2000, 0)));
+    assert_eq!(sampler.on_loss(start, 1000), Some(at_send(2000, 1000)));
+    sampler.on_sent(start + SECOND, 1000, 2000);
+    sampler.on_ack(start + SECOND / 2, 1000);
+    let sample = sampler.end_acks(start + SECOND * 3 / 2);
+    assert_eq!(
+        sample.map(|sample| sample.at_send),
+        Some(at_send(3000, 1000))
+    );
+    // A mark is not a loss, and what left after the loss knows nothing of it.
+    assert_eq!(sampler.on_loss(start + SECOND, 0), Some(at_send(2000, 0)));
+    assert_eq!(sampler.on_loss(start + SECOND / 3, 0), None);
+}
+
 /// A fixed sequence of wake-up delays up to 3 ms.
 fn lateness(step: u64) -> Duration {
     let mixed = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;

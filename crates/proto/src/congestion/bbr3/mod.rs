@@ -214,6 +214,9 @@ impl Bbr3 {
         self.observed.on_loss(loss);
         self.bounds.note_loss(loss, self.delivered);
         self.check_probe_loss(loss);
+        if loss.ecn && self.state == State::Startup {
+            self.bound_startup();
+        }
         if loss.persistent {
             // § Modulating cwnd in Loss Recovery, OnEnterRTO.
             self.save_window();

@@ -53,18 +53,19 @@ impl Bbr3 {
         }
     }
 
-    /// CheckStartupHighLoss, at the end of a round with losses: too many of them, or a mark, show that the pipe is full.
+    /// CheckStartupHighLoss, at the end of a round with losses.
     pub(super) fn check_startup_losses(&mut self, sample: &Sample) {
-        if self.full.reached {
-            return;
-        }
         let losses = &self.bounds.losses;
         let many = losses.reports >= LOSS_REPORTS && losses.bytes >= LOST_PACKETS * self.mtu;
-        let high = many
-            && sample
-                .at_send
-                .is_some_and(|at_send| is_too_high(&at_send, self.mtu));
-        if high || losses.marked {
+        let high = |at_send| is_too_high(&at_send, self.mtu);
+        if many && sample.at_send.is_some_and(high) {
+            self.bound_startup();
+        }
+    }
+
+    /// Losses, or a mark, show that the pipe is full. A mark needs no round to be believed.
+    pub(super) fn bound_startup(&mut self) {
+        if !self.full.reached {
             self.full.reached = true;
             let safe = self.bdp(1000).max(self.bounds.inflight_latest());
             self.bounds.longterm = Some(safe);

@@ -106,6 +106,8 @@ fn bursts_below_the_threshold_cost_little() {
 #[test]
 fn a_shallow_queue_bounds_what_is_in_flight() {
     let mut world = world(link(10_000_000, 500, 29));
+    until(&mut world, State::Drain, 10 * SECOND);
+    assert!(bbr(&world).bounds.longterm.is_some(), "losses end Startup");
     world.run(20 * SECOND);
     let bdp = bbr(&world).bdp(1000);
     let longterm = bbr(&world).bounds.longterm.expect("losses set it");
@@ -120,6 +122,12 @@ fn a_mark_ends_startup_and_bounds_the_queue() {
         let mut marking = link(rate, rtt, 4 * rtt);
         marking.mark = Some(Duration::from_millis(rtt / 10));
         let mut world = world(marking);
+        let mut startup = Duration::ZERO;
+        while bbr(&world).state == State::Startup {
+            world.run(SECOND / 100);
+            startup = startup.max(world.queue());
+        }
+        assert!(startup <= Duration::from_millis(rtt), "{startup:?}");
         world.run(20 * SECOND);
         let (mut longest, mut lost) = (Duration::ZERO, 0.0_f64);
         for _ in 0..200 {
@@ -192,6 +200,18 @@ fn idle_is_as_good_as_probe_rtt_and_does_not_end_in_a_burst() {
     assert!(bbr(&world).window >= window);
     let used = world.run(2 * SECOND);
     assert!(used >= 0.95, "{used}");
+
+    // Nor is a path that became longer meanwhile a reason to drain what has just been empty.
+    world.set_busy(0, false);
+    world.run(60 * SECOND);
+    world.link.one_way += SECOND / 50;
+    world.set_busy(0, true);
+    for _ in 0..40 {
+        world.run(SECOND / 20);
+        assert_ne!(bbr(&world).state, State::ProbeRtt);
+    }
+    let rtt = bbr(&world).model.min_rtt().unwrap_or_default();
+    assert!(rtt >= SECOND * 54 / 100, "{rtt:?}");
 }
 
 /// Four packets are in flight where the path holds less than one.
@@ -203,8 +223,40 @@ fn a_path_that_holds_less_than_a_packet_is_filled() {
     assert!(used >= 0.9, "{used}");
 }
 
+/// Without losses, what is in flight is bounded by the model, and the model forgets a rate that is no more.
 #[test]
-fn after_persistent_congestion_the_window_comes_back_within_a_round_trip() {
+fn a_deep_queue_is_not_filled_when_the_rate_halves() {
+    let mut world = world(link(10_000_000, 100, 10_000));
+    world.run(20 * SECOND);
+    world.link.rate = 5_000_000;
+    let mut longest = Duration::ZERO;
+    for _ in 0..100 {
+        world.run(SECOND / 10);
+        longest = longest.max(world.queue());
+    }
+    assert!(longest <= SECOND * 6 / 10, "{longest:?}");
+    world.run(10 * SECOND);
+    let rate = bbr(&world).model.max_rate() as f64 * 8.0 / 5_000_000.0;
+    assert!((0.95..1.05).contains(&rate), "{rate}");
+}
+
+#[test]
+fn marks_slow_a_cruise_down() {
+    let mut marking = link(10_000_000, 100, 1000);
+    marking.mark = Some(SECOND / 50);
+    let mut world = world(marking);
+    world.run(20 * SECOND);
+    until(&mut world, State::Refill, 10 * SECOND);
+    until(&mut world, State::Cruise, 10 * SECOND);
+    world.link.rate = 8_000_000;
+    world.run(SECOND);
+    assert_eq!(bbr(&world).state, State::Cruise);
+    assert!(world.queue() < SECOND / 20, "{:?}", world.queue());
+    assert!(bbr(&world).bw() < 8_200_000 / 8);
+}
+
+#[test]
+fn persistent_congestion_collapses_the_window_for_a_round_trip() {
     let mut world = world(link(10_000_000, 500, 500));
     world.run(20 * SECOND);
     let now = world.now;
@@ -213,15 +265,25 @@ fn after_persistent_congestion_the_window_comes_back_within_a_round_trip() {
     controller.on_loss(&super::LossSample {
         now,
         lost: before,
-        newest_sent: now,
+        newest_sent: now - SECOND,
         in_flight: 0,
         persistent: true,
         ecn: false,
         at_send: None,
     });
     assert_eq!(controller.window(), 4 * 1472);
-    // The window is paid back by what is acknowledged, and then by the end of the episode.
-    world.run(3 * SECOND);
-    let after = world.senders[0].controller.window();
-    assert!(after >= before / 2, "{before} {after}");
+    let ack = |sent| super::AckSample {
+        now: now + SECOND,
+        newly_acked: 1472,
+        rtt: Some(SECOND / 2),
+        newest_sent: sent,
+        in_flight: 0,
+        app_limited: false,
+        rate: None,
+    };
+    controller.on_ack(&ack(now - SECOND / 2));
+    assert_eq!(controller.window(), 5 * 1472);
+    controller.on_ack(&ack(now + SECOND / 2));
+    let after = controller.window();
+    assert!(after >= before / 2, "{after} of {before}");
 }
