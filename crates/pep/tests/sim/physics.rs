@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bentpipe_link::{Change, LinkConfig, Schedule, preset};
+use bentpipe_pep::engine::Wishes;
 use bentpipe_units::BitRate;
 
 use crate::limit::{DOWN, Transfer, UP, earliest, efficiency};
-use crate::world::World;
+use crate::world::{Setup, World};
 
 fn link(name: &str) -> LinkConfig {
     let preset = preset(name).expect("a preset");
@@ -65,7 +66,15 @@ fn the_limit_follows_the_link() {
 fn packets_carry_what_the_limit_assumes() {
     let bytes = 10_000_000;
     for direction in [DOWN, UP] {
-        let mut world = World::new(&link("geo"), 1);
+        // Below the link's rate, so that nothing is lost.
+        let wishes = Wishes {
+            max_rate: Some(BitRate::megabits_per_second(9)),
+            ..Wishes::default()
+        };
+        let mut world = World::with(&Setup {
+            wishes,
+            ..Setup::new(&link("geo"), 1)
+        });
         world.run_until(Duration::from_secs(60), "the handshake", World::is_ready);
         // Grows the packets to their full size and finds the rate.
         world.timed_download(3_000_000);
