@@ -19,7 +19,7 @@ use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
-const DEFAULT_MAX_FLOWS: u32 = 40_000;
+const DEFAULT_MAX_FLOWS: u32 = 50_000;
 /// How long the server tries to connect to a destination when nothing else is said.
 const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
 

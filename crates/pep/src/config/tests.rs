@@ -71,7 +71,7 @@ fn examples_of_the_contract_parse() {
     .unwrap();
     assert_eq!(*config.listen, ["10.20.0.1:4433".parse().unwrap()]);
     assert_eq!(config.clients[0].allow.len(), 2);
-    assert_eq!(config.clients[0].max_flows, 40_000);
+    assert_eq!(config.clients[0].max_flows, 50_000);
     assert_eq!(config.clients[0].memory, "256 MiB".parse().unwrap());
 
     let config = client(concat!(

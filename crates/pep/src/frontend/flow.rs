@@ -88,7 +88,19 @@ pub(super) struct Opened {
 }
 
 /// Opens a flow for `intake` and relays it to its end.
-pub(super) async fn carry(session: &Session, intake: Intake) -> Outcome {
+pub(super) fn carry(session: &Session, intake: Intake) -> impl Future<Output = Outcome> {
+    // Apart, so that what opening needs does not stay with the flow for its life.
+    let establishing = Box::pin(establish(session, intake));
+    async move {
+        match establishing.await {
+            Ok(relay) => relay.run().await,
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+/// Opens a flow and tells the application.
+async fn establish(session: &Session, intake: Intake) -> Result<Relay, Outcome> {
     let Intake {
         mut socket,
         destination,
@@ -99,7 +111,7 @@ pub(super) async fn carry(session: &Session, intake: Intake) -> Outcome {
     let optimistic = session.is_optimistic(&destination);
     let accepted = |bound| answer.text(ReplyCode::Ok, bound);
     if optimistic && socket.write_all(&accepted(None)).await.is_err() {
-        return Outcome::LanReset;
+        return Err(Outcome::LanReset);
     }
     let opened = if optimistic {
         open_with_first_bytes(session, &socket, &destination, source, first).await
@@ -109,20 +121,18 @@ pub(super) async fn carry(session: &Session, intake: Intake) -> Outcome {
     match opened {
         Ok(opened) => {
             if !optimistic && socket.write_all(&accepted(opened.bound)).await.is_err() {
-                return Outcome::LanReset;
+                return Err(Outcome::LanReset);
             }
             let relay = Relay::new(opened.flow, socket);
-            if opened.ended {
+            Ok(if opened.ended {
                 relay.half_closed()
             } else {
                 relay
-            }
-            .run()
-            .await
+            })
         }
         Err(failure) => {
             let (code, outcome) = match failure {
-                Failure::Application => return Outcome::LanReset,
+                Failure::Application => return Err(Outcome::LanReset),
                 Failure::NoTunnel => (ReplyCode::TimedOut, Outcome::TunnelLost),
                 Failure::Code(code) => (code, Outcome::Refused(code)),
             };
@@ -130,7 +140,7 @@ pub(super) async fn carry(session: &Session, intake: Intake) -> Outcome {
             if !optimistic {
                 turn_away(socket, &answer.text(code, None)).await;
             }
-            outcome
+            Err(outcome)
         }
     }
 }

@@ -59,7 +59,7 @@ async fn serve(session: Rc<Session>, mut socket: TcpStream, peer: SocketAddr, pr
             Protocol::Connect => connect(&mut socket).await,
         }
     };
-    let Ok(Ok(Some((destination, first)))) = timeout(PATIENCE, wanted).await else {
+    let Ok(Ok(Some((destination, first)))) = Box::pin(timeout(PATIENCE, wanted)).await else {
         return;
     };
     let answer = match protocol {

@@ -217,7 +217,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     };
     tracing::debug!("{peer} to {destination}: {outcome:?}");
     if let Outcome::Refused(code) = outcome {
-        front.refuse(destination, code).await;
+        Box::pin(front.refuse(destination, code)).await;
     }
 }
 

@@ -110,7 +110,8 @@ impl Relay {
     pub async fn run(mut self) -> Outcome {
         let outcome = poll_fn(|cx| self.poll(cx)).await;
         match outcome {
-            Outcome::PeerReset => self.drain().await,
+            // Apart: few flows end so, and all would keep room for its timer.
+            Outcome::PeerReset => Box::pin(self.drain()).await,
             Outcome::Closed => {
                 let _ = SockRef::from(&*self.socket).set_linger(None);
             }

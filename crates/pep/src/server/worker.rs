@@ -288,8 +288,10 @@ impl Role {
         spawn_local(async move {
             let destination = open.destination;
             let handle = FlowHandle::new(role.shard.clone(), id, flow);
+            // Apart, so that what dialling needs does not stay with the flow for its life.
+            let dialling = Box::pin(dial(&destination, &client, role.connect_timeout));
             let dialled = tokio::select! {
-                dialled = dial(&destination, &client, role.connect_timeout) => dialled,
+                dialled = dialling => dialled,
                 // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.
                 () = handle.gone() => return,
             };

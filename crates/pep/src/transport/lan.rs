@@ -56,6 +56,7 @@ impl Tunnel {
         self.stats.opened += 1;
         self.stats.lan_in += first.len() as u64;
         flow.sender.push(first);
+        self.sending += flow.sender.memory();
         let key = FlowKey::of(stream);
         self.by_id.insert(id, key);
         self.flows.insert(key, flow);
@@ -81,6 +82,7 @@ impl Tunnel {
             credit: flow.window.announced(),
         }
         .encode(&mut header);
+        self.sending += header.len() as u64;
         flow.sender.set_header(header.into());
         if code != ReplyCode::Ok {
             self.stats.refused += 1;
@@ -103,13 +105,18 @@ impl Tunnel {
         }
     }
 
-    /// Bytes that the LAN side may push now. A quarter of the tunnel's memory is for what waits to be sent, in
-    /// equal shares once it is short.
+    /// Bytes that the LAN side may push now. A quarter of the tunnel's memory is for what waits to be sent: half of that
+    /// for whoever comes, the rest in equal shares. Flows that say nothing take nothing from those that do.
     pub fn capacity(&self, key: FlowKey) -> usize {
         let Some(flow) = self.flows.get(&key).filter(|flow| !flow.send_done) else {
             return 0;
         };
-        let share = (sending_share(self.ceiling) / self.flows.len() as u64).max(MIN_SHARE);
+        let half = sending_share(self.ceiling) / 2;
+        let share = if self.sending < half {
+            u64::MAX
+        } else {
+            (half / self.flows.len() as u64).max(MIN_SHARE)
+        };
         let left = share.saturating_sub(flow.sender.memory());
         flow.sender
             .capacity()
@@ -120,7 +127,9 @@ impl Tunnel {
     pub fn push(&mut self, key: FlowKey, data: Bytes) {
         if let Some(flow) = self.flows.get_mut(&key) {
             self.stats.lan_in += data.len() as u64;
+            let before = flow.sender.memory();
             flow.sender.push(data);
+            self.sending += flow.sender.memory() - before;
             self.schedule(key);
         }
     }

@@ -25,8 +25,9 @@ impl Tunnel {
 
     /// Memory held for LAN sides and its ceiling, in bytes.
     pub fn memory(&self) -> (u64, u64) {
-        let sending: u64 = self.flows.values().map(|flow| flow.sender.memory()).sum();
-        (self.held + sending, self.ceiling)
+        let senders = || self.flows.values().map(|flow| flow.sender.memory());
+        debug_assert_eq!(self.sending, senders().sum::<u64>());
+        (self.held + self.sending, self.ceiling)
     }
 
     /// Ends a flow without regard for its bytes; the relay will see [`super::Incoming::Gone`].
@@ -34,9 +35,10 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&key) else {
             return;
         };
-        let before = flow.receiver.memory();
+        let before = (flow.receiver.memory(), flow.sender.memory());
         flow.tear_down(quic, key.stream(), code);
-        self.held = self.held.saturating_sub(before);
+        self.held = self.held.saturating_sub(before.0);
+        self.sending = (self.sending + flow.sender.memory()).saturating_sub(before.1);
         flow.gone = true;
         // Nobody was told of a flow whose OPEN never came, so nobody will let go of it.
         flow.released |= self.side == Side::Server && flow.header == Header::Expected;

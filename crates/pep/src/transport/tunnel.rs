@@ -37,6 +37,8 @@ pub struct Tunnel {
     pub(super) budget: Budget,
     /// Memory held in all receivers, in bytes.
     pub(super) held: u64,
+    /// Memory held in all senders, in bytes.
+    pub(super) sending: u64,
     pub(super) meter: ReceiveMeter,
     pub(super) goaway: bool,
     pub(super) events: VecDeque<TunnelEvent>,
@@ -60,6 +62,7 @@ impl Tunnel {
             ceiling,
             budget: Budget::new(receiving_share(ceiling)),
             held: 0,
+            sending: 0,
             meter: ReceiveMeter::default(),
             goaway: false,
             events: VecDeque::new(),
@@ -297,6 +300,7 @@ impl Tunnel {
         flow.receiver.abort(offset, code);
         if !flow.send_done {
             flow.send_done = true;
+            self.sending -= flow.sender.memory();
             flow.sender.discard();
             let _ = quic.send_stream(key.stream()).reset(VarInt::from_u32(0));
         }
@@ -310,6 +314,7 @@ impl Tunnel {
         let key = FlowKey::of(id);
         if let Some(flow) = self.flows.get_mut(&key) {
             flow.send_done = true;
+            self.sending -= flow.sender.memory();
             flow.sender.discard();
             self.notify(key);
             self.collect(key);
@@ -346,7 +351,7 @@ impl Tunnel {
             self.notify(key);
             self.collect(key);
         }
-        self.held = 0;
+        (self.held, self.sending) = (0, 0);
     }
 
     /// True once either side drains.

@@ -37,6 +37,7 @@ impl Tunnel {
         };
         flow.ticket = None;
         self.chunks.clear();
+        let before = flow.sender.memory();
         let taken = flow.sender.take(share, &mut self.chunks);
         let mut stream = quic.send_stream(key.stream());
         let mut written = 0;
@@ -65,6 +66,7 @@ impl Tunnel {
             // An end is worth a packet even if no byte went with it.
             written = written.max(1);
         }
+        self.sending = (self.sending + flow.sender.memory()).saturating_sub(before);
         if written > 0 {
             self.notify(key);
         }
@@ -109,6 +111,7 @@ impl Tunnel {
             && let Some(flow) = self.flows.remove(&key)
         {
             self.held = self.held.saturating_sub(flow.receiver.memory());
+            self.sending = self.sending.saturating_sub(flow.sender.memory());
             self.budget.close(&flow.window);
             if let Some(ticket) = flow.ticket {
                 self.scheduler.remove(ticket);

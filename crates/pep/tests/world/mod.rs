@@ -91,6 +91,8 @@ pub(crate) struct World {
     pub(crate) known_path: Option<Saved>,
     /// Every packet that comes over the forward link is marked "congestion experienced".
     pub(crate) mark_all: bool,
+    /// Destinations answer once and then neither speak nor end.
+    pub(crate) silent: bool,
     /// What tunnels offered to the forward and the return link.
     pub(crate) sent: [Sent; 2],
     /// Every batch that left, as (when, size): equal runs have equal traces.
@@ -167,6 +169,7 @@ impl World {
             refusals: Vec::new(),
             known_path: None,
             mark_all: false,
+            silent: false,
             sent: [Sent::default(); 2],
             trace: Vec::new(),
         };
@@ -332,7 +335,7 @@ fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig
                 ipv6: true,
             },
             initial_credit: 1 << 20,
-            max_flows: 40_000,
+            max_flows: 50_000,
             ..Hello::default()
         },
         memory: 256 << 20,

@@ -34,6 +34,17 @@ fn amount(destination: &Destination) -> u64 {
     u64::from(u32::from(address)) << 8 | u64::from(destination.port)
 }
 
+/// Takes what has come, says something and falls silent.
+pub(super) fn answer(server: &mut Engine, connection: ConnectionId, flow: FlowKey) {
+    if let Some(held) = server.connection(connection) {
+        let (tunnel, quic) = held.parts();
+        tunnel.reply(quic, flow, ReplyCode::Ok, None);
+        let asked = tunnel.ready(flow).map(|chunk| chunk.len() as u64).sum();
+        tunnel.consume(flow, asked);
+        tunnel.push(flow, payload(5));
+    }
+}
+
 /// The server's LAN: every flow gets what it asked for.
 #[derive(Default)]
 pub(crate) struct Origins {

@@ -179,6 +179,9 @@ impl World {
                     let due = self.now + delay;
                     return self.refusals.push((due, event.connection, flow));
                 }
+                if self.silent {
+                    return super::origins::answer(&mut self.server, event.connection, flow);
+                }
                 self.origins
                     .open(&mut self.server, event.connection, flow, &open.destination);
             }
