@@ -135,6 +135,7 @@ fn hello_value() -> Hello {
         packets: 200,
         delay: Duration::from_millis(75),
     });
+    hello.return_controller = Some("cubic".to_owned());
     hello
 }
 

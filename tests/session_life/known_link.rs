@@ -91,6 +91,7 @@ fn the_link_is_measured_remembered_and_used_as_wished() {
         ensure!(seen["sending"]["max_rate_bit_s"] == 5_000_000, "{seen:#}");
         ensure!(seen["sending"]["acks"]["packets"] == 50, "{seen:#}");
         ensure!(seen["link"]["class"] == "geo", "{seen:#}");
+        ensure!(seen["receiving"]["controller"] == "new-reno", "{seen:#}");
         let rtt = seen["link"]["rtt_ms"]
             .as_f64()
             .context("the RTT hinted at")?;

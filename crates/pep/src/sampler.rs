@@ -131,7 +131,7 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
     }
 }
 
-/// What the peer's HELLO says of its sending. Only a server's tells more than when it wants ACKs.
+/// What the peer's HELLO says of its sending.
 fn receiving(connection: &Connection) -> Option<Receiving> {
     let hello = connection.tunnel.remote()?;
     let acks = hello.acks.map(|acks| Acks {
@@ -140,7 +140,10 @@ fn receiving(connection: &Connection) -> Option<Receiving> {
     });
     let forward = Some(&hello.forward).filter(|_| connection.quic.side().is_client());
     Some(Receiving {
-        controller: forward.and_then(|forward| forward.controller.clone()),
+        controller: match forward {
+            Some(forward) => forward.controller.clone(),
+            None => hello.return_controller.clone(),
+        },
         max_rate_bit_s: forward
             .and_then(|forward| forward.max_rate)
             .map(BitRate::as_u64),

@@ -55,6 +55,7 @@ fn hello() -> Hello {
             packets: 200,
             delay: Duration::from_millis(75),
         }),
+        return_controller: Some("new-reno".to_owned()),
     }
 }
 
@@ -338,6 +339,7 @@ fn encoders_never_write_what_decoders_refuse() {
             packets: u64::MAX,
             delay: Duration::MAX,
         }),
+        return_controller: Some(String::new()),
         ..Hello::default()
     };
     let frames = read(&encode_frames(&[Control::Hello(strange)])).unwrap();
@@ -345,6 +347,7 @@ fn encoders_never_write_what_decoders_refuse() {
         panic!("one HELLO")
     };
     assert_eq!((read.version, read.max_flows), (varint::MAX, varint::MAX));
+    assert_eq!(read.return_controller, None);
     assert_eq!(
         (
             read.agent.len(),

@@ -108,6 +108,7 @@ fn hello() {
             packets: 200,
             delay: Duration::from_millis(75),
         }),
+        return_controller: Some("cubic".to_owned()),
         ..Hello::default()
     };
     check_control("HELLO of a client", &Control::Hello(client));

@@ -143,6 +143,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
                 initial_window: forward.initial_window,
                 rate: forward.rate,
             },
+            return_controller: Some(own.controller.unwrap_or_default().name().to_owned()),
             ..Hello::default()
         },
         memory: config.memory.as_u64(),

@@ -31,6 +31,7 @@ const MAX_RATE: u64 = 9;
 const INITIAL_WINDOW: u64 = 10;
 const RATE: u64 = 11;
 const ACKS: u64 = 12;
+const RETURN_CONTROLLER: u64 = 13;
 
 /// Address families in which a server can reach the world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +98,8 @@ pub struct Hello {
     pub forward: Forward,
     /// When the sender wants to be acknowledged.
     pub acks: Option<Acks>,
+    /// Client: the congestion controller that it sends with; for reports only.
+    pub return_controller: Option<String>,
 }
 
 impl Hello {
@@ -135,6 +138,7 @@ impl Hello {
             varint::encode(micros, &mut value);
             put_tlv(ACKS, &value, out);
         }
+        put_controller(RETURN_CONTROLLER, self.return_controller.as_deref(), out);
     }
 
     /// Reads the value of a HELLO frame.
@@ -181,9 +185,10 @@ impl Hello {
                     delay: Duration::from_micros(reader.varint()?),
                 });
             }
+            RETURN_CONTROLLER => self.return_controller = Some(controller(value)?),
             _ => return Ok(()),
         }
-        if matches!(id, AGENT | CONTROLLER) {
+        if matches!(id, AGENT | CONTROLLER | RETURN_CONTROLLER) {
             Ok(())
         } else {
             reader.end()
@@ -193,10 +198,7 @@ impl Hello {
 
 impl Forward {
     fn encode(&self, out: &mut Vec<u8>) {
-        let name = self.controller.as_deref();
-        if let Some(name) = name.filter(|name| is_controller(name)) {
-            put_tlv(CONTROLLER, name.as_bytes(), out);
-        }
+        put_controller(CONTROLLER, self.controller.as_deref(), out);
         let numbers = [
             (MAX_RATE, self.max_rate.map(BitRate::as_u64)),
             (INITIAL_WINDOW, self.initial_window),
@@ -207,6 +209,13 @@ impl Forward {
                 put_tlv_varint(id, number, out);
             }
         }
+    }
+}
+
+/// Writes `name` if it is one.
+fn put_controller(id: u64, name: Option<&str>, out: &mut Vec<u8>) {
+    if let Some(name) = name.filter(|name| is_controller(name)) {
+        put_tlv(id, name.as_bytes(), out);
     }
 }
 
