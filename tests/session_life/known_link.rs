@@ -60,7 +60,7 @@ fn the_link_is_measured_remembered_and_used_as_wished() {
         edit(&site.client_file(), "profile = \"geo\"", wishes)?;
         site.start_client()?;
         site.client()
-            .wait_for_line("link: auto: geo, measured 5", SOON)?;
+            .wait_for_line("; link auto: geo, measured 5", SOON)?;
         let first = tunnel(site, "client", |tunnel| tunnel["sending"].is_object())?;
         ensure!(first["link"]["source"] == "measured", "{first:#}");
         ensure!(first["sending"]["controller"] == "new-reno", "{first:#}");
@@ -79,7 +79,7 @@ fn the_link_is_measured_remembered_and_used_as_wished() {
         reload(site, "reloaded: 1 clients")?;
         site.start_client()?;
         site.client()
-            .wait_for_line("link: auto: geo, remembered 5", SOON)?;
+            .wait_for_line("; link auto: geo, remembered 5", SOON)?;
         let second = tunnel(site, "client", |tunnel| tunnel["sending"].is_object())?;
         ensure!(
             second["receiving"]["max_rate_bit_s"] == 5_000_000,

@@ -271,12 +271,13 @@ impl Session {
                 resumed.unwrap_or_default()
             ))
         });
-        self.tell(Told::Ready, &details.unwrap_or_default());
-        self.compare_controllers(id);
         self.measure_link();
-        if let Some(choice) = self.choice.get() {
-            tracing::info!("link: {}", choice.report(self.meter.borrow().seen()));
-        }
+        let choice = self.choice.get();
+        let link =
+            choice.map(|choice| format!("; link {}", choice.report(self.meter.borrow().seen())));
+        let text = details.unwrap_or_default() + &link.unwrap_or_default();
+        self.tell(Told::Ready, &text);
+        self.compare_controllers(id);
         self.changes.send_replace(());
     }
 
