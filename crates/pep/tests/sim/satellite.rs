@@ -13,7 +13,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Payload per IP byte: what headers and framing leave of a full packet.
 const EFFICIENCY: f64 = 0.9647;
 
-fn link(name: &str, loss: f64) -> LinkConfig {
+pub(crate) fn link(name: &str, loss: f64) -> LinkConfig {
     let preset = preset(name).expect("a preset");
     let mut link = preset.link_config().expect("a link");
     if loss > 0.0 {
