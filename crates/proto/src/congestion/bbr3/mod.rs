@@ -6,9 +6,9 @@
 //! `probe_bw.rs` (DOWN → CRUISE → REFILL → UP), interrupted by `probe_rtt.rs`.
 //!
 //! Names are the draft's: `longterm` and `shortterm` bounds are those of its long-term and short-term models. Deviations:
-//! - The receiver acknowledges about eight times per round trip, so what must be in flight is an ACK frame more than what
-//!   a round trip delivers. The short-term bound allows for it; without, every round with a loss costs an eighth of the
-//!   rate. For the same reason precautionary probing looks at what was in flight before the ACK (as Linux does).
+//! - The receiver acknowledges eight to sixteen times per round trip, so what must be in flight is an ACK frame more than
+//!   what a round trip delivers. The short-term bound allows for it; without, every round with a loss costs an eighth of
+//!   the rate. For the same reason precautionary probing looks at what was in flight before the ACK (as Linux does).
 //! - quinn reports losses once per ACK frame: a batch is one packet of the draft's `InflightAtLoss`, and six
 //!   discontiguous losses in a round are six lost packets reported by at least three ACK frames.
 //! - Loss is excessive one standard deviation above the threshold: at 400 packets in flight chance makes 2 % of 1 % in

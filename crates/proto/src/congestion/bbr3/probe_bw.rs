@@ -103,7 +103,7 @@ impl Bbr3 {
 
     /// UpdateProbeBWCyclePhase.
     pub(super) fn update_cycle(&mut self, sample: &Sample) {
-        // Seen before the bound is raised: with eight ACKs per round trip every one of them raises it.
+        // Seen before the bound is raised: with few ACKs per round trip every one of them raises it.
         let held = self.is_held();
         if !self.full.reached || self.adapt_longterm(sample, held) {
             return;
