@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Kind;
-use super::simulation::World;
+use super::simulation::{MTU, World, bits};
 use super::tests::link;
+use super::{Config, Controller, Kind};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PUBLISHED: [Kind; 4] = [Kind::Cubic, Kind::CubicNoHystart, Kind::NewReno, Kind::Bbr3];
@@ -80,5 +80,26 @@ fn two_of_a_kind_share() {
                 "{kind} at {rate}: {shares:?}"
             );
         }
+    }
+}
+
+/// The operator's ceiling is kept, reached, and not mistaken for a full link.
+#[test]
+fn a_ceiling_below_the_link_is_kept() {
+    for kind in PUBLISHED {
+        let mut world = World::new(link(10_000_000, 500, 500), &[kind]);
+        let config = Config {
+            initial_window: 64 * u64::from(MTU),
+            mtu: MTU,
+            initial_rtt: SECOND / 2,
+            max_rate: Some(bits(5_000_000)),
+            provisioned: None,
+        };
+        world.senders[0].controller = Controller::new(kind, &config, world.now);
+        world.run(20 * SECOND);
+        let (used, lost) = world.measure(20 * SECOND);
+        assert!((0.45..=0.505).contains(&used), "{kind}: {used}");
+        assert!(lost < 1e-9, "{kind}: {lost}");
+        assert!(world.queue() < SECOND / 50, "{kind}: {:?}", world.queue());
     }
 }
