@@ -29,7 +29,7 @@ impl World {
             self.access.poll_timeout(),
             self.refusals.first().map(|(due, ..)| *due),
         ];
-        let terminals = self.terminals.iter().map(Terminal::poll_timeout);
+        let terminals = self.terminals.iter_mut().map(Terminal::poll_timeout);
         let competitors = self.competitors.iter().map(Competitor::poll_timeout);
         let all = timeouts.into_iter().chain(terminals).chain(competitors);
         let next = next_wakeup(all).unwrap_or(deadline);

@@ -24,6 +24,8 @@ pub(crate) struct Terminal {
     pub(crate) ready: Option<(ConnectionId, Instant)>,
     /// Something may have happened at this instant.
     pub(super) awake: bool,
+    /// When it wants to be woken if nothing comes in before.
+    pub(super) next: Option<Instant>,
 }
 
 impl Terminal {
@@ -37,6 +39,7 @@ impl Terminal {
             notices: Vec::new(),
             ready: None,
             awake: true,
+            next: None,
         }
     }
 
@@ -60,10 +63,7 @@ impl Terminal {
 
     /// Runs what is due.
     pub(super) fn wake(&mut self, now: Instant) {
-        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        self.awake = self.engine.is_dirty()
-            || due(self.engine.poll_timeout())
-            || due(self.apps.poll_timeout());
+        self.awake = self.engine.is_dirty() || self.next.is_some_and(|next| next <= now);
         if self.awake {
             self.engine.handle_timeout(now);
         }
@@ -99,7 +99,11 @@ impl Terminal {
         }
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        next_wakeup([self.engine.poll_timeout(), self.apps.poll_timeout()])
+    /// When to wake it; only those who were awake may have changed their minds.
+    pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
+        if self.awake {
+            self.next = next_wakeup([self.engine.poll_timeout(), self.apps.poll_timeout()]);
+        }
+        self.next
     }
 }

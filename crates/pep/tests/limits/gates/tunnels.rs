@@ -40,7 +40,7 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
         Figure::new("utilisation", AtLeast(0.95)),
         Figure::new("dropped by queue, %", AtMost(drops)),
         Figure::new("queue p95, ms", Shown),
-        Figure::new("near / far, or far / near", most),
+        Figure::new("unequal by distance", most),
     ];
     let name = format!("{count} tunnel(s){far}");
     Row::new(scenario.name, name, figures, move |kind, seed| {
@@ -53,7 +53,7 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
         let access: Vec<_> = (0..count).map(|index| extra * (index % 2)).collect();
         let mut world = ready(&scenario, &access, kind, seed);
         start_all(&mut world, 10 * SECOND / count);
-        world.run_for(50 * SECOND);
+        world.run_for(30 * SECOND);
         let before = (world.link.forward_link.stats(), read(&world));
         let mut waits = Vec::new();
         watch(&mut world, SPAN, |world| waits.push(wait(world, rate)));
