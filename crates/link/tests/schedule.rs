@@ -170,3 +170,25 @@ fn packets_that_waited_are_marked_or_dropped() {
     assert_eq!(stats.marked + stats.dropped_queue + 21, 40, "{stats:?}");
     assert_eq!(stats.delivered, 40 - stats.dropped_queue);
 }
+
+#[test]
+fn a_new_plan_counts_from_now_and_replaces_the_old_one() {
+    let start = origin();
+    let mut pipe = Pipe::new(&stepped(), seed(), start);
+    let now = start + SECOND / 2;
+    let outage = Outage {
+        start: 2 * SECOND,
+        length: SECOND,
+    };
+    let faster = Schedule::new([(SECOND, Change::Rate(megabits(20)))]);
+    pipe.plan(now, &faster, vec![outage]);
+    for number in 0..8000 {
+        pipe.handle_packet(now, PACKET, number);
+    }
+    let arrived = drain(&mut pipe);
+    // 1000 packets in the first second, 2000 in each of the next; those of the third are lost.
+    assert_eq!(pipe.stats().dropped_outage, 2000);
+    let last = arrived.last().unwrap();
+    assert_eq!(last.1, 7999);
+    assert_eq!(last.0 - now, SECOND + SECOND * 7 / 2 + SECOND / 4);
+}

@@ -8,8 +8,8 @@
 //! Bulk data in full segments over a connection that is open already: CUBIC (RFC 9438) with HyStart++ (RFC 9406) or
 //! without, or NewReno (RFC 5681), loss recovery with selective acknowledgements (RFC 2018, RFC 6675; what was sent
 //! after it tells when a segment is lost, as in RFC 8985), delayed ACKs, RTO (RFC 6298), ECN (RFC 3168) if wanted.
-//! Sequence numbers count segments. There are no pacing, handshake, small segments or limits of the receiver: this is
-//! a sender as greedy as the kernel's, not a TCP to carry anybody's data.
+//! Sequence numbers count segments. It has no pacing, no handshake, no small segments and no limits of the receiver: it is
+//! as greedy as a kernel is, and carries nobody's data.
 
 mod cubic;
 mod hystart;
