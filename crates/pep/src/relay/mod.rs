@@ -235,7 +235,10 @@ impl Relay {
                 self.consume(n as u64);
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.flow.with(|tunnel, flow, _| tunnel.blocked(flow));
+                Ok(())
+            }
             Err(error) => self.lan_failed(&error),
         }
     }

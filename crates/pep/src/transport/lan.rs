@@ -176,6 +176,13 @@ impl Tunnel {
             .flat_map(|flow| flow.receiver.ready())
     }
 
+    /// The LAN side takes no more for now.
+    pub fn blocked(&mut self, key: FlowKey) {
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.window.on_blocked();
+        }
+    }
+
     /// The LAN side took `n` bytes; the peer gets credit for them.
     pub fn consume(&mut self, key: FlowKey, n: u64) {
         let Some(flow) = self.flows.get_mut(&key) else {

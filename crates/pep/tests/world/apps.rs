@@ -203,11 +203,18 @@ impl Reader {
         };
         let (tunnel, _) = connection.parts();
         tunnel.take_notice(self.flow);
-        let ready: u64 = tunnel
-            .ready(self.flow)
-            .map(|chunk| chunk.len() as u64)
-            .sum();
+        // No further than the allowance: much more may be waiting.
+        let mut ready = 0;
+        for chunk in tunnel.ready(self.flow) {
+            ready += chunk.len() as u64;
+            if ready > allowance {
+                break;
+            }
+        }
         let taken = ready.min(allowance);
+        if taken < ready {
+            tunnel.blocked(self.flow);
+        }
         if taken > 0 {
             tunnel.consume(self.flow, taken);
             self.got += taken;

@@ -156,11 +156,11 @@ impl FromStr for Kind {
 #[derive(Clone, Debug)]
 pub enum Controller {
     /// CUBIC and NewReno.
-    LossBased(LossBased),
+    LossBased(Box<LossBased>),
     /// See [`Kind::Bbr3`].
-    Bbr3(Bbr3),
+    Bbr3(Box<Bbr3>),
     /// See [`Kind::Satellite`].
-    Satellite(Satellite),
+    Satellite(Box<Satellite>),
 }
 
 impl Controller {
@@ -168,10 +168,10 @@ impl Controller {
     pub fn new(kind: Kind, config: &Config, now: Instant) -> Self {
         match kind {
             Kind::Cubic | Kind::CubicNoHystart | Kind::NewReno => {
-                Self::LossBased(LossBased::new(kind, config, now))
+                Self::LossBased(Box::new(LossBased::new(kind, config, now)))
             }
-            Kind::Bbr3 => Self::Bbr3(Bbr3::new(config, now)),
-            Kind::Satellite => Self::Satellite(Satellite::new(config, now)),
+            Kind::Bbr3 => Self::Bbr3(Box::new(Bbr3::new(config, now))),
+            Kind::Satellite => Self::Satellite(Box::new(Satellite::new(config, now))),
         }
     }
 

@@ -21,6 +21,10 @@ pub struct RateSample {
     pub rate: BitRate,
     /// The longer of the time it took to send and the time it took to have acknowledged; never zero.
     pub interval: Duration,
+    /// The time it took to send them; shorter than `acked_in` where a queue grew, longer where one ran out.
+    pub sent_in: Duration,
+    /// The time it took to have them acknowledged.
+    pub acked_in: Duration,
     /// Bytes delivered within the interval.
     pub delivered: u64,
     /// The sender ran out of data in the interval, so the path may be faster than `rate`.
@@ -147,13 +151,16 @@ impl RateSampler {
         self.max_age = MIN_AGE.max(now.saturating_duration_since(newest.at) * MAX_ROUNDS);
         self.prune(now);
         let sending = newest.at.saturating_duration_since(newest.first_sent);
-        let interval = sending.max(now.saturating_duration_since(newest.delivered_at));
+        let acking = now.saturating_duration_since(newest.delivered_at);
+        let interval = sending.max(acking);
         let delivered = self.delivered - newest.delivered;
         let bits = u128::from(delivered) * 8 * 1_000_000_000;
         let rate = u64::try_from(bits.checked_div(interval.as_nanos())?).unwrap_or(u64::MAX);
         Some(RateSample {
             rate: BitRate::bits_per_second(rate),
             interval,
+            sent_in: sending,
+            acked_in: acking,
             delivered,
             app_limited: newest.app_limited,
             prior_delivered: newest.delivered,

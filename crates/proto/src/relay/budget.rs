@@ -2,9 +2,9 @@
 //! ceiling per tunnel.
 //!
 //! A window starts at three of the path's bandwidth-delay products (so that a new flow of a warm
-//! tunnel never waits for credit), follows what the LAN side drains, and is paid from the tunnel's budget:
-//! one half for first windows, one half for flows that proved to drain fast, so that slow readers
-//! cannot lock a bulk transfer out. Credit is a promise, not memory; what is really held is counted
+//! tunnel never waits for credit), grows while the LAN side takes all it is offered, and is paid from the tunnel's
+//! budget: a part for first windows, a part for flows that proved to drain fast, so that slow readers cannot lock a
+//! bulk transfer out. Credit is a promise, not memory; what is really held is counted
 //! by the caller and compared with [`Budget::ceiling`].
 
 use std::time::{Duration, Instant};
@@ -15,8 +15,11 @@ const SMALLEST_WINDOW: u64 = 64 * 1024;
 /// First window while nothing is known of the path, in bytes.
 const COLD_WINDOW: u64 = 1024 * 1024;
 
-/// Share of what is left for large first windows (three eighths of the ceiling) that one flow may take.
-const FIRST_SHARE: u64 = 3;
+/// Eighths of the ceiling for large first windows; one more is for small ones, and the rest for windows that grow.
+const FIRST: u64 = 4;
+
+/// Share of what is left for large first windows that one flow may take.
+const FIRST_SHARE: u64 = 2;
 
 /// A first window, in bandwidth-delay products: the first lost packet of a flow is repaired after two round trips, and
 /// until then nothing behind it proves that the LAN side keeps up.
@@ -25,11 +28,17 @@ const FIRST_PRODUCTS: u64 = 3;
 /// Most that one flow's window grows to, in bandwidth-delay products. In a growing start-up the next round trip brings
 /// three times what the last one did; at 5 % loss a byte in a thousand is lost three times, and while it is repeated
 /// nothing behind it can be drained.
-const MOST_PRODUCTS: u64 = 12;
+const MOST_PRODUCTS: u64 = 24;
 
 /// Most that one flow's window grows to, in what its LAN side drained in one round trip: a start-up triples per round
 /// trip, and behind a hole nothing can be drained for two.
 const MOST_DRAINED: u64 = 12;
+
+/// Before the LAN side has taken this part of a window, it may still turn out to be slow.
+const PROOF: u64 = 2;
+
+/// A window grows by this factor at once.
+const MOST_STEP: u64 = 12;
 
 /// Promises made on one tunnel, in bytes.
 #[derive(Debug)]
@@ -64,9 +73,9 @@ impl Budget {
         let wanted = bdp.map_or(COLD_WINDOW, |bdp| {
             bdp.saturating_mul(FIRST_PRODUCTS).max(COLD_WINDOW)
         });
-        let left = (self.ceiling / 8 * 3).saturating_sub(self.first);
+        let left = (self.ceiling / 8 * FIRST).saturating_sub(self.first);
         // After many slow readers, the next flow still starts with enough to prove itself in a round trip or two.
-        let floor = if self.first + COLD_WINDOW <= self.ceiling / 2 {
+        let floor = if self.first + COLD_WINDOW <= self.ceiling / 8 * (FIRST + 1) {
             COLD_WINDOW
         } else {
             SMALLEST_WINDOW
@@ -83,6 +92,7 @@ impl Budget {
             announced: size,
             consumed: 0,
             drained: 0,
+            slow: false,
             round: None,
         }
     }
@@ -95,7 +105,7 @@ impl Budget {
 
     /// One flow takes at most three quarters of what is left.
     fn grow(&mut self, window: &mut CreditWindow, target: u64) {
-        let left = (self.ceiling / 2).saturating_sub(self.grown);
+        let left = (self.ceiling / 8 * (7 - FIRST)).saturating_sub(self.grown);
         let target = target.min(window.size + left / 4 * 3);
         if target > window.size {
             self.grown += target - window.size;
@@ -113,6 +123,8 @@ pub struct CreditWindow {
     consumed: u64,
     /// Most that was drained in a round trip lately.
     drained: u64,
+    /// The LAN side did not take all it was offered, and has not drained half of its window in a round trip since.
+    slow: bool,
     round: Option<Round>,
 }
 
@@ -125,7 +137,8 @@ impl CreditWindow {
     /// Data came in, up to payload offset `reached`. Returns the offset to announce in FLOW_CREDIT, if it is time.
     ///
     /// The window grows when an eighth of it arrived within a round trip: it may then be what holds the flow back. Two
-    /// things cap it: `bdp`, what the path brings per round trip, and what the LAN side proved to drain.
+    /// things cap it: `bdp`, what the path brings per round trip, and, for a LAN side that is slow or not yet known to
+    /// be fast, what it proved to drain.
     pub fn on_arrived(
         &mut self,
         now: Instant,
@@ -144,10 +157,14 @@ impl CreditWindow {
         if reached.saturating_sub(round.reached) * 8 >= self.size {
             let path = bdp.saturating_mul(MOST_PRODUCTS).max(COLD_WINDOW);
             let lan = self.drained.max(drained).saturating_mul(MOST_DRAINED);
-            budget.grow(self, path.min(lan));
+            let unproven = self.consumed < self.size / PROOF;
+            let slow = self.slow || unproven;
+            let target = if slow { path.min(lan) } else { path };
+            budget.grow(self, target.min(self.size * MOST_STEP));
         }
         if elapsed > rtt {
             self.drained = drained.max(self.drained / 8 * 7);
+            self.slow &= drained < self.size / 2;
             self.round = Some(Round {
                 since: now,
                 reached,
@@ -155,6 +172,11 @@ impl CreditWindow {
             });
         }
         self.announce()
+    }
+
+    /// The LAN side was offered more than it takes now.
+    pub fn on_blocked(&mut self) {
+        self.slow = true;
     }
 
     /// The LAN side drained `n` bytes. Returns the offset to announce in FLOW_CREDIT, if it is time.
@@ -212,6 +234,7 @@ mod tests {
         for _ in 0..400 {
             now += RTT / 40;
             for reader in &mut readers {
+                reader.on_blocked();
                 pass(reader, now, 1500, &mut budget);
             }
             let n = bulk.size / 40 + 1;
@@ -233,6 +256,7 @@ mod tests {
             let mut now = Instant::now();
             for _ in 0..100 {
                 now += Duration::from_millis(100);
+                window.on_blocked();
                 let reached = window.consumed + ahead;
                 window.on_arrived(now, reached, RTT, BDP, &mut budget);
                 window.on_consumed(10_000);
@@ -252,7 +276,7 @@ mod tests {
         now += RTT / 2;
         let announced = window.announced;
         assert!(window.on_arrived(now, announced, RTT, BDP, &mut budget) > Some(announced));
-        assert_eq!(window.size, 12 << 18);
+        assert!(window.size >= 12 << 18, "{}", window.size);
     }
 
     #[test]

@@ -105,6 +105,17 @@ impl LossBased {
         }
     }
 
+    /// CUBIC in congestion avoidance, whose last loss was at `window` bytes.
+    pub(super) fn avoiding(config: &Config, window: u64, now: Instant) -> Self {
+        let mut cubic = Self::new(Kind::CubicNoHystart, config, now);
+        cubic.window = window.max(MIN_WINDOW * cubic.mtu);
+        cubic.threshold = cubic.window;
+        if let Law::Cubic(epoch) = &mut cubic.law {
+            epoch.start(cubic.window, cubic.mtu);
+        }
+        cubic
+    }
+
     /// Grows the window, if it was the window that held the sender back.
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.observed.on_ack(ack);

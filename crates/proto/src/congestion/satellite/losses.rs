@@ -1,137 +1,311 @@
 //! Which losses are the path's and which are congestion.
 //!
 //! A lossy link loses the same share however fast it is used; a full queue or a policer loses what exceeds its rate.
-//! So the share lost by packets that left during a drain, below the path's rate, is the path's own: the baseline.
+//! So the share lost by packets that left well below the path's rate is the path's own: the baseline.
 //! Fed on the data path by every ACK and loss report. It does not change the rate.
 
 use std::time::Instant;
 
-use super::model::scaled;
-
-/// No link that is worth using loses more by itself, in permille.
-const MAX_BASELINE: u64 = 150;
+/// No link that is worth using loses more by itself.
+const MAX_BASELINE: f64 = 0.2;
 /// Fewest packets that make a share.
-const MIN_PACKETS: u64 = 40;
-/// Loss this far above the baseline is congestion even without a queue, in permille.
-const MARGIN: u64 = 20;
+const MIN_PACKETS: f64 = 40.0;
+/// So many packets without a loss show that the path has none of its own.
+const CLEAN: f64 = 400.0;
+/// Share that is no surprise before the baseline is known.
+const UNKNOWN: f64 = 0.02;
+/// Losses come in bursts: the variance of a round's count is at least this many times that of independent losses.
+const BURSTS: f64 = 2.0;
+/// How fast the measured variance follows.
+const GAIN: f64 = 0.125;
 
-/// Packets of which the fate is known.
+/// Packets of which the fate is known, in packets.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    acked: u64,
-    lost: u64,
+pub(super) struct Tally {
+    acked: f64,
+    lost: f64,
 }
 
 impl Tally {
-    fn share(self) -> u64 {
-        self.lost * 1000 / (self.acked + self.lost).max(1)
+    fn total(self) -> f64 {
+        self.acked + self.lost
     }
 
-    fn total(self) -> u64 {
-        self.acked + self.lost
+    fn share(self) -> f64 {
+        if self.total() > 0.0 {
+            self.lost / self.total()
+        } else {
+            0.0
+        }
+    }
+}
+
+/// What a quiet span showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lesson {
+    /// The baseline, for the first time.
+    Known,
+    /// It was not quiet: more is sent than the path takes. So many bytes a second arrived.
+    Congested(u64),
+}
+
+/// Packets sent in a span of time.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    tally: Tally,
+    start: Instant,
+    end: Option<Instant>,
+}
+
+impl Span {
+    fn new(start: Instant, end: Option<Instant>) -> Self {
+        Self {
+            tally: Tally::default(),
+            start,
+            end,
+        }
+    }
+
+    fn covers(&self, sent: Instant) -> bool {
+        sent >= self.start && !self.is_before(sent)
+    }
+
+    fn is_before(&self, sent: Instant) -> bool {
+        self.end.is_some_and(|end| sent >= end)
     }
 }
 
 /// Loss of the current round and the share that the path loses by itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Losses {
+    packet: f64,
+    /// Packets sent before do not count.
+    since: Instant,
     round: Tally,
-    /// Packets sent during a drain.
-    quiet: Tally,
-    /// When the last drain began, and ended.
-    quiet_span: Option<(Instant, Option<Instant>)>,
-    baseline: u64,
+    last: Tally,
+    /// Below the path's rate.
+    quiet: Option<Span>,
+    /// Above it.
+    pulse: Option<Span>,
+    /// If as many packets a second arrive of the quiet span, it was not below the path's rate.
+    full: f64,
+    /// What quiet spans showed since the baseline was last learned: on a slow link one is too short.
+    quiet_total: Tally,
+    baseline: f64,
+    /// Variance of a round's count, in variances of independent losses.
+    bursts: f64,
+    known: bool,
+    /// Packets since the last round with a loss.
+    clean: f64,
 }
 
 impl Losses {
-    /// Packets leave below the path's rate from now on.
-    pub(super) fn start_quiet(&mut self, now: Instant) {
-        self.quiet = Tally::default();
-        self.quiet_span = Some((now, None));
+    pub(super) fn new(mtu: u64, now: Instant) -> Self {
+        Self {
+            packet: packets(mtu, 1.0).max(1.0),
+            since: now,
+            round: Tally::default(),
+            last: Tally::default(),
+            quiet: None,
+            pulse: None,
+            full: 0.0,
+            quiet_total: Tally::default(),
+            baseline: 0.0,
+            bursts: BURSTS,
+            known: false,
+            clean: 0.0,
+        }
+    }
+
+    /// What was lost until now is explained.
+    pub(super) fn forget(&mut self, now: Instant) {
+        self.since = now;
+        self.round = Tally::default();
+        self.last = Tally::default();
+    }
+
+    /// Packets leave `depth` (a share) below the path's rate from now on; until now `rate` packets a second arrived.
+    pub(super) fn start_quiet(&mut self, now: Instant, depth: f64, rate: u64) {
+        self.quiet = Some(Span::new(now, None));
+        self.full = packets(rate, self.packet) * (1.0 - depth / 4.0);
+    }
+
+    /// What was to be quiet will not be.
+    pub(super) fn give_up_quiet(&mut self) {
+        self.quiet = None;
+    }
+
+    /// The answer to a quiet span is not complete yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.quiet.is_some()
+    }
+
+    /// Packets that leave from `start` to `end` are above the path's rate.
+    pub(super) fn watch(&mut self, start: Instant, end: Instant) {
+        self.pulse = Some(Span::new(start, Some(end)));
+    }
+
+    /// More than `share` was lost of them beyond the path's own, and more than chance.
+    pub(super) fn of_pulse_exceed(&self, share: f64) -> bool {
+        self.pulse.is_some_and(|Span { tally, .. }| {
+            let chance = (self.bursts * self.baseline / tally.total().max(1.0)).sqrt();
+            tally.share() > self.baseline + share + 2.0 * chance
+        })
     }
 
     /// They no longer do.
     pub(super) fn end_quiet(&mut self, now: Instant) {
-        if let Some((_, end)) = &mut self.quiet_span {
-            end.get_or_insert(now);
+        if let Some(quiet) = &mut self.quiet {
+            quiet.end.get_or_insert(now);
         }
     }
 
-    pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant, queued: bool) {
-        self.round.acked += bytes;
-        if self.is_quiet(sent) {
-            self.quiet.acked += bytes;
-        } else {
-            self.conclude(sent, queued);
+    /// Returns what a quiet span showed once it is answered.
+    pub(super) fn on_acked(&mut self, bytes: u64, sent: Instant, queued: bool) -> Option<Lesson> {
+        let count = packets(bytes, self.packet);
+        if sent >= self.since {
+            self.round.acked += count;
         }
+        if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
+            pulse.tally.acked += count;
+        }
+        let quiet = self.quiet.as_mut()?;
+        if !quiet.is_before(sent) {
+            if quiet.covers(sent) {
+                quiet.tally.acked += count;
+            }
+            return None;
+        }
+        let span = self.quiet.take()?;
+        let length = span.end?.saturating_duration_since(span.start);
+        if !queued && span.tally.lost > 0.0 {
+            let arrived = span.tally.acked / length.as_secs_f64().max(1e-6);
+            let excess = span.tally.share() > self.baseline + UNKNOWN;
+            if excess && arrived > self.full {
+                return Some(Lesson::Congested(bytes_of(arrived, self.packet)));
+            }
+        }
+        self.quiet_total.acked += span.tally.acked;
+        self.quiet_total.lost += span.tally.lost;
+        if self.quiet_total.total() < MIN_PACKETS {
+            return None;
+        }
+        let (total, known) = (std::mem::take(&mut self.quiet_total), self.known);
+        self.learn(total, queued);
+        (self.known != known).then_some(Lesson::Known)
     }
 
     pub(super) fn on_lost(&mut self, bytes: u64, sent: Instant) {
-        self.round.lost += bytes;
-        if self.is_quiet(sent) {
-            self.quiet.lost += bytes;
+        let count = packets(bytes, self.packet);
+        if sent >= self.since {
+            self.round.lost += count;
+        }
+        for span in [&mut self.quiet, &mut self.pulse].into_iter().flatten() {
+            if span.covers(sent) {
+                span.tally.lost += count;
+            }
         }
     }
 
-    fn is_quiet(&self, sent: Instant) -> bool {
-        self.quiet_span
-            .is_some_and(|(start, end)| sent >= start && end.is_none_or(|end| sent < end))
-    }
-
-    /// All packets of the drain were answered once a later one is. Behind a queue that still stands the drain was not
-    /// below the path's rate: what it lost may lower the baseline, not raise it.
-    fn conclude(&mut self, sent: Instant, queued: bool) {
-        let Some((_, Some(end))) = self.quiet_span else {
-            return;
-        };
-        if sent < end {
+    /// Behind a queue that still stands the span was not below the path's rate: what it lost may lower the baseline,
+    /// not raise it.
+    fn learn(&mut self, tally: Tally, queued: bool) {
+        if queued && !self.known {
             return;
         }
-        self.quiet_span = None;
-        if self.quiet.total() >= MIN_PACKETS * 1200 {
-            let share = self.quiet.share().min(MAX_BASELINE);
-            let share = if queued {
-                share.min(self.baseline)
-            } else {
-                share
-            };
-            self.baseline = (self.baseline + share).div_ceil(2);
-        }
-    }
-
-    /// Permille lost in this round so far, if it is large enough to tell.
-    pub(super) fn share(&self, mtu: u64) -> Option<u64> {
-        (self.round.total() >= MIN_PACKETS * mtu).then(|| self.round.share())
-    }
-
-    /// More is lost than the path loses by itself: beyond three standard deviations and a margin; behind a queue, where
-    /// loss is expected, beyond one.
-    pub(super) fn is_excessive(&self, mtu: u64, queued: bool) -> bool {
-        let margin = if queued { MARGIN / 4 } else { MARGIN };
-        let deviations = if queued { 1 } else { 3 };
-        self.deviates(self.baseline, deviations, margin, mtu)
-    }
-
-    /// More is lost than `share` + `margin` permille, beyond three standard deviations.
-    pub(super) fn exceeds(&self, share: u64, margin: u64, mtu: u64) -> bool {
-        self.deviates(share, 3, margin, mtu)
-    }
-
-    fn deviates(&self, expected: u64, deviations: u64, margin: u64, mtu: u64) -> bool {
-        let Some(share) = self.share(mtu) else {
-            return false;
+        let share = tally.share().min(MAX_BASELINE);
+        let share = if queued {
+            share.min(self.baseline)
+        } else {
+            share
         };
-        let packets = (self.round.total() / mtu).max(1);
-        let deviation = (expected.max(10) * 1000 / packets).isqrt();
-        share > expected + deviations * deviation + margin
+        self.baseline = if self.known {
+            f64::midpoint(self.baseline, share)
+        } else {
+            share
+        };
+        self.known = true;
+    }
+
+    /// The baseline was measured.
+    pub(super) fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// The share that the path loses by itself.
+    pub(super) fn baseline(&self) -> f64 {
+        self.baseline
+    }
+
+    /// Share lost in the round that ended last, without what exceeds the baseline by more than chance.
+    pub(super) fn share(&self) -> f64 {
+        let total = self.last.total();
+        if total < MIN_PACKETS {
+            return self.baseline;
+        }
+        let chance = (self.baseline * self.bursts / total).sqrt();
+        self.last.share().min(self.baseline + chance)
+    }
+
+    /// Share lost in the round that ended last, all of it.
+    pub(super) fn share_of_last(&self) -> Option<f64> {
+        (self.last.total() >= MIN_PACKETS).then(|| self.last.share())
+    }
+
+    /// More is lost in this round than `share`, by a `margin` and more than chance.
+    pub(super) fn exceeds_share(&self, share: f64, margin: f64) -> bool {
+        let total = self.round.total();
+        let chance = 3.0 * (self.bursts * (share + margin) / total.max(1.0)).sqrt();
+        total >= MIN_PACKETS && self.round.share() > share + margin + chance
+    }
+
+    /// What was lost in this round is more than chance; on a path without losses of its own any is.
+    pub(super) fn is_congestion(&self) -> bool {
+        let expected = self.baseline * self.round.total().max(MIN_PACKETS);
+        self.round.lost > expected + 3.0 * (expected * self.bursts).sqrt()
+    }
+
+    /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and
+    /// `margin`.
+    pub(super) fn was_excessive(&self, margin: f64) -> bool {
+        self.exceeds(self.last, margin)
+    }
+
+    fn exceeds(&self, tally: Tally, margin: f64) -> bool {
+        let total = tally.total();
+        let expected = self.baseline * total;
+        let margin = if self.known { margin } else { UNKNOWN };
+        total >= MIN_PACKETS
+            && tally.lost > expected + 3.0 * (expected * self.bursts).sqrt() + margin * total + 2.0
     }
 
     pub(super) fn end_round(&mut self) {
-        self.round = Tally::default();
+        self.last = std::mem::take(&mut self.round);
+        let (total, expected) = (self.last.total(), self.baseline * self.last.total());
+        // Whatever the rate was: this path need not lose anything.
+        self.clean = if self.last.lost > 0.0 {
+            0.0
+        } else {
+            self.clean + total
+        };
+        self.known |= self.clean >= CLEAN;
+        if total >= MIN_PACKETS && expected >= 2.0 && !self.was_excessive(0.0) {
+            let deviation = (self.last.lost - expected).powi(2) / expected;
+            self.bursts = (self.bursts + (deviation - self.bursts) * GAIN).max(BURSTS);
+        }
     }
+}
 
-    /// `rate` at which to send so that `rate` arrives in spite of the path's own loss.
-    pub(super) fn compensated(&self, rate: u64) -> u64 {
-        scaled(rate, 1_000_000 / (1000 - self.baseline))
-    }
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn packets(bytes: u64, packet: f64) -> f64 {
+    bytes as f64 / packet
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate, never negative"
+)]
+fn bytes_of(packets: f64, packet: f64) -> u64 {
+    (packets * packet) as u64
 }

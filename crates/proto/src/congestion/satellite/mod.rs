@@ -1,138 +1,232 @@
 //! `satellite`: a controller that models the path instead of reacting to single losses.
 //!
 //! On the data path this is one of the controllers behind [`super::Controller`]: acknowledgements and losses go in, a
-//! pacing rate and a window come out. The rate is the highest that the path delivered in recent rounds (`model.rs`);
-//! the window, twice what the path holds, is only the safety net. Phases: `startup.rs` → `drain.rs` → `probe.rs` ⇄
-//! `drain.rs`. Which losses count is decided in `losses.rs`. The frame is that of BBR (draft-ietf-ccwg-bbr), the
-//! differences follow from round trips of 600 ms:
-//! - No ProbeRTT: the drain after each probe shows the round-trip time without queue, at no cost.
-//! - Start-up and probes end on queue delay, not only on plateaus of several rounds, which overflow a queue of one BDP.
+//! pacing rate and a window come out.
+//!
+//! ```text
+//!  startup ──► drain ──► cruise ⇄ (dip, pulse)          a queue of a few milliseconds, at the path's rate
+//!                          ▲ │ somebody fills the queue
+//!                          │ ▼
+//!                        compete                        CUBIC's window, until the queue is empty again
+//! ```
+//!
+//! What the path is like is in `path.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs`. What
+//! follows from round trips of 600 ms:
+//! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
+//! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
-//! - The model survives idle: samples of an idle sender may raise it, never lower it.
+//! - The rate survives idle: samples of an idle sender never lower it.
 //!
 //! It does not detect losses and does not touch packets.
 
-mod drain;
+mod compete;
+mod cruise;
 mod losses;
-mod model;
-mod probe;
+mod path;
+mod standing;
 mod startup;
 #[cfg(test)]
 mod tests;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, Ratio};
 
-use super::{AckSample, Config, LossSample, Observed, RoundCounter, Saved};
-use drain::{Drain, Outcome};
-use losses::Losses;
-use model::{Model, scaled};
-use probe::{Next, Probe};
-use startup::Startup;
+use super::{AckSample, Config, LossSample, RoundCounter, Saved};
+use compete::Compete;
+use cruise::Cruise;
+use losses::{Lesson, Losses};
+use path::{Path, Round, bytes_in, scaled};
+use standing::{Standing, Verdict};
+use startup::{End, Startup};
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
 /// Pacing is at least this fast, in bytes per second, so that a stalled path can be probed.
 const MIN_RATE: u64 = 2_000;
-/// Window while cruising, in permille of what the path holds: ACKs come in batches, and the queue of others delays them.
-const WINDOW: u64 = 2000;
-/// Pacing of a drain, in permille of the rate.
-const DRAIN: u64 = 900;
-/// What remains of the rate and the window after congestion, in permille.
-const BETA: u64 = 850;
-/// Rounds of standing queue after which cruising drains.
-const PATIENCE: u32 = 2;
+/// Pacing of the drain after start-up, in permille of the rate.
+const DRAIN: u32 = 750;
+/// Rounds after which a drain is over in any case.
+const MAX_DRAIN: u32 = 3;
+/// What a CE mark leaves of the rate, in permille (RFC 8511).
+const MARKED: u64 = 850;
+/// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
+const JUMP: u64 = 500;
+/// Initial windows that must have been delivered before a path is worth remembering (RFC 9959 §3.1).
+const OBSERVED: u64 = 4;
+/// A second "longer path" within so many rounds is somebody who fills the queue.
+const SUSPICION: u64 = 24;
 
 /// State of one path's controller.
 #[derive(Clone, Debug)]
 pub struct Satellite {
+    config: Config,
     mtu: u64,
-    max_rate: Option<u64>,
-    model: Model,
+    path: Path,
     losses: Losses,
     round: RoundCounter,
     phase: Phase,
-    /// Most bytes in flight, after congestion showed how many are too many.
-    bound: Option<u64>,
-    /// Rounds in a row that ended with a standing queue.
-    queued_rounds: u32,
-    /// The drain now under way is that of start-up.
-    fresh: bool,
+    cruise: Cruise,
+    standing: Standing,
+    /// Rate before the queue that is watched began to stand.
+    rate_before: u64,
+    /// When the path was last taken to be longer (in rounds), and its round-trip time before.
+    longer: Option<(u64, Duration)>,
+    /// Packets sent before are one congestion event.
+    marked_at: Option<Instant>,
     delivered: u64,
-    observed: Observed,
+    busy_at: Instant,
+    now: Instant,
 }
 
 #[derive(Clone, Debug)]
 enum Phase {
     Startup(Startup),
-    Drain(Drain),
-    Probe(Probe),
+    Drain { rounds: u32 },
+    Cruise,
+    Compete(Box<Compete>),
 }
 
 impl Satellite {
-    /// A controller in start-up.
+    /// A controller in start-up; at the provisioned rate at once, where there is one.
     pub fn new(config: &Config, now: Instant) -> Self {
         let mtu = u64::from(config.mtu.max(1));
-        let window = config.initial_window.max(MIN_WINDOW * mtu);
+        let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu));
+        if let Some(rate) = config.provisioned {
+            startup.jump(rate.as_u64() / 8, config.initial_rtt);
+        }
         Self {
+            config: *config,
             mtu,
-            max_rate: config.max_rate.map(|rate| rate.as_u64() / 8),
-            model: Model::new(config.initial_rtt, now),
-            losses: Losses::default(),
+            path: Path::new(config.initial_rtt, now),
+            losses: Losses::new(mtu, now),
             round: RoundCounter::new(now),
-            phase: Phase::Startup(Startup::new(window)),
-            bound: None,
-            queued_rounds: 0,
-            fresh: true,
+            phase: Phase::Startup(startup),
+            cruise: Cruise::new(0, 0, now),
+            standing: Standing::default(),
+            rate_before: 0,
+            longer: None,
+            marked_at: None,
             delivered: 0,
-            observed: Observed::new(config, now),
+            busy_at: now,
+            now,
         }
     }
 
-    /// Nothing to do: the model moves when answers come.
-    pub fn on_sent(&mut self, _now: Instant, _bytes: u64, _in_flight: u64) {}
+    /// Time passes: a pulse may end, or an idle time.
+    pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
+        self.now = now;
+        if in_flight > bytes {
+            return;
+        }
+        // The path was idle, and idle drains.
+        if let Phase::Drain { .. } = self.phase {
+            self.phase = Phase::Cruise;
+        }
+        if let Phase::Cruise = self.phase {
+            self.path.rest();
+            self.cruise.rest();
+            self.standing.reset();
+            self.losses.give_up_quiet();
+        }
+    }
 
     /// Takes the sample into the model and moves between phases.
     pub fn on_ack(&mut self, ack: &AckSample) {
+        self.now = ack.now;
         self.delivered += ack.newly_acked;
-        self.observed.on_ack(ack);
-        self.model.on_ack(ack);
-        let queued = self.model.is_queued();
-        self.losses
+        self.path.on_ack(ack);
+        let queued = self.path.queue_least() > self.cruise.target(self.mtu);
+        let lesson = self
+            .losses
             .on_acked(ack.newly_acked, ack.newest_sent, queued);
-        let round_ended = self.round.on_ack(ack.now, ack.newest_sent);
-        if round_ended {
-            self.model.end_round();
-        }
-        if let Phase::Startup(startup) = &mut self.phase {
-            if startup.on_ack(ack, round_ended, &self.model, &self.losses, self.mtu) {
-                self.drain(ack.now, DRAIN);
+        match lesson {
+            // Until now the rate was that of arrival.
+            Some(Lesson::Known) => self.cruise.compensate(self.losses.baseline()),
+            Some(Lesson::Congested(rate)) => {
+                let rate = cruise::sent(rate, self.losses.baseline());
+                self.cruise.lower(rate);
             }
-        } else if round_ended {
-            self.end_round(ack);
+            None => {}
         }
-        if round_ended {
+        let ended = self.round.on_ack(ack.now, ack.newest_sent);
+        let round = ended.then(|| {
             self.losses.end_round();
+            self.path.end_round()
+        });
+        match &mut self.phase {
+            Phase::Startup(startup) => {
+                match startup.on_ack(ack, round, &self.path, &self.losses, self.mtu) {
+                    None => {}
+                    Some(End::Queue) => {
+                        // What was in flight went through in a round trip: the path carries that at least.
+                        let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
+                        let rtt = ack.rtt.unwrap_or(self.path.base());
+                        self.start_drain(ack.now, path::rate_of(through, rtt));
+                    }
+                    Some(End::Loss | End::Plateau) => self.start_drain(ack.now, 0),
+                }
+            }
+            Phase::Drain { .. } => self.on_drain(ack, ended),
+            Phase::Cruise => self.on_cruise(ack, round),
+            Phase::Compete(compete) => {
+                compete.on_ack(ack);
+                if let Some(round) = round {
+                    self.end_competing(ack, round);
+                }
+            }
         }
     }
 
-    /// Counts; what the losses mean is decided at the end of the round.
+    /// Counts; what single losses mean is decided at the end of the round.
     pub fn on_loss(&mut self, loss: &LossSample) {
-        self.observed.on_loss(loss);
-        // A mark is a packet that would have been lost.
-        let bytes = if loss.ecn { self.mtu } else { loss.lost };
-        self.losses.on_lost(bytes, loss.newest_sent);
+        if loss.ecn {
+            return self.on_mark(loss);
+        }
+        self.losses.on_lost(loss.lost, loss.newest_sent);
+        if let Phase::Compete(compete) = &mut self.phase {
+            compete.on_loss(loss, &self.losses);
+        }
     }
 
-    /// Start-up finds the path's rate in any case.
-    pub fn resume(&mut self, _now: Instant, _saved: Saved) -> bool {
-        false
+    fn on_mark(&mut self, loss: &LossSample) {
+        if self.marked_at.is_some_and(|at| loss.newest_sent <= at) {
+            return;
+        }
+        self.marked_at = Some(loss.now);
+        match &mut self.phase {
+            Phase::Startup(_) => self.start_drain(loss.now, 0),
+            Phase::Drain { .. } | Phase::Cruise => self.cruise.cut(MARKED),
+            Phase::Compete(compete) => compete.on_loss(loss, &self.losses),
+        }
     }
 
-    /// What was observed of the path.
+    /// Starts at half of what the path had (RFC 9959 §3), or at all of it where that much was sold; false when the
+    /// path is already known better, or is another one by its round-trip time.
+    pub fn resume(&mut self, _now: Instant, saved: Saved) -> bool {
+        let Phase::Startup(startup) = &mut self.phase else {
+            return false;
+        };
+        let rtt = self.path.measured().unwrap_or(saved.rtt);
+        if rtt < saved.rtt / 2 || rtt > saved.rtt * 10 {
+            return false;
+        }
+        let sold = self.config.provisioned >= Some(saved.rate);
+        let jump = if sold { 1000 } else { JUMP };
+        startup.jump(scaled(saved.rate.as_u64() / 8, jump), rtt);
+        true
+    }
+
+    /// What was learned of the path, once it was busy for long enough (RFC 9959 §3.1).
     pub fn saved(&self, now: Instant) -> Option<Saved> {
-        self.observed.saved(now)
+        let enough = OBSERVED * self.config.initial_window;
+        let learned = matches!(self.phase, Phase::Cruise | Phase::Compete(_));
+        (learned && self.delivered >= enough).then(|| Saved {
+            rate: BitRate::bits_per_second(self.cruise.rate().saturating_mul(8)),
+            rtt: self.path.base(),
+            loss: Ratio::new(self.losses.baseline()).unwrap_or(Ratio::ZERO),
+            age: now.saturating_duration_since(self.busy_at),
+        })
     }
 
     /// The path's packet size changed; rates in bytes stay.
@@ -144,80 +238,131 @@ impl Satellite {
     pub fn window(&self) -> u64 {
         let window = match &self.phase {
             Phase::Startup(startup) => startup.window(),
-            Phase::Drain(drain) => drain.window(self.bdp()),
-            Phase::Probe(_) => scaled(self.bdp(), WINDOW),
+            Phase::Drain { .. } => {
+                let base = self.path.base();
+                bytes_in(self.cruise.rate(), base + base / 8)
+            }
+            Phase::Cruise => self.cruise.window(&self.path, self.mtu),
+            Phase::Compete(compete) => compete.window(),
         };
-        let window = self.bound.map_or(window, |bound| window.min(bound));
         window.max(MIN_WINDOW * self.mtu)
     }
 
-    /// The model's rate times the phase's gain, below the configured ceiling.
+    /// The phase's rate, below the configured ceiling.
     pub fn pacing_rate(&self) -> BitRate {
         let rate = match &self.phase {
-            Phase::Startup(startup) => startup.pace(self.model.min_rtt()),
-            Phase::Drain(drain) => scaled(self.send_rate(), drain.gain),
-            Phase::Probe(probe) => scaled(self.send_rate(), probe.gain()),
+            Phase::Startup(startup) => startup.pace(self.path.base()),
+            Phase::Drain { .. } => scaled(self.cruise.rate(), DRAIN.into()),
+            Phase::Cruise => self.cruise.pace(self.now),
+            Phase::Compete(compete) => compete.pace(),
         };
-        let rate = self.max_rate.map_or(rate, |max| rate.min(max));
+        let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
+        let rate = max.map_or(rate, |max| rate.min(max));
         BitRate::bits_per_second(rate.max(MIN_RATE).saturating_mul(8))
     }
 
-    /// What must be sent so that the path's rate arrives.
-    fn send_rate(&self) -> u64 {
-        self.losses.compensated(self.model.rate())
+    /// Some number that differs between tunnels.
+    fn noise(&self) -> u64 {
+        self.delivered / self.mtu
     }
 
-    /// What the path holds without a queue.
-    fn bdp(&self) -> u64 {
-        self.model.product(self.send_rate())
+    fn start_drain(&mut self, now: Instant, least: u64) {
+        let rate = self.path.fresh_rate().unwrap_or(0).max(least);
+        let noise = self.noise();
+        self.cruise = Cruise::new(rate, noise, now);
+        self.losses.forget(now);
+        self.losses
+            .start_quiet(now, 1.0 - f64::from(DRAIN) / 1000.0, rate);
+        self.phase = Phase::Drain { rounds: 0 };
     }
 
-    fn drain(&mut self, now: Instant, gain: u64) {
-        self.losses.start_quiet(now);
-        self.phase = Phase::Drain(Drain::new(gain));
-    }
-
-    fn cruise(&mut self, now: Instant) {
-        self.losses.end_quiet(now);
-        self.queued_rounds = 0;
-        let probe = if std::mem::take(&mut self.fresh) {
-            Probe::eager(self.model.rate())
-        } else {
-            Probe::new(self.delivered / self.mtu)
+    /// The queue that start-up left runs out at the path's rate, and so shows it.
+    fn on_drain(&mut self, ack: &AckSample, ended: bool) {
+        let standing = self.path.queue_least() > self.cruise.high(self.mtu);
+        if standing && let Some(fresh) = self.path.fresh_rate() {
+            let rate = self.cruise.rate().max(fresh);
+            let noise = self.noise();
+            self.cruise = Cruise::new(rate, noise, ack.now);
+        }
+        let Phase::Drain { rounds } = &mut self.phase else {
+            return;
         };
-        self.phase = Phase::Probe(probe);
+        *rounds += u32::from(ended);
+        if *rounds >= MAX_DRAIN || *rounds >= 1 && !standing {
+            self.losses.end_quiet(ack.now);
+            self.phase = Phase::Cruise;
+        }
     }
 
-    fn end_round(&mut self, ack: &AckSample) {
-        let queued = self.model.is_queued();
-        let excessive = self.losses.is_excessive(self.mtu, queued);
-        if (queued || excessive) && self.model.is_refuted() {
-            self.model.set_rate(self.model.last_rate());
-        }
-        self.queued_rounds = if queued { self.queued_rounds + 1 } else { 0 };
-        let bdp = self.bdp();
-        if queued && excessive {
-            self.bound = Some(scaled(ack.in_flight + ack.newly_acked, BETA).max(scaled(bdp, 1250)));
-        } else if let Some(bound) = self.bound {
-            let bound = scaled(bound, 1050);
-            self.bound = (bound < scaled(bdp, WINDOW)).then_some(bound);
-        }
-        match &mut self.phase {
-            Phase::Startup(_) => {}
-            Phase::Drain(drain) => match drain.end_round(&self.model, ack.in_flight, bdp) {
-                Outcome::Continue => {}
-                Outcome::Done => self.cruise(ack.now),
-                Outcome::Longer => {
-                    self.model.adopt_rtt(ack.now);
-                    self.cruise(ack.now);
-                }
-            },
-            Phase::Probe(probe) => {
-                let pressed = excessive || self.queued_rounds >= PATIENCE;
-                if pressed || !ack.app_limited && probe.end_round(&self.model) == Next::Drain {
-                    self.drain(ack.now, DRAIN);
-                }
+    fn on_cruise(&mut self, ack: &AckSample, round: Option<Round>) {
+        let spacing = path::time_of(self.mtu, self.cruise.rate());
+        self.path.set_spacing(spacing);
+        let high = self.cruise.high(self.mtu);
+        if self.path.queue_least() <= high {
+            if !self.standing.is_watching() {
+                self.rate_before = self.cruise.rate();
             }
+        } else {
+            let rtt = ack.rtt.unwrap_or_default();
+            self.standing.on_ack(rtt, ack.in_flight + ack.newly_acked);
+        }
+        self.cruise
+            .on_ack(ack, &self.path, &mut self.losses, self.mtu);
+        let Some(round) = round.filter(|round| round.rate > 0) else {
+            return;
+        };
+        self.busy_at = ack.now;
+        self.cruise
+            .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
+        let rtt = round.rtt.unwrap_or(self.path.base());
+        if self.cruise.is_pushed_out() {
+            return self.start_competing(ack.now, ack.in_flight);
+        }
+        if self.path.queue(rtt) <= self.cruise.high(self.mtu) {
+            return self.standing.reset();
+        }
+        match self.standing.end_round(rtt, ack.in_flight, round.rate) {
+            None => {}
+            Some(Verdict::Ours) => self.standing.reset(),
+            Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
+            Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.in_flight()),
+        }
+    }
+
+    fn on_longer(&mut self, now: Instant, rtt: Duration) {
+        let base = self.path.base();
+        let again = self
+            .longer
+            .filter(|(round, _)| self.round.count() - round <= SUSPICION);
+        if let Some((_, before)) = again {
+            self.path.adopt(before, now);
+            self.longer = None;
+            return self.start_competing(now, self.standing.in_flight());
+        }
+        self.longer = Some((self.round.count(), base));
+        self.path.adopt(rtt, now);
+        self.standing.reset();
+        self.cruise.restore(self.rate_before);
+    }
+
+    fn start_competing(&mut self, now: Instant, window: u64) {
+        self.standing.reset();
+        self.losses.give_up_quiet();
+        self.phase = Phase::Compete(Box::new(Compete::new(&self.config, window, now)));
+    }
+
+    fn end_competing(&mut self, ack: &AckSample, round: Round) {
+        let rtt = round.rtt.unwrap_or(self.path.base());
+        let queue = self.path.queue(rtt);
+        let empty = self.cruise.target(self.mtu);
+        let Phase::Compete(compete) = &mut self.phase else {
+            return;
+        };
+        if compete.end_round(round.rate, queue, empty, &self.path) {
+            let rate = cruise::sent(round.rate, self.losses.share());
+            let noise = self.noise();
+            self.cruise = Cruise::new(rate, noise, ack.now);
+            self.phase = Phase::Cruise;
         }
     }
 }

@@ -1,0 +1,410 @@
+//! Cruise: at the path's rate, with a queue of a few milliseconds to show that the path is full.
+//!
+//! Behind a queue the rate of delivery *is* the path's rate, or this tunnel's share of it; so the rate follows it, and a
+//! small gain brings the queue to its target. The target falls with the rate, so that of two tunnels at one bottleneck
+//! the slower one pushes harder, and they come to equal shares.
+//!
+//! - **Dip.** Every 16 to 24 rounds one round is sent a little slower: the queue empties, which shows the round-trip time
+//!   without it, and what is lost then is the path's own loss. It costs what the queue held.
+//! - **Pulse.** When the queue is empty the path may be faster than believed: a quarter of a round trip is sent a
+//!   quarter faster. If no queue answers, the rate was right; if one does, its height tells the path's rate.
+
+use std::time::{Duration, Instant};
+
+use super::super::AckSample;
+use super::losses::Losses;
+use super::path::{Path, Round, bytes_in, is_busy, scaled};
+
+/// Target of the queue at [`REFERENCE`]; it falls with the cube root of the rate.
+const TARGET: f64 = 0.008;
+/// 20 Mbit/s in bytes per second.
+const REFERENCE: f64 = 2_500_000.0;
+const TARGET_BOUNDS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(25)];
+/// No target is longer, in seconds, however slow the path.
+const MOST_TARGET: f64 = 0.05;
+/// A queue this far above its target is somebody's mistake.
+const HIGH: u32 = 3;
+const HIGH_LEAST: Duration = Duration::from_millis(25);
+/// Share of the difference between queue and target that one round mends, in permille.
+const GENTLE: u64 = 250;
+const FIRM: u64 = 500;
+/// Slowest pacing, in permille of the rate.
+const SLOWEST: u64 = 500;
+/// Most by which the rate follows one round's delivery while the queue is short, in permille.
+const FOLLOW: u64 = 30;
+/// Rates that differ by no more are the same, in permille.
+const AS_SENT: u64 = 20;
+/// Rounds between two dips, at least, and how many more at most: tunnels are not to do it in step.
+const BETWEEN_DIPS: u64 = 16;
+const SPREAD: u64 = 8;
+/// How much slower a dip is, in permille.
+const SHALLOW: u64 = 50;
+const DEEP: u64 = 250;
+/// How much faster a pulse is, in permille: the first, and those after a success.
+const FIRST_STEP: u64 = 250;
+const NEXT_STEP: u64 = 1000;
+/// Length of a pulse: this share of a round trip, but so long that a queue shows.
+const PULSE_SHARE: u32 = 4;
+const PULSE_LEAST: Duration = Duration::from_millis(40);
+/// Rounds after a pulse that found nothing.
+const PATIENCE: u64 = 8;
+/// Seconds in which the memory of the highest rate fades to a third.
+const MEMORY: f64 = 90.0;
+/// Share of the highest rate below which this tunnel has yielded enough: less than one of two equals has.
+const YIELDED: f64 = 0.45;
+/// A dip that leaves more than this part of the queue had company.
+const LEFT: u32 = 4;
+/// Excess losses, as a share, that stop growth.
+const LOSS_MARGIN: f64 = 0.005;
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Hold,
+    /// One round below the rate.
+    Dip {
+        gain: u64,
+    },
+    /// Above the rate until `end`; then until its packets are answered.
+    Pulse(Pulse),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pulse {
+    step: u64,
+    start: Instant,
+    end: Instant,
+    /// Queue before it, and the highest that it met.
+    before: Duration,
+    most: Duration,
+}
+
+/// State of cruising. Rates are bytes per second that are sent.
+#[derive(Clone, Debug)]
+pub(super) struct Cruise {
+    rate: u64,
+    /// Pacing, in permille of the rate.
+    gain: u64,
+    stage: Stage,
+    until_dip: u64,
+    patience: u64,
+    step: u64,
+    noise: u64,
+    /// When an alarming queue last lowered the rate.
+    cut_at: Instant,
+    /// Highest rate lately, and when it was last looked at.
+    peak: f64,
+    peak_at: Instant,
+    /// Queue before the last dip, until its answer came.
+    dipped: Option<(u32, Duration)>,
+    /// The last dip left a queue.
+    crowded: bool,
+}
+
+impl Cruise {
+    /// `noise` is any number that differs between tunnels.
+    pub(super) fn new(rate: u64, noise: u64, now: Instant) -> Self {
+        Self {
+            rate,
+            cut_at: now,
+            peak: 0.0,
+            peak_at: now,
+            dipped: None,
+            crowded: false,
+            gain: 1000,
+            stage: Stage::Hold,
+            until_dip: BETWEEN_DIPS + noise % SPREAD,
+            patience: 0,
+            step: FIRST_STEP,
+            noise,
+        }
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    /// What the queue is to be.
+    pub(super) fn target(&self, mtu: u64) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
+        let target = (TARGET * (REFERENCE / rate).cbrt()).min(1.0);
+        let target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
+        // Less than two packets is no queue.
+        target.max(Duration::from_secs_f64(
+            (2.0 * packet / rate).min(MOST_TARGET),
+        ))
+    }
+
+    /// A queue above this is too long.
+    pub(super) fn high(&self, mtu: u64) -> Duration {
+        (self.target(mtu) * HIGH).max(HIGH_LEAST)
+    }
+
+    /// Bytes per second.
+    pub(super) fn pace(&self, now: Instant) -> u64 {
+        let gain = match self.stage {
+            Stage::Hold => self.gain,
+            Stage::Dip { gain } => gain,
+            Stage::Pulse(pulse) if now < pulse.end => 1000 + pulse.step,
+            Stage::Pulse(_) => 1000,
+        };
+        scaled(self.rate, gain)
+    }
+
+    /// Bytes in flight: what the path and the queue hold, what ACKs bring late, and more while the queue is short.
+    pub(super) fn window(&self, path: &Path, mtu: u64) -> u64 {
+        let base = path.base();
+        let spare = if path.queue_least() > self.high(mtu) {
+            base / 8
+        } else {
+            base / 2
+        };
+        let step = if let Stage::Pulse(pulse) = self.stage {
+            (pulse.end - pulse.start) * u32::try_from(pulse.step).unwrap_or(0) / 1000
+        } else {
+            Duration::ZERO
+        };
+        bytes_in(self.rate, base + self.target(mtu) * 2 + spare + step) + 4 * mtu
+    }
+
+    pub(super) fn on_ack(&mut self, ack: &AckSample, path: &Path, losses: &mut Losses, mtu: u64) {
+        let queue = path.queue_least();
+        let alarming = queue > self.high(mtu).max(path.base() / 6);
+        // Once per round trip: what answers now was sent before the last cut.
+        if alarming
+            && is_busy(ack)
+            && ack.newest_sent >= self.cut_at
+            && let Some(fresh) = path.fresh_rate()
+        {
+            let least = scaled(self.rate, SLOWEST);
+            let fresh = sent(fresh, losses.baseline());
+            self.rate = self.rate.min(fresh).max(least);
+            self.cut_at = ack.now;
+        }
+        match self.stage {
+            Stage::Pulse(mut pulse) => {
+                if ack.app_limited {
+                    self.stage = Stage::Hold;
+                    return;
+                }
+                if ack.newest_sent >= pulse.start {
+                    let queue = path.queue(ack.rtt.unwrap_or_default());
+                    pulse.most = pulse.most.max(queue);
+                }
+                self.stage = Stage::Pulse(pulse);
+                // One ACK more, for what was lost last.
+                if ack.newest_sent >= pulse.end + path.base() / 16 {
+                    self.conclude(pulse, losses);
+                }
+            }
+            Stage::Hold if self.patience == 0 && losses.is_known() && !ack.app_limited => {
+                if queue < self.target(mtu) / 3 {
+                    self.pulse(ack.now, queue, path, losses);
+                }
+            }
+            Stage::Hold | Stage::Dip { .. } => {}
+        }
+    }
+
+    fn pulse(&mut self, now: Instant, before: Duration, path: &Path, losses: &mut Losses) {
+        let length = (path.base() / PULSE_SHARE).max(PULSE_LEAST);
+        self.stage = Stage::Pulse(Pulse {
+            step: self.step,
+            start: now,
+            end: now + length,
+            before,
+            most: Duration::ZERO,
+        });
+        losses.watch(now, now + length);
+    }
+
+    fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
+        self.stage = Stage::Hold;
+        self.gain = 1000;
+        let length = pulse.end - pulse.start;
+        let raised = pulse.most.saturating_sub(pulse.before);
+        let expected = length * u32::try_from(pulse.step).unwrap_or(0) / 1000;
+        // Had the path taken none of what was more, this share would be missing.
+        let extra = share(pulse.step) / (1.0 + share(pulse.step));
+        let lossy = losses.of_pulse_exceed(extra / 4.0);
+        let fast = scaled(self.rate, 1000 + pulse.step);
+        if !lossy && raised < expected / 3 {
+            self.rate = fast;
+            self.step = NEXT_STEP;
+            return;
+        }
+        self.step = FIRST_STEP;
+        self.patience = PATIENCE + self.noise % SPREAD;
+        self.noise = self.noise / SPREAD + self.noise % 7919;
+        if !lossy {
+            let part = u128::from(fast) * length.as_nanos() / (length + raised).as_nanos().max(1);
+            let found = u64::try_from(part).unwrap_or(u64::MAX);
+            self.rate = self.rate.max(scaled(found, 980));
+        }
+    }
+
+    /// A round ended in which the sender was busy.
+    pub(super) fn end_round(
+        &mut self,
+        now: Instant,
+        round: Round,
+        path: &Path,
+        losses: &mut Losses,
+        mtu: u64,
+    ) {
+        self.patience = self.patience.saturating_sub(1);
+        if let Stage::Hold = self.stage {
+            self.step = FIRST_STEP;
+        }
+        if let Stage::Dip { .. } = self.stage {
+            losses.end_quiet(now);
+            self.stage = Stage::Hold;
+        }
+        let queue = path.queue(round.rtt.unwrap_or(path.base()));
+        self.judge_dip(queue, mtu);
+        self.follow(queue, round, losses, mtu);
+        self.remember(now);
+        self.gain = self.law(queue, path.base(), mtu);
+        self.until_dip = self.until_dip.saturating_sub(1);
+        let Stage::Hold = self.stage else { return };
+        if !losses.is_known() {
+            self.until_dip = self.until_dip.min(2);
+        }
+        let suspicious = losses.was_excessive(LOSS_MARGIN) && queue <= self.high(mtu);
+        let again = suspicious && self.until_dip <= BETWEEN_DIPS - 4;
+        if (self.until_dip == 0 || again) && !losses.is_waiting() {
+            // Deep if the losses are to tell congestion from a lossy path.
+            let least = if suspicious { DEEP } else { SHALLOW };
+            self.dip(now, queue, least, path.base(), losses, round.rate);
+        }
+    }
+
+    fn follow(&mut self, queue: Duration, round: Round, losses: &Losses, mtu: u64) {
+        if round.rate == 0 {
+            return;
+        }
+        let seen = sent(round.rate, losses.share());
+        // Delivered as it was sent: the path may carry more, and its delay is not our queue.
+        let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
+        if queue > self.high(mtu) {
+            if !as_sent {
+                self.rate = seen;
+            }
+        } else if queue >= self.target(mtu) / 2 {
+            let least = scaled(self.rate, 1000 - FOLLOW);
+            self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
+        } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
+            self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
+            self.patience = self.patience.max(2);
+        } else {
+            self.rate = self.rate.max(seen.min(scaled(self.rate, 1000 + FOLLOW)));
+        }
+    }
+
+    /// The packets of a dip are answered in the round after it.
+    fn judge_dip(&mut self, queue: Duration, mtu: u64) {
+        match self.dipped {
+            Some((0, before)) => {
+                self.crowded = before > self.target(mtu) / 2 && queue > before / LEFT;
+                self.dipped = None;
+            }
+            Some((rounds, before)) => self.dipped = Some((rounds - 1, before)),
+            None => {}
+        }
+    }
+
+    fn remember(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.peak_at).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let rate = self.rate as f64;
+        self.peak = rate.max(self.peak * (-passed / MEMORY).exp());
+        self.peak_at = now;
+    }
+
+    /// Somebody whom our dips do not make room for has taken most of what this tunnel had.
+    pub(super) fn is_pushed_out(&self) -> bool {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let rate = self.rate as f64;
+        self.crowded && rate < self.peak * YIELDED
+    }
+
+    /// Pacing that brings the queue to its target.
+    fn law(&self, queue: Duration, base: Duration, mtu: u64) -> u64 {
+        let target = self.target(mtu);
+        let strength = if queue > target * 2 { FIRM } else { GENTLE };
+        let part = |difference: Duration| {
+            let nanos = difference.as_nanos() * u128::from(strength) / base.as_nanos().max(1);
+            u64::try_from(nanos).unwrap_or(u64::MAX)
+        };
+        if queue > target {
+            1000u64.saturating_sub(part(queue - target)).max(SLOWEST)
+        } else {
+            1000 + part(target - queue).min(FOLLOW)
+        }
+    }
+
+    fn dip(
+        &mut self,
+        now: Instant,
+        queue: Duration,
+        least: u64,
+        base: Duration,
+        losses: &mut Losses,
+        rate: u64,
+    ) {
+        let needed = queue.as_nanos() * 1500 / base.as_nanos().max(1);
+        let depth = u64::try_from(needed).unwrap_or(DEEP).clamp(least, DEEP);
+        self.stage = Stage::Dip { gain: 1000 - depth };
+        self.dipped = Some((1, queue));
+        self.until_dip = BETWEEN_DIPS + self.noise % SPREAD;
+        losses.start_quiet(now, share(depth), rate);
+    }
+
+    /// Nothing was in flight.
+    pub(super) fn rest(&mut self) {
+        self.stage = Stage::Hold;
+        self.gain = 1000;
+        self.dipped = None;
+    }
+
+    /// More was sent than the path takes.
+    pub(super) fn lower(&mut self, rate: u64) {
+        self.rate = self.rate.min(rate);
+        self.patience = PATIENCE;
+    }
+
+    /// The path was found to lose this share by itself.
+    pub(super) fn compensate(&mut self, lost: f64) {
+        self.rate = sent(self.rate, lost);
+    }
+
+    /// The queue that lowered the rate was none.
+    pub(super) fn restore(&mut self, rate: u64) {
+        self.rate = self.rate.max(rate);
+        self.gain = 1000;
+    }
+
+    /// Marked or lost beyond doubt: slower at once.
+    pub(super) fn cut(&mut self, permille: u64) {
+        self.rate = scaled(self.rate, permille);
+        self.patience = self.patience.max(PATIENCE);
+        self.stage = Stage::Hold;
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
+fn share(permille: u64) -> f64 {
+    permille as f64 / 1000.0
+}
+
+/// What must be sent so that `rate` arrives.
+pub(super) fn sent(rate: u64, lost: f64) -> u64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "far below 2^53; the share is below a half"
+    )]
+    let sent = (rate as f64 / (1.0 - lost)) as u64;
+    sent
+}

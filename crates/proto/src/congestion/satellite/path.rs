@@ -1,0 +1,212 @@
+//! What is seen of the path: its round-trip time without queue, the queue now, and the rate at which it delivers.
+//!
+//! Fed on the data path by every ACK frame. It decides nothing: how fast to send is `cruise.rs`'s business.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::super::{AckSample, RateSample};
+
+/// The arrival rate of ACKs is taken over this share of a round trip, and at least so long: ACKs come about eight times a
+/// round trip.
+const FRESH_SHARE: u32 = 3;
+const FRESH_LEAST: Duration = Duration::from_millis(30);
+/// The smallest round-trip time is that of the last one to two spans.
+const RTT_SPAN: Duration = Duration::from_secs(60);
+/// An ACK is delayed no longer than this.
+const MAX_SPACING: Duration = Duration::from_millis(80);
+/// ACKs whose round-trip times say whether the queue is empty now.
+const RECENT: usize = 4;
+
+/// `value × permille / 1000`, saturating.
+pub(super) fn scaled(value: u64, permille: u64) -> u64 {
+    u64::try_from(u128::from(value) * u128::from(permille) / 1000).unwrap_or(u64::MAX)
+}
+
+/// Bytes at `rate` bytes per second in `time`.
+pub(super) fn bytes_in(rate: u64, time: Duration) -> u64 {
+    u64::try_from(u128::from(rate) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+/// Bytes per second of `bytes` in `time`.
+pub(super) fn rate_of(bytes: u64, time: Duration) -> u64 {
+    let nanos = time.as_nanos().max(1);
+    u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+}
+
+/// What a whole round showed. Rates are bytes per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Round {
+    /// Smallest round-trip time.
+    pub(super) rtt: Option<Duration>,
+    /// Mean rate at which acknowledgements came for what a busy sender sent; 0 if it never was busy.
+    pub(super) rate: u64,
+    /// Mean rate at which the same bytes had been sent, without those that were lost.
+    pub(super) sent: u64,
+}
+
+/// The mean of a few numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: u128,
+    count: u128,
+}
+
+impl Mean {
+    fn add(&mut self, value: u64) {
+        self.sum += u128::from(value);
+        self.count += 1;
+    }
+
+    fn take(&mut self) -> u64 {
+        let mean = self.sum.checked_div(self.count).unwrap_or(0);
+        *self = Self::default();
+        u64::try_from(mean).unwrap_or(u64::MAX)
+    }
+}
+
+/// State of the path. Rates are bytes per second, of what arrives.
+#[derive(Clone, Debug)]
+pub(super) struct Path {
+    rtts: [Option<Duration>; 2],
+    span_started: Instant,
+    initial_rtt: Duration,
+    spacing: Duration,
+    recent: [Duration; RECENT],
+    next: usize,
+    round_rtt: Option<Duration>,
+    rates: Mean,
+    sends: Mean,
+    /// When ACKs came, and how much was acknowledged by then.
+    arrivals: VecDeque<(Instant, u64)>,
+    acked: u64,
+}
+
+impl Path {
+    pub(super) fn new(initial_rtt: Duration, now: Instant) -> Self {
+        Self {
+            rtts: [None; 2],
+            span_started: now,
+            initial_rtt: initial_rtt.max(Duration::from_millis(1)),
+            spacing: Duration::ZERO,
+            recent: [Duration::ZERO; RECENT],
+            next: 0,
+            round_rtt: None,
+            rates: Mean::default(),
+            sends: Mean::default(),
+            arrivals: VecDeque::new(),
+            acked: 0,
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, ack: &AckSample) {
+        self.acked += ack.newly_acked;
+        let Some(rtt) = ack.rtt else { return };
+        if ack.now.saturating_duration_since(self.span_started) > RTT_SPAN {
+            // After idle the old span is as good as a new one: nothing newer contradicts it.
+            if let Some(present) = self.rtts[1].take() {
+                self.rtts[0] = Some(present);
+            }
+            self.span_started = ack.now;
+        }
+        self.arrivals.push_back((ack.now, self.acked));
+        let span = (self.base() / FRESH_SHARE).max(FRESH_LEAST);
+        while self
+            .arrivals
+            .get(1)
+            .is_some_and(|(at, _)| ack.now.saturating_duration_since(*at) >= span)
+        {
+            self.arrivals.pop_front();
+        }
+        // A lone packet's ACK is delayed in full; a busy sender's hardly.
+        if is_busy(ack) || self.rtts == [None; 2] || rtt < self.base() {
+            self.rtts[1] = Some(self.rtts[1].map_or(rtt, |least| least.min(rtt)));
+            self.round_rtt = Some(self.round_rtt.map_or(rtt, |least| least.min(rtt)));
+            self.recent[self.next] = rtt;
+            self.next = (self.next + 1) % RECENT;
+        }
+        // The last ACK of a transfer is delayed as well.
+        let sample = ack
+            .rate
+            .filter(|sample| !sample.app_limited && !ack.app_limited);
+        if let Some(sample) = sample.filter(|sample| is_plausible(sample, rtt)) {
+            self.rates.add(rate_of(sample.delivered, sample.acked_in));
+            self.sends.add(rate_of(sample.delivered, sample.sent_in));
+        }
+    }
+
+    pub(super) fn end_round(&mut self) -> Round {
+        Round {
+            rtt: self.round_rtt.take(),
+            rate: self.rates.take(),
+            sent: self.sends.take(),
+        }
+    }
+
+    /// The round-trip time without queue.
+    pub(super) fn base(&self) -> Duration {
+        let least = self.rtts.into_iter().flatten().min();
+        least
+            .unwrap_or(self.initial_rtt)
+            .max(Duration::from_micros(1))
+    }
+
+    /// The same, if it was measured.
+    pub(super) fn measured(&self) -> Option<Duration> {
+        self.rtts.into_iter().flatten().min()
+    }
+
+    /// The path became longer (or shorter): its round-trip time without queue is `rtt`.
+    pub(super) fn adopt(&mut self, rtt: Duration, now: Instant) {
+        self.rtts = [None, Some(rtt)];
+        self.span_started = now;
+    }
+
+    /// Nothing was in flight: there is no queue of ours.
+    pub(super) fn rest(&mut self) {
+        self.recent = [self.base(); RECENT];
+        self.round_rtt = None;
+        self.arrivals.clear();
+    }
+
+    /// Packets arrive this far apart: so long may the newest of an ACK have waited for it.
+    pub(super) fn set_spacing(&mut self, spacing: Duration) {
+        self.spacing = spacing.min(MAX_SPACING);
+    }
+
+    /// The round-trip time of the queue behind `rtt`.
+    pub(super) fn queue(&self, rtt: Duration) -> Duration {
+        rtt.saturating_sub(self.base() + self.spacing)
+    }
+
+    /// The smallest queue that the last ACKs saw.
+    pub(super) fn queue_least(&self) -> Duration {
+        self.queue(self.recent.into_iter().min().unwrap_or_default())
+    }
+
+    /// At what rate acknowledgements came lately; `None` until enough did.
+    pub(super) fn fresh_rate(&self) -> Option<u64> {
+        let (first, before) = *self.arrivals.front()?;
+        let (last, after) = *self.arrivals.back()?;
+        let span = last.saturating_duration_since(first);
+        let enough = span >= (self.base() / FRESH_SHARE).max(FRESH_LEAST) / 2;
+        enough.then(|| rate_of(after - before, span))
+    }
+}
+
+/// What is acknowledged was sent by a sender that had more to send.
+pub(super) fn is_busy(ack: &AckSample) -> bool {
+    ack.rate
+        .map_or(!ack.app_limited, |sample| !sample.app_limited)
+}
+
+/// A sample that spans much more than a round trip measured a silence (an outage), not the path.
+fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
+    sample.interval <= rtt * 2 + Duration::from_millis(100)
+}
+
+/// How long `bytes` take at `rate` bytes per second.
+pub(super) fn time_of(bytes: u64, rate: u64) -> Duration {
+    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
