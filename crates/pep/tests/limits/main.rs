@@ -31,28 +31,27 @@ struct Args {
     filters: Vec<String>,
     /// Instead of each row's own number.
     seeds: Option<u64>,
+    /// The first of them.
+    from: u64,
     controllers: Vec<Kind>,
 }
 
-const USAGE: &str =
-    "limits [--all] [--seeds N] [--controller NAME[,NAME]] [--filter TEXT[,TEXT]] [TEXT ...]";
+const USAGE: &str = "limits [--all] [--seeds N] [--from-seed N] [--controller NAME[,NAME]] [--filter TEXT[,TEXT]] [TEXT ...]";
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = Args {
         all: false,
         filters: Vec::new(),
         seeds: None,
+        from: 1,
         controllers: vec![Kind::Satellite],
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
             "--all" => args.all = true,
-            "--seeds" => {
-                let text = value()?;
-                let seeds = text.parse().map_err(|_| format!("`{text}` is no number"))?;
-                args.seeds = Some(seeds);
-            }
+            "--seeds" => args.seeds = Some(number(&value()?)?),
+            "--from-seed" => args.from = number(&value()?)?,
             "--controller" => {
                 let names = value()?;
                 let kinds = names.split(',').map(str::parse::<Kind>);
@@ -68,6 +67,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         }
     }
     Ok(args)
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
 }
 
 fn main() -> ExitCode {
@@ -101,7 +104,7 @@ fn main() -> ExitCode {
     run::run(
         &rows,
         &args.controllers,
-        seeds,
+        |row| args.from..args.from + seeds(row),
         |row, controller, samples| {
             report.add(row, controller, samples);
         },

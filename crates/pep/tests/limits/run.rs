@@ -1,6 +1,7 @@
 //! Runs the rows' experiments on all cores and hands back what they measured, in the order of the table.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -10,11 +11,11 @@ use bentpipe_proto::congestion::Kind;
 
 use crate::row::{Row, Sample};
 
-/// Runs every row with every controller and the seeds 1 to `seeds(row)`; calls `done` row by row.
+/// Runs every row with every controller and its seeds; calls `done` row by row.
 pub(crate) fn run(
     rows: &[Row],
     controllers: &[Kind],
-    seeds: impl Fn(&Row) -> u64,
+    seeds: impl Fn(&Row) -> Range<u64>,
     mut done: impl FnMut(&Row, Kind, Vec<Sample>),
 ) {
     let pairs: Vec<_> = rows
@@ -22,7 +23,7 @@ pub(crate) fn run(
         .flat_map(|row| controllers.iter().map(move |kind| (row, *kind)))
         .collect();
     let jobs: Vec<_> = (0..pairs.len())
-        .flat_map(|pair| (1..=seeds(pairs[pair].0)).map(move |seed| (pair, seed)))
+        .flat_map(|pair| seeds(pairs[pair].0).map(move |seed| (pair, seed)))
         .collect();
     let next = AtomicUsize::new(0);
     let (sender, results) = mpsc::channel();
@@ -46,7 +47,7 @@ pub(crate) fn run(
         for (pair, seed, sample) in results {
             waiting.entry(pair).or_default().insert(seed, sample);
             while let Some((row, kind)) = pairs.get(turn)
-                && waiting.get(&turn).map_or(0, BTreeMap::len) as u64 == seeds(row)
+                && waiting.get(&turn).map_or(0, BTreeMap::len) == seeds(row).count()
             {
                 let samples = waiting.remove(&turn).unwrap_or_default();
                 done(row, *kind, samples.into_values().collect());
