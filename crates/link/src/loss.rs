@@ -3,7 +3,7 @@
 //! The fate of a packet is decided when its last bit leaves the sender. Every packet draws its random numbers whether
 //! or not an outage takes it anyway, so that adding an outage does not change the losses around it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_units::{Ratio, Seed};
 use rand_core::Rng as _;
@@ -31,6 +31,10 @@ pub struct GilbertElliott {
     pub loss_good: Ratio,
     /// Loss probability in the bad state.
     pub loss_bad: Ratio,
+    /// While nothing is sent the chain steps once in this time; `None`: with packets alone. A burst of fading passes
+    /// whether or not anybody sends; without this it waits for the next packets, and a sender that probes once a
+    /// second would lose one probe after the other.
+    pub slot: Option<Duration>,
 }
 
 /// No chain has this mean loss in bursts of this mean length.
@@ -63,7 +67,33 @@ impl GilbertElliott {
             p_bad_to_good: Ratio::new(p_bad_to_good).ok_or(error)?,
             loss_good: Ratio::ZERO,
             loss_bad: Ratio::ONE,
+            slot: None,
         })
+    }
+
+    /// The same chain, which also steps once a `slot` while nothing is sent.
+    #[must_use]
+    pub const fn in_time(mut self, slot: Duration) -> Self {
+        self.slot = Some(slot);
+        self
+    }
+
+    /// The probability of being in the other state than now (`bad` or not) when a packet leaves `pause` after the last.
+    fn turn(&self, bad: bool, pause: Duration) -> f64 {
+        let [p, q] = [self.p_good_to_bad, self.p_bad_to_good].map(Ratio::as_f64);
+        let leave = if bad { q } else { p };
+        let slots = self.slot.map_or(0, |slot| {
+            pause
+                .as_nanos()
+                .checked_div(slot.as_nanos())
+                .unwrap_or(u128::MAX)
+        });
+        if slots <= 1 || p + q == 0.0 {
+            return leave;
+        }
+        // k steps of a chain of two states, in closed form.
+        let steps = i32::try_from(slots).unwrap_or(i32::MAX);
+        leave / (p + q) * (1.0 - (1.0 - p - q).powi(steps))
     }
 }
 
@@ -88,6 +118,7 @@ impl Outage {
 pub(crate) struct LossProcess {
     model: LossModel,
     bad: bool,
+    last: Option<Instant>,
     rng: Pcg64Mcg,
 }
 
@@ -98,27 +129,26 @@ impl LossProcess {
         Self {
             model,
             bad: false,
+            last: None,
             rng: Pcg64Mcg::new(high << 64 | low),
         }
     }
 
-    /// Steps the model by one packet; true if the packet is lost.
-    pub(crate) fn step(&mut self) -> bool {
+    /// Steps the model by one packet that leaves at `now`; true if the packet is lost.
+    pub(crate) fn step(&mut self, now: Instant) -> bool {
+        let last = self.last.replace(now).unwrap_or(now);
         match self.model {
             LossModel::None => false,
-            LossModel::Iid(loss) => self.draw(loss),
+            LossModel::Iid(loss) => self.draw(loss.as_f64()),
             LossModel::GilbertElliott(chain) => {
-                let leave = if self.bad {
-                    chain.p_bad_to_good
-                } else {
-                    chain.p_good_to_bad
-                };
-                self.bad ^= self.draw(leave);
-                self.draw(if self.bad {
+                let turn = chain.turn(self.bad, now.saturating_duration_since(last));
+                self.bad ^= self.draw(turn);
+                let loss = if self.bad {
                     chain.loss_bad
                 } else {
                     chain.loss_good
-                })
+                };
+                self.draw(loss.as_f64())
             }
         }
     }
@@ -130,10 +160,10 @@ impl LossProcess {
     }
 
     /// True with probability `p`: 53 random bits as a fraction below 1, so that 0 is never and 1 always.
-    fn draw(&mut self, p: Ratio) -> bool {
+    fn draw(&mut self, p: f64) -> bool {
         let bits = self.rng.next_u64() >> 11;
         // Exact: 53 bits fit an f64.
-        (bits as f64) / ((1u64 << 53) as f64) < p.as_f64()
+        (bits as f64) / ((1u64 << 53) as f64) < p
     }
 }
 
@@ -166,10 +196,45 @@ mod tests {
         assert_eq!(never.p_good_to_bad, Ratio::ZERO);
     }
 
+    #[expect(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    /// Losses of `count` packets that leave `pause` apart: their share, and the mean length of a run.
+    fn runs(chain: GilbertElliott, pause: Duration, count: u32) -> (f64, f64) {
+        let mut process = LossProcess::new(LossModel::GilbertElliott(chain), Seed::new(3));
+        let start = origin();
+        let fates: Vec<_> = (0..count)
+            .map(|packet| process.step(start + pause * packet))
+            .collect();
+        let lost = fates.iter().filter(|lost| **lost).count() as f64;
+        let begun = fates.windows(2).filter(|pair| !pair[0] && pair[1]).count();
+        (lost / f64::from(count), lost / begun as f64)
+    }
+
+    #[test]
+    fn bursts_pass_while_nothing_is_sent() {
+        let chain = GilbertElliott::with_mean(Ratio::new(0.02).unwrap(), 6.0).unwrap();
+        let slot = Duration::from_millis(1);
+        let near = |(share, run): (f64, f64), length: f64| {
+            assert!((share - 0.02).abs() < 0.002, "{share}");
+            assert!(
+                (run / length - 1.0).abs() < 0.1,
+                "{run} instead of {length}"
+            );
+        };
+        near(runs(chain, slot * 1000, 400_000), 6.0);
+        near(runs(chain.in_time(slot), slot, 400_000), 6.0);
+        // Half of the bursts of mean 6 are over after 4 slots; after 1000 nothing is left of them.
+        near(runs(chain.in_time(slot), slot * 1000, 400_000), 1.0 / 0.98);
+    }
+
     #[test]
     fn certainty_is_certain() {
         let mut always = LossProcess::new(LossModel::Iid(Ratio::ONE), Seed::new(1));
         let mut never = LossProcess::new(LossModel::Iid(Ratio::ZERO), Seed::new(1));
-        assert!((0..10_000).all(|_| always.step() && !never.step()));
+        let now = origin();
+        assert!((0..10_000).all(|_| always.step(now) && !never.step(now)));
     }
 }

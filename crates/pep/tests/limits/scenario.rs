@@ -147,9 +147,12 @@ impl Scenario {
         match self.loss {
             Loss::None => LossModel::None,
             Loss::Iid(loss) => LossModel::Iid(ratio(loss)),
-            Loss::Bursts(loss, burst) => LossModel::GilbertElliott(
-                GilbertElliott::with_mean(ratio(loss), burst).expect("a chain"),
-            ),
+            // Bursts are so many packets of the forward link long, and pass in time on either.
+            Loss::Bursts(loss, burst) => {
+                let slot = mbit(self.rates[0]).transmit_time(ByteCount::new(1500));
+                let chain = GilbertElliott::with_mean(ratio(loss), burst).expect("a chain");
+                LossModel::GilbertElliott(chain.in_time(slot))
+            }
         }
     }
 
