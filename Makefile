@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full limits deps privileges lint docs fuzz tests slow bench deny
+.PHONY: help demo test test-full limits deps privileges lint docs fuzz tests slow bench wire deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -12,7 +12,7 @@ CARGO_DENY := $(CURDIR)/target/tools/cargo-deny-$(CARGO_DENY_VERSION)
 help:
 	@echo "make demo        the emulated satellite, with and without bentpipe; about three minutes after the build"
 	@echo "make test        format, lints, docs, all tests; as root"
-	@echo "make test-full   make test, then the slow tests, CPU per gigabyte, and the licences and sources of dependencies"
+	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
 	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
@@ -24,7 +24,7 @@ demo: deps
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow bench deny
+test-full: test slow bench wire deny
 
 deps:
 	@.ci/deps
@@ -64,6 +64,10 @@ limits: deps
 # CPU seconds per gigabyte, beside plain quinn-proto in the same run; fails above its ceiling.
 bench:
 	cargo bench --locked --bench cpu
+
+# Downloads over the emulated satellite, beside the kernel's CUBIC and BBR in the same run.
+wire: privileges
+	cargo bench --locked --bench wire
 
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources

@@ -1,0 +1,253 @@
+//! Downloads over the emulated satellite: the kernel's CUBIC and BBR, and bentpipe with each of its controllers, in one
+//! run, each in namespaces of its own. Needs root.
+//!
+//! `cargo bench --bench wire [-- TEXT]` prints seconds, and their ratio to what the link allows; with TEXT only the rows
+//! that contain it. It fails where bentpipe takes longer than a row's ceiling.
+//!
+//! ```text
+//!  user ── terminal ─ sat0 ══ emulated link ══ sat0 ─ gateway ── web        kernel: end to end
+//!          └─ bentpipe client            bentpipe server ─┘                 bentpipe: in between
+//! ```
+#![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod transfer;
+
+use std::fs;
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bentpipe_lab::topology::Topology;
+use bentpipe_lab::workload::LinkLimit;
+use bentpipe_link::{Direction, Errors, Orbit, Scenario, Standard, preset};
+
+use common::site::{Site, SiteConfig};
+use transfer::{Outcome, download};
+
+/// What bentpipe sends with; the first is held to the ceilings.
+const CONTROLLERS: [&str; 3] = ["satellite", "bbr3", "cubic"];
+
+/// Between two transfers in one tunnel: queues empty, and the second one is warm.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// Packets that leave the emulated link later than this falsify the figures.
+const TOLERABLE_LATENESS: Duration = Duration::from_millis(10);
+
+/// One link and what crosses it.
+struct Row {
+    name: &'static str,
+    /// Forward and return link.
+    rates: [&'static str; 2],
+    one_way_delay: Duration,
+    /// Share of the forward link's packets.
+    loss: f64,
+    bytes: u64,
+    /// Nobody is waited for any longer.
+    cap: Duration,
+    /// The most that bentpipe may take in a warm tunnel, in seconds.
+    ceiling: f64,
+}
+
+const ROWS: [Row; 4] = [
+    Row {
+        name: "10 MB at 20/2 Mbit/s, 600 ms",
+        rates: ["20 Mbit/s", "2 Mbit/s"],
+        one_way_delay: Duration::from_millis(300),
+        loss: 0.0,
+        bytes: 10_000_000,
+        cap: Duration::from_secs(60),
+        ceiling: 5.1,
+    },
+    Row {
+        name: "10 MB at 20/2 Mbit/s, 600 ms, 1 % loss",
+        rates: ["20 Mbit/s", "2 Mbit/s"],
+        one_way_delay: Duration::from_millis(300),
+        loss: 0.01,
+        bytes: 10_000_000,
+        cap: Duration::from_secs(60),
+        ceiling: 5.3,
+    },
+    Row {
+        name: "30 MB at 10/10 Mbit/s, 500 ms, 1 % loss",
+        rates: ["10 Mbit/s", "10 Mbit/s"],
+        one_way_delay: Duration::from_millis(250),
+        loss: 0.01,
+        bytes: 30_000_000,
+        cap: Duration::from_secs(90),
+        ceiling: 26.6,
+    },
+    Row {
+        name: "100 MB at 250/3 Mbit/s, 600 ms",
+        rates: ["250 Mbit/s", "3 Mbit/s"],
+        one_way_delay: Duration::from_millis(300),
+        loss: 0.0,
+        bytes: 100_000_000,
+        cap: Duration::from_secs(60),
+        ceiling: 4.3,
+    },
+];
+
+impl Row {
+    fn scenario(&self) -> Scenario {
+        let [forward_link, return_link] = self.rates.map(|rate| Standard::Cbr {
+            bit_rate: rate.parse().expect("a rate"),
+        });
+        Scenario {
+            orbit: Orbit::Constant {
+                one_way_delay: self.one_way_delay.into(),
+            },
+            forward_link,
+            return_link,
+            errors: Errors::Iid {
+                rate: self.loss.to_string().parse().expect("a ratio"),
+                direction: Direction::Forward,
+            },
+            ..preset("geo").expect("a preset")
+        }
+    }
+
+    /// What the link allows: one round trip, and every byte once and what is lost of it again.
+    fn limit(&self) -> Result<f64> {
+        let link = LinkLimit::new(&self.scenario().link_config()?);
+        let rtt = 2.0 * self.one_way_delay.as_secs_f64();
+        let serial = link.object(self.bytes).as_secs_f64() - rtt;
+        Ok(rtt + serial / (1.0 - self.loss))
+    }
+
+    /// The kernel's TCP from end to end.
+    fn plain(&self, congestion: &'static str) -> Result<Outcome> {
+        let site = Site::plain(self.site(String::new()))?;
+        let outcome = download(&site.topology, congestion, self.bytes, self.cap)?;
+        sound(site.topology)?;
+        Ok(outcome)
+    }
+
+    /// bentpipe at both ends: in a fresh tunnel, and again in the same one if that was of any use.
+    fn tunnel(&self, controller: &str) -> Result<Vec<Outcome>> {
+        let tables =
+            format!("controller = \"{controller}\"\n[intercept]\ninterfaces = [\"lan0\"]\n");
+        let mut site = Site::start(self.site(tables))?;
+        let mut outcomes = Vec::new();
+        while outcomes.len() < 2 && outcomes.iter().all(|outcome: &Outcome| outcome.whole) {
+            let outcome = download(&site.topology, "cubic", self.bytes, self.cap);
+            outcomes.push(outcome.with_context(|| site.logs())?);
+            thread::sleep(PAUSE);
+        }
+        site.stop_client()?;
+        site.stop_server()?;
+        sound(site.topology)?;
+        Ok(outcomes)
+    }
+
+    fn site(&self, client_tables: String) -> SiteConfig {
+        SiteConfig {
+            scenario: self.scenario(),
+            client_tables,
+            ..SiteConfig::default()
+        }
+    }
+
+    /// Runs everybody; true if bentpipe keeps to the ceiling.
+    fn run(&self) -> Result<bool> {
+        let limit = self.limit()?;
+        println!("{}: the link allows {limit:.2} s", self.name);
+        let cubic = self.plain("cubic")?;
+        tell("kernel CUBIC", &cubic, limit, &[]);
+        let bbr = self.plain("bbr")?;
+        tell(&kernel_bbr(), &bbr, limit, &[]);
+        let peers = [("CUBIC", cubic), ("BBR", bbr)];
+        let mut kept = true;
+        for controller in CONTROLLERS {
+            let outcomes = self.tunnel(controller)?;
+            for (outcome, state) in outcomes.iter().zip(["cold", "warm"]) {
+                let who = format!("bentpipe {controller}, {state}");
+                tell(&who, outcome, limit, &peers);
+            }
+            if controller == CONTROLLERS[0] {
+                kept = outcomes
+                    .get(1)
+                    .is_some_and(|warm| warm.whole && warm.took.as_secs_f64() <= self.ceiling);
+                let verdict = if kept { "kept" } else { "NOT KEPT" };
+                println!(
+                    "  {:32} {:7.2} s {verdict}",
+                    "ceiling of the line above", self.ceiling
+                );
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// One line: seconds, ratio to the limit, ratio to the peers.
+fn tell(who: &str, outcome: &Outcome, limit: f64, peers: &[(&str, Outcome)]) {
+    let took = outcome.took.as_secs_f64();
+    if !outcome.whole {
+        let rate = outcome.got as f64 * 8.0 / took / 1e6;
+        let got = outcome.got as f64 / 1e6;
+        return println!("  {who:32} > {took:5.1} s, {got:.1} MB by then: {rate:.2} Mbit/s");
+    }
+    let compared = peers.iter().map(|(name, peer)| {
+        let bound = if peer.whole { "" } else { "< " };
+        format!(", {bound}{:.2} × {name}", took / peer.took.as_secs_f64())
+    });
+    let compared: String = compared.collect();
+    println!(
+        "  {who:32} {took:7.2} s = {:.3} × limit{compared}",
+        took / limit
+    );
+}
+
+/// The kernel's BBR with its version: kernels that have a later one than 1 say so.
+fn kernel_bbr() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let version = read("/sys/module/tcp_bbr/version");
+    let version = match version.trim() {
+        "" => "1",
+        version => version,
+    };
+    let release = read("/proc/sys/kernel/osrelease");
+    let release = release.trim().split('-').next().unwrap_or_default();
+    format!("kernel BBR v{version} (Linux {release})")
+}
+
+/// Says so if the emulated link was late.
+fn sound(topology: Topology) -> Result<()> {
+    let stats = topology.finish()?;
+    let late = stats.lateness.p99.get();
+    if late > TOLERABLE_LATENESS || stats.write_errors > 0 {
+        println!("  (the machine was busy: one packet in a hundred was {late:.0?} late or more)");
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    if !common::privileged("wire") {
+        return ExitCode::SUCCESS;
+    }
+    // cargo itself passes `--bench`.
+    let wanted: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    let rows = ROWS.iter().filter(|row| {
+        wanted.is_empty() || wanted.iter().any(|text| row.name.contains(text.as_str()))
+    });
+    let mut kept = true;
+    for row in rows {
+        match row.run() {
+            Ok(row_kept) => kept &= row_kept,
+            Err(error) => {
+                println!("  {error:#}");
+                kept = false;
+            }
+        }
+    }
+    if kept {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
