@@ -3,12 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::common::keys::BENTPIPE;
 use crate::common::site::{Site, SiteConfig};
 use crate::common::transfer::{Transfer, Way};
-use crate::{RTT, on_site, route};
+use crate::{RTT, SOON, on_site, route};
 
 /// Enough for ten round trips at the link's rate.
 const BYTES: usize = 8_000_000;
@@ -35,9 +37,19 @@ fn path(file: &Path) -> Result<(f64, f64)> {
     Ok((figure("rate_bit_s")? / 1e6, figure("rtt_us")? / 1e3))
 }
 
+fn status(socket: &Path) -> Result<serde_json::Value> {
+    let mut command = Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]).arg(socket);
+    Ok(serde_json::from_slice(&command.output()?.stdout)?)
+}
+
 #[test]
 fn restarted_daemons_know_their_path() {
-    on_site("known path", SiteConfig::default(), |site| {
+    let config = SiteConfig {
+        client_tables: "controller = \"satellite\"\n[intercept]\ninterfaces = [\"lan0\"]\n".into(),
+        ..SiteConfig::default()
+    };
+    on_site("known path", config, |site| {
         for way in [Way::Download, Way::Upload] {
             Transfer::start(&route(site, RTT), way, BYTES)?.finish_whole()?;
         }
@@ -51,7 +63,12 @@ fn restarted_daemons_know_their_path() {
         }
         site.start_server()?;
         site.start_client()?;
+        site.client().wait_for_line("resumed at ", SOON)?;
         Transfer::start(&route(site, RTT), Way::Download, BYTES)?.finish_whole()?;
+        // The server's log came before it knew what the client wishes it to send with.
+        let status = status(&site.topology.directory().join("server.sock"))?;
+        let resumed = &status["clients"][0]["tunnel"]["resumed_rate_bit_s"];
+        ensure!(resumed.as_u64() > Some(7_000_000), "{status:#}");
         // A file that is not ours, or half of one, is no reason not to start.
         site.kill_client()?;
         site.kill_server()?;

@@ -12,6 +12,7 @@ mod memory;
 mod outage;
 mod physics;
 mod published;
+mod resume;
 mod satellite;
 mod settings;
 mod shared;

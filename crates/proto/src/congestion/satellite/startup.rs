@@ -117,7 +117,9 @@ impl Startup {
         if round.is_some() {
             self.last_rtt = self.round_rtt.take();
         }
-        let queued = self.sees_queue(ack, path.base());
+        // A few packets show nothing but the receiver's delay, and their rate is not the path's.
+        let shows = ack.in_flight + ack.newly_acked >= self.window / 8;
+        let queued = self.sees_queue(ack, path.base()) && shows;
         let lossy = losses.exceeds_share(self.lost, LOSS_STEP);
         if queued || lossy {
             return Some(if lossy { End::Loss } else { End::Queue });
