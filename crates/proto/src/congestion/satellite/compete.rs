@@ -13,6 +13,8 @@ use super::path::{Path, bytes_in};
 
 /// Rounds that a check takes.
 const CHECK: u32 = 2;
+/// Rounds before the losses are judged.
+const TRIAL: u32 = 8;
 /// Rounds without a cut after which a check is made anyway.
 const PATIENCE: u32 = 64;
 
@@ -20,7 +22,9 @@ const PATIENCE: u32 = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Compete {
     cubic: LossBased,
-    /// Window before the competition was noticed.
+    /// Rate with which the competition began.
+    rate: u64,
+    /// Rounds since it began, or since the last check.
     rounds: u32,
     /// Rounds left of a check, and the window meanwhile.
     check: Option<(u32, u64)>,
@@ -28,9 +32,10 @@ pub(super) struct Compete {
 }
 
 impl Compete {
-    pub(super) fn new(config: &Config, window: u64, now: Instant) -> Self {
+    pub(super) fn new(config: &Config, window: u64, rate: u64, now: Instant) -> Self {
         Self {
             cubic: LossBased::avoiding(config, window, now),
+            rate,
             rounds: 0,
             check: None,
             cut: None,
@@ -62,6 +67,11 @@ impl Compete {
                 self.cut = Some(before);
             }
         }
+    }
+
+    /// Losses took more than any competitor would have: they were the path's, and `rate` was right.
+    pub(super) fn is_losing(&self, rate: u64) -> Option<u64> {
+        (self.rounds > TRIAL && rate > 0 && rate < self.rate / 2).then_some(self.rate)
     }
 
     /// True if nobody else is there any more.

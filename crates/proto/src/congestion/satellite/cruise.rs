@@ -15,7 +15,7 @@ use super::super::AckSample;
 use super::losses::Losses;
 use super::path::{Path, Round, bytes_in, is_busy, scaled};
 
-/// Target of the queue at [`REFERENCE`]; it falls with the cube root of the rate.
+/// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
 const TARGET: f64 = 0.008;
 /// 20 Mbit/s in bytes per second.
 const REFERENCE: f64 = 2_500_000.0;
@@ -52,6 +52,8 @@ const PATIENCE: u64 = 8;
 const MEMORY: f64 = 90.0;
 /// Share of the highest rate below which this tunnel has yielded enough: less than one of two equals has.
 const YIELDED: f64 = 0.45;
+/// So many dips in a row had company.
+const CROWDED: u32 = 2;
 /// A dip that leaves more than this part of the queue had company.
 const LEFT: u32 = 4;
 /// Excess losses, as a share, that stop growth.
@@ -91,13 +93,15 @@ pub(super) struct Cruise {
     noise: u64,
     /// When an alarming queue last lowered the rate.
     cut_at: Instant,
+    /// The last ACK came behind such a queue.
+    alarmed: bool,
     /// Highest rate lately, and when it was last looked at.
     peak: f64,
     peak_at: Instant,
     /// Queue before the last dip, until its answer came.
     dipped: Option<(u32, Duration)>,
-    /// The last dip left a queue.
-    crowded: bool,
+    /// Dips in a row that left a queue.
+    crowded: u32,
 }
 
 impl Cruise {
@@ -106,10 +110,11 @@ impl Cruise {
         Self {
             rate,
             cut_at: now,
+            alarmed: false,
             peak: 0.0,
             peak_at: now,
             dipped: None,
-            crowded: false,
+            crowded: 0,
             gain: 1000,
             stage: Stage::Hold,
             until_dip: BETWEEN_DIPS + noise % SPREAD,
@@ -127,7 +132,7 @@ impl Cruise {
     pub(super) fn target(&self, mtu: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
-        let target = (TARGET * (REFERENCE / rate).cbrt()).min(1.0);
+        let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
         let target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
         // Less than two packets is no queue.
         target.max(Duration::from_secs_f64(
@@ -167,20 +172,15 @@ impl Cruise {
         bytes_in(self.rate, base + self.target(mtu) * 2 + spare + step) + 4 * mtu
     }
 
-    pub(super) fn on_ack(&mut self, ack: &AckSample, path: &Path, losses: &mut Losses, mtu: u64) {
+    pub(super) fn on_ack(
+        &mut self,
+        ack: &AckSample,
+        path: &mut Path,
+        losses: &mut Losses,
+        mtu: u64,
+    ) {
         let queue = path.queue_least();
-        let alarming = queue > self.high(mtu).max(path.base() / 6);
-        // Once per round trip: what answers now was sent before the last cut.
-        if alarming
-            && is_busy(ack)
-            && ack.newest_sent >= self.cut_at
-            && let Some(fresh) = path.fresh_rate()
-        {
-            let least = scaled(self.rate, SLOWEST);
-            let fresh = sent(fresh, losses.baseline());
-            self.rate = self.rate.min(fresh).max(least);
-            self.cut_at = ack.now;
-        }
+        self.watch(ack, queue, path, losses, mtu);
         match self.stage {
             Stage::Pulse(mut pulse) => {
                 if ack.app_limited {
@@ -203,6 +203,38 @@ impl Cruise {
                 }
             }
             Stage::Hold | Stage::Dip { .. } => {}
+        }
+    }
+
+    /// A long queue lowers the rate to that at which ACKs come since it stands, without waiting for the round's end.
+    fn watch(
+        &mut self,
+        ack: &AckSample,
+        queue: Duration,
+        path: &mut Path,
+        losses: &Losses,
+        mtu: u64,
+    ) {
+        let alarming = queue > self.high(mtu).max(path.base() / 6);
+        if alarming && !self.alarmed {
+            // A path that became longer shows as a gap between ACKs; the rate is what it was.
+            path.forget_arrivals();
+        }
+        self.alarmed = alarming;
+        // Once per round trip: what answers now was sent before the last cut.
+        if alarming
+            && is_busy(ack)
+            && ack.newest_sent >= self.cut_at
+            && let Some(fresh) = path.fresh_rate()
+        {
+            let least = scaled(self.rate, SLOWEST);
+            let fresh = sent(fresh, losses.baseline());
+            if fresh < scaled(self.rate, 1000 - FOLLOW) {
+                // The path became slower at a stroke: that is no yielding.
+                self.peak = 0.0;
+            }
+            self.rate = self.rate.min(fresh).max(least);
+            self.cut_at = ack.now;
         }
     }
 
@@ -305,7 +337,8 @@ impl Cruise {
     fn judge_dip(&mut self, queue: Duration, mtu: u64) {
         match self.dipped {
             Some((0, before)) => {
-                self.crowded = before > self.target(mtu) / 2 && queue > before / LEFT;
+                let left = before > self.target(mtu) / 2 && queue > before / LEFT;
+                self.crowded = if left { self.crowded + 1 } else { 0 };
                 self.dipped = None;
             }
             Some((rounds, before)) => self.dipped = Some((rounds - 1, before)),
@@ -325,7 +358,7 @@ impl Cruise {
     pub(super) fn is_pushed_out(&self) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let rate = self.rate as f64;
-        self.crowded && rate < self.peak * YIELDED
+        self.crowded >= CROWDED && rate < self.peak * YIELDED
     }
 
     /// Pacing that brings the queue to its target.

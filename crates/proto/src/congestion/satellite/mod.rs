@@ -42,8 +42,10 @@ use startup::{End, Startup};
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
-/// Pacing is at least this fast, in bytes per second, so that a stalled path can be probed.
+/// Pacing is at least this fast, in bytes per second, so that a stalled path can be probed,
 const MIN_RATE: u64 = 2_000;
+/// and at least so many packets a round trip, the customary initial window (RFC 9002 §7.2).
+const LEAST_PACKETS: u64 = 10;
 /// Pacing of the drain after start-up, in permille of the rate.
 const DRAIN: u32 = 750;
 /// Rounds after which a drain is over in any case.
@@ -54,6 +56,8 @@ const MARKED: u64 = 850;
 const JUMP: u64 = 500;
 /// Initial windows that must have been delivered before a path is worth remembering (RFC 9959 §3.1).
 const OBSERVED: u64 = 4;
+/// Rounds without a long queue after which the rate is not in doubt.
+const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
 const SUSPICION: u64 = 24;
 
@@ -68,7 +72,8 @@ pub struct Satellite {
     phase: Phase,
     cruise: Cruise,
     standing: Standing,
-    /// Rate before the queue that is watched began to stand.
+    /// Rounds in a row without a long queue, and the rate when there were enough of them.
+    calm: u32,
     rate_before: u64,
     /// When the path was last taken to be longer (in rounds), and its round-trip time before.
     longer: Option<(u64, Duration)>,
@@ -104,6 +109,7 @@ impl Satellite {
             phase: Phase::Startup(startup),
             cruise: Cruise::new(0, 0, now),
             standing: Standing::default(),
+            calm: 0,
             rate_before: 0,
             longer: None,
             marked_at: None,
@@ -164,7 +170,10 @@ impl Satellite {
                         let rtt = ack.rtt.unwrap_or(self.path.base());
                         self.start_drain(ack.now, path::rate_of(through, rtt));
                     }
-                    Some(End::Loss | End::Plateau) => self.start_drain(ack.now, 0),
+                    Some(End::Loss | End::Plateau) => {
+                        let rate = startup.rate();
+                        self.start_drain(ack.now, rate);
+                    }
                 }
             }
             Phase::Drain { .. } => self.on_drain(ack, ended),
@@ -257,6 +266,9 @@ impl Satellite {
             Phase::Compete(compete) => compete.pace(),
         };
         let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
+        // Requests must not wait for a pacer that bulk made slow, or that never saw bulk.
+        let floor = path::rate_of(LEAST_PACKETS * self.mtu, self.path.base());
+        let rate = rate.max(floor);
         let rate = max.map_or(rate, |max| rate.min(max));
         BitRate::bits_per_second(rate.max(MIN_RATE).saturating_mul(8))
     }
@@ -267,7 +279,8 @@ impl Satellite {
     }
 
     fn start_drain(&mut self, now: Instant, least: u64) {
-        let rate = self.path.fresh_rate().unwrap_or(0).max(least);
+        let smallest = path::rate_of(MIN_WINDOW * self.mtu, self.path.base());
+        let rate = self.path.fresh_rate().unwrap_or(0).max(least).max(smallest);
         let noise = self.noise();
         self.cruise = Cruise::new(rate, noise, now);
         self.losses.forget(now);
@@ -298,16 +311,11 @@ impl Satellite {
         let spacing = path::time_of(self.mtu, self.cruise.rate());
         self.path.set_spacing(spacing);
         let high = self.cruise.high(self.mtu);
-        if self.path.queue_least() <= high {
-            if !self.standing.is_watching() {
-                self.rate_before = self.cruise.rate();
-            }
-        } else {
-            let rtt = ack.rtt.unwrap_or_default();
-            self.standing.on_ack(rtt, ack.in_flight + ack.newly_acked);
+        if self.path.queue_least() > high {
+            self.standing.on_ack(ack.in_flight + ack.newly_acked);
         }
         self.cruise
-            .on_ack(ack, &self.path, &mut self.losses, self.mtu);
+            .on_ack(ack, &mut self.path, &mut self.losses, self.mtu);
         let Some(round) = round.filter(|round| round.rate > 0) else {
             return;
         };
@@ -319,13 +327,19 @@ impl Satellite {
             return self.start_competing(ack.now, ack.in_flight);
         }
         if self.path.queue(rtt) <= self.cruise.high(self.mtu) {
+            self.calm += 1;
+            if self.calm >= CALM {
+                self.rate_before = self.cruise.rate();
+            }
             return self.standing.reset();
         }
-        match self.standing.end_round(rtt, ack.in_flight, round.rate) {
+        self.calm = 0;
+        let verdict = self.standing.end_round(rtt, ack.in_flight, round.rate);
+        match verdict {
             None => {}
             Some(Verdict::Ours) => self.standing.reset(),
             Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
-            Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.in_flight()),
+            Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.most_in_flight()),
         }
     }
 
@@ -337,7 +351,7 @@ impl Satellite {
         if let Some((_, before)) = again {
             self.path.adopt(before, now);
             self.longer = None;
-            return self.start_competing(now, self.standing.in_flight());
+            return self.start_competing(now, self.standing.most_in_flight());
         }
         self.longer = Some((self.round.count(), base));
         self.path.adopt(rtt, now);
@@ -348,7 +362,12 @@ impl Satellite {
     fn start_competing(&mut self, now: Instant, window: u64) {
         self.standing.reset();
         self.losses.give_up_quiet();
-        self.phase = Phase::Compete(Box::new(Compete::new(&self.config, window, now)));
+        self.phase = Phase::Compete(Box::new(Compete::new(
+            &self.config,
+            window,
+            self.cruise.rate(),
+            now,
+        )));
     }
 
     fn end_competing(&mut self, ack: &AckSample, round: Round) {
@@ -358,8 +377,10 @@ impl Satellite {
         let Phase::Compete(compete) = &mut self.phase else {
             return;
         };
-        if compete.end_round(round.rate, queue, empty, &self.path) {
-            let rate = cruise::sent(round.rate, self.losses.share());
+        let losing = compete.is_losing(round.rate);
+        if compete.end_round(round.rate, queue, empty, &self.path) || losing.is_some() {
+            let seen = cruise::sent(round.rate, self.losses.share());
+            let rate = losing.unwrap_or(seen);
             let noise = self.noise();
             self.cruise = Cruise::new(rate, noise, ack.now);
             self.phase = Phase::Cruise;

@@ -11,8 +11,13 @@ use super::super::{AckSample, RateSample};
 /// round trip.
 const FRESH_SHARE: u32 = 3;
 const FRESH_LEAST: Duration = Duration::from_millis(30);
+/// or from so many ACKs.
+const FRESH_ACKS: usize = 4;
 /// The smallest round-trip time is that of the last one to two spans.
 const RTT_SPAN: Duration = Duration::from_secs(60);
+/// Low orbits change their distance all the time, and their beam every 15 s.
+const SHORT_SPAN: Duration = Duration::from_secs(5);
+const SHORT_RTT: Duration = Duration::from_millis(200);
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
 /// ACKs whose round-trip times say whether the queue is empty now.
@@ -102,7 +107,12 @@ impl Path {
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         self.acked += ack.newly_acked;
         let Some(rtt) = ack.rtt else { return };
-        if ack.now.saturating_duration_since(self.span_started) > RTT_SPAN {
+        let span = if self.base() < SHORT_RTT {
+            SHORT_SPAN
+        } else {
+            RTT_SPAN
+        };
+        if ack.now.saturating_duration_since(self.span_started) > span {
             // After idle the old span is as good as a new one: nothing newer contradicts it.
             if let Some(present) = self.rtts[1].take() {
                 self.rtts[0] = Some(present);
@@ -110,11 +120,11 @@ impl Path {
             self.span_started = ack.now;
         }
         self.arrivals.push_back((ack.now, self.acked));
-        let span = (self.base() / FRESH_SHARE).max(FRESH_LEAST);
+        let recent = (self.base() / FRESH_SHARE).max(FRESH_LEAST);
         while self
             .arrivals
             .get(1)
-            .is_some_and(|(at, _)| ack.now.saturating_duration_since(*at) >= span)
+            .is_some_and(|(at, _)| ack.now.saturating_duration_since(*at) >= recent)
         {
             self.arrivals.pop_front();
         }
@@ -184,13 +194,20 @@ impl Path {
         self.queue(self.recent.into_iter().min().unwrap_or_default())
     }
 
+    /// Nothing that came before says what the path is like now.
+    pub(super) fn forget_arrivals(&mut self) {
+        let now = self.arrivals.pop_back();
+        self.arrivals.clear();
+        self.arrivals.extend(now);
+    }
+
     /// At what rate acknowledgements came lately; `None` until enough did.
     pub(super) fn fresh_rate(&self) -> Option<u64> {
         let (first, before) = *self.arrivals.front()?;
         let (last, after) = *self.arrivals.back()?;
         let span = last.saturating_duration_since(first);
         let enough = span >= (self.base() / FRESH_SHARE).max(FRESH_LEAST) / 2;
-        enough.then(|| rate_of(after - before, span))
+        (enough || self.arrivals.len() >= FRESH_ACKS).then(|| rate_of(after - before, span))
     }
 }
 

@@ -29,7 +29,9 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
     rounds: u32,
-    /// In flight and round-trip time when it was noticed, highest in that round.
+    /// Most in flight when it was noticed.
+    most: u64,
+    /// In flight at the end of the first round, and the round-trip time of the second, which answers to it.
     in_flight: u64,
     rtt: Duration,
     last_in_flight: u64,
@@ -37,13 +39,8 @@ pub(super) struct Standing {
 
 impl Standing {
     /// Bytes in flight when the queue began to stand.
-    pub(super) fn in_flight(&self) -> u64 {
-        self.in_flight
-    }
-
-    /// Some queue stood when last asked.
-    pub(super) fn is_watching(&self) -> bool {
-        self.in_flight > 0
+    pub(super) fn most_in_flight(&self) -> u64 {
+        self.most
     }
 
     /// No queue, or none that matters.
@@ -52,10 +49,9 @@ impl Standing {
     }
 
     /// An ACK came behind a long queue, with `in_flight` bytes before it.
-    pub(super) fn on_ack(&mut self, rtt: Duration, in_flight: u64) {
+    pub(super) fn on_ack(&mut self, in_flight: u64) {
         if self.rounds == 0 {
-            self.in_flight = self.in_flight.max(in_flight);
-            self.rtt = self.rtt.max(rtt);
+            self.most = self.most.max(in_flight);
         }
     }
 
@@ -69,6 +65,11 @@ impl Standing {
         // The round-trip times of a round answer to what was in flight at the end of the one before.
         let before = std::mem::replace(&mut self.last_in_flight, in_flight);
         self.rounds += 1;
+        match self.rounds {
+            1 => self.in_flight = in_flight,
+            2 => self.rtt = rtt,
+            _ => {}
+        }
         if self.rounds < ROUNDS {
             return None;
         }

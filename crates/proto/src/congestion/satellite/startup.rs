@@ -90,6 +90,11 @@ impl Startup {
         self.window = self.window.max(bytes_in(rate, rtt));
     }
 
+    /// The highest rate of a whole round.
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
+    }
+
     pub(super) fn window(&self) -> u64 {
         self.window
     }
@@ -117,9 +122,8 @@ impl Startup {
         if round.is_some() {
             self.last_rtt = self.round_rtt.take();
         }
-        // A few packets show nothing but the receiver's delay, and their rate is not the path's.
-        let shows = ack.in_flight + ack.newly_acked >= self.window / 8;
-        let queued = self.sees_queue(ack, path.base()) && shows;
+        // A queue is ours only if we fill the window.
+        let queued = self.sees_queue(ack, path.base()) && used;
         let lossy = losses.exceeds_share(self.lost, LOSS_STEP);
         if queued || lossy {
             return Some(if lossy { End::Loss } else { End::Queue });
