@@ -32,6 +32,10 @@ const FIRM: u64 = 500;
 const SLOWEST: u64 = 500;
 /// Most by which the rate follows one round's delivery while the queue is short, in permille.
 const FOLLOW: u64 = 30;
+/// The same where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
+const CREEP: u64 = 3;
+/// Share by which it may.
+const STEADY: f64 = 0.03;
 /// Rates that differ by no more are the same, in permille.
 const AS_SENT: u64 = 20;
 /// Rounds between two dips, at least, and how many more at most: tunnels are not to do it in step.
@@ -93,6 +97,8 @@ pub(super) struct Cruise {
     noise: u64,
     /// When an alarming queue last lowered the rate.
     cut_at: Instant,
+    /// By what share more was sent than delivered lately: a queue of ours grows, or shrinks.
+    growth: f64,
     /// The last ACK came behind such a queue.
     alarmed: bool,
     /// Highest rate lately, and when it was last looked at.
@@ -110,6 +116,7 @@ impl Cruise {
         Self {
             rate,
             cut_at: now,
+            growth: 0.0,
             alarmed: false,
             peak: 0.0,
             peak_at: now,
@@ -316,6 +323,9 @@ impl Cruise {
             return;
         }
         let seen = sent(round.rate, losses.share());
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let growth = round.sent as f64 / round.rate as f64 - 1.0;
+        self.growth += (growth - self.growth) / 8.0;
         // Delivered as it was sent: the path may carry more, and its delay is not our queue.
         let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
         if queue > self.high(mtu) {
@@ -323,7 +333,8 @@ impl Cruise {
                 self.rate = seen;
             }
         } else if queue >= self.target(mtu) / 2 {
-            let least = scaled(self.rate, 1000 - FOLLOW);
+            let steady = self.growth.abs() <= STEADY;
+            let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
         } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
             self.rate = seen.clamp(scaled(self.rate, 850), self.rate);

@@ -16,7 +16,7 @@ const FRESH_ACKS: usize = 4;
 /// The smallest round-trip time is that of the last one to two spans.
 const RTT_SPAN: Duration = Duration::from_secs(60);
 /// Low orbits change their distance all the time, and their beam every 15 s.
-const SHORT_SPAN: Duration = Duration::from_secs(5);
+const SHORT_SPAN: Duration = Duration::from_millis(2500);
 const SHORT_RTT: Duration = Duration::from_millis(200);
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
