@@ -12,8 +12,10 @@
 use std::time::{Duration, Instant};
 
 use super::super::AckSample;
+use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, bytes_in, is_busy, scaled};
+use super::pulse::{Found, Pulse};
 
 /// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
 const TARGET: f64 = 0.008;
@@ -47,19 +49,8 @@ const DEEP: u64 = 250;
 /// How much faster a pulse is, in permille: the first, and those after a success.
 const FIRST_STEP: u64 = 250;
 const NEXT_STEP: u64 = 1000;
-/// Length of a pulse: this share of a round trip, but so long that a queue shows.
-const PULSE_SHARE: u32 = 4;
-const PULSE_LEAST: Duration = Duration::from_millis(40);
 /// Rounds after a pulse that found nothing.
 const PATIENCE: u64 = 8;
-/// Seconds in which the memory of the highest rate fades to a third.
-const MEMORY: f64 = 90.0;
-/// Share of the highest rate below which this tunnel has yielded enough: less than one of two equals has.
-const YIELDED: f64 = 0.45;
-/// So many dips in a row had company.
-const CROWDED: u32 = 2;
-/// A dip that leaves more than this part of the queue had company.
-const LEFT: u32 = 4;
 /// Excess losses, as a share, that stop growth.
 const LOSS_MARGIN: f64 = 0.005;
 
@@ -72,16 +63,6 @@ enum Stage {
     },
     /// Above the rate until `end`; then until its packets are answered.
     Pulse(Pulse),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Pulse {
-    step: u64,
-    start: Instant,
-    end: Instant,
-    /// Queue before it, and the highest that it met.
-    before: Duration,
-    most: Duration,
 }
 
 /// State of cruising. Rates are bytes per second that are sent.
@@ -101,13 +82,7 @@ pub(super) struct Cruise {
     growth: f64,
     /// The last ACK came behind such a queue.
     alarmed: bool,
-    /// Highest rate lately, and when it was last looked at.
-    peak: f64,
-    peak_at: Instant,
-    /// Queue before the last dip, until its answer came.
-    dipped: Option<(u32, Duration)>,
-    /// Dips in a row that left a queue.
-    crowded: u32,
+    company: Company,
 }
 
 impl Cruise {
@@ -118,10 +93,7 @@ impl Cruise {
             cut_at: now,
             growth: 0.0,
             alarmed: false,
-            peak: 0.0,
-            peak_at: now,
-            dipped: None,
-            crowded: 0,
+            company: Company::new(now),
             gain: 1000,
             stage: Stage::Hold,
             until_dip: BETWEEN_DIPS + noise % SPREAD,
@@ -157,7 +129,7 @@ impl Cruise {
         let gain = match self.stage {
             Stage::Hold => self.gain,
             Stage::Dip { gain } => gain,
-            Stage::Pulse(pulse) if now < pulse.end => 1000 + pulse.step,
+            Stage::Pulse(pulse) if pulse.lasts(now) => 1000 + pulse.step(),
             Stage::Pulse(_) => 1000,
         };
         scaled(self.rate, gain)
@@ -171,12 +143,12 @@ impl Cruise {
         } else {
             base / 2
         };
-        let step = if let Stage::Pulse(pulse) = self.stage {
-            (pulse.end - pulse.start) * u32::try_from(pulse.step).unwrap_or(0) / 1000
+        let pulse = if let Stage::Pulse(pulse) = self.stage {
+            pulse.queue_if_full()
         } else {
             Duration::ZERO
         };
-        bytes_in(self.rate, base + self.target(mtu) * 2 + spare + step) + 4 * mtu
+        bytes_in(self.rate, base + self.target(mtu) * 2 + spare + pulse) + 4 * mtu
     }
 
     pub(super) fn on_ack(
@@ -194,13 +166,9 @@ impl Cruise {
                     self.stage = Stage::Hold;
                     return;
                 }
-                if ack.newest_sent >= pulse.start {
-                    let queue = path.queue(ack.rtt.unwrap_or_default());
-                    pulse.most = pulse.most.max(queue);
-                }
+                pulse.on_ack(ack.newest_sent, path.queue(ack.rtt.unwrap_or_default()));
                 self.stage = Stage::Pulse(pulse);
-                // One ACK more, for what was lost last.
-                if ack.newest_sent >= pulse.end + path.base() / 16 {
+                if pulse.is_answered(ack.newest_sent, path.base()) {
                     self.conclude(pulse, losses);
                 }
             }
@@ -238,7 +206,7 @@ impl Cruise {
             let fresh = sent(fresh, losses.baseline());
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
-                self.peak = 0.0;
+                self.company.forget_peak();
             }
             self.rate = self.rate.min(fresh).max(least);
             self.cut_at = ack.now;
@@ -246,40 +214,26 @@ impl Cruise {
     }
 
     fn pulse(&mut self, now: Instant, before: Duration, path: &Path, losses: &mut Losses) {
-        let length = (path.base() / PULSE_SHARE).max(PULSE_LEAST);
-        self.stage = Stage::Pulse(Pulse {
-            step: self.step,
-            start: now,
-            end: now + length,
-            before,
-            most: Duration::ZERO,
-        });
-        losses.watch(now, now + length);
+        let pulse = Pulse::new(now, self.step, before, path.base());
+        losses.watch(now, pulse.end());
+        self.stage = Stage::Pulse(pulse);
     }
 
     fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
         self.stage = Stage::Hold;
         self.gain = 1000;
-        let length = pulse.end - pulse.start;
-        let raised = pulse.most.saturating_sub(pulse.before);
-        let expected = length * u32::try_from(pulse.step).unwrap_or(0) / 1000;
-        // Had the path taken none of what was more, this share would be missing.
-        let extra = share(pulse.step) / (1.0 + share(pulse.step));
-        let lossy = losses.of_pulse_exceed(extra / 4.0);
-        let fast = scaled(self.rate, 1000 + pulse.step);
-        if !lossy && raised < expected / 3 {
-            self.rate = fast;
+        let found = pulse.found(
+            self.rate,
+            losses.of_pulse_exceed(pulse.missing_if_full() / 4.0),
+        );
+        self.rate = self.rate.max(found.rate());
+        if let Found::All(_) = found {
             self.step = NEXT_STEP;
             return;
         }
         self.step = FIRST_STEP;
         self.patience = PATIENCE + self.noise % SPREAD;
         self.noise = self.noise / SPREAD + self.noise % 7919;
-        if !lossy {
-            let part = u128::from(fast) * length.as_nanos() / (length + raised).as_nanos().max(1);
-            let found = u64::try_from(part).unwrap_or(u64::MAX);
-            self.rate = self.rate.max(scaled(found, 980));
-        }
     }
 
     /// A round ended in which the sender was busy.
@@ -300,9 +254,9 @@ impl Cruise {
             self.stage = Stage::Hold;
         }
         let queue = path.queue(round.rtt.unwrap_or(path.base()));
-        self.judge_dip(queue, mtu);
+        self.company.end_round(queue, self.target(mtu));
         self.follow(queue, round, losses, mtu);
-        self.remember(now);
+        self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu);
         self.until_dip = self.until_dip.saturating_sub(1);
         let Stage::Hold = self.stage else { return };
@@ -344,32 +298,9 @@ impl Cruise {
         }
     }
 
-    /// The packets of a dip are answered in the round after it.
-    fn judge_dip(&mut self, queue: Duration, mtu: u64) {
-        match self.dipped {
-            Some((0, before)) => {
-                let left = before > self.target(mtu) / 2 && queue > before / LEFT;
-                self.crowded = if left { self.crowded + 1 } else { 0 };
-                self.dipped = None;
-            }
-            Some((rounds, before)) => self.dipped = Some((rounds - 1, before)),
-            None => {}
-        }
-    }
-
-    fn remember(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.peak_at).as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let rate = self.rate as f64;
-        self.peak = rate.max(self.peak * (-passed / MEMORY).exp());
-        self.peak_at = now;
-    }
-
     /// Somebody whom our dips do not make room for has taken most of what this tunnel had.
     pub(super) fn is_pushed_out(&self) -> bool {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let rate = self.rate as f64;
-        self.crowded >= CROWDED && rate < self.peak * YIELDED
+        self.company.pushes_out(self.rate)
     }
 
     /// Pacing that brings the queue to its target.
@@ -399,7 +330,7 @@ impl Cruise {
         let needed = queue.as_nanos() * 1500 / base.as_nanos().max(1);
         let depth = u64::try_from(needed).unwrap_or(DEEP).clamp(least, DEEP);
         self.stage = Stage::Dip { gain: 1000 - depth };
-        self.dipped = Some((1, queue));
+        self.company.on_dip(queue);
         self.until_dip = BETWEEN_DIPS + self.noise % SPREAD;
         losses.start_quiet(now, share(depth), rate);
     }
@@ -408,7 +339,7 @@ impl Cruise {
     pub(super) fn rest(&mut self) {
         self.stage = Stage::Hold;
         self.gain = 1000;
-        self.dipped = None;
+        self.company.rest();
     }
 
     /// More was sent than the path takes.

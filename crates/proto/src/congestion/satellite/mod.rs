@@ -10,8 +10,8 @@
 //!                        compete                        CUBIC's window, until the queue is empty again
 //! ```
 //!
-//! What the path is like is in `path.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs`. What
-//! follows from round trips of 600 ms:
+//! What the path is like is in `path.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs`, who else is
+//! there in `company.rs`. What follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
@@ -19,10 +19,12 @@
 //!
 //! It does not detect losses and does not touch packets.
 
+mod company;
 mod compete;
 mod cruise;
 mod losses;
 mod path;
+mod pulse;
 mod standing;
 mod startup;
 #[cfg(test)]

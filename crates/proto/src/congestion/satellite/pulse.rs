@@ -1,0 +1,106 @@
+//! A pulse: for a quarter of a round trip faster than the path is believed to be.
+//!
+//! `cruise.rs` sends one when the queue is empty. If the path is faster, nothing happens to it; if not, the queue that it
+//! meets tells by its height how fast the path is. It does not change the rate itself.
+
+use std::time::{Duration, Instant};
+
+use super::path::scaled;
+
+/// Length: this share of a round trip, but so long that a queue shows.
+const SHARE: u32 = 4;
+const LEAST: Duration = Duration::from_millis(40);
+/// What is made of a rate that a queue's height told, in permille.
+const CAUTION: u64 = 980;
+
+/// A pulse under way, or waiting for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pulse {
+    /// How much faster, in permille.
+    step: u64,
+    start: Instant,
+    end: Instant,
+    /// Queue before it, and the highest that it met.
+    before: Duration,
+    most: Duration,
+}
+
+/// What a pulse found, in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// The path takes all of it, and perhaps more.
+    All(u64),
+    /// The path takes this much.
+    Part(u64),
+}
+
+impl Found {
+    pub(super) fn rate(self) -> u64 {
+        let (Self::All(rate) | Self::Part(rate)) = self;
+        rate
+    }
+}
+
+impl Pulse {
+    pub(super) fn new(now: Instant, step: u64, before: Duration, base: Duration) -> Self {
+        Self {
+            step,
+            start: now,
+            end: now + (base / SHARE).max(LEAST),
+            before,
+            most: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn step(&self) -> u64 {
+        self.step
+    }
+
+    pub(super) fn end(&self) -> Instant {
+        self.end
+    }
+
+    /// Packets that leave `now` belong to it.
+    pub(super) fn lasts(&self, now: Instant) -> bool {
+        now < self.end
+    }
+
+    /// An ACK's newest packet left at `sent` and met `queue`.
+    pub(super) fn on_ack(&mut self, sent: Instant, queue: Duration) {
+        if sent >= self.start {
+            self.most = self.most.max(queue);
+        }
+    }
+
+    /// All of it was answered, and one ACK more for what was lost last.
+    pub(super) fn is_answered(&self, sent: Instant, base: Duration) -> bool {
+        sent >= self.end + base / 16
+    }
+
+    /// The queue that it leaves if the path takes nothing of what is more.
+    pub(super) fn queue_if_full(&self) -> Duration {
+        (self.end - self.start) * u32::try_from(self.step).unwrap_or(0) / 1000
+    }
+
+    /// The share of its packets that is lost if the path takes nothing of what is more, and cannot queue it.
+    pub(super) fn missing_if_full(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
+        let extra = self.step as f64 / 1000.0;
+        extra / (1.0 + extra)
+    }
+
+    /// What it found, when the path was believed to take `rate`; `lossy` if too much of it was lost.
+    pub(super) fn found(&self, rate: u64, lossy: bool) -> Found {
+        if lossy {
+            return Found::Part(0);
+        }
+        let fast = scaled(rate, 1000 + self.step);
+        let raised = self.most.saturating_sub(self.before);
+        if raised < self.queue_if_full() / 3 {
+            return Found::All(fast);
+        }
+        let length = self.end - self.start;
+        let part = u128::from(fast) * length.as_nanos() / (length + raised).as_nanos().max(1);
+        Found::Part(scaled(u64::try_from(part).unwrap_or(u64::MAX), CAUTION))
+    }
+}
