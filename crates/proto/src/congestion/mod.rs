@@ -33,7 +33,7 @@ pub use round::RoundCounter;
 pub use satellite::Satellite;
 pub use saved::{Observed, Saved};
 
-use scaled::scaled;
+use scaled::{bytes_in, rate_of, scaled, time_of};
 
 /// Pacing is at least this fast, in bit/s, so that a stalled path can be probed.
 const MIN_RATE: u64 = 16_000;

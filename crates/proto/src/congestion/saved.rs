@@ -11,7 +11,7 @@ use bentpipe_units::{BitRate, Ratio};
 use super::{AckSample, Config, LossSample, RoundCounter};
 
 /// Fewer initial windows than this say nothing of the path (RFC 9959 §3.1).
-const MIN_WINDOWS: u64 = 4;
+pub(super) const MIN_WINDOWS: u64 = 4;
 /// Busy rounds of which the rate is the median: a burst of ACKs does not make a fast path.
 const ROUNDS: usize = 7;
 /// Fewest of them.

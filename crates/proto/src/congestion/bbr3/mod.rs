@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
-use super::{AckSample, AtSend, Config, LossSample, MIN_RATE, Observed, Saved, scaled};
+use super::{AckSample, AtSend, Config, LossSample, MIN_RATE, Observed, Saved, bytes_in, scaled};
 use bounds::Bounds;
 use model::{Model, Rounds};
 use probe_bw::Cycle;
@@ -377,10 +377,4 @@ impl Bbr3 {
     fn restore_window(&mut self) {
         self.window = self.window.max(self.prior_window);
     }
-}
-
-/// What `rate` bytes per second are in `time`.
-fn bytes_in(rate: u64, time: Duration) -> u64 {
-    let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }

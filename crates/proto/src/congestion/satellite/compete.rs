@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use super::super::LossBased;
-use super::super::{AckSample, Config, LossSample};
+use super::super::{AckSample, Config, LossSample, bytes_in};
 use super::losses::Losses;
-use super::path::{Path, bytes_in};
+use super::path::Path;
 
 /// Rounds that a check takes.
 const CHECK: u32 = 2;

@@ -11,10 +11,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::AckSample;
+use super::super::{AckSample, bytes_in, scaled};
 use super::company::Company;
 use super::losses::Losses;
-use super::path::{Path, Round, bytes_in, is_busy, scaled};
+use super::path::{Path, Round, is_busy};
 use super::pulse::{Found, Pulse};
 
 /// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.

@@ -268,15 +268,12 @@ impl Losses {
     /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and
     /// `margin`.
     pub(super) fn was_excessive(&self, margin: f64) -> bool {
-        self.exceeds(self.last, margin)
-    }
-
-    fn exceeds(&self, tally: Tally, margin: f64) -> bool {
-        let total = tally.total();
+        let total = self.last.total();
         let expected = self.baseline * total;
         let margin = if self.known { margin } else { UNKNOWN };
         total >= MIN_PACKETS
-            && tally.lost > expected + 3.0 * (expected * self.bursts).sqrt() + margin * total + 2.0
+            && self.last.lost
+                > expected + 3.0 * (expected * self.bursts).sqrt() + margin * total + 2.0
     }
 
     pub(super) fn end_round(&mut self) {

@@ -34,19 +34,21 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::{BitRate, Ratio};
 
-use super::{AckSample, Config, LossSample, RoundCounter, Saved};
+use super::saved::MIN_WINDOWS;
+use super::{
+    AckSample, Config, LossSample, MIN_RATE, RoundCounter, Saved, bytes_in, rate_of, scaled,
+    time_of,
+};
 use compete::Compete;
 use cruise::Cruise;
 use losses::{Lesson, Losses};
-use path::{Path, Round, bytes_in, scaled};
+use path::{Path, Round};
 use standing::{Standing, Verdict};
 use startup::{End, Startup};
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
-/// Pacing is at least this fast, in bytes per second, so that a stalled path can be probed,
-const MIN_RATE: u64 = 2_000;
-/// and at least so many packets a round trip, the customary initial window (RFC 9002 §7.2).
+/// Pacing is at least so many packets a round trip, the customary initial window (RFC 9002 §7.2).
 const LEAST_PACKETS: u64 = 10;
 /// Pacing of the drain after start-up, in permille of the rate.
 const DRAIN: u32 = 750;
@@ -56,8 +58,6 @@ const MAX_DRAIN: u32 = 3;
 const MARKED: u64 = 850;
 /// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
 const JUMP: u64 = 500;
-/// Initial windows that must have been delivered before a path is worth remembering (RFC 9959 §3.1).
-const OBSERVED: u64 = 4;
 /// Rounds without a long queue after which the rate is not in doubt.
 const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
@@ -170,7 +170,7 @@ impl Satellite {
                         // What was in flight went through in a round trip: the path carries that at least.
                         let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
                         let rtt = ack.rtt.unwrap_or(self.path.base());
-                        self.start_drain(ack.now, path::rate_of(through, rtt));
+                        self.start_drain(ack.now, rate_of(through, rtt));
                     }
                     Some(End::Loss | End::Plateau) => {
                         let rate = startup.rate();
@@ -230,7 +230,7 @@ impl Satellite {
 
     /// What was learned of the path, once it was busy for long enough (RFC 9959 §3.1).
     pub fn saved(&self, now: Instant) -> Option<Saved> {
-        let enough = OBSERVED * self.config.initial_window;
+        let enough = MIN_WINDOWS * self.config.initial_window;
         let learned = matches!(self.phase, Phase::Cruise | Phase::Compete(_));
         (learned && self.delivered >= enough).then(|| Saved {
             rate: BitRate::bits_per_second(self.cruise.rate().saturating_mul(8)),
@@ -269,10 +269,10 @@ impl Satellite {
         };
         let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
         // Requests must not wait for a pacer that bulk made slow, or that never saw bulk.
-        let floor = path::rate_of(LEAST_PACKETS * self.mtu, self.path.base());
+        let floor = rate_of(LEAST_PACKETS * self.mtu, self.path.base());
         let rate = rate.max(floor);
         let rate = max.map_or(rate, |max| rate.min(max));
-        BitRate::bits_per_second(rate.max(MIN_RATE).saturating_mul(8))
+        BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
     }
 
     /// Some number that differs between tunnels.
@@ -281,7 +281,7 @@ impl Satellite {
     }
 
     fn start_drain(&mut self, now: Instant, least: u64) {
-        let smallest = path::rate_of(MIN_WINDOW * self.mtu, self.path.base());
+        let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base());
         let rate = self.path.fresh_rate().unwrap_or(0).max(least).max(smallest);
         let noise = self.noise();
         self.cruise = Cruise::new(rate, noise, now);
@@ -310,7 +310,7 @@ impl Satellite {
     }
 
     fn on_cruise(&mut self, ack: &AckSample, round: Option<Round>) {
-        let spacing = path::time_of(self.mtu, self.cruise.rate());
+        let spacing = time_of(self.mtu, self.cruise.rate());
         self.path.set_spacing(spacing);
         let high = self.cruise.high(self.mtu);
         if self.path.queue_least() > high {
@@ -336,8 +336,7 @@ impl Satellite {
             return self.standing.reset();
         }
         self.calm = 0;
-        let verdict = self.standing.end_round(rtt, ack.in_flight, round.rate);
-        match verdict {
+        match self.standing.end_round(rtt, ack.in_flight, round.rate) {
             None => {}
             Some(Verdict::Ours) => self.standing.reset(),
             Some(Verdict::Longer) => self.on_longer(ack.now, rtt),

@@ -5,10 +5,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::super::{AckSample, RateSample};
+use super::super::{AckSample, RateSample, rate_of};
 
-/// The arrival rate of ACKs is taken over this share of a round trip, and at least so long: ACKs come about eight times a
-/// round trip.
+/// The arrival rate of ACKs is taken over this share of a round trip, which brings several, and at least so long,
 const FRESH_SHARE: u32 = 3;
 const FRESH_LEAST: Duration = Duration::from_millis(30);
 /// or from so many ACKs.
@@ -22,22 +21,6 @@ const SHORT_RTT: Duration = Duration::from_millis(200);
 const MAX_SPACING: Duration = Duration::from_millis(80);
 /// ACKs whose round-trip times say whether the queue is empty now.
 const RECENT: usize = 4;
-
-/// `value × permille / 1000`, saturating.
-pub(super) fn scaled(value: u64, permille: u64) -> u64 {
-    u64::try_from(u128::from(value) * u128::from(permille) / 1000).unwrap_or(u64::MAX)
-}
-
-/// Bytes at `rate` bytes per second in `time`.
-pub(super) fn bytes_in(rate: u64, time: Duration) -> u64 {
-    u64::try_from(u128::from(rate) * time.as_nanos() / 1_000_000_000).unwrap_or(u64::MAX)
-}
-
-/// Bytes per second of `bytes` in `time`.
-pub(super) fn rate_of(bytes: u64, time: Duration) -> u64 {
-    let nanos = time.as_nanos().max(1);
-    u64::try_from(u128::from(bytes) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
-}
 
 /// What a whole round showed. Rates are bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,7 +103,7 @@ impl Path {
             self.span_started = ack.now;
         }
         self.arrivals.push_back((ack.now, self.acked));
-        let recent = (self.base() / FRESH_SHARE).max(FRESH_LEAST);
+        let recent = self.fresh_span();
         while self
             .arrivals
             .get(1)
@@ -155,8 +138,7 @@ impl Path {
 
     /// The round-trip time without queue.
     pub(super) fn base(&self) -> Duration {
-        let least = self.rtts.into_iter().flatten().min();
-        least
+        self.measured()
             .unwrap_or(self.initial_rtt)
             .max(Duration::from_micros(1))
     }
@@ -201,12 +183,17 @@ impl Path {
         self.arrivals.extend(now);
     }
 
+    /// Over how long the arrival rate of ACKs is taken.
+    fn fresh_span(&self) -> Duration {
+        (self.base() / FRESH_SHARE).max(FRESH_LEAST)
+    }
+
     /// At what rate acknowledgements came lately; `None` until enough did.
     pub(super) fn fresh_rate(&self) -> Option<u64> {
         let (first, before) = *self.arrivals.front()?;
         let (last, after) = *self.arrivals.back()?;
         let span = last.saturating_duration_since(first);
-        let enough = span >= (self.base() / FRESH_SHARE).max(FRESH_LEAST) / 2;
+        let enough = span >= self.fresh_span() / 2;
         (enough || self.arrivals.len() >= FRESH_ACKS).then(|| rate_of(after - before, span))
     }
 }
@@ -220,10 +207,4 @@ pub(super) fn is_busy(ack: &AckSample) -> bool {
 /// A sample that spans much more than a round trip measured a silence (an outage), not the path.
 fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
     sample.interval <= rtt * 2 + Duration::from_millis(100)
-}
-
-/// How long `bytes` take at `rate` bytes per second.
-pub(super) fn time_of(bytes: u64, rate: u64) -> Duration {
-    let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::path::scaled;
+use super::super::scaled;
 
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;

@@ -74,7 +74,7 @@ impl Standing {
             return None;
         }
         let removed = self.in_flight.saturating_sub(before);
-        let expected = super::path::time_of(removed, rate);
+        let expected = super::super::time_of(removed, rate);
         if expected < LEAST.max(self.rtt / 32) {
             // Too small to make a difference: the queue is not ours.
             return (self.rounds >= ENDLESS).then_some(Verdict::Shared);

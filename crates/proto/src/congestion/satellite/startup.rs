@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
-use super::super::AckSample;
+use super::super::{AckSample, bytes_in, rate_of, scaled};
 use super::losses::Losses;
-use super::path::{Path, Round, bytes_in, rate_of, scaled};
+use super::path::{Path, Round};
 
 /// Bytes by which the window grows per byte acknowledged, in permille, and pacing, in permille of window per round trip:
 /// ×2.8 per round where a round is long, ×2 where more rounds cost little and overshoot much.
