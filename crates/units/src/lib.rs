@@ -1,4 +1,4 @@
-//! Units of the link: rates, sizes, time spans, probabilities and seeds.
+//! Units of the link: rates, sizes, time spans, levels, probabilities and seeds.
 //!
 //! Every quantity of bentpipe has a type, and one string form that configuration files, scenarios, messages and
 //! results share. This crate does no I/O, keeps no state and knows nothing of packets or configuration keys.
@@ -11,6 +11,7 @@
 //!        └────────────┴────────────┴── quantity: number, space, unit
 //! ```
 
+mod decibel;
 mod quantity;
 mod rate;
 mod ratio;
@@ -18,6 +19,7 @@ mod seed;
 mod size;
 mod span;
 
+pub use decibel::Decibel;
 pub use quantity::ParseQuantityError;
 pub use rate::BitRate;
 pub use ratio::Ratio;

@@ -90,6 +90,14 @@ macro_rules! string_form {
             }
         }
 
+        $crate::quantity::serde_as_text!($type, $kind, $example);
+    };
+}
+pub(crate) use string_form;
+
+/// Lets serde read and write a type by its string form.
+macro_rules! serde_as_text {
+    ($type:ident, $kind:literal, $example:literal) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -115,7 +123,7 @@ macro_rules! string_form {
         }
     };
 }
-pub(crate) use string_form;
+pub(crate) use serde_as_text;
 
 #[cfg(test)]
 mod tests {
