@@ -1,4 +1,4 @@
-//! Units of the link: rates, sizes, time spans, levels, probabilities and seeds.
+//! Units of the link: rates, sizes, time spans, levels, symbol rates, angles, distances, probabilities, seeds.
 //!
 //! Every quantity of bentpipe has a type, and one string form that configuration files, scenarios, messages and
 //! results share. This crate does no I/O, keeps no state and knows nothing of packets or configuration keys.
@@ -13,16 +13,20 @@
 
 mod decibel;
 mod quantity;
+mod radio;
 mod rate;
 mod ratio;
 mod seed;
+mod signed;
 mod size;
 mod span;
 
 pub use decibel::Decibel;
 pub use quantity::ParseQuantityError;
+pub use radio::{Distance, Frequency, SymbolRate};
 pub use rate::BitRate;
 pub use ratio::Ratio;
 pub use seed::Seed;
+pub use signed::{Angle, DecibelSlope};
 pub use size::ByteCount;
 pub use span::TimeSpan;

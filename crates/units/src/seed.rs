@@ -28,6 +28,12 @@ impl Seed {
     pub fn stream(self, name: &str) -> Self {
         Self(splitmix64(splitmix64(self.0) ^ fnv1a(name.as_bytes())))
     }
+
+    /// The sub-seed with the number `n`: of the n-th terminal, epoch or frame.
+    #[must_use]
+    pub const fn nth(self, n: u64) -> Self {
+        Self(splitmix64(splitmix64(self.0) ^ splitmix64(!n)))
+    }
 }
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
@@ -38,7 +44,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 /// One step of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), a bijection on 64 bits.
-fn splitmix64(x: u64) -> u64 {
+const fn splitmix64(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -63,6 +69,9 @@ mod tests {
         assert_ne!(root.stream("loss"), Seed::new(2).stream("loss"));
         assert_ne!(root.stream("a").stream("b"), root.stream("b").stream("a"));
         assert_ne!(root.stream(""), root);
+        assert_ne!(root.nth(0), root.nth(1));
+        assert_ne!(root.nth(0), root);
+        assert_ne!(root.nth(1), Seed::new(2).nth(1));
     }
 
     #[test]
