@@ -10,21 +10,32 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides.
-const ARROWS: [(&str, &[&str], &[&str]); 7] = [
+const ARROWS: [(&str, &[&str], &[&str]); 8] = [
     (
         "bentpipe",
         &["bentpipe-lab", "bentpipe-pep"],
         &["bentpipe-link", "bentpipe-sys"],
     ),
+    ("bentpipe-config", &[], &[]),
     (
         "bentpipe-lab",
-        &["bentpipe-link", "bentpipe-sys", "bentpipe-units"],
+        &[
+            "bentpipe-config",
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
         &[],
     ),
     ("bentpipe-link", &["bentpipe-units"], &[]),
     (
         "bentpipe-pep",
-        &["bentpipe-proto", "bentpipe-sys", "bentpipe-units"],
+        &[
+            "bentpipe-config",
+            "bentpipe-proto",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
         &["bentpipe-link"],
     ),
     ("bentpipe-proto", &["bentpipe-units"], &[]),

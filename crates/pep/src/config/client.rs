@@ -6,13 +6,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bentpipe_config::{Placed, Source};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::error::{Placed, Source};
 use super::value::{self, InterfaceName, OtherTraffic, ServerAddress};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};

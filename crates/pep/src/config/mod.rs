@@ -8,7 +8,6 @@
 //! Quantities are strings with units, paths are relative to the file, unknown keys are errors with a suggestion.
 
 mod client;
-mod error;
 mod server;
 mod value;
 
@@ -19,14 +18,13 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use bentpipe_config::Source;
 use bentpipe_units::ByteCount;
 
+pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Intercept, Link, ProxyFrontEnd, Rule, Server};
-pub use error::{ConfigError, Place, Placed};
 pub use server::{Client, ServerConfig};
 pub use value::{OtherTraffic, ServerAddress};
-
-use error::Source;
 
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);

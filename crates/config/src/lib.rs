@@ -1,7 +1,17 @@
-//! The text of a configuration file and the one kind of error that reading it can give.
+//! Files in TOML (configurations of the daemons, scenarios of the emulator) and the one kind of error that reading one
+//! can give.
 //!
 //! Every error is one line, `FILE:LINE: message`, and the message names the culprit and the mend. Messages of `toml`
 //! and `serde` are rewritten here: a span becomes a line, an unknown key gets the nearest known one as a suggestion.
+//! It knows no key of any file: which there are is said by the types that it parses into.
+//!
+//! ```text
+//!   FILE ──► Source (text, lines) ──parse──► the reader's types ──► checks of its own
+//!                  │                  │                                  │
+//!                  └──────────────────┴──► ConfigError ◄── error, error_at_key
+//! ```
+
+mod place;
 
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
@@ -63,16 +73,19 @@ impl<T> Deref for Placed<T> {
     }
 }
 
-/// A configuration file in memory.
+/// A file in memory.
 #[derive(Debug)]
-pub(super) struct Source {
+pub struct Source {
     path: PathBuf,
     text: String,
 }
 
 impl Source {
     /// Reads `path`.
-    pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
+    ///
+    /// # Errors
+    /// It cannot be read, or is not UTF-8.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
         match fs::read_to_string(path) {
             Ok(text) => Ok(Self::new(path, text)),
             Err(error) => {
@@ -83,7 +96,7 @@ impl Source {
     }
 
     /// `text` as if it had been read from `path`.
-    pub(super) fn new(path: &Path, text: impl Into<String>) -> Self {
+    pub fn new(path: &Path, text: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
             text: text.into(),
@@ -91,27 +104,34 @@ impl Source {
     }
 
     /// Where the text came from.
-    pub(super) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// `path` as meant in this file: relative to the file's directory.
-    pub(super) fn resolve(&self, path: &Path) -> PathBuf {
+    #[must_use]
+    pub fn resolve(&self, path: &Path) -> PathBuf {
         self.path
             .parent()
             .map_or_else(|| path.to_owned(), |directory| directory.join(path))
     }
 
     /// As [`Self::resolve`], with the line where the path stands.
-    pub(super) fn resolve_placed(&self, path: Spanned<PathBuf>) -> Placed<PathBuf> {
+    #[must_use]
+    pub fn resolve_placed(&self, path: Spanned<PathBuf>) -> Placed<PathBuf> {
         let resolved = self.resolve(path.get_ref());
         self.placed(Spanned::new(path.span(), resolved))
     }
 
     /// Parses the whole text.
-    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+    ///
+    /// # Errors
+    /// It is no TOML, or not what `T` says.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
+            let span = place::narrowed(&self.text, span, error.message());
             let message = match error.message() {
                 "duplicate key" => {
                     format!("duplicate key `{}`; remove one", &self.text[span.clone()])
@@ -123,12 +143,21 @@ impl Source {
     }
 
     /// An error at the line where `span` starts.
-    pub(super) fn error(&self, span: &Range<usize>, message: impl fmt::Display) -> ConfigError {
+    #[must_use]
+    pub fn error(&self, span: &Range<usize>, message: impl fmt::Display) -> ConfigError {
         self.error_at_line(self.line(span), message)
     }
 
+    /// An error at the line of `key`, which names its tables too: `forward.modcods`, `terminal.1.name` (of the second
+    /// `[[terminal]]`). Where the file lacks it, at the line of the nearest table around it.
+    #[must_use]
+    pub fn error_at_key(&self, key: &str, message: impl fmt::Display) -> ConfigError {
+        self.error(&place::of_key(&self.text, key), message)
+    }
+
     /// `value` with the line where it starts.
-    pub(super) fn placed<T>(&self, value: Spanned<T>) -> Placed<T> {
+    #[must_use]
+    pub fn placed<T>(&self, value: Spanned<T>) -> Placed<T> {
         Placed {
             place: Place {
                 file: self.path.clone(),
@@ -144,7 +173,8 @@ impl Source {
     }
 
     /// An error at `line`, counted from 1.
-    pub(super) fn error_at_line(&self, line: usize, message: impl fmt::Display) -> ConfigError {
+    #[must_use]
+    pub fn error_at_line(&self, line: usize, message: impl fmt::Display) -> ConfigError {
         let message = message.to_string();
         let rows: Vec<_> = message.lines().map(str::trim).collect();
         // What the file holds reaches a terminal here; control characters stay behind.
