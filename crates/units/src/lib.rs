@@ -20,6 +20,7 @@ mod seed;
 mod signed;
 mod size;
 mod span;
+mod symbols;
 
 pub use decibel::Decibel;
 pub use quantity::ParseQuantityError;
@@ -30,3 +31,4 @@ pub use seed::Seed;
 pub use signed::{Angle, DecibelSlope};
 pub use size::ByteCount;
 pub use span::TimeSpan;
+pub use symbols::{Bandwidth, SymbolRate};
