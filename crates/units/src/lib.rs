@@ -12,8 +12,8 @@
 //! ```
 
 mod decibel;
+mod distance;
 mod quantity;
-mod radio;
 mod rate;
 mod ratio;
 mod seed;
@@ -23,8 +23,8 @@ mod span;
 mod symbols;
 
 pub use decibel::Decibel;
+pub use distance::Distance;
 pub use quantity::ParseQuantityError;
-pub use radio::{Distance, Frequency, SymbolRate};
 pub use rate::BitRate;
 pub use ratio::Ratio;
 pub use seed::Seed;
