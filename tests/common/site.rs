@@ -45,7 +45,7 @@ pub(crate) fn fast_geo() -> Scenario {
         bit_rate: "20 Mbit/s".parse().expect("a rate"),
     };
     Scenario {
-        forward_link: twenty,
+        forward_link: twenty.clone(),
         return_link: twenty,
         ..geo()
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_lab::Stop;
 use bentpipe_lab::emulator::{Emulator, EmulatorStats};
-use bentpipe_link::{Orbit, Queue, Scenario, Standard, preset};
+use bentpipe_link::{Orbit, Queue, Queues, Scenario, Standard, preset};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::BitRate;
 
@@ -21,12 +21,12 @@ fn scenario(megabits: u64, one_way_delay: Duration) -> Scenario {
         orbit: Orbit::Constant {
             one_way_delay: one_way_delay.into(),
         },
-        forward_link: standard,
+        forward_link: standard.clone(),
         return_link: standard,
-        queue: Queue {
-            limit: None,
+        queues: Queues::One(Queue {
             packets: Some(5000),
-        },
+            ..Queue::default()
+        }),
         ..preset("geo").unwrap()
     }
 }

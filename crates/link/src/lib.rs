@@ -15,10 +15,17 @@
 //! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link. `tcp` models the senders that
 //! may compete for it.
 
+mod channel;
+mod codel;
 mod delay;
+mod event;
+mod link;
 mod loss;
+mod model;
 mod pipe;
 mod policer;
+mod probe;
+mod propagation;
 mod queue;
 mod rate;
 mod scenario;
@@ -26,11 +33,17 @@ mod schedule;
 pub mod sim;
 pub mod tcp;
 
+pub use channel::Way;
+pub use event::{DropCause, Event, EventKind};
+pub use link::{Delivery, Link, PacketHeader, Port, TerminalId};
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
+pub use model::Model;
 pub use pipe::{Duplex, LinkConfig, Marking, Pipe, PipeConfig, PipeStats};
 pub use policer::Policer;
+pub use probe::{ChannelProbe, Counters, Probe, QueueProbe, TerminalProbe};
 pub use queue::QueueLimit;
 pub use scenario::{
-    Direction, Errors, General, Orbit, PRESETS, Queue, Scenario, ScenarioError, Standard, preset,
+    Direction, Discipline, Errors, Files, General, Orbit, PRESETS, Probes, Queue, QueueClass,
+    Queues, Scenario, ScenarioError, Standard, Terminal, preset,
 };
 pub use schedule::{Change, Schedule};

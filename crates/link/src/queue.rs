@@ -39,10 +39,15 @@ impl<P> DropTail<P> {
             QueueLimit::Packets(limit) => self.waiting.len() < limit,
         };
         if fits {
-            self.bytes += size;
-            self.waiting.push_back((now, size, packet));
+            self.push_over_limit(now, size, packet);
         }
         fits
+    }
+
+    /// Appends the packet, full or not: for one that is served at once.
+    pub(crate) fn push_over_limit(&mut self, now: Instant, size: ByteCount, packet: P) {
+        self.bytes += size;
+        self.waiting.push_back((now, size, packet));
     }
 
     /// The first packet, and since when it waits.
@@ -54,5 +59,14 @@ impl<P> DropTail<P> {
 
     pub(crate) const fn bytes(&self) -> ByteCount {
         self.bytes
+    }
+
+    pub(crate) fn packets(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Since when the first packet waits.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        self.waiting.front().map(|(since, ..)| *since)
     }
 }

@@ -1,7 +1,7 @@
 //! The serialiser's clock: when each packet has left the sender at a given rate.
 //!
 //! Back-to-back packets carry the fraction of a nanosecond that their predecessor left over, so the long-run rate is
-//! exact at any rate and size. It holds no packets.
+//! exact at any rate and size. What is sent is counted in bits or in symbols. It holds no packets.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Serialiser {
-    /// bit/s, at least 1.
+    /// Bits or symbols a second, at least 1.
     rate: u64,
     /// The last packet's end, rounded down; the rest is `remainder / rate` nanoseconds.
     busy_until: Instant,
@@ -34,11 +34,16 @@ impl Serialiser {
 
     /// Sends `size` after what was sent before, and not before `now`.
     pub(crate) fn send(&mut self, now: Instant, size: ByteCount) {
+        self.send_units(now, u128::from(size.as_u64()) * 8);
+    }
+
+    /// Sends bits, or symbols where the rate is a symbol rate.
+    pub(crate) fn send_units(&mut self, now: Instant, units: u128) {
         if now > self.idle_at() {
             self.busy_until = now;
             self.remainder = 0;
         }
-        let work = u128::from(size.as_u64()) * 8 * NANOS_PER_SECOND + u128::from(self.remainder);
+        let work = units * NANOS_PER_SECOND + u128::from(self.remainder);
         let rate = u128::from(self.rate);
         let nanos = u64::try_from(work / rate).unwrap_or(u64::MAX);
         self.busy_until += Duration::from_nanos(nanos);
@@ -51,5 +56,10 @@ impl Serialiser {
         self.busy_until = self.idle_at();
         self.remainder = 0;
         self.rate = rate.as_u64().max(1);
+    }
+
+    /// Bits or symbols a second.
+    pub(crate) const fn rate(&self) -> u64 {
+        self.rate
     }
 }

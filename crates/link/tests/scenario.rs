@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{LossModel, PRESETS, QueueLimit, Scenario, preset};
+use bentpipe_link::{Files, LossModel, PRESETS, QueueLimit, Scenario, preset};
 use bentpipe_units::{BitRate, ByteCount, Ratio, Seed};
 
 const GEO: &str = r#"
@@ -134,7 +134,7 @@ fn every_preset_describes_a_link() {
     for name in PRESETS {
         let scenario = preset(name).unwrap();
         assert_eq!(&scenario.general.name, name);
-        scenario.link_config().unwrap();
+        scenario.build(&Files::new()).unwrap();
     }
     let g1 = preset("g1").unwrap().link_config().unwrap();
     assert_eq!(g1.forward_link.rate, BitRate::megabits_per_second(250));

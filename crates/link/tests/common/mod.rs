@@ -3,16 +3,10 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_link::{LossModel, Outage, Pipe, PipeConfig, QueueLimit, Schedule};
-use bentpipe_units::{BitRate, ByteCount, Seed};
+use bentpipe_units::{BitRate, ByteCount};
 
-/// The origin of a test's virtual time; nothing reads the clock after it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an Instant can be had in no other way"
-)]
-pub(crate) fn origin() -> Instant {
-    Instant::now()
-}
+mod origin;
+pub(crate) use origin::{origin, seed};
 
 /// A link without losses and with a large queue.
 pub(crate) fn clean(rate: BitRate, one_way_delay: Duration) -> PipeConfig {
@@ -50,9 +44,4 @@ pub(crate) fn drain<P>(pipe: &mut Pipe<P>) -> Vec<(Instant, P)> {
         }
     }
     arrived
-}
-
-/// A fixed seed.
-pub(crate) fn seed() -> Seed {
-    Seed::new(1)
 }

@@ -1,0 +1,95 @@
+//! What happens on a link, in the order of time.
+//!
+//! Whoever runs the link collects events; if nobody does, the oldest are forgotten.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bentpipe_units::ByteCount;
+use serde::Serialize;
+
+use crate::channel::Way;
+use crate::link::TerminalId;
+
+/// Events that wait to be collected; a flood that fills a queue for a second has about as many.
+const MOST: usize = 1 << 16;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// When.
+    pub at: Instant,
+    /// Where.
+    pub way: Way,
+    /// To whom.
+    pub terminal: TerminalId,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    /// A packet was dropped.
+    Dropped {
+        /// Why.
+        cause: DropCause,
+        /// Its IP-layer size.
+        size: ByteCount,
+    },
+}
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DropCause {
+    /// Its queue was full.
+    QueueFull,
+    /// CoDel took it.
+    Codel,
+    /// The channel destroyed it, or a part of it.
+    Channel,
+}
+
+impl EventKind {
+    pub(crate) const fn dropped(cause: DropCause, size: ByteCount) -> Self {
+        Self::Dropped { cause, size }
+    }
+}
+
+/// Events that nobody has collected yet.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    events: VecDeque<Event>,
+    forgotten: u64,
+}
+
+impl EventLog {
+    /// Notes an event. Fates are known early: events may come out of order, but not far.
+    pub(crate) fn add(&mut self, at: Instant, way: Way, terminal: TerminalId, kind: EventKind) {
+        if self.events.len() == MOST {
+            self.events.pop_front();
+            self.forgotten += 1;
+        }
+        let event = Event {
+            at,
+            way,
+            terminal,
+            kind,
+        };
+        let later = self.events.iter().rev().take_while(|other| other.at > at);
+        let place = self.events.len() - later.count();
+        self.events.insert(place, event);
+    }
+
+    /// The earliest event, if it has happened by `now`.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Event> {
+        self.events.pop_front_if(|event| event.at <= now)
+    }
+
+    /// How many were forgotten because nobody collected them.
+    pub(crate) const fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+}

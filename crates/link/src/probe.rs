@@ -1,0 +1,77 @@
+//! Snapshots of a link: what a measuring instrument at each of its points would show.
+
+use bentpipe_units::{BitRate, ByteCount, Decibel, TimeSpan};
+use serde::Serialize;
+
+/// A snapshot of the whole link.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Probe {
+    /// Each terminal, in the order of their numbers.
+    pub terminals: Vec<TerminalProbe>,
+    /// Events that nobody collected in time.
+    pub events_forgotten: u64,
+}
+
+/// One terminal's part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TerminalProbe {
+    /// Its name.
+    pub name: String,
+    /// Gateway to terminal.
+    #[serde(rename = "forward")]
+    pub forward_link: ChannelProbe,
+    /// Terminal to gateway.
+    #[serde(rename = "return")]
+    pub return_link: ChannelProbe,
+}
+
+/// One direction of one terminal.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ChannelProbe {
+    /// Carrier to noise of what is received now; absent where the standard has no use for it.
+    pub cn: Option<Decibel>,
+    /// The MODCOD or waveform in use.
+    pub modcod: Option<u8>,
+    /// What the terminal would get alone: IP-layer bit/s for constant rates, bits of frame payload for standards.
+    pub capacity: BitRate,
+    /// Of what leaves now.
+    pub one_way_delay: TimeSpan,
+    /// What waits, in the order of priority.
+    pub queues: Vec<QueueProbe>,
+    /// Since the start.
+    pub counters: Counters,
+}
+
+/// One queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct QueueProbe {
+    /// Its class.
+    pub name: String,
+    /// Bytes waiting.
+    pub bytes: ByteCount,
+    /// Packets waiting.
+    pub packets: usize,
+    /// How long the first of them has waited.
+    pub sojourn: TimeSpan,
+}
+
+/// What happened to a terminal's packets in one direction.
+///
+/// `offered` is the sum of those dropped, those delivered and those still inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Counters {
+    /// Packets given to the link.
+    pub offered: u64,
+    /// Their bytes.
+    pub offered_bytes: ByteCount,
+    /// Packets that found their queue full.
+    pub dropped_queue: u64,
+    /// Packets that CoDel took.
+    pub dropped_codel: u64,
+    /// Packets that the channel destroyed; counted when they are sent.
+    pub dropped_channel: u64,
+    /// Packets that have arrived.
+    pub delivered: u64,
+    /// Their bytes.
+    pub delivered_bytes: ByteCount,
+}

@@ -1,0 +1,76 @@
+//! From a scenario to what runs: the general model, or two pipes.
+
+use std::path::PathBuf;
+
+use super::{Files, Orbit, Scenario, ScenarioError, Standard, terminal};
+use crate::channel::{ChannelModel, Way};
+use crate::model::Model;
+use crate::pipe::{LinkConfig, PipeConfig};
+use crate::propagation::Propagation;
+use crate::schedule::Schedule;
+
+impl Scenario {
+    /// The files that the scenario names, to be read relative to its own.
+    pub fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// The scenario as the model of a [`crate::Link`].
+    ///
+    /// # Errors
+    /// If values contradict each other or a file is missing or malformed; the error has the key.
+    pub fn build(&self, _files: &Files) -> Result<Model, ScenarioError> {
+        let propagation = Propagation::new(&self.orbit);
+        Ok(Model {
+            seed: self.general.seed,
+            terminals: terminal::names(&self.terminals)?,
+            forward_link: self.channel(Way::Forward, &propagation)?,
+            return_link: self.channel(Way::Return, &propagation)?,
+            propagation,
+        })
+    }
+
+    fn channel(&self, way: Way, propagation: &Propagation) -> Result<ChannelModel, ScenarioError> {
+        let carriage = self.standard(way).carriage(way.name())?;
+        let rate = carriage.nominal_rate();
+        let delay = propagation.typical_one_way_delay();
+        Ok(ChannelModel {
+            classes: self.queues.classes(way, rate, delay)?,
+            errors: self.errors.of_packets(way)?,
+            carriage,
+        })
+    }
+
+    const fn standard(&self, way: Way) -> &Standard {
+        match way {
+            Way::Forward => &self.forward_link,
+            Way::Return => &self.return_link,
+        }
+    }
+
+    /// The scenario as the configuration of a [`crate::Duplex`]: one terminal, constant bit rates and delay, one queue.
+    ///
+    /// # Errors
+    /// If values contradict each other, or the scenario needs the general model; the message names table and key.
+    pub fn link_config(&self) -> Result<LinkConfig, ScenarioError> {
+        Ok(LinkConfig {
+            forward_link: self.pipe(Way::Forward)?,
+            return_link: self.pipe(Way::Return)?,
+        })
+    }
+
+    fn pipe(&self, way: Way) -> Result<PipeConfig, ScenarioError> {
+        let Orbit::Constant { one_way_delay } = &self.orbit;
+        let rate = self.standard(way).constant_rate(way.name())?;
+        let queue = self.queues.only()?;
+        Ok(PipeConfig {
+            rate,
+            one_way_delay: one_way_delay.get(),
+            queue: queue.for_link("queue", rate, one_way_delay.get())?,
+            loss: self.errors.of_packets(way)?,
+            outages: Vec::new(),
+            schedule: Schedule::none(),
+            policer: None,
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! A scenario: the file that says what the emulated link is like, and the presets.
+//!
+//! Serde types and what they mean; whoever reads the file chooses the parser (TOML everywhere here). Quantities are
+//! strings with units and unknown keys are errors. Nothing is read here: files that a scenario names are handed to
+//! [`Scenario::build`] by the caller. A table has a file of this directory.
+//!
+//! ```text
+//!  TOML ──serde──► Scenario ──build(files)──► Model ──► Link       all of it
+//!                           ──link_config()─► LinkConfig ─► Duplex  one terminal, constant bit rates
+//! ```
+
+mod build;
+mod error;
+mod errors;
+mod orbit;
+mod presets;
+mod queue;
+mod standard;
+mod terminal;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_units::{BitRate, Seed, TimeSpan};
+use serde::{Deserialize, Serialize};
+
+pub use error::ScenarioError;
+pub use errors::{Direction, Errors};
+pub use orbit::Orbit;
+pub use presets::{PRESETS, preset};
+pub use queue::{Discipline, Queue, QueueClass, Queues};
+pub use standard::Standard;
+pub use terminal::Terminal;
+
+/// The texts of files that a scenario names, by the path it names them with.
+pub type Files = BTreeMap<PathBuf, String>;
+
+/// A whole scenario file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// `[scenario]`
+    #[serde(rename = "scenario")]
+    pub general: General,
+    /// `[orbit]`
+    pub orbit: Orbit,
+    /// `[forward]`: gateway to terminal.
+    #[serde(rename = "forward")]
+    pub forward_link: Standard,
+    /// `[return]`: terminal to gateway.
+    #[serde(rename = "return")]
+    pub return_link: Standard,
+    /// `[errors]`; none if absent.
+    #[serde(default)]
+    pub errors: Errors,
+    /// `[queue]` or `[[queue]]`, of each direction and terminal; one BDP if absent.
+    #[serde(rename = "queue", default)]
+    pub queues: Queues,
+    /// `[[terminal]]`; one if absent.
+    #[serde(rename = "terminal", default, skip_serializing_if = "Vec::is_empty")]
+    pub terminals: Vec<Terminal>,
+    /// `[probes]`
+    #[serde(default)]
+    pub probes: Probes,
+}
+
+/// `[scenario]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct General {
+    /// What results call it.
+    pub name: String,
+    /// The root of every random number of a run.
+    pub seed: Seed,
+}
+
+/// `[probes]`: what whoever runs the link writes down about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Probes {
+    /// Time between two snapshots.
+    pub period: TimeSpan,
+}
+
+impl Default for Probes {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_millis(100).into(),
+        }
+    }
+}
+
+impl Scenario {
+    /// A link with one terminal and nothing but a bit rate in each direction and a delay: no errors, queues of one
+    /// BDP, seed 1.
+    pub fn constant(
+        name: &str,
+        one_way_delay: impl Into<TimeSpan>,
+        forward_link: BitRate,
+        return_link: BitRate,
+    ) -> Self {
+        let cbr = |bit_rate| Standard::Cbr { bit_rate };
+        Self {
+            general: General {
+                name: name.to_owned(),
+                seed: Seed::new(1),
+            },
+            orbit: Orbit::Constant {
+                one_way_delay: one_way_delay.into(),
+            },
+            forward_link: cbr(forward_link),
+            return_link: cbr(return_link),
+            errors: Errors::default(),
+            queues: Queues::default(),
+            terminals: Vec::new(),
+            probes: Probes::default(),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `[[terminal]]`: who shares the link.
+
+use serde::{Deserialize, Serialize};
+
+use super::ScenarioError;
+
+/// `[[terminal]]`: one of those that share the link. Terminals without tables of their own are like each other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terminal {
+    /// What results call it.
+    pub name: String,
+}
+
+/// More terminals than a file can mean.
+const MOST: usize = 256;
+
+/// The names of all terminals; one without a name if the file has none.
+pub(super) fn names(terminals: &[Terminal]) -> Result<Vec<String>, ScenarioError> {
+    if terminals.len() > MOST {
+        let problem = format!(
+            "has {} entries; at most {MOST} are possible",
+            terminals.len()
+        );
+        return Err(ScenarioError::new("terminal", problem));
+    }
+    for (index, terminal) in terminals.iter().enumerate() {
+        let same = |other: &Terminal| other.name == terminal.name;
+        if terminals[..index].iter().any(same) {
+            let problem = format!("`{}` names two terminals; rename one", terminal.name);
+            return Err(ScenarioError::new(
+                format!("terminal.{index}.name"),
+                problem,
+            ));
+        }
+    }
+    let names = terminals.iter().map(|terminal| terminal.name.clone());
+    let mut names: Vec<_> = names.collect();
+    if names.is_empty() {
+        names.push("terminal".to_owned());
+    }
+    Ok(names)
+}
