@@ -23,6 +23,9 @@ const MAX_BATCH: usize = 10;
 /// if its own address has changed, a server that only sends can never reach it.
 const SILENCE: Duration = Duration::from_secs(3);
 
+/// Payload of the datagram that asks; quinn wants to answer with 1200 bytes and more.
+const LOUD: usize = 500;
+
 /// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
@@ -68,6 +71,8 @@ pub struct Connection {
     last_payload: Instant,
     /// Flows wait for the end of an outage before they are opened.
     wanted: bool,
+    /// The peer's address changed, and the new one was not asked yet.
+    moved: bool,
     /// What the shell was last told of an outage.
     told_outage: bool,
     established: bool,
@@ -127,6 +132,7 @@ impl Connection {
             last_received: now,
             last_payload: now,
             wanted: false,
+            moved: false,
             told_outage: false,
             established: false,
             lost: false,
@@ -136,7 +142,9 @@ impl Connection {
     pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
         self.unanswered.get_or_insert((now, 0)).1 += 1;
         self.last_received = now;
+        let address = self.quic.remote_address();
         self.quic.handle_event(event);
+        self.moved |= self.quic.remote_address() != address;
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -149,8 +157,8 @@ impl Connection {
         }
         self.update_prober(now);
         if self.silence_deadline().is_some_and(|due| due <= now) {
-            // One ping; from then on the prober sees an unanswered packet and takes over.
-            self.quic.ping();
+            // Once; from then on the prober sees an unanswered packet and takes over.
+            self.ask_loudly();
             self.last_received = now;
         }
     }
@@ -188,8 +196,8 @@ impl Connection {
                         return Some(ConnectionNotice::Fault(fault));
                     }
                 }
-                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
-                }
+                Event::DatagramReceived => while self.quic.datagrams().recv().is_some() {},
+                Event::HandshakeDataReady | Event::DatagramsUnblocked => {}
             }
         }
     }
@@ -221,9 +229,18 @@ impl Connection {
         if std::mem::take(&mut self.greeting) {
             self.greet(now);
         }
+        // The new address is asked to prove itself (RFC 9000 §8.2) before quinn spends on a probe of its packet size what
+        // may be sent there unproven. The first datagram still goes to the old address.
+        if self.moved
+            && let Some((transmit, _)) = self.transmit_through_gate(now, 1, buf)
+        {
+            self.moved = transmit.destination != self.quic.remote_address();
+            return Some(transmit);
+        }
+        self.moved = false;
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
-            self.quic.ping();
+            self.ask_loudly();
             return self
                 .transmit_through_gate(now, 1, buf)
                 .map(|(transmit, _)| transmit);
@@ -367,6 +384,15 @@ impl Connection {
         self.wanted = true;
     }
 
+    /// A ping with enough bytes that a server which sees a new address behind it may answer with a full packet: to an
+    /// address that is not validated it sends three times what came from there (RFC 9000 §8).
+    fn ask_loudly(&mut self) {
+        let zeros = Bytes::from_static(&[0; LOUD]);
+        if self.quic.side().is_server() || self.quic.datagrams().send(zeros, true).is_err() {
+            self.quic.ping();
+        }
+    }
+
     /// Flows exist that were active lately or have something to send, or would be opened.
     fn is_waiting(&self, now: Instant) -> bool {
         let open = self.tunnel.flow_count() > 0;
@@ -468,5 +494,5 @@ fn ack_eliciting(sent: &FrameStats) -> u64 {
     let flow_control = sent.max_data + sent.max_stream_data + sent.max_streams_bidi;
     let ends = sent.reset_stream + sent.stop_sending;
     let path = sent.ping + sent.path_challenge + sent.path_response;
-    sent.stream + sent.crypto + flow_control + ends + path
+    sent.stream + sent.datagram + sent.crypto + flow_control + ends + path
 }

@@ -18,6 +18,9 @@ use super::profile::Path;
 const MTU_IPV4: u16 = 1472;
 const MTU_IPV6: u16 = 1452;
 
+/// DATAGRAM frames are read as they come; this is what quinn may hold until then.
+const DATAGRAMS: usize = 128 * 1024;
+
 /// UDP payload of a full packet on such a path.
 pub(super) const fn mtu(ipv6: bool) -> u16 {
     if ipv6 { MTU_IPV6 } else { MTU_IPV4 }
@@ -51,7 +54,7 @@ pub(super) fn transport(path: Path, gate: Gate, flows: u32) -> TransportConfig {
         .ack_frequency_config(Some(acks))
         // Without it, a stream that quinn has begun goes on to its end before control frames and short flows.
         .send_fairness(true)
-        .datagram_receive_buffer_size(None)
+        .datagram_receive_buffer_size(Some(DATAGRAMS))
         .allow_spin(false)
         .congestion_controller_factory(Arc::new(gate));
     config

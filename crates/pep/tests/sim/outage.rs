@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bentpipe_link::preset;
 
+use crate::satellite::link;
 use crate::world::{Ending, World};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -63,15 +64,28 @@ fn a_restarted_server_is_noticed() {
 
 #[test]
 fn a_changed_address_is_followed() {
-    let mut world = world(5);
-    let index = world.download(10_000_000, None);
-    world.run_for(Duration::from_secs(4));
-    world.terminals[0].address = ([10, 20, 0, 99], 1234).into();
-    let (before, changed) = (world.reader(index).got, world.now);
-    world.run_for(Duration::from_millis(300));
-    let before = before.max(world.reader(index).got);
-    world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
-    assert!(world.now - changed <= NOTICED, "{:?}", world.now - changed);
-    world.run_until(SOON, "the rest", |world| world.reader(index).end.is_some());
-    assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
+    for (seed, loss) in [
+        (5, 0.0),
+        (6, 0.0),
+        (7, 0.0),
+        (8, 0.02),
+        (9, 0.02),
+        (10, 0.02),
+    ] {
+        let mut world = World::new(&link("geo", loss), seed);
+        world.run_until(SOON, "the handshake", World::is_ready);
+        let index = world.download(10_000_000, None);
+        world.run_for(Duration::from_millis(3000 + 137 * seed));
+        world.terminals[0].address = ([10, 20, 0, 99], 1234).into();
+        let changed = world.now;
+        // What was under way to the client when it moved still finds it.
+        world.run_for(Duration::from_millis(300));
+        let before = world.reader(index).got;
+        world.run_until(SOON, "new bytes", |world| world.reader(index).got > before);
+        let silence = world.now - changed;
+        println!("seed {seed}, loss {loss}: {silence:?}");
+        assert!(silence <= NOTICED, "seed {seed}: {silence:?}");
+        world.run_until(SOON, "the rest", |world| world.reader(index).end.is_some());
+        assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
+    }
 }
