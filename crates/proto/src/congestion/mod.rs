@@ -96,7 +96,6 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
-    #[default]
     Cubic,
     /// CUBIC that leaves slow start only on loss.
     CubicNoHystart,
@@ -105,6 +104,7 @@ pub enum Kind {
     /// BBR version 3 (draft-ietf-ccwg-bbr).
     Bbr3,
     /// A model of the path: delivery rate, round-trip time and its own loss.
+    #[default]
     Satellite,
 }
 
