@@ -1,7 +1,7 @@
 //! The delay line: packets on their way through space.
 //!
-//! Keeps order: when the one-way delay shrinks, a packet is held until its predecessor has arrived. Has no capacity
-//! limit; what is in flight is bounded by rate × delay.
+//! Keeps order, unless told otherwise: when the one-way delay shrinks, a packet is held until its predecessor has
+//! arrived. Has no capacity limit; what is in flight is bounded by rate × delay.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,8 +11,9 @@ use bentpipe_units::ByteCount;
 #[derive(Debug)]
 pub(crate) struct DelayLine<P> {
     one_way_delay: Duration,
-    /// No later packet arrives before this.
+    /// No later packet arrives before this, unless reordering is allowed.
     latest: Instant,
+    allow_reordering: bool,
     in_flight: VecDeque<(Instant, ByteCount, P)>,
 }
 
@@ -21,18 +22,34 @@ impl<P> DelayLine<P> {
         Self {
             one_way_delay,
             latest: now,
+            allow_reordering: false,
             in_flight: VecDeque::new(),
         }
     }
 
+    /// Lets packets overtake each other when the delay shrinks.
+    pub(crate) const fn allow_reordering(mut self, allow: bool) -> Self {
+        self.allow_reordering = allow;
+        self
+    }
+
     /// When a packet that departs at `departure` arrives.
     pub(crate) fn arrival(&self, departure: Instant) -> Instant {
-        self.latest.max(departure + self.one_way_delay)
+        let arrival = departure + self.one_way_delay;
+        if self.allow_reordering {
+            arrival
+        } else {
+            self.latest.max(arrival)
+        }
     }
 
     pub(crate) fn push(&mut self, departure: Instant, size: ByteCount, packet: P) {
-        self.latest = self.arrival(departure);
-        self.in_flight.push_back((self.latest, size, packet));
+        let arrival = self.arrival(departure);
+        self.latest = self.latest.max(arrival);
+        let overtaken = self.in_flight.iter().rev();
+        let overtaken = overtaken.take_while(|(other, ..)| *other > arrival).count();
+        let place = self.in_flight.len() - overtaken;
+        self.in_flight.insert(place, (arrival, size, packet));
     }
 
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, ByteCount, P)> {

@@ -50,6 +50,8 @@ pub enum DropCause {
     Codel,
     /// The channel destroyed it, or a part of it.
     Channel,
+    /// The satellite was gone: no way through space, or a handover.
+    Outage,
 }
 
 impl EventKind {

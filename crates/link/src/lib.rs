@@ -15,6 +15,8 @@
 //! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link. `tcp` models the senders that
 //! may compete for it.
 
+mod attenuation;
+mod budget;
 mod channel;
 mod codel;
 mod delay;
@@ -22,14 +24,17 @@ mod event;
 mod link;
 mod loss;
 mod model;
+mod orbit;
 mod pipe;
 mod policer;
 mod probe;
 mod propagation;
 mod queue;
+mod random;
 mod rate;
 mod scenario;
 mod schedule;
+mod series;
 pub mod sim;
 pub mod tcp;
 
@@ -38,12 +43,15 @@ pub use event::{DropCause, Event, EventKind};
 pub use link::{Delivery, Link, PacketHeader, Port, TerminalId};
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
 pub use model::Model;
+pub use orbit::Station;
 pub use pipe::{Duplex, LinkConfig, Marking, Pipe, PipeConfig, PipeStats};
 pub use policer::Policer;
 pub use probe::{ChannelProbe, Counters, Probe, QueueProbe, TerminalProbe};
 pub use queue::QueueLimit;
 pub use scenario::{
-    Direction, Discipline, Errors, Files, General, Orbit, PRESETS, Probes, Queue, QueueClass,
-    Queues, Scenario, ScenarioError, Standard, Terminal, preset,
+    Attenuations, Constellations, Direction, Discipline, Errors, Fade, Files, General, Geo,
+    LinkBudget, Orbit, PRESETS, Pattern, Probes, Queue, QueueClass, Queues, Scenario,
+    ScenarioError, Standard, StarlinkEpochs, Terminal, Trace, preset,
 };
 pub use schedule::{Change, Schedule};
+pub use series::Interpolation;

@@ -70,6 +70,8 @@ pub struct Counters {
     pub dropped_codel: u64,
     /// Packets that the channel destroyed; counted when they are sent.
     pub dropped_channel: u64,
+    /// Packets that were sent while the satellite was gone.
+    pub dropped_outage: u64,
     /// Packets that have arrived.
     pub delivered: u64,
     /// Their bytes.

@@ -7,45 +7,52 @@ use std::time::Duration;
 
 use bentpipe_units::Decibel;
 
+use crate::budget::Budget;
 use crate::channel::Way;
-use crate::scenario::Orbit;
+use crate::orbit::{Path, PathState};
+
+/// C/N of both directions, and what each terminal's hop lacks besides.
+#[derive(Debug, Clone)]
+pub(crate) struct Budgets {
+    pub(crate) forward_link: Budget,
+    pub(crate) return_link: Budget,
+    /// Of each terminal.
+    pub(crate) extra_attenuation: Vec<Decibel>,
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Propagation {
-    one_way_delay: Duration,
+    /// Of each terminal.
+    pub(crate) paths: Vec<Path>,
+    /// Packets may overtake each other when the delay shrinks.
+    pub(crate) allow_reordering: bool,
+    pub(crate) budgets: Option<Budgets>,
 }
 
 impl Propagation {
-    pub(crate) const fn new(orbit: &Orbit) -> Self {
-        let Orbit::Constant { one_way_delay } = orbit;
-        Self {
-            one_way_delay: one_way_delay.get(),
-        }
-    }
-
     /// The delay by which queues are sized where nothing else is said.
-    pub(crate) const fn typical_one_way_delay(&self) -> Duration {
-        self.one_way_delay
+    pub(crate) fn typical_one_way_delay(&self) -> Duration {
+        self.state(Duration::ZERO, 0).one_way_delay
     }
 
     /// From the last bit sent at `at` to the last bit received.
-    pub(crate) const fn one_way_delay(
-        &self,
-        _at: Duration,
-        _terminal: usize,
-        _way: Way,
-    ) -> Duration {
-        self.one_way_delay
+    pub(crate) fn one_way_delay(&self, at: Duration, terminal: usize, _way: Way) -> Duration {
+        self.state(at, terminal).one_way_delay
+    }
+
+    /// All about the way of a terminal.
+    pub(crate) fn state(&self, at: Duration, terminal: usize) -> PathState {
+        self.paths[terminal].at(at)
     }
 
     /// Carrier to noise of what is *received* at `at`, all hops and the receiver's implementation loss included; `None`
     /// without a link budget, where noise is no matter.
-    pub(crate) const fn cn_total(
-        &self,
-        _at: Duration,
-        _terminal: usize,
-        _way: Way,
-    ) -> Option<Decibel> {
-        None
+    pub(crate) fn cn_total(&self, at: Duration, terminal: usize, way: Way) -> Option<Decibel> {
+        let budgets = self.budgets.as_ref()?;
+        let extra = budgets.extra_attenuation[terminal];
+        Some(match way {
+            Way::Forward => budgets.forward_link.cn(at, Decibel::ZERO, extra),
+            Way::Return => budgets.return_link.cn(at, extra, Decibel::ZERO),
+        })
     }
 }

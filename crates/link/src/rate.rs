@@ -32,6 +32,17 @@ impl Serialiser {
         self.busy_until + Duration::from_nanos(u64::from(self.remainder > 0))
     }
 
+    /// Sends `size` as [`Self::send`] does, at `share` times the rate.
+    pub(crate) fn send_at(&mut self, share: f64, now: Instant, size: ByteCount) {
+        if share == 1.0 {
+            return self.send(now, size);
+        }
+        let full = self.rate;
+        self.set_rate(BitRate::bits_per_second((full as f64 * share) as u64));
+        self.send(now, size);
+        self.set_rate(BitRate::bits_per_second(full));
+    }
+
     /// Sends `size` after what was sent before, and not before `now`.
     pub(crate) fn send(&mut self, now: Instant, size: ByteCount) {
         self.send_units(now, u128::from(size.as_u64()) * 8);

@@ -24,6 +24,7 @@ use crate::codel::CoDel;
 use crate::event::{DropCause, EventKind, EventLog};
 use crate::link::{PacketHeader, TerminalId};
 use crate::loss::LossModel;
+use crate::orbit::PathState;
 use crate::probe::ChannelProbe;
 use crate::propagation::Propagation;
 use crate::queue::QueueLimit;
@@ -68,6 +69,8 @@ pub(crate) struct ChannelModel {
     /// In the order of their priority.
     pub(crate) classes: Vec<ClassConfig>,
     pub(crate) errors: LossModel,
+    /// Packets may overtake each other when the delay shrinks.
+    pub(crate) allow_reordering: bool,
 }
 
 /// What is between the two ends, with the instant from which its changes count.
@@ -81,6 +84,24 @@ impl Space<'_> {
     pub(crate) fn one_way_delay(self, at: Instant, terminal: usize, way: Way) -> Duration {
         let at = at.saturating_duration_since(self.start);
         self.propagation.one_way_delay(at, terminal, way)
+    }
+
+    /// The first instant from `at` on at which no handover holds back what `terminal` sends or receives.
+    pub(crate) fn not_held(self, at: Instant, terminal: usize) -> Instant {
+        let since_start = at.saturating_duration_since(self.start);
+        let state = self.propagation.state(since_start, terminal);
+        state.held_until.map_or(at, |until| self.start + until)
+    }
+
+    /// A delay that is never less.
+    fn shortest_delay(self, terminal: usize) -> Duration {
+        self.propagation.paths[terminal].shortest_delay()
+    }
+
+    /// All about the way of a terminal.
+    pub(crate) fn state(self, at: Instant, terminal: usize) -> PathState {
+        let since_start = at.saturating_duration_since(self.start);
+        self.propagation.state(since_start, terminal)
     }
 
     pub(crate) fn cn_total(self, at: Instant, terminal: usize, way: Way) -> Option<Decibel> {
@@ -111,7 +132,7 @@ impl<P> Channel<P> {
         start: Instant,
     ) -> Self {
         let seed = seed.stream(way.name());
-        let station = |index| Station::new(&model.classes, model.errors, index, seed, start);
+        let station = |index| Station::new(model, index, seed, start);
         Self {
             way,
             carrier: Carrier::new(&model.carriage, start),
@@ -133,7 +154,7 @@ impl<P> Channel<P> {
     ) {
         self.advance(now, space, log);
         let idle = !self.backlogged();
-        let at_once = idle && self.carrier.next_start(now) <= now;
+        let at_once = idle && self.next_start(now, space) <= now;
         let virtual_time = self.virtual_time;
         let Some(station) = self.stations.get_mut(terminal.index()) else {
             return;
@@ -174,9 +195,9 @@ impl<P> Channel<P> {
     /// The earliest instant at which `poll_output` may return a packet after `advance`; `None` when nothing waits.
     pub(crate) fn poll_timeout(&self, space: Space<'_>) -> Option<Instant> {
         let upcoming = || {
-            let start = self.carrier.next_start(self.ready);
+            let start = self.next_start(self.ready, space);
             let terminals = 0..self.stations.len();
-            let delays = terminals.map(|terminal| space.one_way_delay(start, terminal, self.way));
+            let delays = terminals.map(|terminal| space.shortest_delay(terminal));
             Some(start + delays.min()?)
         };
         let upcoming = self.backlogged().then(upcoming).flatten();
@@ -186,12 +207,17 @@ impl<P> Channel<P> {
     /// Begins every frame that is due by `now`.
     pub(crate) fn advance(&mut self, now: Instant, space: Space<'_>, log: &mut EventLog) {
         while self.backlogged() {
-            let start = self.carrier.next_start(self.ready);
+            let start = self.next_start(self.ready, space);
             if start > now {
                 return;
             }
             self.transmit(start, space, log);
         }
+    }
+
+    /// When the next frame begins, if something waits since `ready`. Handovers hold back all terminals at once.
+    fn next_start(&self, ready: Instant, space: Space<'_>) -> Instant {
+        space.not_held(self.carrier.next_start(ready), 0)
     }
 
     /// Sends what is due at `start`.
@@ -217,14 +243,20 @@ impl<P> Channel<P> {
         };
         self.virtual_time = station.serve(size);
         let Carrier::Constant(clock) = &mut self.carrier;
-        clock.send(start, size);
+        clock.send_at(space.state(start, index).capacity, start, size);
         let end = clock.idle_at();
-        let delay = space.one_way_delay(end, index, way);
-        if station.lost(end) {
-            let kind = EventKind::dropped(DropCause::Channel, size);
-            log.add(end, way, terminal, kind);
+        let state = space.state(end, index);
+        let lost = station.lost(end);
+        let cause = match (state.outage, lost) {
+            (true, _) => Some(DropCause::Outage),
+            (false, true) => Some(DropCause::Channel),
+            (false, false) => None,
+        };
+        if let Some(cause) = cause {
+            station.count_drop(cause);
+            log.add(end, way, terminal, EventKind::dropped(cause, size));
         } else {
-            station.send(end, delay, size, packet);
+            station.send(end, state.one_way_delay, size, packet);
         }
     }
 

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::{ByteCount, Seed};
 
-use super::ClassConfig;
+use super::{ChannelModel, ClassConfig};
 use crate::codel::Control;
 use crate::delay::DelayLine;
+use crate::event::DropCause;
 use crate::link::PacketHeader;
-use crate::loss::{LossModel, LossProcess};
+use crate::loss::LossProcess;
 use crate::probe::{Counters, QueueProbe};
 use crate::queue::DropTail;
 
@@ -31,13 +32,7 @@ pub(crate) struct Station<P> {
 }
 
 impl<P> Station<P> {
-    pub(crate) fn new(
-        classes: &[ClassConfig],
-        errors: LossModel,
-        index: usize,
-        seed: Seed,
-        start: Instant,
-    ) -> Self {
+    pub(crate) fn new(model: &ChannelModel, index: usize, seed: Seed, start: Instant) -> Self {
         let class = |config: &ClassConfig| Class {
             config: config.clone(),
             fifo: DropTail::new(config.limit),
@@ -49,9 +44,9 @@ impl<P> Station<P> {
             _ => seed.stream("loss").stream(&format!("terminal {index}")),
         };
         Self {
-            classes: classes.iter().map(class).collect(),
-            errors: LossProcess::new(errors, losses),
-            delay: DelayLine::new(Duration::ZERO, start),
+            classes: model.classes.iter().map(class).collect(),
+            errors: LossProcess::new(model.errors, losses),
+            delay: DelayLine::new(Duration::ZERO, start).allow_reordering(model.allow_reordering),
             counters: Counters::default(),
             served: 0,
         }
@@ -129,9 +124,15 @@ impl<P> Station<P> {
 
     /// Steps the errors by one packet whose last bit leaves at `end`; true if it is lost.
     pub(crate) fn lost(&mut self, end: Instant) -> bool {
-        let lost = self.errors.step(end);
-        self.counters.dropped_channel += u64::from(lost);
-        lost
+        self.errors.step(end)
+    }
+
+    /// Counts a packet that was sent and will not arrive.
+    pub(crate) const fn count_drop(&mut self, cause: DropCause) {
+        match cause {
+            DropCause::Outage => self.counters.dropped_outage += 1,
+            _ => self.counters.dropped_channel += 1,
+        }
     }
 
     /// Puts a packet on its way.

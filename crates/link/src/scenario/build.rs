@@ -1,26 +1,29 @@
 //! From a scenario to what runs: the general model, or two pipes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use bentpipe_units::Decibel;
 
 use super::{Files, Orbit, Scenario, ScenarioError, Standard, terminal};
 use crate::channel::{ChannelModel, Way};
 use crate::model::Model;
 use crate::pipe::{LinkConfig, PipeConfig};
-use crate::propagation::Propagation;
+use crate::propagation::{Budgets, Propagation};
 use crate::schedule::Schedule;
 
 impl Scenario {
     /// The files that the scenario names, to be read relative to its own.
     pub fn files(&self) -> Vec<PathBuf> {
-        Vec::new()
+        let files = self.attenuation.files().chain(self.orbit.file());
+        files.map(Path::to_path_buf).collect()
     }
 
     /// The scenario as the model of a [`crate::Link`].
     ///
     /// # Errors
     /// If values contradict each other or a file is missing or malformed; the error has the key.
-    pub fn build(&self, _files: &Files) -> Result<Model, ScenarioError> {
-        let propagation = Propagation::new(&self.orbit);
+    pub fn build(&self, files: &Files) -> Result<Model, ScenarioError> {
+        let propagation = self.propagation(files)?;
         Ok(Model {
             seed: self.general.seed,
             terminals: terminal::names(&self.terminals)?,
@@ -30,6 +33,42 @@ impl Scenario {
         })
     }
 
+    fn propagation(&self, files: &Files) -> Result<Propagation, ScenarioError> {
+        let seed = self.general.seed.stream("orbit");
+        let path = |station| self.orbit.path(station, files, seed);
+        let paths = if self.terminals.is_empty() {
+            vec![path(None)?]
+        } else {
+            let stations = self.terminals.iter().map(|terminal| terminal.station);
+            stations.map(path).collect::<Result<_, _>>()?
+        };
+        let budgets = self.budgets(paths.len(), files)?;
+        Ok(Propagation {
+            paths,
+            allow_reordering: self.orbit.allow_reordering(),
+            budgets,
+        })
+    }
+
+    fn budgets(&self, terminals: usize, files: &Files) -> Result<Option<Budgets>, ScenarioError> {
+        let Some(budget) = &self.link_budget else {
+            self.attenuation.without_budget()?;
+            return Ok(None);
+        };
+        let of = |way| budget.of(way, &self.attenuation, files);
+        let extra = self
+            .terminals
+            .iter()
+            .map(|terminal| terminal.extra_attenuation);
+        let mut extra_attenuation: Vec<_> = extra.collect();
+        extra_attenuation.resize(terminals, Decibel::ZERO);
+        Ok(Some(Budgets {
+            forward_link: of(Way::Forward)?,
+            return_link: of(Way::Return)?,
+            extra_attenuation,
+        }))
+    }
+
     fn channel(&self, way: Way, propagation: &Propagation) -> Result<ChannelModel, ScenarioError> {
         let carriage = self.standard(way).carriage(way.name())?;
         let rate = carriage.nominal_rate();
@@ -37,6 +76,7 @@ impl Scenario {
         Ok(ChannelModel {
             classes: self.queues.classes(way, rate, delay)?,
             errors: self.errors.of_packets(way)?,
+            allow_reordering: propagation.allow_reordering,
             carriage,
         })
     }
@@ -60,7 +100,10 @@ impl Scenario {
     }
 
     fn pipe(&self, way: Way) -> Result<PipeConfig, ScenarioError> {
-        let Orbit::Constant { one_way_delay } = &self.orbit;
+        let Orbit::Constant { one_way_delay } = &self.orbit else {
+            let problem = "has a delay that varies, which only the general link has";
+            return Err(ScenarioError::new("orbit.model", problem));
+        };
         let rate = self.standard(way).constant_rate(way.name())?;
         let queue = self.queues.only()?;
         Ok(PipeConfig {

@@ -9,6 +9,7 @@
 //!                           ──link_config()─► LinkConfig ─► Duplex  one terminal, constant bit rates
 //! ```
 
+mod attenuation;
 mod build;
 mod error;
 mod errors;
@@ -19,15 +20,18 @@ mod standard;
 mod terminal;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_units::{BitRate, Seed, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+use crate::series::{Series, SeriesError};
+
+pub use attenuation::{Attenuations, Fade, LinkBudget};
 pub use error::ScenarioError;
 pub use errors::{Direction, Errors};
-pub use orbit::Orbit;
+pub use orbit::{Constellations, Geo, Orbit, Pattern, StarlinkEpochs, Trace};
 pub use presets::{PRESETS, preset};
 pub use queue::{Discipline, Queue, QueueClass, Queues};
 pub use standard::Standard;
@@ -51,6 +55,12 @@ pub struct Scenario {
     /// `[return]`: terminal to gateway.
     #[serde(rename = "return")]
     pub return_link: Standard,
+    /// `[link_budget]`; noise is no matter if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_budget: Option<LinkBudget>,
+    /// `[attenuation.HOP]`; clear sky if absent.
+    #[serde(default)]
+    pub attenuation: Attenuations,
     /// `[errors]`; none if absent.
     #[serde(default)]
     pub errors: Errors,
@@ -111,10 +121,26 @@ impl Scenario {
             },
             forward_link: cbr(forward_link),
             return_link: cbr(return_link),
+            link_budget: None,
+            attenuation: Attenuations::default(),
             errors: Errors::default(),
             queues: Queues::default(),
             terminals: Vec::new(),
             probes: Probes::default(),
         }
     }
+}
+
+/// A series from one of the files; `key` names it.
+fn series(
+    key: &str,
+    path: &Path,
+    files: &Files,
+    parse: impl Fn(&str) -> Result<Series, SeriesError>,
+) -> Result<Series, ScenarioError> {
+    let text = files.get(path).ok_or_else(|| {
+        ScenarioError::new(key, format!("names {}, which was not read", path.display()))
+    })?;
+    parse(text)
+        .map_err(|error| ScenarioError::new(key, format!("names {}: {error}", path.display())))
 }

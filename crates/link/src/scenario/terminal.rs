@@ -1,8 +1,10 @@
 //! `[[terminal]]`: who shares the link.
 
+use bentpipe_units::Decibel;
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioError;
+use crate::orbit::Station;
 
 /// `[[terminal]]`: one of those that share the link. Terminals without tables of their own are like each other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -10,6 +12,12 @@ use super::ScenarioError;
 pub struct Terminal {
     /// What results call it.
     pub name: String,
+    /// Where it stands, if elsewhere than `[orbit]` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub station: Option<Station>,
+    /// What its hop of both directions lacks besides: a small dish, the edge of the beam.
+    #[serde(default)]
+    pub extra_attenuation: Decibel,
 }
 
 /// More terminals than a file can mean.

@@ -4,6 +4,7 @@
 mod common;
 
 mod constant;
+mod space;
 
 use std::time::Instant;
 
