@@ -9,6 +9,7 @@ use bentpipe_lab::topology::{Process, TERMINAL_LAN};
 use crate::common::edit::edit;
 use crate::common::keys::{self, BENTPIPE};
 use crate::common::peer::{Service, echo};
+use crate::common::privileged;
 use crate::common::reload::reload;
 use crate::common::route::Place;
 use crate::common::site::{Site, SiteConfig};
@@ -103,4 +104,42 @@ fn a_reload_closes_the_removed_and_takes_the_added() {
         );
         Ok(())
     });
+}
+
+#[test]
+fn a_reload_raises_the_number_of_flows() {
+    if !privileged("a reload of limits") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let result = raised(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+fn raised(site: &mut Site) -> Result<()> {
+    let server = site.server_file();
+    edit(&server, "allow = ", "max_flows = 2\nallow = ")?;
+    site.start_server()?;
+    site.start_client()?;
+    let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+    let open = || {
+        let mut stream = connect(site, web.address, RTT)?;
+        exchange(&mut stream).map(|()| stream)
+    };
+    let first = [open()?, open()?];
+    ensure!(open().is_err(), "a third flow of two");
+    drop(first);
+
+    edit(&server, "max_flows = 2", "max_flows = 4")?;
+    reload(site, "reloaded: 1 clients")?;
+    // What a tunnel may hold is told when it begins.
+    site.stop_client()?;
+    site.start_client()?;
+    let open = || {
+        let mut stream = connect(site, web.address, RTT)?;
+        exchange(&mut stream).map(|()| stream)
+    };
+    let _four = [open()?, open()?, open()?, open()?];
+    ensure!(open().is_err(), "a fifth flow of four");
+    Ok(())
 }

@@ -233,6 +233,12 @@ impl Engine {
         self.config.server = None;
     }
 
+    /// Server: what connections to come may hold, before their client is known.
+    pub fn set_limits(&mut self, max_flows: u64, memory: u64) {
+        self.config.hello.max_flows = max_flows;
+        self.config.memory = memory;
+    }
+
     fn accept(&mut self, now: Instant, incoming: Incoming) {
         let Some(setup) = self.config.server.clone() else {
             return self.endpoint.ignore(incoming);

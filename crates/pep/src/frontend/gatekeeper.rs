@@ -30,6 +30,8 @@ use crate::relay::FlowHandle;
 
 /// Connections that wait at once; beyond that a host's repetition gets its chance.
 const MAX_WAITING: usize = 1024;
+/// And of one host, so that one that scans ports leaves room for the others.
+const MAX_WAITING_OF_HOST: usize = 128;
 
 /// The connections that wait; `None` until the server has answered.
 pub(super) type Waiting = RefCell<HashMap<Opening, Option<FlowHandle>>>;
@@ -76,7 +78,10 @@ async fn watch(
 fn on_opening(front: &Rc<Front>, opening: Opening) {
     let destination = opening.destination;
     let mut waiting = front.waiting.borrow_mut();
-    if front.session.is_optimistic(&to_tunnel(destination))
+    let host = opening.source.ip();
+    let of_host = waiting.keys().filter(|other| other.source.ip() == host);
+    if of_host.count() >= MAX_WAITING_OF_HOST
+        || front.session.is_optimistic(&to_tunnel(destination))
         || waiting.len() >= MAX_WAITING
         || waiting.contains_key(&opening)
         || is_left_alone(front, destination)

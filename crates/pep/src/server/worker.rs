@@ -356,6 +356,9 @@ impl Role {
     }
 
     fn recheck(&self) {
+        let (max_flows, memory) = self.clients.limits();
+        self.shard
+            .with(|engine| engine.set_limits(max_flows, memory));
         let mut removed = Vec::new();
         for (&id, session) in self.sessions.borrow_mut().iter_mut() {
             match self.clients.get(&session.key) {
