@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use bentpipe_units::ByteCount;
+use bentpipe_units::{ByteCount, Decibel};
 use serde::Serialize;
 
 use crate::channel::Way;
@@ -37,6 +37,15 @@ pub enum EventKind {
         cause: DropCause,
         /// Its IP-layer size.
         size: ByteCount,
+    },
+    /// The sender began to use another MODCOD for a terminal.
+    Modcod {
+        /// Before.
+        from: u8,
+        /// From now on.
+        to: u8,
+        /// What the receiver had measured.
+        cn: Decibel,
     },
 }
 

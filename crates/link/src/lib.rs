@@ -20,6 +20,7 @@ mod budget;
 mod channel;
 mod codel;
 mod delay;
+mod dvbs2;
 mod event;
 mod link;
 mod loss;
@@ -39,6 +40,7 @@ pub mod sim;
 pub mod tcp;
 
 pub use channel::Way;
+pub use dvbs2::{ModcodSet, Report, Select};
 pub use event::{DropCause, Event, EventKind};
 pub use link::{Delivery, Link, PacketHeader, Port, TerminalId};
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
@@ -49,9 +51,10 @@ pub use policer::Policer;
 pub use probe::{ChannelProbe, Counters, Probe, QueueProbe, TerminalProbe};
 pub use queue::QueueLimit;
 pub use scenario::{
-    Attenuations, Constellations, Direction, Discipline, Errors, Fade, Files, General, Geo,
-    LinkBudget, Orbit, PRESETS, Pattern, Probes, Queue, QueueClass, Queues, Scenario,
-    ScenarioError, Standard, StarlinkEpochs, Terminal, Trace, preset,
+    Acm, Attenuations, Background, CodingMode, Constellations, Direction, Discipline, DvbS2,
+    ErrorUnit, Errors, Fade, Files, General, Geo, LinkBudget, Orbit, PRESETS, Pattern, Probes,
+    Queue, QueueClass, Queues, Scenario, ScenarioError, Standard, StarlinkEpochs, Terminal, Timing,
+    Trace, preset,
 };
 pub use schedule::{Change, Schedule};
 pub use series::Interpolation;

@@ -6,8 +6,8 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_units::{Ratio, Seed};
-use rand_core::Rng as _;
-use rand_pcg::Pcg64Mcg;
+
+use crate::random::Random;
 
 /// How packets are lost, apart from outages and full queues.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,18 +119,16 @@ pub(crate) struct LossProcess {
     model: LossModel,
     bad: bool,
     last: Option<Instant>,
-    rng: Pcg64Mcg,
+    random: Random,
 }
 
 impl LossProcess {
     pub(crate) fn new(model: LossModel, seed: Seed) -> Self {
-        let [high, low] = ["high", "low"].map(|half| u128::from(seed.stream(half).as_u64()));
-        // The state is given whole: rand_core's way of widening a u64 may change between its versions.
         Self {
             model,
             bad: false,
             last: None,
-            rng: Pcg64Mcg::new(high << 64 | low),
+            random: Random::new(seed),
         }
     }
 
@@ -139,16 +137,16 @@ impl LossProcess {
         let last = self.last.replace(now).unwrap_or(now);
         match self.model {
             LossModel::None => false,
-            LossModel::Iid(loss) => self.draw(loss.as_f64()),
+            LossModel::Iid(loss) => self.random.chance(loss.as_f64()),
             LossModel::GilbertElliott(chain) => {
                 let turn = chain.turn(self.bad, now.saturating_duration_since(last));
-                self.bad ^= self.draw(turn);
+                self.bad ^= self.random.chance(turn);
                 let loss = if self.bad {
                     chain.loss_bad
                 } else {
                     chain.loss_good
                 };
-                self.draw(loss.as_f64())
+                self.random.chance(loss.as_f64())
             }
         }
     }
@@ -157,13 +155,6 @@ impl LossProcess {
     pub(crate) const fn set_model(&mut self, model: LossModel) {
         self.model = model;
         self.bad = false;
-    }
-
-    /// True with probability `p`: 53 random bits as a fraction below 1, so that 0 is never and 1 always.
-    fn draw(&mut self, p: f64) -> bool {
-        let bits = self.rng.next_u64() >> 11;
-        // Exact: 53 bits fit an f64.
-        (bits as f64) / ((1u64 << 53) as f64) < p
     }
 }
 

@@ -37,6 +37,11 @@ impl Random {
         let radius = (-2.0 * (1.0 - self.fraction()).ln()).sqrt();
         (sigma * radius * (std::f64::consts::TAU * self.fraction()).cos()).abs()
     }
+
+    /// The time to the next of events that come independently, one in `mean` on average.
+    pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.fraction()).ln()
+    }
 }
 
 #[cfg(test)]
@@ -51,5 +56,6 @@ mod tests {
         assert!((mean(&mut || random.between(20.0, 100.0)) - 60.0).abs() < 0.3);
         // Half-normal: sigma * sqrt(2 / pi).
         assert!((mean(&mut || random.half_normal(10.0)) - 7.979).abs() < 0.1);
+        assert!((mean(&mut || random.exponential(7.0)) - 7.0).abs() < 0.1);
     }
 }

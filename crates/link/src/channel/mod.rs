@@ -12,25 +12,32 @@
 //! its fate decided: what the channel does then is a function of time and of the seed. Between calls nothing moves,
 //! and each call first catches up with `now`, so results do not depend on how often a channel is polled.
 
+mod background;
 mod carrier;
+mod encapsulation;
+mod errors;
+mod frames;
 mod station;
 
 use std::time::{Duration, Instant};
 
-use bentpipe_units::{BitRate, ByteCount, Decibel, Seed};
+use bentpipe_units::{ByteCount, Decibel, Seed};
 use serde::{Deserialize, Serialize};
 
 use crate::codel::CoDel;
 use crate::event::{DropCause, EventKind, EventLog};
 use crate::link::{PacketHeader, TerminalId};
-use crate::loss::LossModel;
 use crate::orbit::PathState;
 use crate::probe::ChannelProbe;
 use crate::propagation::Propagation;
 use crate::queue::QueueLimit;
 
-pub(crate) use self::carrier::Carriage;
+use self::background::Background;
+pub(crate) use self::background::BackgroundModel;
 use self::carrier::Carrier;
+pub(crate) use self::carrier::{Carriage, Frame};
+pub(crate) use self::encapsulation::Gse;
+pub(crate) use self::errors::{Chance, Code, Curve, ErrorModel, Unit};
 use self::station::Station;
 
 /// A direction of the link.
@@ -51,6 +58,13 @@ impl Way {
             Self::Return => "return",
         }
     }
+
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Forward => Self::Return,
+            Self::Return => Self::Forward,
+        }
+    }
 }
 
 /// A class of packets.
@@ -68,7 +82,9 @@ pub(crate) struct ChannelModel {
     pub(crate) carriage: Carriage,
     /// In the order of their priority.
     pub(crate) classes: Vec<ClassConfig>,
-    pub(crate) errors: LossModel,
+    pub(crate) encapsulation: Gse,
+    pub(crate) errors: ErrorModel,
+    pub(crate) background: Option<BackgroundModel>,
     /// Packets may overtake each other when the delay shrinks.
     pub(crate) allow_reordering: bool,
 }
@@ -88,9 +104,8 @@ impl Space<'_> {
 
     /// The first instant from `at` on at which no handover holds back what `terminal` sends or receives.
     pub(crate) fn not_held(self, at: Instant, terminal: usize) -> Instant {
-        let since_start = at.saturating_duration_since(self.start);
-        let state = self.propagation.state(since_start, terminal);
-        state.held_until.map_or(at, |until| self.start + until)
+        let held_until = self.state(at, terminal).held_until;
+        held_until.map_or(at, |until| self.start + until)
     }
 
     /// A delay that is never less.
@@ -115,7 +130,11 @@ impl Space<'_> {
 pub(crate) struct Channel<P> {
     way: Way,
     carrier: Carrier,
+    encapsulation: Gse,
+    /// One per terminal, and then that of the background load.
     stations: Vec<Station<P>>,
+    terminals: usize,
+    background: Option<Background>,
     /// What the station served last had been served by then; who comes back after a pause starts from here.
     virtual_time: u64,
     /// Since when something waits.
@@ -132,17 +151,23 @@ impl<P> Channel<P> {
         start: Instant,
     ) -> Self {
         let seed = seed.stream(way.name());
-        let station = |index| Station::new(model, index, seed, start);
+        let station = |index, weight| Station::new(model, index, weight, seed, start);
+        let mut stations: Vec<_> = (0..terminals).map(|index| station(index, 1)).collect();
+        let background = model.background;
+        stations.extend(background.map(|model| station(terminals, model.terminals)));
         Self {
             way,
-            carrier: Carrier::new(&model.carriage, start),
-            stations: (0..terminals).map(station).collect(),
+            carrier: Carrier::new(&model.carriage, way, terminals, seed, start),
+            encapsulation: model.encapsulation,
+            stations,
+            terminals,
+            background: background.map(|model| Background::new(model, seed, start)),
             virtual_time: 0,
             ready: start,
         }
     }
 
-    /// Offers a packet. A terminal that does not exist takes it to nowhere; callers number them from 0.
+    /// Offers a packet. One for a terminal that does not exist vanishes.
     pub(crate) fn handle_packet(
         &mut self,
         now: Instant,
@@ -152,24 +177,44 @@ impl<P> Channel<P> {
         space: Space<'_>,
         log: &mut EventLog,
     ) {
-        self.advance(now, space, log);
-        let idle = !self.backlogged();
-        let at_once = idle && self.next_start(now, space) <= now;
-        let virtual_time = self.virtual_time;
-        let Some(station) = self.stations.get_mut(terminal.index()) else {
+        if terminal.index() >= self.terminals {
             return;
-        };
-        if !station.backlogged() {
-            station.catch_up(virtual_time);
         }
+        self.advance(now, space, log);
+        if let Some(background) = self.background.as_mut()
+            && !self.stations[..self.terminals]
+                .iter()
+                .any(Station::backlogged)
+        {
+            background.skip_to(now);
+            self.run(now, space, log, |_| false);
+        }
+        self.enqueue(now, terminal.index(), header, Some(packet), space, log);
+        self.advance(now, space, log);
+    }
+
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        index: usize,
+        header: PacketHeader,
+        load: Option<P>,
+        space: Space<'_>,
+        log: &mut EventLog,
+    ) {
+        let idle = !self.stations.iter().any(Station::backlogged);
         if idle {
             self.ready = now;
         }
-        if !station.push(now, header, packet, at_once) {
-            let kind = EventKind::dropped(DropCause::QueueFull, header.size);
-            log.add(now, self.way, terminal, kind);
+        let at_once = idle && self.next_start(now, space) <= now;
+        let station = &mut self.stations[index];
+        if !station.backlogged() {
+            station.catch_up(self.virtual_time);
         }
-        self.advance(now, space, log);
+        if !station.push(now, header, load, at_once) && index < self.terminals {
+            let kind = EventKind::dropped(DropCause::QueueFull, header.size);
+            log.add(now, self.way, TerminalId::new(index), kind);
+        }
     }
 
     /// The earliest packet that has arrived by `now`.
@@ -196,7 +241,7 @@ impl<P> Channel<P> {
     pub(crate) fn poll_timeout(&self, space: Space<'_>) -> Option<Instant> {
         let upcoming = || {
             let start = self.next_start(self.ready, space);
-            let terminals = 0..self.stations.len();
+            let terminals = 0..self.terminals;
             let delays = terminals.map(|terminal| space.shortest_delay(terminal));
             Some(start + delays.min()?)
         };
@@ -204,15 +249,47 @@ impl<P> Channel<P> {
         self.next_arrival().into_iter().chain(upcoming).min()
     }
 
-    /// Begins every frame that is due by `now`.
+    /// Begins every frame that is due by `now`, as long as somebody waits for one.
     pub(crate) fn advance(&mut self, now: Instant, space: Space<'_>, log: &mut EventLog) {
-        while self.backlogged() {
-            let start = self.next_start(self.ready, space);
-            if start > now {
+        self.run(now, space, log, |channel| !channel.backlogged());
+        self.learn(now, space, log);
+    }
+
+    /// Lets time pass until `now`, or until `enough`: background load comes, frames begin.
+    fn run(
+        &mut self,
+        now: Instant,
+        space: Space<'_>,
+        log: &mut EventLog,
+        enough: impl Fn(&Self) -> bool,
+    ) {
+        while !enough(self) {
+            let waits = self.stations.iter().any(Station::backlogged);
+            let start = waits.then(|| self.next_start(self.ready, space));
+            let load = self.background.as_ref().map(Background::next);
+            if let Some(at) = load.filter(|at| *at <= now)
+                && start.is_none_or(|start| at <= start)
+            {
+                self.load(at, space, log);
+            } else if let Some(start) = start.filter(|start| *start <= now) {
+                self.transmit(start, space, log);
+            } else {
                 return;
             }
-            self.transmit(start, space, log);
         }
+    }
+
+    /// A packet of the background load comes.
+    fn load(&mut self, at: Instant, space: Space<'_>, log: &mut EventLog) {
+        let Some(background) = &mut self.background else {
+            return;
+        };
+        background.draw();
+        let header = PacketHeader {
+            size: background.packet(),
+            dscp: u8::MAX,
+        };
+        self.enqueue(at, self.terminals, header, None, space, log);
     }
 
     /// When the next frame begins, if something waits since `ready`. Handovers hold back all terminals at once.
@@ -224,6 +301,7 @@ impl<P> Channel<P> {
     fn transmit(&mut self, start: Instant, space: Space<'_>, log: &mut EventLog) {
         match &self.carrier {
             Carrier::Constant(_) => self.transmit_packet(start, space, log),
+            Carrier::PlFrames(_) => self.transmit_frames(start, space, log),
         }
     }
 
@@ -238,25 +316,50 @@ impl<P> Channel<P> {
             let kind = EventKind::dropped(DropCause::Codel, size);
             log.add(start, way, terminal, kind);
         });
-        let Some((size, packet)) = packet else {
+        let Some((size, load)) = packet else {
             return;
         };
-        self.virtual_time = station.serve(size);
-        let Carrier::Constant(clock) = &mut self.carrier;
-        clock.send_at(space.state(start, index).capacity, start, size);
-        let end = clock.idle_at();
-        let state = space.state(end, index);
-        let lost = station.lost(end);
-        let cause = match (state.outage, lost) {
+        self.virtual_time = station.serve(size.as_u64());
+        if let Carrier::Constant(clock) = &mut self.carrier {
+            // The background's way is nobody's; any terminal's will do.
+            let path = space.state(start, index.min(self.terminals - 1));
+            clock.send_at(path.capacity, start, size);
+            let end = clock.idle_at();
+            let lost = station.errors.one(Unit::Packet, end);
+            self.settle(index, end, size, load, lost, space, log);
+        }
+    }
+
+    /// Sends a packet on its way, or not.
+    #[expect(clippy::too_many_arguments, reason = "what is known of one packet")]
+    fn settle(
+        &mut self,
+        index: usize,
+        end: Instant,
+        size: ByteCount,
+        load: Option<P>,
+        lost: bool,
+        space: Space<'_>,
+        log: &mut EventLog,
+    ) {
+        let Some(packet) = load else { return };
+        let station = &mut self.stations[index];
+        let path = space.state(end, index);
+        let delay = match &self.carrier {
+            Carrier::Constant(_) => path.one_way_delay,
+            Carrier::PlFrames(frames) => frames.delay(end, path.one_way_delay, space),
+        };
+        let cause = match (path.outage, lost) {
             (true, _) => Some(DropCause::Outage),
             (false, true) => Some(DropCause::Channel),
             (false, false) => None,
         };
         if let Some(cause) = cause {
             station.count_drop(cause);
-            log.add(end, way, terminal, EventKind::dropped(cause, size));
+            let kind = EventKind::dropped(cause, size);
+            log.add(end + delay, self.way, TerminalId::new(index), kind);
         } else {
-            station.send(end, state.one_way_delay, size, packet);
+            station.send(end, delay, size, packet);
         }
     }
 
@@ -270,8 +373,10 @@ impl<P> Channel<P> {
         waiting.min().map(|(_, _, index)| index)
     }
 
+    /// Whether a terminal's packets wait.
     fn backlogged(&self) -> bool {
-        self.stations.iter().any(Station::backlogged)
+        let mut terminals = self.stations[..self.terminals].iter();
+        terminals.any(Station::backlogged)
     }
 
     /// A snapshot of one terminal's part.
@@ -279,17 +384,11 @@ impl<P> Channel<P> {
         let station = &self.stations[terminal];
         ChannelProbe {
             cn: space.cn_total(now, terminal, self.way),
-            modcod: None,
-            capacity: self.capacity(),
+            modcod: self.carrier.modcod(terminal),
+            capacity: self.carrier.capacity(terminal),
             one_way_delay: space.one_way_delay(now, terminal, self.way).into(),
             queues: station.queues(now),
-            counters: station.counters(),
-        }
-    }
-
-    fn capacity(&self) -> BitRate {
-        match &self.carrier {
-            Carrier::Constant(clock) => BitRate::bits_per_second(clock.rate()),
+            counters: station.counters,
         }
     }
 }

@@ -4,51 +4,117 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::{ByteCount, Seed};
 
+use super::encapsulation::{Gse, Remaining};
+use super::errors::ErrorProcess;
 use super::{ChannelModel, ClassConfig};
 use crate::codel::Control;
 use crate::delay::DelayLine;
 use crate::event::DropCause;
 use crate::link::PacketHeader;
-use crate::loss::LossProcess;
 use crate::probe::{Counters, QueueProbe};
 use crate::queue::DropTail;
+
+/// A packet, or one of the background load, which nobody receives.
+pub(crate) type Load<P> = Option<P>;
 
 #[derive(Debug)]
 struct Class<P> {
     config: ClassConfig,
-    fifo: DropTail<P>,
+    fifo: DropTail<Load<P>>,
     codel: Option<Control>,
+    partial: Option<Partial<P>>,
+}
+
+/// A packet of which a part has been sent.
+#[derive(Debug)]
+struct Partial<P> {
+    size: ByteCount,
+    load: Load<P>,
+    rest: Remaining,
+    damaged: bool,
+}
+
+impl<P> Class<P> {
+    fn pop(
+        &mut self,
+        now: Instant,
+        mut dropped: impl FnMut(ByteCount),
+    ) -> Option<(ByteCount, Load<P>)> {
+        let (_, size, load) = match &mut self.codel {
+            Some(codel) => codel.pop(now, &mut self.fifo, |(_, size, _)| dropped(size))?,
+            None => self.fifo.pop()?,
+        };
+        Some((size, load))
+    }
+}
+
+impl<P> Partial<P> {
+    fn new(size: ByteCount, load: Load<P>, gse: Gse) -> Self {
+        let bytes = u32::try_from(size.as_u64()).unwrap_or(u32::MAX);
+        Self {
+            size,
+            load,
+            rest: gse.packet(bytes),
+            damaged: false,
+        }
+    }
+}
+
+/// A part of a packet in a frame.
+#[derive(Debug)]
+pub(crate) struct Piece<P> {
+    pub(crate) class: usize,
+    /// Bytes of the frame that it takes.
+    pub(crate) taken: u32,
+    /// The packet, if this is its end.
+    pub(crate) complete: Option<Complete<P>>,
+}
+
+/// A packet that has been sent to its end.
+#[derive(Debug)]
+pub(crate) struct Complete<P> {
+    pub(crate) size: ByteCount,
+    pub(crate) load: Load<P>,
+    /// A part of it in an earlier frame was lost.
+    pub(crate) damaged: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Station<P> {
     /// In the order of their priority; at least one.
     classes: Vec<Class<P>>,
-    errors: LossProcess,
+    pub(crate) errors: ErrorProcess,
     delay: DelayLine<P>,
-    counters: Counters,
-    /// Bytes served, for a fair share.
+    pub(crate) counters: Counters,
+    /// Bytes served per weight, for a fair share.
     served: u64,
+    weight: u16,
 }
 
+/// Fractions of a byte that [`Station::served`] counts.
+const SCALE: u64 = 1 << 16;
+
 impl<P> Station<P> {
-    pub(crate) fn new(model: &ChannelModel, index: usize, seed: Seed, start: Instant) -> Self {
+    pub(crate) fn new(
+        model: &ChannelModel,
+        index: usize,
+        weight: u16,
+        seed: Seed,
+        start: Instant,
+    ) -> Self {
         let class = |config: &ClassConfig| Class {
             config: config.clone(),
             fifo: DropTail::new(config.limit),
             codel: config.codel.map(Control::new),
-        };
-        // The first terminal's stream is that of a pipe, so that a link of one terminal loses what a pipe would.
-        let losses = match index {
-            0 => seed.stream("loss"),
-            _ => seed.stream("loss").stream(&format!("terminal {index}")),
+            partial: None,
         };
         Self {
             classes: model.classes.iter().map(class).collect(),
-            errors: LossProcess::new(model.errors, losses),
+            errors: ErrorProcess::new(&model.errors, index, seed),
             delay: DelayLine::new(Duration::ZERO, start).allow_reordering(model.allow_reordering),
             counters: Counters::default(),
             served: 0,
+            weight: weight.max(1),
         }
     }
 
@@ -57,7 +123,7 @@ impl<P> Station<P> {
         &mut self,
         now: Instant,
         header: PacketHeader,
-        packet: P,
+        load: Load<P>,
         at_once: bool,
     ) -> bool {
         self.counters.offered += 1;
@@ -67,38 +133,81 @@ impl<P> Station<P> {
         let index = self.classes.iter().position(named).unwrap_or(last);
         let fifo = &mut self.classes[index].fifo;
         if at_once {
-            fifo.push_over_limit(now, header.size, packet);
+            fifo.push_over_limit(now, header.size, load);
             return true;
         }
-        let fits = fifo.push(now, header.size, packet);
+        let fits = fifo.push(now, header.size, load);
         self.counters.dropped_queue += u64::from(!fits);
         fits
     }
 
-    /// The next packet to send at `now`; the sizes of those that CoDel drops go to `dropped`.
+    /// The next whole packet to send at `now`; the sizes of those that CoDel drops go to `dropped`.
     pub(crate) fn pop(
         &mut self,
         now: Instant,
         mut dropped: impl FnMut(ByteCount),
-    ) -> Option<(ByteCount, P)> {
+    ) -> Option<(ByteCount, Load<P>)> {
         let counters = &mut self.counters;
         let mut note = |size| {
             counters.dropped_codel += 1;
             dropped(size);
         };
-        let popped = self.classes.iter_mut().find_map(|class| {
-            let fifo = &mut class.fifo;
-            match &mut class.codel {
-                Some(codel) => codel.pop(now, fifo, |(_, size, _)| note(size)),
-                None => fifo.pop(),
-            }
+        let mut classes = self.classes.iter_mut();
+        classes.find_map(|class| class.pop(now, &mut note))
+    }
+
+    /// The next piece for a frame with `space` bytes left; `None` if nothing waits or not a byte of it fits.
+    pub(crate) fn fill(
+        &mut self,
+        now: Instant,
+        gse: Gse,
+        space: u32,
+        mut dropped: impl FnMut(ByteCount),
+    ) -> Option<Piece<P>> {
+        let counters = &mut self.counters;
+        let mut note = |size| {
+            counters.dropped_codel += 1;
+            dropped(size);
+        };
+        let classes = self.classes.iter_mut().enumerate();
+        let mut begun = classes.filter_map(|(index, class)| {
+            let partial = class.partial.take();
+            let partial = partial.or_else(|| {
+                let (size, load) = class.pop(now, &mut note)?;
+                Some(Partial::new(size, load, gse))
+            });
+            Some((index, partial?))
         });
-        popped.map(|(_, size, packet)| (size, packet))
+        let (class, begun) = begun.next()?;
+        let (taken, rest) = gse.fill(space, begun.rest);
+        let complete = match rest {
+            None => Some(Complete {
+                size: begun.size,
+                load: begun.load,
+                damaged: begun.damaged,
+            }),
+            Some(rest) => {
+                self.classes[class].partial = Some(Partial { rest, ..begun });
+                None
+            }
+        };
+        (taken > 0).then_some(Piece {
+            class,
+            taken,
+            complete,
+        })
+    }
+
+    /// A part of the packet that is being sent in this class was lost.
+    pub(crate) fn damage(&mut self, class: usize) {
+        if let Some(partial) = &mut self.classes[class].partial {
+            partial.damaged = true;
+        }
     }
 
     /// The class of the next packet; lower is more urgent.
     pub(crate) fn urgency(&self) -> Option<usize> {
-        let waits = |class: &Class<P>| class.fifo.packets() > 0;
+        let waits = |class: &Class<P>| class.partial.is_some() || class.fifo.packets() > 0;
         self.classes.iter().position(waits)
     }
 
@@ -110,21 +219,17 @@ impl<P> Station<P> {
         self.served
     }
 
-    /// Counts `size` as served and says what had been served before.
-    pub(crate) const fn serve(&mut self, size: ByteCount) -> u64 {
+    /// Counts `bytes` as served and says what had been served before.
+    pub(crate) const fn serve(&mut self, bytes: u64) -> u64 {
         let before = self.served;
-        self.served = before.saturating_add(size.as_u64());
+        let share = bytes.saturating_mul(SCALE) / self.weight as u64;
+        self.served = before.saturating_add(share);
         before
     }
 
     /// Forfeits what was not used during a pause.
     pub(crate) fn catch_up(&mut self, virtual_time: u64) {
         self.served = self.served.max(virtual_time);
-    }
-
-    /// Steps the errors by one packet whose last bit leaves at `end`; true if it is lost.
-    pub(crate) fn lost(&mut self, end: Instant) -> bool {
-        self.errors.step(end)
     }
 
     /// Counts a packet that was sent and will not arrive.
@@ -150,10 +255,6 @@ impl<P> Station<P> {
         self.counters.delivered += 1;
         self.counters.delivered_bytes += size;
         Some((at, size, packet))
-    }
-
-    pub(crate) const fn counters(&self) -> Counters {
-        self.counters
     }
 
     pub(crate) fn queues(&self, now: Instant) -> Vec<QueueProbe> {

@@ -15,6 +15,7 @@ impl Scenario {
     /// The files that the scenario names, to be read relative to its own.
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.attenuation.files().chain(self.orbit.file());
+        let files = files.chain(self.errors.file());
         files.map(Path::to_path_buf).collect()
     }
 
@@ -27,8 +28,8 @@ impl Scenario {
         Ok(Model {
             seed: self.general.seed,
             terminals: terminal::names(&self.terminals)?,
-            forward_link: self.channel(Way::Forward, &propagation)?,
-            return_link: self.channel(Way::Return, &propagation)?,
+            forward_link: self.channel(Way::Forward, &propagation, files)?,
+            return_link: self.channel(Way::Return, &propagation, files)?,
             propagation,
         })
     }
@@ -69,13 +70,22 @@ impl Scenario {
         }))
     }
 
-    fn channel(&self, way: Way, propagation: &Propagation) -> Result<ChannelModel, ScenarioError> {
-        let carriage = self.standard(way).carriage(way.name())?;
+    fn channel(
+        &self,
+        way: Way,
+        propagation: &Propagation,
+        files: &Files,
+    ) -> Result<ChannelModel, ScenarioError> {
+        let (table, standard) = (way.name(), self.standard(way));
+        let background = &self.background;
+        let carriage = standard.carriage(table, &self.acm, &self.terminals, background)?;
         let rate = carriage.nominal_rate();
         let delay = propagation.typical_one_way_delay();
         Ok(ChannelModel {
             classes: self.queues.classes(way, rate, delay)?,
-            errors: self.errors.of_packets(way)?,
+            encapsulation: standard.encapsulation(table)?,
+            errors: self.errors.model(way, carriage.is_framed(), files)?,
+            background: background.model(way)?,
             allow_reordering: propagation.allow_reordering,
             carriage,
         })

@@ -1,36 +1,76 @@
 //! `[errors]`: what does not arrive.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
 use bentpipe_units::Ratio;
 use serde::{Deserialize, Serialize};
 
-use super::ScenarioError;
-use crate::channel::Way;
+use super::{Files, ScenarioError};
+use crate::channel::{Chance, Curve, ErrorModel, Unit, Way};
 use crate::loss::{GilbertElliott, LossModel};
 
-/// `[errors]`: packets that do not arrive.
+/// `[errors]`: what does not arrive.
+///
+/// Where noise matters, the chance of `iid`, `gilbert_elliott` and `trace` comes on top of `per_curve`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Errors {
     /// All arrive. (Braces, because serde lets a unit variant pass with unknown keys.)
     None {},
+    /// Frames whose C/N is below the threshold of their MODCOD are lost, and no others.
+    Gate {},
+    /// Frames are lost with the probability that their C/N gives them; the usual where there is a link budget.
+    PerCurve {},
     /// Independent losses.
     Iid {
-        /// Loss probability of a packet.
+        /// Loss probability of a unit.
         rate: Ratio,
+        /// What is lost.
+        #[serde(default)]
+        unit: ErrorUnit,
         /// Where.
         #[serde(default)]
         direction: Direction,
     },
     /// Losses in bursts.
     GilbertElliott {
-        /// Mean loss probability of a packet.
+        /// Mean loss probability of a unit.
         rate: Ratio,
-        /// Mean number of packets lost in a row.
+        /// Mean number of units lost in a row.
         mean_burst: f64,
+        /// What is lost.
+        #[serde(default)]
+        unit: ErrorUnit,
         /// Where.
         #[serde(default)]
         direction: Direction,
     },
+    /// Losses as in a record: one digit per unit, `1` for a lost one; spaces and lines do not matter, `#` begins a
+    /// comment. It begins again at its end.
+    Trace {
+        /// The record, relative to the scenario.
+        file: PathBuf,
+        /// What is lost.
+        #[serde(default)]
+        unit: ErrorUnit,
+        /// Where.
+        #[serde(default)]
+        direction: Direction,
+    },
+}
+
+/// `unit`: what chance hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorUnit {
+    /// BBFRAMEs, or bursts, with all that they carry.
+    Bbframe,
+    /// GSE packets, or fragments of the return link.
+    Gse,
+    /// IP packets.
+    #[default]
+    Ip,
 }
 
 /// The directions that something applies to.
@@ -58,28 +98,129 @@ impl Direction {
 
 impl Default for Errors {
     fn default() -> Self {
-        Self::None {}
+        Self::PerCurve {}
     }
 }
 
 impl Errors {
-    /// Losses of whole packets in one direction.
+    /// The file that it names.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Trace { file, .. } => Some(file),
+            _ => None,
+        }
+    }
+
+    /// Losses of whole packets in one direction, where there is nothing but packets.
     pub(super) fn of_packets(&self, way: Way) -> Result<LossModel, ScenarioError> {
-        let (model, applies_to) = match self {
-            Self::None {} => return Ok(LossModel::None),
-            Self::Iid { rate, direction } => (LossModel::Iid(*rate), direction),
+        let trace = || ScenarioError::new("errors", "has a trace, which only the general link has");
+        if self.file().is_some() {
+            return Err(trace());
+        }
+        match self.model(way, false, &Files::new())?.chance {
+            Chance::Model(loss) => Ok(loss),
+            Chance::Trace(_) => Err(trace()),
+        }
+    }
+
+    /// What is lost in one direction, which may have frames.
+    pub(super) fn model(
+        &self,
+        way: Way,
+        framed: bool,
+        files: &Files,
+    ) -> Result<ErrorModel, ScenarioError> {
+        let (chance, unit, direction) = self.chance(files)?;
+        let here = direction.covers(way);
+        if here && !framed && (unit != ErrorUnit::Ip) {
+            let problem = format!(
+                "needs frames, which [{}] has not; keep unit = \"ip\", or limit direction",
+                way.name()
+            );
+            return Err(ScenarioError::new("errors.unit", problem));
+        }
+        Ok(ErrorModel {
+            curve: match self {
+                Self::None {} => Curve::None,
+                Self::Gate {} => Curve::Gate,
+                _ => Curve::Steep,
+            },
+            chance: if here {
+                chance
+            } else {
+                Chance::Model(LossModel::None)
+            },
+            unit: match unit {
+                ErrorUnit::Bbframe => Unit::Frame,
+                ErrorUnit::Gse => Unit::Piece,
+                ErrorUnit::Ip => Unit::Packet,
+            },
+        })
+    }
+
+    fn chance(&self, files: &Files) -> Result<(Chance, ErrorUnit, Direction), ScenarioError> {
+        match self {
+            Self::None {} | Self::Gate {} | Self::PerCurve {} => {
+                let nothing = Chance::Model(LossModel::None);
+                Ok((nothing, ErrorUnit::Ip, Direction::Both))
+            }
+            Self::Iid {
+                rate,
+                unit,
+                direction,
+            } => Ok((Chance::Model(LossModel::Iid(*rate)), *unit, *direction)),
             Self::GilbertElliott {
                 rate,
                 mean_burst,
+                unit,
                 direction,
             } => {
-                let chain = GilbertElliott::with_mean(*rate, *mean_burst);
-                let chain =
-                    chain.map_err(|error| ScenarioError::new("errors", error.to_string()))?;
-                (LossModel::GilbertElliott(chain), direction)
+                let chain = GilbertElliott::with_mean(*rate, *mean_burst)
+                    .map_err(|error| ScenarioError::new("errors", error.to_string()))?;
+                let chance = Chance::Model(LossModel::GilbertElliott(chain));
+                Ok((chance, *unit, *direction))
             }
-        };
-        let hit = applies_to.covers(way);
-        Ok(if hit { model } else { LossModel::None })
+            Self::Trace {
+                file,
+                unit,
+                direction,
+            } => Ok((Chance::Trace(record(file, files)?), *unit, *direction)),
+        }
     }
+}
+
+/// The most units that a record may have.
+const LONGEST: usize = 1 << 24;
+
+/// Reads the record of a trace.
+fn record(file: &Path, files: &Files) -> Result<Arc<[bool]>, ScenarioError> {
+    let error = |problem: String| ScenarioError::new("errors.file", problem);
+    let text = files
+        .get(file)
+        .ok_or_else(|| error(format!("{} was not read", file.display())))?;
+    let mut units = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default();
+        for sign in line.chars().filter(|sign| !sign.is_whitespace()) {
+            let lost = match sign {
+                '0' => false,
+                '1' => true,
+                _ => {
+                    let place = format!("{}:{}", file.display(), number + 1);
+                    let mend = "write 0 for what arrives and 1 for what is lost";
+                    return Err(error(format!("{place} has `{sign}`; {mend}")));
+                }
+            };
+            units.push(lost);
+        }
+    }
+    if units.is_empty() || units.len() > LONGEST {
+        let problem = format!(
+            "{} has {} units; it must have 1 to {LONGEST}",
+            file.display(),
+            units.len()
+        );
+        return Err(error(problem));
+    }
+    Ok(units.into())
 }

@@ -9,7 +9,9 @@
 //!                           ──link_config()─► LinkConfig ─► Duplex  one terminal, constant bit rates
 //! ```
 
+mod acm;
 mod attenuation;
+mod background;
 mod build;
 mod error;
 mod errors;
@@ -28,13 +30,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::series::{Series, SeriesError};
 
+pub use acm::Acm;
 pub use attenuation::{Attenuations, Fade, LinkBudget};
+pub use background::Background;
 pub use error::ScenarioError;
-pub use errors::{Direction, Errors};
+pub use errors::{Direction, ErrorUnit, Errors};
 pub use orbit::{Constellations, Geo, Orbit, Pattern, StarlinkEpochs, Trace};
 pub use presets::{PRESETS, preset};
 pub use queue::{Discipline, Queue, QueueClass, Queues};
-pub use standard::Standard;
+pub use standard::{CodingMode, DvbS2, Standard, Timing};
 pub use terminal::Terminal;
 
 /// The texts of files that a scenario names, by the path it names them with.
@@ -61,7 +65,7 @@ pub struct Scenario {
     /// `[attenuation.HOP]`; clear sky if absent.
     #[serde(default)]
     pub attenuation: Attenuations,
-    /// `[errors]`; none if absent.
+    /// `[errors]`; what noise destroys if absent.
     #[serde(default)]
     pub errors: Errors,
     /// `[queue]` or `[[queue]]`, of each direction and terminal; one BDP if absent.
@@ -70,6 +74,12 @@ pub struct Scenario {
     /// `[[terminal]]`; one if absent.
     #[serde(rename = "terminal", default, skip_serializing_if = "Vec::is_empty")]
     pub terminals: Vec<Terminal>,
+    /// `[acm]`
+    #[serde(default)]
+    pub acm: Acm,
+    /// `[background]`; none if absent.
+    #[serde(default)]
+    pub background: Background,
     /// `[probes]`
     #[serde(default)]
     pub probes: Probes,
@@ -126,6 +136,8 @@ impl Scenario {
             errors: Errors::default(),
             queues: Queues::default(),
             terminals: Vec::new(),
+            acm: Acm::default(),
+            background: Background::default(),
             probes: Probes::default(),
         }
     }

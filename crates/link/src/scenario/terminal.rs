@@ -18,6 +18,9 @@ pub struct Terminal {
     /// What its hop of both directions lacks besides: a small dish, the edge of the beam.
     #[serde(default)]
     pub extra_attenuation: Decibel,
+    /// What it is sent to with where `mode` is `"vcm"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modcod: Option<u8>,
 }
 
 /// More terminals than a file can mean.

@@ -4,6 +4,8 @@
 mod common;
 
 mod constant;
+mod errors;
+mod forward;
 mod space;
 
 use std::time::Instant;

@@ -1,0 +1,122 @@
+//! What the channel destroys: by the C/N, by chance, or by a record of what was lost elsewhere.
+//!
+//! The three come together: a frame that its C/N allows may still be hit by chance. Chance hits frames, pieces of
+//! packets (GSE packets, fragments) or whole packets; the C/N always hits frames.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bentpipe_units::{Decibel, Seed};
+
+use crate::loss::{LossModel, LossProcess};
+use crate::random::Random;
+
+/// What the C/N does to a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Curve {
+    /// Nothing.
+    None,
+    /// Destroys it below the threshold of its code, and only there.
+    Gate,
+    /// Destroys it with a probability that falls by decades per decibel.
+    Steep,
+}
+
+/// How strong the code of a frame is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Code {
+    /// C/N at which frames are lost with the `reference` probability.
+    pub(crate) threshold: Decibel,
+    /// Decades of loss probability per decibel.
+    pub(crate) slope: f64,
+    pub(crate) reference: f64,
+}
+
+impl Code {
+    /// Probability of losing a frame.
+    pub(crate) fn loss(self, cn: Decibel) -> f64 {
+        let above = (cn - self.threshold).as_f64();
+        (self.reference * 10f64.powf(-self.slope * above)).min(1.0)
+    }
+}
+
+/// What chance hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Frame,
+    /// A packet or fragment of the encapsulation.
+    Piece,
+    Packet,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Chance {
+    Model(LossModel),
+    /// Unit by unit, true if lost; begins again at its end.
+    Trace(Arc<[bool]>),
+}
+
+/// How a direction loses what it sends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ErrorModel {
+    pub(crate) curve: Curve,
+    pub(crate) chance: Chance,
+    pub(crate) unit: Unit,
+}
+
+/// The same at work, for one terminal.
+#[derive(Debug)]
+pub(crate) struct ErrorProcess {
+    curve: Curve,
+    unit: Unit,
+    by_cn: Random,
+    by_chance: LossProcess,
+    trace: Option<Arc<[bool]>>,
+    position: usize,
+}
+
+impl ErrorProcess {
+    /// The first terminal's chances are those of a pipe, so that a link of one terminal loses what a pipe would.
+    pub(crate) fn new(model: &ErrorModel, terminal: usize, seed: Seed) -> Self {
+        let own = |name: &str| match terminal {
+            0 => seed.stream(name),
+            _ => seed.stream(name).stream(&format!("terminal {terminal}")),
+        };
+        let (loss, trace) = match &model.chance {
+            Chance::Model(loss) => (*loss, None),
+            Chance::Trace(trace) => (LossModel::None, Some(trace.clone())),
+        };
+        Self {
+            curve: model.curve,
+            unit: model.unit,
+            by_cn: Random::new(own("channel")),
+            by_chance: LossProcess::new(loss, own("loss")),
+            trace,
+            position: 0,
+        }
+    }
+
+    /// Whether a frame that ends at `end` is destroyed as a whole.
+    pub(crate) fn frame(&mut self, end: Instant, cn: Option<Decibel>, code: Code) -> bool {
+        let by_cn = match (self.curve, cn) {
+            (Curve::None, _) | (_, None) => false,
+            (Curve::Gate, Some(cn)) => cn < code.threshold,
+            (Curve::Steep, Some(cn)) => self.by_cn.chance(code.loss(cn)),
+        };
+        // Both are asked always: what one destroys does not change the numbers of the other.
+        self.one(Unit::Frame, end) | by_cn
+    }
+
+    /// Whether one `unit` that leaves at `end` is hit by chance.
+    pub(crate) fn one(&mut self, unit: Unit, end: Instant) -> bool {
+        if unit != self.unit {
+            return false;
+        }
+        let Some(trace) = &self.trace else {
+            return self.by_chance.step(end);
+        };
+        let lost = trace.get(self.position).copied().unwrap_or_default();
+        self.position = (self.position + 1) % trace.len().max(1);
+        lost
+    }
+}
