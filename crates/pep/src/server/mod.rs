@@ -1,11 +1,12 @@
 //! The internet side: authenticates clients, opens what they ask for, relays.
 //!
-//! One thread per shard (`worker.rs`); this file starts them, watches signals and gathers `status`.
+//! One thread per shard (`worker.rs`, `sessions.rs`); this file starts them, watches signals and gathers `status`.
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
 mod clients;
 mod dial;
 mod policy;
+mod sessions;
 mod worker;
 
 use std::io;
