@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use bentpipe_lab::topology::Topology;
 use bentpipe_lab::workload::LinkLimit;
-use bentpipe_link::{Direction, Errors, Orbit, Scenario, Standard, preset};
+use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard, preset};
 
 use common::site::{Site, SiteConfig};
 use transfer::{Outcome, download};
@@ -109,6 +109,7 @@ impl Row {
             return_link,
             errors: Errors::Iid {
                 rate: self.loss.to_string().parse().expect("a ratio"),
+                unit: ErrorUnit::Ip,
                 direction: Direction::Forward,
             },
             ..preset("geo").expect("a preset")

@@ -15,7 +15,7 @@ use bentpipe_lab::capture::Capture;
 use bentpipe_lab::topology::{
     GATEWAY_SAT, LINK_DEVICE, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
 };
-use bentpipe_link::{Direction, Errors, Orbit, Scenario, Standard, preset};
+use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard, preset};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -75,6 +75,7 @@ fn losing(rate: &str) -> Scenario {
     Scenario {
         errors: Errors::Iid {
             rate: rate.parse().expect("a ratio"),
+            unit: ErrorUnit::Ip,
             direction: Direction::Both,
         },
         ..geo()
