@@ -119,9 +119,11 @@ impl Space<'_> {
         self.propagation.state(since_start, terminal)
     }
 
+    /// To a millionth of a decibel: what is given as 3.1 dB must not miss a threshold of 3.1 dB by its last bit.
     pub(crate) fn cn_total(self, at: Instant, terminal: usize, way: Way) -> Option<Decibel> {
         let at = at.saturating_duration_since(self.start);
-        self.propagation.cn_total(at, terminal, way)
+        let cn = self.propagation.cn_total(at, terminal, way)?;
+        Some(Decibel::new((cn.as_f64() * 1e6).round() / 1e6))
     }
 }
 

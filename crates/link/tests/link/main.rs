@@ -3,6 +3,7 @@
 #[path = "../common/origin.rs"]
 mod common;
 
+mod adaptive;
 mod constant;
 mod errors;
 mod forward;
