@@ -40,7 +40,7 @@ pub mod sim;
 pub mod tcp;
 
 pub use channel::Way;
-pub use dvbs2::{ModcodSet, Report, Select};
+pub use dvbs2::{ModcodSet, Reported, Select};
 pub use event::{DropCause, Event, EventKind};
 pub use link::{Delivery, Link, PacketHeader, Port, TerminalId};
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};

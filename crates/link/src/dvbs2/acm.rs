@@ -25,7 +25,7 @@ pub enum Select {
 /// `report`: what the receiver tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Report {
+pub enum Reported {
     /// The C/N that it measures.
     #[default]
     Cn,
@@ -40,7 +40,7 @@ pub(crate) struct AcmConfig {
     pub(crate) margin: Decibel,
     pub(crate) hysteresis: Decibel,
     pub(crate) report_period: Duration,
-    pub(crate) report: Report,
+    pub(crate) report: Reported,
     pub(crate) select: Select,
 }
 
@@ -80,8 +80,8 @@ impl AcmConfig {
     /// What the sender concludes from a report while it uses `current`.
     fn next(&self, current: Option<Modcod>, measured: Decibel) -> Modcod {
         let reported = match self.report {
-            Report::Cn => measured,
-            Report::RequiredEsn0 => self.best(measured).threshold(),
+            Reported::Cn => measured,
+            Reported::RequiredEsn0 => self.best(measured).threshold(),
         };
         let known = reported - self.margin;
         let best = self.best(known);
@@ -105,6 +105,18 @@ impl AcmConfig {
     }
 }
 
+/// A report on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// When the receiver made it.
+    pub(crate) made: Instant,
+    /// When it reached the sender.
+    pub(crate) arrived: Instant,
+}
+
+/// No receiver reports more often.
+const SHORTEST_PERIOD: Duration = Duration::from_millis(1);
+
 /// What the sender knows of one receiver.
 #[derive(Debug)]
 pub(crate) struct Adaptation {
@@ -112,6 +124,8 @@ pub(crate) struct Adaptation {
     current: Option<Modcod>,
     /// When the next report is made.
     report_at: Instant,
+    /// When it reaches the sender, once that is known.
+    arrival: Option<Instant>,
 }
 
 impl Adaptation {
@@ -123,6 +137,7 @@ impl Adaptation {
             config,
             current: None,
             report_at: start + place,
+            arrival: None,
         }
     }
 
@@ -136,14 +151,25 @@ impl Adaptation {
         self.current = Some(self.config.next(None, cn));
     }
 
-    /// When the next report is made.
-    pub(crate) const fn next_report(&self) -> Instant {
-        self.report_at
+    /// When the next report that has reached the sender by `now` was made, if there is one; `delay` is that of what the
+    /// receiver sends at an instant.
+    pub(crate) fn next_report(
+        &mut self,
+        now: Instant,
+        delay: impl Fn(Instant) -> Duration,
+    ) -> Option<Report> {
+        if self.report_at > now {
+            return None;
+        }
+        let made = self.report_at;
+        let arrived = *self.arrival.get_or_insert_with(|| made + delay(made));
+        (arrived <= now).then_some(Report { made, arrived })
     }
 
     /// A report of `cn` has reached the sender; the change, if it is one.
     pub(crate) fn handle_report(&mut self, cn: Decibel) -> Option<(Modcod, Modcod)> {
-        self.report_at += self.config.report_period.max(Duration::from_millis(1));
+        self.report_at += self.config.report_period.max(SHORTEST_PERIOD);
+        self.arrival = None;
         let before = self.current();
         let next = self.config.next(self.current, cn);
         self.current = Some(next);
@@ -162,7 +188,7 @@ mod tests {
             margin: Decibel::ZERO,
             hysteresis: Decibel::ZERO,
             report_period: Duration::from_secs(1),
-            report: Report::Cn,
+            report: Reported::Cn,
             select: Select::Efficiency,
         }
     }
@@ -216,7 +242,7 @@ mod tests {
         assert_eq!(at(config()), 28);
         // A measured C/N leaves 15.99 dB, a required Es/N0 of 16.05 dB only 15.05 dB.
         assert_eq!(at(AcmConfig { margin, ..config() }), 27);
-        let report = Report::RequiredEsn0;
+        let report = Reported::RequiredEsn0;
         assert_eq!(
             at(AcmConfig {
                 margin,

@@ -106,20 +106,16 @@ impl PlFrames {
             if !self.logged_on {
                 adaptation.log_on(cn(space.start, terminal));
             }
-            loop {
-                let made = adaptation.next_report();
-                let arrived = made + space.one_way_delay(made, terminal, way.other());
-                if arrived > now {
-                    break;
-                }
-                let measured = cn(made, terminal);
+            let delay = |at| space.one_way_delay(at, terminal, way.other());
+            while let Some(report) = adaptation.next_report(now, delay) {
+                let measured = cn(report.made, terminal);
                 if let Some((from, to)) = adaptation.handle_report(measured) {
                     let kind = EventKind::Modcod {
                         from: from.id(),
                         to: to.id(),
                         cn: measured,
                     };
-                    log.add(arrived, way, TerminalId::new(terminal), kind);
+                    log.add(report.arrived, way, TerminalId::new(terminal), kind);
                 }
             }
         }

@@ -8,7 +8,7 @@ mod modcod;
 mod ticks;
 
 pub(crate) use acm::{AcmConfig, Adaptation};
-pub use acm::{Report, Select};
+pub use acm::{Reported, Select};
 pub(crate) use carrier::{Coding, PlFrames, PlFramesConfig};
 pub(crate) use modcod::Modcod;
 pub use modcod::ModcodSet;

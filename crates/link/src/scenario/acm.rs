@@ -6,7 +6,7 @@ use bentpipe_units::{Decibel, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioError;
-use crate::dvbs2::{AcmConfig, ModcodSet, Report, Select};
+use crate::dvbs2::{AcmConfig, ModcodSet, Reported, Select};
 
 /// `[acm]`: the reporting loop of adaptive coding, in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Acm {
     /// Time between two reports of a terminal.
     pub report_period: TimeSpan,
     /// What is reported.
-    pub report: Report,
+    pub report: Reported,
     /// Which of the possible MODCODs is taken.
     pub select: Select,
 }
@@ -30,7 +30,7 @@ impl Default for Acm {
             margin: Decibel::ZERO,
             hysteresis: Decibel::new(0.3),
             report_period: Duration::from_secs(1).into(),
-            report: Report::Cn,
+            report: Reported::Cn,
             select: Select::Efficiency,
         }
     }

@@ -328,3 +328,42 @@ fn faults_have_a_key() {
     }
     assert_eq!("1-28".parse(), Ok(ModcodSet::ALL));
 }
+
+#[test]
+fn queues_hold_what_they_say() {
+    let start = origin();
+    let table = "symbol_rate = \"4 Mbaud\"\n[queue]\nlimit = \"100 kB\"";
+    // A burst of twice the limit: the first packet leaves at once, and the limit waits.
+    let mut link = made(&text(table), start);
+    for packet in 0..200 {
+        link.handle_packet(start, gateway(0), header(1000, 0), packet);
+    }
+    let dropped = |link: &mut Link<u32>, now| {
+        link.probe(now).terminals[0]
+            .forward_link
+            .counters
+            .dropped_queue
+    };
+    assert_eq!(dropped(&mut link, start), 99);
+    drain(&mut link);
+    // A load of one and a half: whoever waits has the limit before it, and no more.
+    let start = start + Duration::from_secs(10);
+    let gap = Duration::from_nanos((8000.0 / (17.81e6 * 1.5) * 1e9) as u64);
+    let mut longest = Duration::ZERO;
+    let mut sent = Vec::new();
+    for packet in 0..10_000u32 {
+        let now = start + gap * packet;
+        sent.push(now);
+        link.handle_packet(now, gateway(0), header(1000, 0), packet);
+        while let Some(delivery) = link.poll_output(now) {
+            longest = longest.max(delivery.at - sent[delivery.packet as usize]);
+        }
+    }
+    let sojourn = (longest - Duration::from_millis(250)).as_secs_f64();
+    // 100 packets of 1010 bytes at 17.81 Mbit/s, and up to two frames of 3.26 ms.
+    let expected = 100.0 * 1010.0 * 8.0 / 17.81e6;
+    assert!(
+        (expected..expected * 1.01 + 0.0066).contains(&sojourn),
+        "{sojourn} {expected}"
+    );
+}
