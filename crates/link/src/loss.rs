@@ -1,4 +1,4 @@
-//! Which packets the channel loses: independent, in bursts (Gilbert–Elliott), or all of them during an outage.
+//! Which packets the channel loses: independent, in bursts (Gilbert–Elliott), at equal distances, or all of them during an outage.
 //!
 //! The fate of a packet is decided when its last bit leaves the sender. Every packet draws its random numbers whether
 //! or not an outage takes it anyway, so that adding an outage does not change the losses around it.
@@ -18,6 +18,8 @@ pub enum LossModel {
     Iid(Ratio),
     /// In bursts.
     GilbertElliott(GilbertElliott),
+    /// One packet in so many, at equal distances and from the first on; 0 loses none.
+    Periodic(u32),
 }
 
 /// A two-state Markov chain that steps once per packet (Gilbert 1960, Elliott 1963). It starts in the good state.
@@ -118,6 +120,8 @@ impl Outage {
 pub(crate) struct LossProcess {
     model: LossModel,
     bad: bool,
+    /// Packets since the last periodic loss.
+    since: u32,
     last: Option<Instant>,
     random: Random,
 }
@@ -127,6 +131,7 @@ impl LossProcess {
         Self {
             model,
             bad: false,
+            since: u32::MAX,
             last: None,
             random: Random::new(seed),
         }
@@ -138,6 +143,14 @@ impl LossProcess {
         match self.model {
             LossModel::None => false,
             LossModel::Iid(loss) => self.random.chance(loss.as_f64()),
+            LossModel::Periodic(every) => {
+                self.since = self.since.saturating_add(1);
+                let lost = every > 0 && self.since >= every;
+                if lost {
+                    self.since = 0;
+                }
+                lost
+            }
             LossModel::GilbertElliott(chain) => {
                 let turn = chain.turn(self.bad, now.saturating_duration_since(last));
                 self.bad ^= self.random.chance(turn);
@@ -151,10 +164,11 @@ impl LossProcess {
         }
     }
 
-    /// Changes the model; the random numbers continue, a chain starts in its good state.
+    /// Changes the model; the random numbers continue, a chain starts in its good state, a period anew.
     pub(crate) const fn set_model(&mut self, model: LossModel) {
         self.model = model;
         self.bad = false;
+        self.since = u32::MAX;
     }
 }
 
@@ -219,6 +233,16 @@ mod tests {
         near(runs(chain.in_time(slot), slot, 400_000), 6.0);
         // Half of the bursts of mean 6 are over after 4 slots; after 1000 nothing is left of them.
         near(runs(chain.in_time(slot), slot * 1000, 400_000), 1.0 / 0.98);
+    }
+
+    #[test]
+    fn a_period_is_kept() {
+        let mut process = LossProcess::new(LossModel::Periodic(64), Seed::new(1));
+        let now = origin();
+        let lost: Vec<_> = (0..1000).filter(|_| process.step(now)).collect();
+        assert_eq!(lost, (0..1000).step_by(64).collect::<Vec<_>>());
+        process.set_model(LossModel::Periodic(0));
+        assert!((0..1000).all(|_| !process.step(now)));
     }
 
     #[test]

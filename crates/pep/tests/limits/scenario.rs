@@ -31,6 +31,8 @@ pub(crate) enum Loss {
     Iid(f64),
     /// Gilbert–Elliott: share, mean burst.
     Bursts(f64, f64),
+    /// One packet in so many.
+    Periodic(u32),
 }
 
 /// The queue of each direction.
@@ -147,6 +149,7 @@ impl Scenario {
         match self.loss {
             Loss::None => LossModel::None,
             Loss::Iid(loss) => LossModel::Iid(ratio(loss)),
+            Loss::Periodic(every) => LossModel::Periodic(every),
             // Bursts are so many packets of the forward link long, and pass in time on either.
             Loss::Bursts(loss, burst) => {
                 let slot = mbit(self.rates[0]).transmit_time(ByteCount::new(1500));

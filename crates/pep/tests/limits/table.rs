@@ -26,6 +26,10 @@ static G2_GE: Scenario = Scenario {
     loss: Loss::Bursts(0.01, 6.0),
     ..Scenario::geo("G2-GE", [250.0, 3.0], 300)
 };
+static G2_64: Scenario = Scenario {
+    loss: Loss::Periodic(64),
+    ..Scenario::geo("G2-1/64", [250.0, 3.0], 300)
+};
 static G3: Scenario = Scenario::geo("G3", [250.0, 3.0], 325);
 static G4: Scenario = Scenario {
     loss: Loss::Iid(0.01),
@@ -129,6 +133,7 @@ fn large() -> Vec<Row> {
         download(&G2, Cold, 100 * MB, Shown),
         download(&G2, Warm, 100 * MB, AtMost(1.25)),
         download(&G2_GE, Warm, 100 * MB, AtMost(1.25)),
+        download(&G2_64, Warm, 100 * MB, Shown),
         download(&G3, Cold, 2 * MB, Shown),
         download(&G3, Cold, 10 * MB, Shown),
         download(&G3, Cold, 100 * MB, AtMost(1.20)),
