@@ -122,6 +122,7 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
         bottleneck_rate_bit_s: connection.saved(now).map(|saved| saved.rate.as_u64()),
         min_rtt_ms: min_rtt.as_secs_f64() * 1e3,
         loss_ratio: path.lost_packets as f64 / path.sent_packets.max(1) as f64,
+        repeated_datagrams: connection.repeated(),
         max_rate_bit_s: wishes.max_rate.map(BitRate::as_u64),
         rate_bit_s: wishes.rate.map(BitRate::as_u64),
         acks: Acks {

@@ -13,6 +13,7 @@ use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, FrameStats, Transmit
 
 use super::prober::Prober;
 use super::profile::{ACK_DELAY, AckPolicy, Link};
+use super::repeat::Repeater;
 use super::settings::{SendControl, Wishes};
 use crate::transport::{Fault, Tunnel, TunnelEvent};
 
@@ -55,6 +56,7 @@ pub struct Connection {
     control: SendControl,
     pacer: Pacer,
     prober: Prober,
+    repeater: Repeater,
     /// How the peer wants to be acknowledged.
     asked: Acks,
     /// The client's HELLO came and is not answered yet (server).
@@ -124,6 +126,7 @@ impl Connection {
             control,
             pacer: Pacer::new(now),
             prober: Prober::new(seed.stream("prober")),
+            repeater: Repeater::default(),
             greeting: false,
             residual: 0,
             unchecked: 0,
@@ -283,7 +286,7 @@ impl Connection {
                 }
                 if had == 0 {
                     self.control.gate.flight().set_app_limited();
-                    return None;
+                    return self.repeat(now, buf);
                 }
                 // quinn had less left than thought: write and ask once more.
                 continue;
@@ -366,7 +369,23 @@ impl Connection {
         let mut flight = self.control.gate.flight();
         flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
-        transmit.map(|transmit| (transmit, lost))
+        let lossy = flight.controller.is_lossy();
+        drop(flight);
+        let transmit = transmit?;
+        if !lossy {
+            self.repeater.clear();
+        } else if elicits {
+            self.repeater.on_sent(now, &transmit, buf, self.quic.rtt());
+        }
+        Some((transmit, lost))
+    }
+
+    /// What left last once more, now that nothing else is to be sent.
+    fn repeat(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let transmit = self.repeater.poll(now, self.quic.rtt(), buf)?;
+        let rate = self.control.gate.flight().controller.pacing_rate();
+        self.pacer.on_sent(now, transmit.size as u64, rate);
+        Some(transmit)
     }
 
     fn update_prober(&mut self, now: Instant) {
@@ -417,6 +436,7 @@ impl Connection {
             paced.flatten(),
             owed.filter(|_| self.shut.is_some()),
             self.prober.poll_timeout(),
+            self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
             self.silence_deadline(),
         ]
         .into_iter()
@@ -465,6 +485,11 @@ impl Connection {
             flight.controller.pacing_rate(),
             flight.in_flight(),
         )
+    }
+
+    /// Datagrams that left a second time.
+    pub fn repeated(&self) -> u64 {
+        self.repeater.repeated()
     }
 
     /// What was learned of the path in this direction, for the next connection.

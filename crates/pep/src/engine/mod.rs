@@ -17,6 +17,7 @@ mod handover;
 pub mod identity;
 mod prober;
 mod profile;
+mod repeat;
 mod settings;
 pub mod shard;
 mod tuning;

@@ -213,6 +213,9 @@ pub struct Sending {
     pub min_rtt_ms: f64,
     /// Packets lost of those sent, 0 to 1.
     pub loss_ratio: f64,
+    /// Datagrams sent a second time, beyond the retransmissions of what was lost.
+    #[serde(default)]
+    pub repeated_datagrams: u64,
     /// Highest rate allowed, IP layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rate_bit_s: Option<u64>,

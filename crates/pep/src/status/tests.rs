@@ -36,6 +36,7 @@ fn session() -> Session {
                 controller: "satellite".to_owned(),
                 pacing_rate_bit_s: 2_000_000,
                 window_bytes: 1_250_000,
+                repeated_datagrams: 12,
                 in_flight_bytes: 123_456,
                 bottleneck_rate_bit_s: Some(2_950_000),
                 min_rtt_ms: 500.0,

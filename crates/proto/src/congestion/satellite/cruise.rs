@@ -46,9 +46,9 @@ const SPREAD: u64 = 8;
 /// How much slower a dip is, in permille.
 const SHALLOW: u64 = 50;
 const DEEP: u64 = 250;
-/// How much faster a pulse is, in permille: the first, and those after a success.
+/// How much faster a pulse is, in permille: the first, and at most after successes, each of which doubles it.
 const FIRST_STEP: u64 = 250;
-const NEXT_STEP: u64 = 1000;
+const MOST_STEP: u64 = 1000;
 /// Rounds after a pulse that found nothing.
 const PATIENCE: u64 = 8;
 /// Excess losses, as a share, that stop growth.
@@ -172,7 +172,7 @@ impl Cruise {
                     self.conclude(pulse, losses);
                 }
             }
-            Stage::Hold if self.patience == 0 && losses.is_known() && !ack.app_limited => {
+            Stage::Hold if self.patience == 0 && losses.are_seen() && !ack.app_limited => {
                 if queue < self.target(mtu) / 3 {
                     self.pulse(ack.now, queue, path, losses);
                 }
@@ -222,13 +222,10 @@ impl Cruise {
     fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
         self.stage = Stage::Hold;
         self.gain = 1000;
-        let found = pulse.found(
-            self.rate,
-            losses.of_pulse_exceed(pulse.missing_if_full() / 4.0),
-        );
+        let found = pulse.found(self.rate, losses.excess_of_pulse());
         self.rate = self.rate.max(found.rate());
         if let Found::All(_) = found {
-            self.step = NEXT_STEP;
+            self.step = (self.step * 2).min(MOST_STEP);
             return;
         }
         self.step = FIRST_STEP;

@@ -12,8 +12,16 @@ const MAX_BASELINE: f64 = 0.2;
 const MIN_PACKETS: f64 = 40.0;
 /// So many packets without a loss show that the path has none of its own.
 const CLEAN: f64 = 400.0;
+/// A share of losses that is worth a remedy.
+const USUAL: f64 = 0.002;
+/// Packets that show what is usual, roughly.
+const SEEN: f64 = 200.0;
+/// Packets after which what was seen before counts half.
+const MEMORY: f64 = 4000.0;
 /// Share that is no surprise before the baseline is known.
 const UNKNOWN: f64 = 0.02;
+/// So many losses more might as well have happened among those that showed the baseline.
+const DOUBT: f64 = 1.5;
 /// Losses come in bursts: the variance of a round's count is at least this many times that of independent losses.
 const BURSTS: f64 = 2.0;
 /// How fast the measured variance follows.
@@ -92,11 +100,15 @@ pub(super) struct Losses {
     /// What quiet spans showed since the baseline was last learned: on a slow link one is too short.
     quiet_total: Tally,
     baseline: f64,
+    /// What the baseline was learned from, older evidence less.
+    learned: Tally,
     /// Variance of a round's count, in variances of independent losses.
     bursts: f64,
     known: bool,
     /// Packets since the last round with a loss.
     clean: f64,
+    /// What was lost of the last few thousand packets, whatever the reason.
+    recent: Tally,
 }
 
 impl Losses {
@@ -111,9 +123,11 @@ impl Losses {
             full: 0.0,
             quiet_total: Tally::default(),
             baseline: 0.0,
+            learned: Tally::default(),
             bursts: BURSTS,
             known: false,
             clean: 0.0,
+            recent: Tally::default(),
         }
     }
 
@@ -122,6 +136,7 @@ impl Losses {
         self.since = now;
         self.round = Tally::default();
         self.last = Tally::default();
+        self.recent = Tally::default();
     }
 
     /// Packets leave `depth` (a share) below the path's rate from now on; until now `rate` packets a second arrived.
@@ -145,11 +160,15 @@ impl Losses {
         self.pulse = Some(Span::new(start, Some(end)));
     }
 
-    /// More than `share` was lost of them beyond the path's own, and more than chance.
-    pub(super) fn of_pulse_exceed(&self, share: f64) -> bool {
-        self.pulse.is_some_and(|Span { tally, .. }| {
-            let chance = (self.bursts * self.baseline / tally.total().max(1.0)).sqrt();
-            tally.share() > self.baseline + share + 2.0 * chance
+    /// The share lost of them beyond the path's own, and beyond chance.
+    pub(super) fn excess_of_pulse(&self) -> f64 {
+        self.pulse.map_or(0.0, |Span { tally, .. }| {
+            let usual = self.usual() + self.doubt();
+            if tally.share() > usual + 2.0 * self.chance(usual, tally.total()) {
+                tally.share() - usual
+            } else {
+                0.0
+            }
         })
     }
 
@@ -210,21 +229,48 @@ impl Losses {
     /// Behind a queue that still stands the span was not below the path's rate: what it lost may lower the baseline,
     /// not raise it.
     fn learn(&mut self, tally: Tally, queued: bool) {
-        if queued && !self.known {
+        if queued && (!self.known || tally.share() >= self.baseline) {
             return;
         }
-        let share = tally.share().min(MAX_BASELINE);
-        let share = if queued {
-            share.min(self.baseline)
-        } else {
-            share
-        };
-        self.baseline = if self.known {
-            f64::midpoint(self.baseline, share)
-        } else {
-            share
-        };
+        self.learned.acked = self.learned.acked / 2.0 + tally.acked;
+        self.learned.lost = self.learned.lost / 2.0 + tally.lost;
+        self.baseline = self.learned.share().min(MAX_BASELINE);
         self.known = true;
+    }
+
+    /// How far the share lost of `total` packets is from `usual` by chance: standard deviation of both shares.
+    fn chance(&self, usual: f64, total: f64) -> f64 {
+        let learned = if self.known {
+            self.learned.total()
+        } else {
+            self.recent.total()
+        };
+        (self.bursts * usual * (1.0 / total.max(1.0) + 1.0 / learned.max(1.0))).sqrt()
+    }
+
+    /// By how much the path's share may exceed the baseline because that was learned from few packets.
+    fn doubt(&self) -> f64 {
+        (DOUBT / self.learned.total().max(1.0)).min(UNKNOWN)
+    }
+
+    /// The share that the path loses by itself, or what was lost lately while that is not known.
+    fn usual(&self) -> f64 {
+        if self.known {
+            self.baseline
+        } else {
+            self.recent.share().min(UNKNOWN)
+        }
+    }
+
+    /// Losses are to be reckoned with.
+    pub(super) fn are_usual(&self) -> bool {
+        self.usual() >= USUAL
+    }
+
+    /// Enough is known of what is lost, and that is little enough, to tell whether more is.
+    pub(super) fn are_seen(&self) -> bool {
+        let seen = self.recent.total() >= SEEN && self.recent.share() <= UNKNOWN;
+        self.known || seen
     }
 
     /// The baseline was measured.
@@ -269,15 +315,20 @@ impl Losses {
     /// `margin`.
     pub(super) fn was_excessive(&self, margin: f64) -> bool {
         let total = self.last.total();
-        let expected = self.baseline * total;
+        let usual = self.baseline + self.doubt();
         let margin = if self.known { margin } else { UNKNOWN };
-        total >= MIN_PACKETS
-            && self.last.lost
-                > expected + 3.0 * (expected * self.bursts).sqrt() + margin * total + 2.0
+        let most = usual + 3.0 * self.chance(usual, total) + margin;
+        total >= MIN_PACKETS && self.last.lost > most * total + 2.0
     }
 
     pub(super) fn end_round(&mut self) {
         self.last = std::mem::take(&mut self.round);
+        if self.recent.total() > MEMORY {
+            self.recent.acked /= 2.0;
+            self.recent.lost /= 2.0;
+        }
+        self.recent.acked += self.last.acked;
+        self.recent.lost += self.last.lost;
         let (total, expected) = (self.last.total(), self.baseline * self.last.total());
         // Whatever the rate was: this path need not lose anything.
         self.clean = if self.last.lost > 0.0 {
@@ -285,7 +336,10 @@ impl Losses {
         } else {
             self.clean + total
         };
-        self.known |= self.clean >= CLEAN;
+        if !self.known && self.clean >= CLEAN {
+            self.known = true;
+            self.learned.acked = self.clean;
+        }
         if total >= MIN_PACKETS && expected >= 2.0 && !self.was_excessive(0.0) {
             let deviation = (self.last.lost - expected).powi(2) / expected;
             self.bursts = (self.bursts + (deviation - self.bursts) * GAIN).max(BURSTS);

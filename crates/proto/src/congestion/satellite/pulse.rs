@@ -10,6 +10,8 @@ use super::super::scaled;
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(40);
+/// A queue that round-trip times show without one.
+const NOISE: Duration = Duration::from_millis(4);
 /// What is made of a rate that a queue's height told, in permille.
 const CAUTION: u64 = 980;
 
@@ -72,9 +74,9 @@ impl Pulse {
         }
     }
 
-    /// All of it was answered, and one ACK more for what was lost last.
+    /// All of it was answered, and two ACKs more for what was lost last.
     pub(super) fn is_answered(&self, sent: Instant, base: Duration) -> bool {
-        sent >= self.end + base / 16
+        sent >= self.end + base / 8
     }
 
     /// The queue that it leaves if the path takes nothing of what is more.
@@ -83,24 +85,41 @@ impl Pulse {
     }
 
     /// The share of its packets that is lost if the path takes nothing of what is more, and cannot queue it.
-    pub(super) fn missing_if_full(&self) -> f64 {
+    fn missing_if_full(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
         let extra = self.step as f64 / 1000.0;
         extra / (1.0 + extra)
     }
 
-    /// What it found, when the path was believed to take `rate`; `lossy` if too much of it was lost.
-    pub(super) fn found(&self, rate: u64, lossy: bool) -> Found {
-        if lossy {
-            return Found::Part(0);
-        }
+    /// What it found, when the path was believed to take `rate`, of which the share `excess` was lost beyond the usual.
+    pub(super) fn found(&self, rate: u64, excess: f64) -> Found {
         let fast = scaled(rate, 1000 + self.step);
         let raised = self.most.saturating_sub(self.before);
-        if raised < self.queue_if_full() / 3 {
-            return Found::All(fast);
+        let least = (self.queue_if_full() / 3).min((self.queue_if_full() / 8).max(NOISE));
+        let lossy = excess > self.missing_if_full() / 4.0;
+        if raised < least {
+            // Losses without a queue are a policer's, who lets more pass for a while than in the long run.
+            return if lossy {
+                Found::Part(0)
+            } else {
+                Found::All(fast)
+            };
         }
         let length = self.end - self.start;
         let part = u128::from(fast) * length.as_nanos() / (length + raised).as_nanos().max(1);
-        Found::Part(scaled(u64::try_from(part).unwrap_or(u64::MAX), CAUTION))
+        let part = scaled(u64::try_from(part).unwrap_or(u64::MAX), CAUTION);
+        // What did not fit into the queue was lost.
+        Found::Part(if lossy { arrived(part, excess) } else { part })
     }
+}
+
+/// What is left of `rate` without the `lost` share.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "far below 2^53; the share is below one"
+)]
+fn arrived(rate: u64, lost: f64) -> u64 {
+    (rate as f64 * (1.0 - lost)) as u64
 }
