@@ -105,26 +105,7 @@ impl PacketSocket {
     /// # Errors
     /// The kernel refuses, which it does not do for an open packet socket.
     pub fn missed(&self) -> io::Result<u32> {
-        let mut statistics = libc::tpacket_stats {
-            tp_packets: 0,
-            tp_drops: 0,
-        };
-        let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `size` bytes, which are a `tpacket_stats`; both outlive the call.
-        let result = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                std::ptr::from_mut(&mut statistics).cast(),
-                &raw mut size,
-            )
-        };
-        if result == 0 {
-            Ok(statistics.tp_drops)
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        dropped(&self.socket)
     }
 }
 
@@ -175,8 +156,32 @@ fn openings() -> [SockFilter; 18] {
     ]
 }
 
+/// Packets that did not fit into a packet socket's buffer since this was last asked.
+pub(crate) fn dropped(socket: &Socket) -> io::Result<u32> {
+    let mut statistics = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut size = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes, which are a `tpacket_stats`; both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            std::ptr::from_mut(&mut statistics).cast(),
+            &raw mut size,
+        )
+    };
+    if result == 0 {
+        Ok(statistics.tp_drops)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// The address that means: all protocols of one interface.
-fn all_of(index: u32) -> io::Result<SockAddr> {
+pub(crate) fn all_of(index: u32) -> io::Result<SockAddr> {
     let index = i32::try_from(index).map_err(io::Error::other)?;
     let fill = |storage: *mut socket2::SockAddrStorage, length: *mut libc::socklen_t| {
         let address = libc::sockaddr_ll {

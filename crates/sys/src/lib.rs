@@ -18,6 +18,7 @@
 
 pub mod capture;
 pub mod command;
+pub mod ethernet;
 pub mod intercept;
 pub mod netns;
 pub mod nft;

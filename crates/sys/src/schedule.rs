@@ -1,7 +1,11 @@
-//! When a thread runs: before all others, for those that must be in time.
+//! When a thread runs: before all others and without waiting for memory, for those that must be in time.
 #![expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
 
 use std::io;
+
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
 
 /// Lets the calling thread run before every ordinary thread of the machine, until it sleeps; threads and processes that
 /// it starts are ordinary. For threads that sleep nearly all the time. A nice value would not do: the kernel weighs it
@@ -19,6 +23,17 @@ pub fn go_first() -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Keeps every page that the process touches from now on in memory. Where the amount is limited it does nothing, since
+/// the process would later fail for want of memory instead; whether it did anything.
+#[must_use]
+pub fn keep_memory() -> bool {
+    let unlimited = getrlimit(Resource::Memlock).current.is_none()
+        || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    // Pages are fetched when touched: the stacks of threads are mostly never used.
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    unlimited && mlockall(flags).is_ok()
 }
 
 #[cfg(test)]
