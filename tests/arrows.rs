@@ -47,9 +47,10 @@ const ARROWS: [(&str, &[&str], &[&str]); 8] = [
 const PURE: [&str; 3] = ["bentpipe-link", "bentpipe-proto", "bentpipe-units"];
 
 /// The libraries that those crates may use; none of them does any I/O.
-const PURE_LIBRARIES: [&str; 7] = [
+const PURE_LIBRARIES: [&str; 8] = [
     "bytes",
     "httparse",
+    "ipnet",
     "rand_core",
     "rand_pcg",
     "serde",

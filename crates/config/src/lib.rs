@@ -155,6 +155,13 @@ impl Source {
         self.error(&place::of_key(&self.text, key), message)
     }
 
+    /// An error at the first line that holds `text`.
+    #[must_use]
+    pub fn error_at_text(&self, text: &str, message: impl fmt::Display) -> ConfigError {
+        let start = self.text.find(text).unwrap_or(0);
+        self.error(&(start..start), message)
+    }
+
     /// `value` with the line where it starts.
     #[must_use]
     pub fn placed<T>(&self, value: Spanned<T>) -> Placed<T> {

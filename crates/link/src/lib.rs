@@ -52,9 +52,9 @@ pub use probe::{ChannelProbe, Counters, Probe, QueueProbe, TerminalProbe};
 pub use queue::QueueLimit;
 pub use scenario::{
     Acm, Attenuations, Background, CodingMode, Constellations, Direction, Discipline, DvbS2,
-    ErrorUnit, Errors, Fade, Files, General, Geo, LinkBudget, Orbit, PRESETS, Pattern, Probes,
-    Queue, QueueClass, Queues, Scenario, ScenarioError, Standard, StarlinkEpochs, Terminal, Timing,
-    Trace, preset,
+    ErrorUnit, Errors, Fade, Files, General, Geo, LinkBudget, Network, Networks, Orbit, PRESETS,
+    Pattern, Probes, Queue, QueueClass, Queues, Scenario, ScenarioError, Standard, StarlinkEpochs,
+    Terminal, Timing, Trace, preset,
 };
 pub use schedule::{Change, Schedule};
 pub use series::Interpolation;

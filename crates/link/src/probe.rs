@@ -77,3 +77,18 @@ pub struct Counters {
     /// Their bytes.
     pub delivered_bytes: ByteCount,
 }
+
+impl std::iter::Sum for Counters {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            offered: sum.offered + one.offered,
+            offered_bytes: sum.offered_bytes + one.offered_bytes,
+            dropped_queue: sum.dropped_queue + one.dropped_queue,
+            dropped_codel: sum.dropped_codel + one.dropped_codel,
+            dropped_channel: sum.dropped_channel + one.dropped_channel,
+            dropped_outage: sum.dropped_outage + one.dropped_outage,
+            delivered: sum.delivered + one.delivered,
+            delivered_bytes: sum.delivered_bytes + one.delivered_bytes,
+        })
+    }
+}

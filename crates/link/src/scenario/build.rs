@@ -25,9 +25,11 @@ impl Scenario {
     /// If values contradict each other or a file is missing or malformed; the error has the key.
     pub fn build(&self, files: &Files) -> Result<Model, ScenarioError> {
         let propagation = self.propagation(files)?;
+        let terminals = terminal::names(&self.terminals)?;
+        self.network.check(terminals.len())?;
         Ok(Model {
             seed: self.general.seed,
-            terminals: terminal::names(&self.terminals)?,
+            terminals,
             forward_link: self.channel(Way::Forward, &propagation, files)?,
             return_link: self.channel(Way::Return, &propagation, files)?,
             propagation,

@@ -15,6 +15,7 @@ mod background;
 mod build;
 mod error;
 mod errors;
+mod network;
 mod orbit;
 mod presets;
 mod queue;
@@ -35,6 +36,7 @@ pub use attenuation::{Attenuations, Fade, LinkBudget};
 pub use background::Background;
 pub use error::ScenarioError;
 pub use errors::{Direction, ErrorUnit, Errors};
+pub use network::{Network, Networks};
 pub use orbit::{Constellations, Geo, Orbit, Pattern, StarlinkEpochs, Trace};
 pub use presets::{PRESETS, preset};
 pub use queue::{Discipline, Queue, QueueClass, Queues};
@@ -83,6 +85,9 @@ pub struct Scenario {
     /// `[probes]`
     #[serde(default)]
     pub probes: Probes,
+    /// `[network]`
+    #[serde(default)]
+    pub network: Network,
 }
 
 /// `[scenario]`
@@ -139,6 +144,7 @@ impl Scenario {
             acm: Acm::default(),
             background: Background::default(),
             probes: Probes::default(),
+            network: Network::default(),
         }
     }
 }
