@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bentpipe_lab::TimeSpan;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
@@ -72,12 +73,11 @@ pub(crate) enum Command {
 
     /// Emulate a satellite link
     ///
-    /// With --join, between two network namespaces: each gets the TUN device sat0, up and without addresses. Without,
-    /// between whole namespaces for user, terminal, gateway and web. Prints a line with "ready", runs until SIGINT or
-    /// SIGTERM, then prints what the link carried as JSON.
-    #[command(
-        after_help = "Examples:\n  bentpipe emulate geo\n  bentpipe emulate my.toml --join terminal,gateway"
-    )]
+    /// Between whole namespaces for user, terminal, gateway and web; with --join between namespaces that exist, each of
+    /// which gets the TUN device sat0, up and without addresses; with --interfaces between two Ethernet interfaces of
+    /// this machine. Prints a line with "ready", runs until SIGINT or SIGTERM, then prints as JSON what the link carried
+    /// and whether the run is VALID. SIGUSR1 prints how it goes. Scenarios are described in docs/emulator.md.
+    #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(Emulate),
 }
 
@@ -88,14 +88,82 @@ pub(crate) struct Demo {
     pub(crate) keep: bool,
 }
 
+const EMULATE_EXAMPLES: &str = "\
+Examples:
+  bentpipe emulate geo
+  bentpipe emulate my.toml --join terminal,gateway --probes probes.jsonl
+  bentpipe emulate my.toml --interfaces eth1,eth2 --plot run.html
+  bentpipe emulate --plot run.html --from probes.jsonl
+  bentpipe emulate --selftest --quick";
+
 #[derive(Debug, Args)]
 pub(crate) struct Emulate {
-    /// A scenario file, or one of the presets geo, leo and g1
-    pub(crate) scenario: String,
+    /// A scenario file, or the name of a preset (--presets lists them)
+    #[arg(required_unless_present_any = ["selftest", "from", "presets"])]
+    pub(crate) scenario: Option<String>,
 
-    /// The namespaces of terminal and gateway, as names or paths
-    #[arg(long, value_name = "TERMINAL_NETNS,GATEWAY_NETNS", value_parser = pair)]
-    pub(crate) join: Option<(String, String)>,
+    /// The namespaces of the terminals and, last, of the gateway, as names or paths
+    #[arg(long, value_name = "TERMINAL_NETNS,GATEWAY_NETNS", value_parser = several)]
+    pub(crate) join: Option<Vec<String>>,
+
+    /// Two Ethernet interfaces of this machine, towards the terminal and towards the gateway
+    #[arg(long, value_name = "TERMINAL_IF,GATEWAY_IF", value_parser = pair, conflicts_with = "join")]
+    pub(crate) interfaces: Option<(String, String)>,
+
+    /// What the names of whole namespaces begin with, as in NAME-user [default: bp-PROCESS]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "interfaces"])]
+    pub(crate) prefix: Option<String>,
+
+    /// Stop after this time, as in "60 s"
+    #[arg(long, value_name = "TIME")]
+    pub(crate) duration: Option<TimeSpan>,
+
+    #[command(flatten)]
+    pub(crate) outputs: Outputs,
+
+    /// Draw a plot of an earlier run's probes into --plot, and do nothing else
+    #[arg(long, value_name = "PROBES", requires = "plot", conflicts_with_all = ["scenario", "join", "interfaces"])]
+    pub(crate) from: Option<PathBuf>,
+
+    /// List the presets
+    #[arg(long)]
+    pub(crate) presets: bool,
+
+    /// Check the emulator on this machine against closed forms and published figures; exits with 1 if it fails
+    #[arg(long, conflicts_with_all = ["scenario", "join", "interfaces", "from"])]
+    pub(crate) selftest: bool,
+
+    /// The shorter self-test, of less than a minute
+    #[arg(long, requires = "selftest")]
+    pub(crate) quick: bool,
+}
+
+/// What to write down about an emulation.
+#[derive(Debug, Args)]
+pub(crate) struct Outputs {
+    /// Write snapshots here, as lines of JSON; their period is the scenario's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) probes: Option<PathBuf>,
+
+    /// Write every packet's arrival, delivery or drop here, a line each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) packet_log: Option<PathBuf>,
+
+    /// Capture both ends of the link here, as pcapng with nanoseconds
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Draw rate, queue, C/N, delay and drops over time into this HTML page
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+}
+
+fn several(text: &str) -> Result<Vec<String>, &'static str> {
+    let names: Vec<_> = text.split(',').map(str::to_owned).collect();
+    if names.len() < 2 || names.iter().any(String::is_empty) {
+        return Err("name at least two namespaces with a comma between them");
+    }
+    Ok(names)
 }
 
 fn pair(text: &str) -> Result<(String, String), &'static str> {
@@ -103,7 +171,7 @@ fn pair(text: &str) -> Result<(String, String), &'static str> {
         Some((terminal, gateway)) if !terminal.is_empty() && !gateway.is_empty() => {
             Ok((terminal.to_owned(), gateway.to_owned()))
         }
-        _ => Err("name two namespaces with a comma between them"),
+        _ => Err("name two interfaces with a comma between them"),
     }
 }
 

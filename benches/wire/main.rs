@@ -229,8 +229,8 @@ fn kernel_bbr() -> String {
 /// Says so if the emulated link was late.
 fn sound(topology: Topology) -> Result<()> {
     let stats = topology.finish()?;
-    let late = stats.lateness.p99.get();
-    if late > TOLERABLE_LATENESS || stats.write_errors > 0 {
+    let late = stats.emulator.lateness.p99.get();
+    if late > TOLERABLE_LATENESS || stats.emulator.write_errors > 0 {
         println!("  (the machine was busy: one packet in a hundred was {late:.0?} late or more)");
     }
     Ok(())

@@ -1,45 +1,147 @@
-//! `bentpipe emulate`: the link emulator, between namespaces that exist or in a topology of its own.
+//! `bentpipe emulate`: the link emulator, between namespaces that exist, in a topology of its own, or between interfaces
+//! of this machine; its self-test and its plots.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use bentpipe_lab::Stop;
-use bentpipe_lab::emulator::Emulator;
+use bentpipe_lab::emulator::{
+    Emulator, EmulatorConfig, EmulatorStats, Live, Outputs, keep_memory, status,
+};
 use bentpipe_lab::machine::{Tool, prepare, require_root};
-use bentpipe_lab::scenario;
 use bentpipe_lab::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::PAGE_HOSTS;
-use tracing::info;
+use bentpipe_lab::{plot, scenario, selftest};
+use tracing::{info, warn};
 
 use crate::cli::Emulate;
 use crate::exit::Failure;
 
-/// Emulates until a signal.
+/// Does what was asked.
 pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
-    let scenario = scenario::load(&options.scenario)?;
-    let name = scenario.general.name.clone();
-    let stats = if let Some((terminal, gateway)) = &options.join {
-        require_root(&[Tool::Ip])?;
-        let stop = Stop::on_signals()?;
-        let mut emulator = Emulator::join_named(&scenario, terminal, gateway, LINK_DEVICE)?;
-        ready(&format!(
-            "{name}: {LINK_DEVICE} in {terminal} and {gateway}"
-        ))?;
-        emulator.run(stop.as_fd())?
-    } else {
-        // Before the first thread: see there.
-        let standing = prepare(&[Tool::Ip])?;
-        let stop = Stop::on_signals()?;
-        let topology = Topology::build(&TopologyConfig {
-            scenario,
-            prefix: unique_prefix(),
-            hosts: PAGE_HOSTS,
-        })?;
-        super::print(&topology.doors(standing))?;
-        ready(&format!("{name}: user, terminal, gateway, web"))?;
-        stop.forever();
-        topology.finish()?
+    if options.presets {
+        return super::print(&scenario::presets());
+    }
+    if options.selftest {
+        return certify(options.quick);
+    }
+    if let (Some(probes), Some(page)) = (&options.from, &options.outputs.plot) {
+        return Ok(plot::draw(probes, page)?);
+    }
+    // clap has seen to it that there is one.
+    let name = options.scenario.as_deref().unwrap_or_default();
+    let (scenario, files) = scenario::load(name)?;
+    let drawing = Drawing::prepare(options)?;
+    let config = EmulatorConfig {
+        scenario,
+        files,
+        outputs: Outputs {
+            probes: drawing.probes.clone(),
+            packet_log: options.outputs.packet_log.clone(),
+            pcap: options.outputs.pcap.clone(),
+        },
+        live: Live::default(),
     };
+    let stats = emulate(options, config)?;
+    if let Some(page) = &options.outputs.plot
+        && let Some(probes) = &drawing.probes
+    {
+        plot::draw(probes, page)?;
+    }
+    info!("{}", stats.verdict);
     super::print(&stats.to_json())
+}
+
+/// Emulates until a signal.
+fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, Failure> {
+    let name = config.scenario.general.name.clone();
+    let (mut emulator, place) = if let Some(namespaces) = &options.join {
+        require_root(&[Tool::Ip])?;
+        let emulator = Emulator::join_named(&config, namespaces, LINK_DEVICE)?;
+        (
+            emulator,
+            format!("{LINK_DEVICE} in {}", namespaces.join(" and ")),
+        )
+    } else if let Some((terminal, gateway)) = &options.interfaces {
+        require_root(&[])?;
+        let emulator = Emulator::between_interfaces(&config, terminal, gateway)?;
+        (
+            emulator,
+            format!("{terminal} (terminal) and {gateway} (gateway)"),
+        )
+    } else {
+        return in_topology(options, config);
+    };
+    let stop = start(options, &config)?;
+    ready(&format!("{name}: {place}"))?;
+    Ok(emulator.run(stop.as_fd())?)
+}
+
+fn in_topology(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, Failure> {
+    // Before the first thread: see there.
+    let standing = prepare(&[Tool::Ip])?;
+    let stop = start(options, &config)?;
+    let name = config.scenario.general.name.clone();
+    let topology = Topology::build(&TopologyConfig {
+        link: config,
+        prefix: options.prefix.clone().unwrap_or_else(unique_prefix),
+        hosts: PAGE_HOSTS,
+    })?;
+    super::print(&topology.doors(standing))?;
+    let namespaces: Vec<_> = topology
+        .namespaces()
+        .iter()
+        .map(|namespace| namespace.name())
+        .collect();
+    ready(&format!("{name}: {}", namespaces.join(", ")))?;
+    stop.forever();
+    Ok(topology.finish()?)
+}
+
+/// The switch that ends the run, and what goes on beside it.
+fn start(options: &Emulate, config: &EmulatorConfig) -> Result<Stop, Failure> {
+    if !keep_memory() {
+        warn!("memory is not locked (CAP_IPC_LOCK is missing): a busy machine may delay packets");
+    }
+    let stop = Stop::on_signals()?;
+    if let Some(duration) = options.duration {
+        stop.after(duration.get())?;
+    }
+    status::show(config.live.clone(), stop.clone())?;
+    Ok(stop)
+}
+
+/// Where probes go, if they are wanted for themselves or for a plot.
+struct Drawing {
+    probes: Option<PathBuf>,
+    _scratch: Option<plot::Scratch>,
+}
+
+impl Drawing {
+    fn prepare(options: &Emulate) -> Result<Self, Failure> {
+        let outputs = &options.outputs;
+        if outputs.probes.is_some() || outputs.plot.is_none() {
+            return Ok(Self {
+                probes: outputs.probes.clone(),
+                _scratch: None,
+            });
+        }
+        let scratch = plot::Scratch::new()?;
+        Ok(Self {
+            probes: Some(scratch.probes()),
+            _scratch: Some(scratch),
+        })
+    }
+}
+
+/// Prints the self-test's table.
+fn certify(quick: bool) -> Result<(), Failure> {
+    // Before the first thread: see there.
+    prepare(&[Tool::Ip])?;
+    let stop = Stop::on_signals()?;
+    let mut say = |line: &str| super::print(line).map_err(|failure| anyhow::anyhow!("{failure}"));
+    selftest::run(quick, &stop, &mut say)?;
+    Ok(())
 }
 
 /// To whoever reads the output, and to whoever reads the log, as the daemons do.

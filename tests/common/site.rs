@@ -132,7 +132,7 @@ impl Site {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let topology = Topology::build(&TopologyConfig {
-            scenario: config.scenario.clone(),
+            link: config.scenario.clone().into(),
             prefix: format!("{}-{number}", unique_prefix()),
             hosts: 4,
         })?;

@@ -20,10 +20,13 @@ pub mod capture;
 pub mod demo;
 pub mod emulator;
 pub mod machine;
+pub mod plot;
 pub mod scenario;
+pub mod selftest;
 mod stop;
 pub mod topology;
 pub mod usage;
 pub mod workload;
 
+pub use bentpipe_units::TimeSpan;
 pub use stop::Stop;

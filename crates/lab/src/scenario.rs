@@ -1,52 +1,92 @@
-//! Scenarios by name or from a file.
+//! Scenarios by name or from a file, with the files that they name.
 
+use std::fmt;
 use std::fs;
-use std::ops::Range;
+use std::io;
+use std::path::Path;
 
-use bentpipe_link::{PRESETS, Scenario, preset};
+use bentpipe_config::{ConfigError, Source};
+use bentpipe_link::{Files, PRESETS, Scenario, preset};
 
-/// A scenario that cannot be used; displays as `FILE:LINE: message`.
+/// The largest file that a scenario may name: a trace of a week, many times over.
+const MOST: u64 = 64 << 20;
+
+/// A scenario that cannot be used; displays as one line, `FILE:LINE: message` where there is a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadScenario(String);
+pub enum BadScenario {
+    /// There is no file and no preset of that name.
+    Unknown(String),
+    /// The file is at fault.
+    File(ConfigError),
+}
 
-impl std::fmt::Display for BadScenario {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+impl fmt::Display for BadScenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(
+                f,
+                "{name}: there is no such file; name a scenario file or one of the presets {}",
+                PRESETS.join(", ")
+            ),
+            Self::File(error) => error.fmt(f),
+        }
     }
 }
 
 impl std::error::Error for BadScenario {}
 
-/// The preset of that name, or what the file says.
+impl From<ConfigError> for BadScenario {
+    fn from(error: ConfigError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// The presets' names, one per line.
+#[must_use]
+pub fn presets() -> String {
+    PRESETS.join("\n")
+}
+
+/// The preset of that name, or what the file says, and the texts of the files that it names. What is returned describes
+/// a link.
 ///
 /// # Errors
 /// There is neither, or what it says is no scenario.
-pub fn load(name_or_file: &str) -> Result<Scenario, BadScenario> {
+pub fn load(name_or_file: &str) -> Result<(Scenario, Files), BadScenario> {
+    let path = Path::new(name_or_file);
     if let Some(scenario) = preset(name_or_file) {
-        return Ok(scenario);
+        return Ok((scenario, Files::default()));
     }
-    let text = fs::read_to_string(name_or_file).map_err(|error| {
-        let presets = PRESETS.join(", ");
-        BadScenario(format!(
-            "{name_or_file}: {error}; it must be a scenario file or one of {presets}"
-        ))
-    })?;
-    let scenario: Scenario = toml::from_str(&text).map_err(|error| {
-        let line = line_of(&text, error.span());
-        let message = error.message().replace('\n', ", ");
-        BadScenario(format!("{name_or_file}:{line}: {message}"))
-    })?;
-    scenario
-        .link_config()
-        .map_err(|error| BadScenario(format!("{name_or_file}: {error}")))?;
-    Ok(scenario)
+    // A name without anything of a path is more likely a preset's, misspelt.
+    if !path.exists() && path.extension().is_none() && path.components().count() == 1 {
+        return Err(BadScenario::Unknown(name_or_file.to_owned()));
+    }
+    let source = Source::read(path)?;
+    let scenario: Scenario = source.parse()?;
+    let files = read_files(&source, &scenario)?;
+    let model = scenario.build(&files);
+    model.map_err(|error| source.error_at_key(error.key(), &error))?;
+    Ok((scenario, files))
 }
 
-/// The line that a place is in, from 1.
-fn line_of(text: &str, place: Option<Range<usize>>) -> usize {
-    let start = place.map_or(0, |place| place.start);
-    let before = text.as_bytes().get(..start).unwrap_or_default();
-    1 + before.iter().filter(|byte| **byte == b'\n').count()
+fn read_files(source: &Source, scenario: &Scenario) -> Result<Files, ConfigError> {
+    let read = |named: std::path::PathBuf| {
+        let text = read_bounded(&source.resolve(&named)).map_err(|error| {
+            let text = format!("cannot read the file {}: {error}", named.display());
+            source.error_at_text(&named.to_string_lossy(), text)
+        })?;
+        Ok((named, text))
+    };
+    scenario.files().into_iter().map(read).collect()
+}
+
+fn read_bounded(path: &Path) -> io::Result<String> {
+    let length = fs::metadata(path)?.len();
+    if length > MOST {
+        let text = format!("it has {length} bytes; at most {MOST} are possible");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    fs::read_to_string(path)
 }
 
 #[cfg(test)]
@@ -62,29 +102,50 @@ mod tests {
         let file = directory.path().join("s.toml");
         fs::write(&file, text).unwrap();
         let loaded = load(file.to_str().unwrap());
+        let loaded = loaded.map(|(scenario, _)| scenario);
         loaded.map_err(|error| error.to_string().split_once("s.toml").unwrap().1.to_owned())
     }
 
     #[test]
     fn presets_and_files_are_found() {
-        assert_eq!(load("geo").unwrap(), preset("geo").unwrap());
+        assert_eq!(load("geo").unwrap().0, preset("geo").unwrap());
         assert_eq!(loaded(GOOD).unwrap().general.name, "x");
         let error = load("nosuch").unwrap_err().to_string();
-        assert!(error.contains("one of geo, leo"), "{error}");
+        assert!(error.contains("presets geo, "), "{error}");
+        let error = load("no/such.toml").unwrap_err().to_string();
+        assert!(error.starts_with("no/such.toml:1: cannot read"), "{error}");
     }
 
     #[test]
-    fn faults_are_told_with_their_place() {
-        let error = loaded(&GOOD.replace("seed = 1", "seed = true")).unwrap_err();
-        assert!(error.starts_with(":3: "), "{error}");
-        // In tables that have a model, the place is the table.
-        let error = loaded(&GOOD.replace("250 ms", "250 parsecs")).unwrap_err();
+    fn faults_are_told_with_their_line() {
+        let fault = |from: &str, to: &str| loaded(&GOOD.replace(from, to)).unwrap_err();
+        for (from, to, expected) in [
+            ("seed = 1", "seed = true", ":3: `seed`: invalid type"),
+            (
+                "250 ms",
+                "250 parsecs",
+                ":6: `one_way_delay`: `250 parsecs`",
+            ),
+            ("one_way_delay", "delay", ":6: unknown key `delay`"),
+            ("10 Mbit/s", "0 Mbit/s", ":9: [forward] bit_rate is zero"),
+            (
+                "2 Mbit/s",
+                "-2 Mbit/s",
+                ":12: `bit_rate`: `-2 Mbit/s` is not",
+            ),
+            (
+                "[return]",
+                "[retrun]",
+                ":10: unknown key `retrun`; did you mean `return`?",
+            ),
+        ] {
+            let error = fault(from, to);
+            assert!(error.starts_with(expected), "{error}");
+        }
         assert!(
-            error.starts_with(":4: ") && error.contains("250 parsecs"),
-            "{error}"
+            loaded("")
+                .unwrap_err()
+                .starts_with(":1: missing key `scenario`")
         );
-        let error = loaded(&GOOD.replace("10 Mbit/s", "0 Mbit/s")).unwrap_err();
-        assert!(error.contains("[forward] bit_rate is zero"), "{error}");
-        assert!(loaded("").unwrap_err().starts_with(":1: "));
     }
 }

@@ -72,6 +72,25 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Throws it after `time`, wherever that is by then.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn after(&self, time: Duration) -> Result<()> {
+        let thrown = self.clone();
+        let wait = move || {
+            // Thrown by somebody else meanwhile: all the same.
+            if !thrown.wait(time) {
+                thrown.stop();
+            }
+        };
+        let thread = thread::Builder::new().name("duration".into());
+        thread
+            .spawn(wait)
+            .map(drop)
+            .context("cannot start a thread for the duration")
+    }
+
     /// Ends every run that watches this switch, now or later.
     pub fn stop(&self) {
         // Fails only if it has been done already.

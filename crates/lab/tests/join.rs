@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::Stop;
-use bentpipe_lab::emulator::{Emulator, EmulatorStats};
+use bentpipe_lab::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router};
 use bentpipe_link::{Orbit, Queue, Queues, Scenario, Standard, preset};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::BitRate;
@@ -58,6 +58,11 @@ fn bound(netns: &NetNs, own: &str, peer: &str) -> UdpSocket {
     socket
 }
 
+fn join(scenario: &Scenario, terminal: &NetNs, gateway: &NetNs) -> anyhow::Result<Emulator> {
+    let config = EmulatorConfig::from(scenario.clone());
+    Emulator::join(&config, &[terminal], gateway, "sat0", Router::single())
+}
+
 /// Runs `work(gateway, terminal)` over the scenario.
 fn over(
     test: &str,
@@ -65,7 +70,7 @@ fn over(
     work: impl FnOnce(UdpSocket, UdpSocket),
 ) -> Option<EmulatorStats> {
     let (terminal, gateway) = namespaces(test)?;
-    let mut emulator = Emulator::join(scenario, &terminal, &gateway, "sat0").unwrap();
+    let mut emulator = join(scenario, &terminal, &gateway).unwrap();
     let shown = terminal
         .run("ip", &["addr", "show", "dev", "sat0"])
         .unwrap();
@@ -114,7 +119,7 @@ fn a_round_trip_takes_both_delays() {
         }
     });
     if let Some(stats) = stats {
-        eprintln!("{:?}", stats.lateness);
+        eprintln!("{:?}", stats.emulator.lateness);
         // Exactly ours: nothing else may cross an idle link.
         assert_eq!(
             (stats.forward_link.offered, stats.return_link.offered),
@@ -147,9 +152,9 @@ fn a_second_of_packets_takes_a_second() {
         );
     });
     if let Some(stats) = stats {
-        eprintln!("{:?}", stats.lateness);
+        eprintln!("{:?}", stats.emulator.lateness);
         assert_eq!(
-            (stats.forward_link.delivered, stats.write_errors),
+            (stats.forward_link.delivered, stats.emulator.write_errors),
             (1000, 0)
         );
     }
@@ -161,8 +166,8 @@ fn a_device_that_exists_is_named() {
         return;
     };
     let scenario = scenario(10, Duration::ZERO);
-    let _first = Emulator::join(&scenario, &terminal, &gateway, "sat0").unwrap();
-    let second = Emulator::join(&scenario, &terminal, &gateway, "sat0").unwrap_err();
+    let _first = join(&scenario, &terminal, &gateway).unwrap();
+    let second = join(&scenario, &terminal, &gateway).unwrap_err();
     let text = format!("{second:#}");
     assert!(
         text.contains("terminal side") && text.contains("sat0"),

@@ -26,7 +26,7 @@ fn plain_ip_crosses_and_nothing_stays() {
     }
     let prefix = unique_prefix();
     let topology = Topology::build(&TopologyConfig {
-        scenario: bentpipe_link::preset("geo").expect("a preset"),
+        link: bentpipe_link::preset("geo").expect("a preset").into(),
         prefix: prefix.clone(),
         hosts: 3,
     })

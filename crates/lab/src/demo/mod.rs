@@ -91,7 +91,7 @@ impl Demo {
         let scenario = scenario();
         let limit = LinkLimit::new(&scenario.link_config()?);
         let topology = Topology::build(&TopologyConfig {
-            scenario,
+            link: scenario.into(),
             prefix: unique_prefix(),
             hosts: PAGE_HOSTS,
         })?;
@@ -181,13 +181,13 @@ impl Demo {
 }
 
 fn verdict(stats: &EmulatorStats) -> Result<Option<String>> {
-    if stats.write_errors > 0 {
+    if stats.emulator.write_errors > 0 {
         bail!(
             "the emulated link lost {} packets of its own: the figures are void",
-            stats.write_errors
+            stats.emulator.write_errors
         );
     }
-    let late = stats.lateness.p99.get();
+    let late = stats.emulator.lateness.p99.get();
     Ok((late > TOLERABLE_LATENESS).then(|| {
         format!(
             "This machine was busy: one packet in a hundred left the emulated link {late:.0?} too late or more. \

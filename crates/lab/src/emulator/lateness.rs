@@ -22,6 +22,8 @@ pub struct Lateness {
     pub p50: TimeSpan,
     /// 99 % of the packets were at most this late.
     pub p99: TimeSpan,
+    /// 99.9 % of the packets were at most this late.
+    pub p999: TimeSpan,
     /// The latest packet, exactly.
     pub max: TimeSpan,
 }
@@ -54,14 +56,15 @@ impl Histogram {
     pub(crate) fn summary(&self) -> Lateness {
         Lateness {
             packets: self.total,
-            p50: self.percentile(50),
-            p99: self.percentile(99),
+            p50: self.per_mille(500),
+            p99: self.per_mille(990),
+            p999: self.per_mille(999),
             max: Duration::from_nanos(self.max).into(),
         }
     }
 
-    fn percentile(&self, percent: u64) -> TimeSpan {
-        let rank = (u128::from(self.total) * u128::from(percent)).div_ceil(100);
+    fn per_mille(&self, share: u64) -> TimeSpan {
+        let rank = (u128::from(self.total) * u128::from(share)).div_ceil(1000);
         let mut seen = 0u128;
         for (index, count) in self.counts.iter().enumerate() {
             seen += u128::from(*count);
@@ -118,10 +121,12 @@ mod tests {
             packets,
             p50,
             p99,
+            p999,
             max,
         } = histogram.summary();
         assert_eq!((packets, max.get()), (1000, Duration::from_millis(1)));
         assert!((500..=535).contains(&p50.get().as_micros()), "{p50}");
         assert!((990..=1000).contains(&p99.get().as_micros()), "{p99}");
+        assert!((999..=1000).contains(&p999.get().as_micros()), "{p999}");
     }
 }

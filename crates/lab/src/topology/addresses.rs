@@ -1,6 +1,12 @@
-//! Every address of the topology, in one place. All networks are /24 and /64.
+//! Every address of the topology, in one place: the usual ones as constants, and those of a scenario's `[network]`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+use anyhow::{Result, ensure};
+use bentpipe_link::{Network, Networks};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::emulator::Router;
 
 /// The user's address.
 pub const USER: Ipv4Addr = Ipv4Addr::new(10, 10, 0, 2);
@@ -48,4 +54,133 @@ pub const fn host6(i: u8) -> Ipv6Addr {
 
 const fn v6(network: u16, host: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, network, 0, 0, 0, 0, 0, host)
+}
+
+/// The addresses of a scenario with one or more terminals.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    network: Network,
+    terminals: usize,
+}
+
+/// An interface's addresses, with the lengths of their networks.
+pub(super) type Pair = (Ipv4Net, Ipv6Net);
+
+/// Parts of the host's address on each network.
+const GATEWAY: u32 = 1;
+const FIRST_TERMINAL: u32 = 2;
+
+impl Addresses {
+    /// Those of `network` for `terminals` terminals.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn new(network: &Network, terminals: usize) -> Result<Self> {
+        let (lan, _) = network.lan;
+        let room = 1usize << 24u8.saturating_sub(lan.prefix_len());
+        ensure!(
+            terminals <= room,
+            "{lan} has no /24 for each of {terminals} terminals"
+        );
+        Ok(Self {
+            network: *network,
+            terminals,
+        })
+    }
+
+    /// Whether there is more than one terminal.
+    pub(super) fn several(&self) -> bool {
+        self.terminals > 1
+    }
+
+    /// The users' network behind a terminal.
+    fn lan(&self, terminal: usize) -> Networks {
+        let (v4, v6) = self.network.lan;
+        // As many as there are terminals: they fit, see `new`.
+        let number = terminal as u32;
+        let v4 = Ipv4Addr::from_bits(v4.network().to_bits() + (number << 8));
+        let v6 = Ipv6Addr::from_bits(v6.network().to_bits() + (u128::from(number) << 64));
+        (Ipv4Net::new_assert(v4, 24), Ipv6Net::new_assert(v6, 64))
+    }
+
+    pub(super) fn user(&self, terminal: usize) -> Pair {
+        within(self.lan(terminal), FIRST_TERMINAL, 2)
+    }
+
+    pub(super) fn terminal_lan(&self, terminal: usize) -> Pair {
+        within(self.lan(terminal), GATEWAY, 1)
+    }
+
+    pub(super) fn terminal_sat(&self, terminal: usize) -> Pair {
+        let host = FIRST_TERMINAL + terminal as u32;
+        within(self.network.satellite, host, host)
+    }
+
+    pub(super) fn gateway_sat(&self) -> Pair {
+        within(self.network.satellite, GATEWAY, 1)
+    }
+
+    pub(super) fn gateway_wan(&self) -> Pair {
+        within(self.network.web, GATEWAY, 1)
+    }
+
+    pub(super) fn web(&self) -> Pair {
+        within(self.network.web, FIRST_TERMINAL, 2)
+    }
+
+    /// The web's `i`-th further host.
+    pub(super) fn host(&self, i: u8) -> Pair {
+        within(
+            self.network.web,
+            u32::from(FIRST_HOST) + u32::from(i),
+            0x10 + u32::from(i),
+        )
+    }
+
+    /// Which terminal a packet of the gateway is for.
+    #[must_use]
+    pub fn router(&self) -> Router {
+        Router::new((0..self.terminals).map(|terminal| {
+            let (v4, v6) = self.lan(terminal);
+            let (own4, own6) = self.terminal_sat(terminal);
+            let host = |net: IpNet| IpNet::new_assert(net.addr(), net.max_prefix_len());
+            vec![v4.into(), v6.into(), host(own4.into()), host(own6.into())]
+        }))
+    }
+}
+
+/// The addresses with these numbers of a host within the networks.
+fn within((v4, v6): Networks, host4: u32, host6: u32) -> Pair {
+    let address4 = Ipv4Addr::from_bits(v4.network().to_bits() + host4);
+    let address6 = Ipv6Addr::from_bits(v6.network().to_bits() + u128::from(host6));
+    (
+        Ipv4Net::new_assert(address4, v4.prefix_len()),
+        Ipv6Net::new_assert(address6, v6.prefix_len()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_addresses_are_those_of_an_empty_table() {
+        let usual = Addresses::new(&Network::default(), 2).unwrap();
+        let plain = |(v4, v6): Pair| (v4.addr(), v6.addr());
+        assert_eq!(plain(usual.user(0)), (USER, USER6));
+        assert_eq!(plain(usual.terminal_lan(0)), (TERMINAL_LAN, TERMINAL_LAN6));
+        assert_eq!(plain(usual.terminal_sat(0)), (TERMINAL_SAT, TERMINAL_SAT6));
+        assert_eq!(plain(usual.gateway_sat()), (GATEWAY_SAT, GATEWAY_SAT6));
+        assert_eq!(plain(usual.gateway_wan()), (GATEWAY_WAN, GATEWAY_WAN6));
+        assert_eq!(plain(usual.web()), (WEB, WEB6));
+        assert_eq!(plain(usual.host(3)), (host(3), host6(3)));
+        assert_eq!(
+            plain(usual.user(1)),
+            (
+                "10.10.1.2".parse().unwrap(),
+                "fd00:10:0:1::2".parse().unwrap()
+            )
+        );
+        assert_eq!(usual.user(1).0.prefix_len(), 24);
+    }
 }

@@ -1,4 +1,5 @@
-//! The namespaces of one experiment: user ─veth─ terminal ─sat0─ gateway ─veth─ web.
+//! The namespaces of one experiment: user ─veth─ terminal ─sat0─ gateway ─veth─ web. A scenario with several terminals
+//! has as many users and terminals, whose names end in their number.
 //!
 //! Owns everything it makes, the processes started in it included, and deletes it all on drop, in this order:
 //! processes, link emulator, namespaces, directory. Plain end-to-end IP works in it, over IPv4 and IPv6; what
@@ -14,16 +15,15 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError, Weak};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_link::Scenario;
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use tempfile::TempDir;
 
-use crate::emulator::{Emulator, EmulatorStats, Running as Link};
+use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router, Running as Link};
 use crate::machine::Standing;
 
 pub use addresses::{
-    GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, TERMINAL_LAN, TERMINAL_LAN6,
-    TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
+    Addresses, GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, TERMINAL_LAN,
+    TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
 };
 pub use process::Process;
 use process::Running;
@@ -35,7 +35,7 @@ pub const LINK_DEVICE: &str = "sat0";
 #[derive(Debug, Clone)]
 pub struct TopologyConfig {
     /// The link between terminal and gateway.
-    pub scenario: Scenario,
+    pub link: EmulatorConfig,
     /// First part of the namespaces' names (`<prefix>-user`, …); see [`unique_prefix`].
     pub prefix: String,
     /// How many addresses the web namespace has besides [`WEB`], of each family; see [`host`].
@@ -54,8 +54,8 @@ pub struct Topology {
     // Fields are dropped in this order, after `Drop::drop` has ended the processes.
     processes: Mutex<Vec<Weak<Running>>>,
     link: Option<Link>,
-    user: NetNsGuard,
-    terminal: NetNsGuard,
+    users: Vec<NetNsGuard>,
+    terminals: Vec<NetNsGuard>,
     gateway: NetNsGuard,
     web: NetNsGuard,
     directory: TempDir,
@@ -73,15 +73,26 @@ impl Topology {
             "{} hosts do not fit into 10.30.0.0/24: at most {MAX_HOSTS}",
             config.hosts
         );
+        // Told now, and not after the namespaces have been made.
+        let terminals = config.link.model()?.terminals().len();
+        let addresses = Addresses::new(&config.link.scenario.network, terminals)?;
         let namespace = |role: &str| {
             let name = format!("{}-{role}", config.prefix);
             NetNs::temporary(&name).with_context(|| format!("cannot make network namespace {name}"))
         };
+        let each = |role: &str| -> Result<Vec<_>> {
+            match terminals {
+                1 => Ok(vec![namespace(role)?]),
+                _ => (1..=terminals)
+                    .map(|number| namespace(&format!("{role}-{number}")))
+                    .collect(),
+            }
+        };
         let mut topology = Self {
             processes: Mutex::default(),
             link: None,
-            user: namespace("user")?,
-            terminal: namespace("terminal")?,
+            users: each("user")?,
+            terminals: each("terminal")?,
             gateway: namespace("gateway")?,
             web: namespace("web")?,
             directory: tempfile::Builder::new()
@@ -92,23 +103,39 @@ impl Topology {
         for namespace in topology.namespaces() {
             setup::tune(namespace)?;
         }
-        let (terminal, gateway) = (&topology.terminal, &topology.gateway);
-        let emulator = Emulator::join(&config.scenario, terminal, gateway, LINK_DEVICE)?;
-        topology.link = Some(emulator.spawn()?);
-        setup::connect(&topology, config.hosts)?;
+        topology.link = Some(
+            topology
+                .emulator(&config.link, addresses.router())?
+                .spawn()?,
+        );
+        setup::connect(&topology, &addresses, config.hosts)?;
         Ok(topology)
     }
 
-    /// Where the applications are: 10.10.0.2, fd00:10::2.
-    #[must_use]
-    pub fn user(&self) -> &NetNs {
-        &self.user
+    fn emulator(&self, config: &EmulatorConfig, router: Router) -> Result<Emulator> {
+        let terminals: Vec<&NetNs> = self.terminals.iter().map(|terminal| &**terminal).collect();
+        let mut emulator = Emulator::join(config, &terminals, &self.gateway, LINK_DEVICE, router)?;
+        self.users.iter().for_each(|user| emulator.watch(user));
+        emulator.watch(&self.web);
+        Ok(emulator)
     }
 
-    /// The router at the satellite terminal: `lan0` towards the user, `sat0`.
+    /// Each terminal's user and router, in the order of the scenario.
+    pub fn sites(&self) -> impl Iterator<Item = (&NetNs, &NetNs)> {
+        let users = self.users.iter().map(|user| &**user);
+        users.zip(self.terminals.iter().map(|terminal| &**terminal))
+    }
+
+    /// Where the applications of the first terminal are: 10.10.0.2, fd00:10::2.
+    #[must_use]
+    pub fn user(&self) -> &NetNs {
+        &self.users[0]
+    }
+
+    /// The router at the first satellite terminal: `lan0` towards the user, `sat0`.
     #[must_use]
     pub fn terminal(&self) -> &NetNs {
-        &self.terminal
+        &self.terminals[0]
     }
 
     /// The router at the gateway station: `sat0`, `wan0` towards the web.
@@ -123,10 +150,11 @@ impl Topology {
         &self.web
     }
 
-    /// All four, from the user's end to the web's.
+    /// All of them, from the users' end to the web's.
     #[must_use]
-    pub fn namespaces(&self) -> [&NetNs; 4] {
-        [&self.user, &self.terminal, &self.gateway, &self.web]
+    pub fn namespaces(&self) -> Vec<&NetNs> {
+        let (users, terminals): (Vec<_>, Vec<_>) = self.sites().unzip();
+        [users, terminals, vec![self.gateway(), self.web()]].concat()
     }
 
     /// A directory for the experiment's files (mode 0700); removed with the topology.
@@ -138,11 +166,14 @@ impl Topology {
     /// One command per namespace that opens a shell in it, for a human.
     #[must_use]
     pub fn doors(&self, standing: Standing) -> String {
-        let doors = self.namespaces().map(|namespace| {
+        let doors = self.namespaces().into_iter().map(|namespace| {
             let enter = standing.enter(namespace.name());
             format!("  {enter} bash\n")
         });
-        format!("Enter a namespace with one of:\n{}", doors.concat())
+        format!(
+            "Enter a namespace with one of:\n{}",
+            doors.collect::<String>()
+        )
     }
 
     /// Ends the experiment like dropping does, and says what the link carried.

@@ -5,13 +5,13 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 use anyhow::{Context as _, Result};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
-use super::{LINK_DEVICE, Topology, addresses as a};
+use super::addresses::{Addresses, Pair};
+use super::{LINK_DEVICE, Topology};
 
 /// Of every namespace. No duplicate address detection: addresses are usable at once, and the link stays quiet.
 const SETTINGS: [(&str, &str); 6] = [
@@ -38,55 +38,61 @@ pub(super) fn tune(namespace: &NetNs) -> Result<()> {
 }
 
 /// Makes the veth pairs, then addresses and routes; `sat0` must exist at both ends.
-pub(super) fn connect(topology: &Topology, hosts: u8) -> Result<()> {
-    let [user, terminal, gateway, web] = topology.namespaces();
-    veth(user, terminal, "lan0")?;
+pub(super) fn connect(topology: &Topology, at: &Addresses, hosts: u8) -> Result<()> {
+    let (gateway, web) = (topology.gateway(), topology.web());
     veth(web, gateway, "wan0")?;
-    set(terminal, &ROUTER_SETTINGS)?;
     set(gateway, &ROUTER_SETTINGS)?;
-
-    let lan = interface("lan0", a::TERMINAL_LAN, a::TERMINAL_LAN6);
-    let wan = interface("wan0", a::GATEWAY_WAN, a::GATEWAY_WAN6);
-    let terminal_sat = interface(LINK_DEVICE, a::TERMINAL_SAT, a::TERMINAL_SAT6);
-    let gateway_sat = interface(LINK_DEVICE, a::GATEWAY_SAT, a::GATEWAY_SAT6);
-    batch(
-        user,
-        &(interface("eth0", a::USER, a::USER6) + &default(a::TERMINAL_LAN, a::TERMINAL_LAN6)),
-    )?;
-    batch(
-        terminal,
-        &(lan + &terminal_sat + &default(a::GATEWAY_SAT, a::GATEWAY_SAT6)),
-    )?;
-    batch(
-        gateway,
-        &(wan + &gateway_sat + &default(a::TERMINAL_SAT, a::TERMINAL_SAT6)),
-    )?;
-    let mut lines = interface("eth0", a::WEB, a::WEB6) + &default(a::GATEWAY_WAN, a::GATEWAY_WAN6);
+    let mut behind_terminals = String::new();
+    for (index, (user, terminal)) in topology.sites().enumerate() {
+        veth(user, terminal, "lan0")?;
+        set(terminal, &ROUTER_SETTINGS)?;
+        let (lan, sat) = (at.terminal_lan(index), at.terminal_sat(index));
+        batch(user, &(interface("eth0", at.user(index)) + &default(lan)))?;
+        let router =
+            interface("lan0", lan) + &interface(LINK_DEVICE, sat) + &default(at.gateway_sat());
+        batch(terminal, &router)?;
+        // The only terminal is the way to everything that is not the web.
+        behind_terminals += &if at.several() {
+            via(lan, sat)
+        } else {
+            default(sat)
+        };
+    }
+    let router = interface("wan0", at.gateway_wan()) + &interface(LINK_DEVICE, at.gateway_sat());
+    batch(gateway, &(router + &behind_terminals))?;
+    let mut lines = interface("eth0", at.web()) + &default(at.gateway_wan());
     for i in 0..hosts {
+        let (v4, v6) = at.host(i);
         // Writing into a String cannot fail.
-        let _ = writeln!(lines, "addr add {}/24 dev eth0 noprefixroute", a::host(i));
-        let _ = writeln!(
-            lines,
-            "addr add {}/64 dev eth0 nodad noprefixroute",
-            a::host6(i)
-        );
+        let _ = writeln!(lines, "addr add {v4} dev eth0 noprefixroute");
+        let _ = writeln!(lines, "addr add {v6} dev eth0 nodad noprefixroute");
     }
     batch(web, &lines)
 }
 
 /// Addresses of `device` and the routes to its networks. Made by hand for the routes to name the congestion control.
-fn interface(device: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> String {
-    let prefix4 = v4 & Ipv4Addr::new(255, 255, 255, 0);
-    let prefix6 = v6 & Ipv6Addr::from_bits(u128::MAX << 64);
+fn interface(device: &str, (v4, v6): Pair) -> String {
+    let source = v4.addr();
+    let (prefix4, prefix6) = (v4.trunc(), v6.trunc());
     format!(
-        "addr add {v4}/24 dev {device} noprefixroute\naddr add {v6}/64 dev {device} nodad noprefixroute\n\
+        "addr add {v4} dev {device} noprefixroute\naddr add {v6} dev {device} nodad noprefixroute\n\
          link set {device} up\n\
-         route add {prefix4}/24 dev {device} src {v4} {CONGESTION_CONTROL}\n\
-         route add {prefix6}/64 dev {device} {CONGESTION_CONTROL}\n"
+         route add {prefix4} dev {device} src {source} {CONGESTION_CONTROL}\n\
+         route add {prefix6} dev {device} {CONGESTION_CONTROL}\n"
     )
 }
 
-fn default(via4: Ipv4Addr, via6: Ipv6Addr) -> String {
+/// The routes to the networks of a `lan` through `router`.
+fn via((lan4, lan6): Pair, (router4, router6): Pair) -> String {
+    let (lan4, lan6) = (lan4.trunc(), lan6.trunc());
+    let (router4, router6) = (router4.addr(), router6.addr());
+    format!(
+        "route add {lan4} via {router4} {CONGESTION_CONTROL}\nroute add {lan6} via {router6} {CONGESTION_CONTROL}\n"
+    )
+}
+
+fn default((v4, v6): Pair) -> String {
+    let (via4, via6) = (v4.addr(), v6.addr());
     format!(
         "route add default via {via4} {CONGESTION_CONTROL}\nroute add ::/0 via {via6} {CONGESTION_CONTROL}\n"
     )

@@ -42,7 +42,7 @@ pub(crate) fn world(test: &str) -> Option<World> {
     let scenario = scenario();
     let limit = LinkLimit::new(&scenario.link_config().unwrap());
     let topology = Topology::build(&TopologyConfig {
-        scenario,
+        link: scenario.into(),
         prefix: format!("{}-{test}", unique_prefix()),
         hosts: PAGE_HOSTS,
     })

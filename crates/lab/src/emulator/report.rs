@@ -1,0 +1,163 @@
+//! What a run did, and whether its figures may be believed.
+
+use std::fmt;
+use std::time::Duration;
+
+use bentpipe_link::{Counters, TerminalProbe};
+use bentpipe_units::TimeSpan;
+use serde::Serialize;
+
+use super::health::KernelDrops;
+use super::lateness::Lateness;
+
+/// One packet in a hundred may leave the emulator this much later than the model says.
+pub const TOLERABLE_LATENESS: Duration = Duration::from_millis(1);
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EmulatorStats {
+    /// What the scenario is called.
+    pub scenario: String,
+    /// The root of its random numbers.
+    pub seed: bentpipe_units::Seed,
+    /// From start to stop.
+    pub duration: TimeSpan,
+    /// Whether the figures may be believed, and why not.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Gateway to terminals, all together.
+    pub forward_link: Counters,
+    /// Terminals to gateway, all together.
+    pub return_link: Counters,
+    /// Each terminal at the end.
+    pub terminals: Vec<TerminalProbe>,
+    /// How the emulator itself did.
+    #[serde(flatten)]
+    pub emulator: Health,
+}
+
+/// How the emulator itself did.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Health {
+    /// How late packets were written, against the model's instants.
+    pub lateness: Lateness,
+    /// Sleeps that ended more than [`TOLERABLE_LATENESS`] after their time.
+    pub late_wakeups: u64,
+    /// Packets that the model delivered and a device refused: losses that are not the model's.
+    pub write_errors: u64,
+    /// Packets of the gateway that no terminal's networks have.
+    pub unroutable: u64,
+    /// Frames that an offload had merged before they were read.
+    pub merged_frames: u64,
+    /// Packets that the kernel dropped around the emulator.
+    pub kernel_drops: KernelDrops,
+    /// Records that found the writer's channel full: probes, log or capture lack them.
+    pub records_lost: u64,
+    /// CPU time of the emulator's thread.
+    pub cpu: TimeSpan,
+    /// The same per packet delivered, in microseconds.
+    pub cpu_us_per_packet: f64,
+    /// Whether the thread ran with real-time priority.
+    pub real_time: bool,
+}
+
+/// Whether a run's figures may be believed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "verdict", content = "reasons", rename_all = "UPPERCASE")]
+pub enum Verdict {
+    /// Nothing but the model delayed or dropped packets.
+    Valid,
+    /// What did, one sentence each.
+    Invalid(Vec<String>),
+}
+
+impl Health {
+    /// The verdict on a run.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let mut reasons = Vec::new();
+        let p99 = self.lateness.p99.get();
+        if p99 > TOLERABLE_LATENESS {
+            reasons.push(format!(
+                "one packet in a hundred was delivered {p99:.1?} late or more, above {TOLERABLE_LATENESS:?}: \
+                 the machine is too busy"
+            ));
+        }
+        let counted = [
+            (self.write_errors, "packets were refused by a device"),
+            (
+                self.kernel_drops.device,
+                "packets were dropped by the kernel before the emulator could read them",
+            ),
+            (
+                self.kernel_drops.socket_buffers,
+                "datagrams were dropped at full socket buffers of their receivers: raise SO_RCVBUF there",
+            ),
+            (
+                self.merged_frames,
+                "frames had been merged by an offload: `ethtool -K INTERFACE gro off lro off`, and \
+                 `tso off gso off` at the other end of a veth pair",
+            ),
+        ];
+        let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+        reasons.extend(counted.map(|(count, what)| format!("{count} {what}")));
+        if reasons.is_empty() {
+            Verdict::Valid
+        } else {
+            Verdict::Invalid(reasons)
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Valid => f.write_str("VALID"),
+            Self::Invalid(reasons) => write!(f, "INVALID: {}", reasons.join("; ")),
+        }
+    }
+}
+
+impl EmulatorStats {
+    /// One line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Numbers and strings only: there is nothing that JSON could not say.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_valid_until_something_speaks_against_it() {
+        let good = Health::default();
+        assert_eq!(good.verdict().to_string(), "VALID");
+        let late = Health {
+            lateness: Lateness {
+                p99: Duration::from_micros(1001).into(),
+                ..Lateness::default()
+            },
+            ..good
+        };
+        assert!(
+            late.verdict()
+                .to_string()
+                .starts_with("INVALID: one packet in a hundred")
+        );
+        let dropped = Health {
+            kernel_drops: KernelDrops {
+                device: 3,
+                socket_buffers: 1,
+            },
+            ..good
+        };
+        let text = dropped.verdict().to_string();
+        assert!(
+            text.contains("3 packets were dropped") && text.contains("SO_RCVBUF"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! From lines of probes to curves.
+//!
+//! Rates and drops are differences of counters, so that leaving out lines of a long run makes curves coarser, not wrong.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_units::BitRate;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Points of a curve: more than a screen has columns.
+const MOST: usize = 20_000;
+
+/// The lines of a file, by terminal.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    terminals: Vec<Terminal>,
+    /// What was last requested and granted, by terminal and key: it holds until the next event.
+    standing: BTreeMap<(u64, &'static str), f64>,
+}
+
+#[derive(Debug)]
+struct Terminal {
+    name: String,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    t: f64,
+    ways: [Map<String, Value>; 2],
+}
+
+/// The curves of one terminal.
+#[derive(Debug, Serialize)]
+pub(super) struct Curves<'a> {
+    name: &'a str,
+    t: Vec<f64>,
+    panels: Vec<Panel>,
+}
+
+#[derive(Debug, Serialize)]
+struct Panel {
+    title: &'static str,
+    unit: &'static str,
+    curves: Vec<Curve>,
+}
+
+#[derive(Debug, Serialize)]
+struct Curve {
+    name: String,
+    y: Vec<Option<f64>>,
+}
+
+impl Curve {
+    /// What is finer than a millionth of the unit only makes the page longer.
+    fn new(name: String, mut y: Vec<Option<f64>>) -> Self {
+        for value in y.iter_mut().flatten() {
+            *value = (*value * 1e6).round() / 1e6;
+        }
+        Self { name, y }
+    }
+}
+
+impl Columns {
+    /// Takes one line.
+    pub(super) fn add(&mut self, line: &str) -> Result<()> {
+        let mut line: Map<String, Value> = serde_json::from_str(line)?;
+        let t = line
+            .get("t_s")
+            .and_then(Value::as_f64)
+            .context("`t_s` is missing")?;
+        if line.contains_key("event") {
+            self.note(&line);
+            return Ok(());
+        }
+        let name = line
+            .get("terminal")
+            .and_then(Value::as_str)
+            .context("`terminal` is missing")?
+            .to_owned();
+        let mut way = |key: &str| match line.remove(key) {
+            Some(Value::Object(way)) => Ok(way),
+            _ => Err(anyhow::anyhow!("`{key}` is missing")),
+        };
+        let mut ways = [way("forward")?, way("return")?];
+        let known = self
+            .terminals
+            .iter()
+            .position(|terminal| terminal.name == name);
+        let index = known.unwrap_or_else(|| {
+            self.terminals.push(Terminal {
+                name,
+                lines: Vec::new(),
+            });
+            self.terminals.len() - 1
+        });
+        for ((terminal, key), value) in &self.standing {
+            if *terminal == index as u64 {
+                // Only return links ask.
+                ways[1].insert((*key).to_owned(), (*value).into());
+            }
+        }
+        let lines = &mut self.terminals[index].lines;
+        ensure!(
+            lines.last().is_none_or(|last| last.t <= t),
+            "time goes backwards"
+        );
+        lines.push(Line { t, ways });
+        Ok(())
+    }
+
+    fn note(&mut self, event: &Map<String, Value>) {
+        let terminal = event.get("terminal").and_then(Value::as_u64).unwrap_or(0);
+        let rate = |key: &str| event.get(key)?.as_str()?.parse::<BitRate>().ok();
+        let figures = [
+            ("requested_bps", rate("rbdc")),
+            ("granted_bps", rate("bit_rate")),
+        ];
+        for (key, rate) in figures {
+            if let Some(rate) = rate {
+                self.standing.insert((terminal, key), rate.as_u64() as f64);
+            }
+        }
+    }
+
+    pub(super) fn curves(&self) -> Vec<Curves<'_>> {
+        self.terminals.iter().map(Terminal::curves).collect()
+    }
+}
+
+impl Terminal {
+    fn curves(&self) -> Curves<'_> {
+        let stride = self.lines.len().div_ceil(MOST).max(1);
+        let lines: Vec<_> = self.lines.iter().step_by(stride).collect();
+        let panels = [
+            panel(
+                "Rate",
+                "Mbit/s",
+                &lines,
+                [("", rate), (" capacity", capacity)],
+            ),
+            panel(
+                "Queue",
+                "kB",
+                &lines,
+                [("", |lines, way| gauge(lines, way, "queue_bytes", 1e-3))],
+            ),
+            panel(
+                "C/N",
+                "dB",
+                &lines,
+                [("", |lines, way| gauge(lines, way, "cn_db", 1.0))],
+            ),
+            panel(
+                "MODCOD",
+                "",
+                &lines,
+                [("", |lines, way| gauge(lines, way, "modcod", 1.0))],
+            ),
+            panel(
+                "One-way delay",
+                "ms",
+                &lines,
+                [("", |lines, way| gauge(lines, way, "one_way_delay_ms", 1.0))],
+            ),
+            panel(
+                "Requested and granted",
+                "Mbit/s",
+                &lines,
+                [
+                    (" requested", |lines, way| {
+                        gauge(lines, way, "requested_bps", 1e-6)
+                    }),
+                    (" granted", |lines, way| {
+                        gauge(lines, way, "granted_bps", 1e-6)
+                    }),
+                ],
+            ),
+            drops(&lines),
+        ];
+        Curves {
+            name: &self.name,
+            t: lines.iter().map(|line| line.t).collect(),
+            panels: panels
+                .into_iter()
+                .filter(|panel| !panel.curves.is_empty())
+                .collect(),
+        }
+    }
+}
+
+type Figure = fn(&[&Line], usize) -> Vec<Option<f64>>;
+
+/// The curves of both directions that have any points.
+fn panel<const N: usize>(
+    title: &'static str,
+    unit: &'static str,
+    lines: &[&Line],
+    figures: [(&str, Figure); N],
+) -> Panel {
+    let mut curves = Vec::new();
+    for (way, direction) in ["forward", "return"].into_iter().enumerate() {
+        for (suffix, figure) in figures {
+            let y = figure(lines, way);
+            if y.iter().any(Option::is_some) {
+                curves.push(Curve::new(format!("{direction}{suffix}"), y));
+            }
+        }
+    }
+    Panel {
+        title,
+        unit,
+        curves,
+    }
+}
+
+fn gauge(lines: &[&Line], way: usize, key: &str, scale: f64) -> Vec<Option<f64>> {
+    let value = |line: &&Line| Some(line.ways[way].get(key)?.as_f64()? * scale);
+    lines.iter().map(value).collect()
+}
+
+fn capacity(lines: &[&Line], way: usize) -> Vec<Option<f64>> {
+    gauge(lines, way, "capacity_bps", 1e-6)
+}
+
+fn rate(lines: &[&Line], way: usize) -> Vec<Option<f64>> {
+    let bytes = |line: &Line| {
+        line.ways[way]
+            .get("delivered_bytes")
+            .and_then(Value::as_f64)
+    };
+    let grown = growth(lines, bytes);
+    let times = std::iter::once(lines.first().map_or(0.0, |line| line.t))
+        .chain(lines.windows(2).map(|pair| pair[1].t - pair[0].t));
+    let rates = grown
+        .into_iter()
+        .zip(times)
+        .map(|(bytes, time)| Some(bytes? * 8e-6 / time.max(1e-9)));
+    rates.collect()
+}
+
+/// What a counter grew by since the line before; since zero at the first.
+fn growth(lines: &[&Line], counter: impl Fn(&Line) -> Option<f64>) -> Vec<Option<f64>> {
+    let mut before = 0.0;
+    let mut step = |line: &&Line| {
+        let now = counter(line)?;
+        Some(now - std::mem::replace(&mut before, now))
+    };
+    lines.iter().map(&mut step).collect()
+}
+
+/// Packets lost per point, by cause; causes that never happened are left out.
+fn drops(lines: &[&Line]) -> Panel {
+    let mut curves = Vec::new();
+    for (way, direction) in ["forward", "return"].into_iter().enumerate() {
+        let causes = lines
+            .last()
+            .and_then(|line| line.ways[way].get("dropped")?.as_object());
+        for cause in causes.into_iter().flat_map(Map::keys) {
+            let counter = |line: &Line| line.ways[way].get("dropped")?.get(cause)?.as_f64();
+            let y = growth(lines, counter);
+            if y.iter().flatten().any(|drops| *drops > 0.0) {
+                curves.push(Curve::new(
+                    format!("{direction} {}", cause.replace('_', " ")),
+                    y,
+                ));
+            }
+        }
+    }
+    Panel {
+        title: "Drops",
+        unit: "packets",
+        curves,
+    }
+}

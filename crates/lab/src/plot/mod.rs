@@ -1,0 +1,129 @@
+//! A run's probes as one HTML page: rate, queue, C/N and MODCOD, delay and drops over time.
+//!
+//! The page needs nothing but itself: uPlot 1.6.32 (MIT, its licence beside it in `uplot/`) is embedded, unchanged, as
+//! published on npm. Curves are made here, so that the page's script only draws.
+//!
+//! ```text
+//!  probes (JSON lines) ──columns──► curves ──► page.html + page.js + uPlot ──► FILE.html
+//! ```
+
+mod columns;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
+use columns::Columns;
+
+const PAGE: &str = include_str!("page.html");
+const SCRIPT: &str = include_str!("page.js");
+const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+
+/// Where probes go that are only wanted for their plot; removed when it is dropped.
+#[derive(Debug)]
+pub struct Scratch(TempDir);
+
+impl Scratch {
+    /// A directory of its own.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new() -> Result<Self> {
+        tempfile::tempdir()
+            .map(Self)
+            .context("cannot make a directory for the probes")
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn probes(&self) -> PathBuf {
+        self.0.path().join("probes.jsonl")
+    }
+}
+
+/// Draws `probes` into the page `page`.
+///
+/// # Errors
+/// The probes cannot be read or are none, or the page cannot be written.
+pub fn draw(probes: &Path, page: &Path) -> Result<()> {
+    let name = probes.display();
+    let file = fs::File::open(probes).with_context(|| format!("cannot read {name}"))?;
+    let mut columns = Columns::default();
+    for (index, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.with_context(|| format!("cannot read {name}"))?;
+        let number = index + 1;
+        columns
+            .add(&line)
+            .with_context(|| format!("{name}:{number}: not a line of probes"))?;
+    }
+    let text = html(&columns)?;
+    fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
+}
+
+fn html(columns: &Columns) -> Result<String> {
+    // Within a script no text of ours may end it.
+    let data = serde_json::to_string(&columns.curves())?.replace('<', "\\u003c");
+    let parts = [
+        ("UPLOT_STYLE", UPLOT_STYLE),
+        ("UPLOT", UPLOT),
+        ("DATA", &data),
+        ("SCRIPT", SCRIPT),
+    ];
+    let fill =
+        |page: String, (name, text): (&str, &str)| page.replacen(&format!("/*{name}*/"), text, 1);
+    Ok(parts.into_iter().fold(PAGE.to_owned(), fill))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_holds_its_data_and_needs_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let probes = directory.path().join("p.jsonl");
+        let line = |t: f64, bytes: u64| {
+            let way = format!(
+                r#"{{"cn_db":13.5,"modcod":21,"capacity_bps":1000000,"one_way_delay_ms":250.0,"queue_bytes":3000,
+                "queues":[],"delivered_bytes":{bytes},"dropped":{{"queue_full":{bytes},"codel":0}}}}"#
+            )
+            .replace('\n', "");
+            format!(r#"{{"t_s":{t},"terminal":"</script>","forward":{way},"return":{way}}}"#)
+        };
+        fs::write(
+            &probes,
+            format!("{}\n{}\n", line(0.1, 1000), line(0.2, 2000)),
+        )
+        .unwrap();
+        let page = directory.path().join("p.html");
+        draw(&probes, &page).unwrap();
+        let text = fs::read_to_string(&page).unwrap();
+        assert!(
+            text.contains("\"t\":[0.1,0.2]") && text.contains("[0.08,0.08]"),
+            "the curves are there"
+        );
+        assert_eq!(
+            text.matches("</script>").count(),
+            text.matches("<script").count()
+        );
+        for outside in ["src=", "href=", "@import", "/*DATA*/", "/*SCRIPT*/"] {
+            assert!(!text.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_no_probes_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let probes = directory.path().join("p.jsonl");
+        fs::write(&probes, "{\"t_s\": 1}\n").unwrap();
+        let error = format!(
+            "{:#}",
+            draw(&probes, &directory.path().join("x.html")).unwrap_err()
+        );
+        assert!(error.contains("p.jsonl:1: not a line of probes"), "{error}");
+    }
+}

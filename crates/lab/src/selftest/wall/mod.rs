@@ -1,0 +1,81 @@
+//! The emulator on the real clock, with real sockets in namespaces.
+//!
+//! Each measurement has an emulator of its own, and counts only if that one's run is VALID and the machine was fit to
+//! measure on; else it is repeated, and what remains says INVALID.
+
+mod canary;
+mod cpu;
+mod propagation;
+mod rate;
+mod tcp;
+mod wire;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use self::canary::Canary;
+use super::row::Row;
+use crate::Stop;
+use crate::emulator::{EmulatorStats, Verdict};
+
+/// How often a measurement is tried on a machine that disturbs it.
+const ATTEMPTS: usize = 3;
+
+/// What was measured, and the emulator's own account of the run.
+struct Measured {
+    rows: Vec<Row>,
+    stats: Vec<EmulatorStats>,
+}
+
+/// A measurement: its rows, whatever became of it.
+type Measure<'a> = &'a dyn Fn() -> Result<Measured>;
+
+/// Runs all of them, saying rows as they come.
+pub(super) fn run(
+    quick: bool,
+    stop: &Stop,
+    add: &mut dyn FnMut(Vec<Row>) -> Result<()>,
+) -> Result<()> {
+    let propagation = || propagation::measure(quick);
+    add(valid(stop, &propagation)?)?;
+    for (megabits, bytes) in rate::cases(quick) {
+        let measure = || rate::measure(megabits, bytes, quick);
+        add(valid(stop, &measure)?)?;
+    }
+    for megabits in cpu::rates(quick) {
+        let measure = || cpu::measure(megabits, quick);
+        add(valid(stop, &measure)?)?;
+    }
+    if !quick {
+        add(valid(stop, &tcp::measure)?)?;
+    }
+    Ok(())
+}
+
+/// The rows of the first sound run in which all hold; of the last one else, without figures if it was not sound.
+fn valid(stop: &Stop, measure: Measure<'_>) -> Result<Vec<Row>> {
+    let mut attempt = 1;
+    loop {
+        // Between two measurements only: they are short.
+        stop.sleep(Duration::ZERO)?;
+        let canary = Canary::start()?;
+        let Measured { rows, stats } = measure()?;
+        let unfit = canary.finish()?;
+        let reasons = stats.into_iter().filter_map(|stats| match stats.verdict {
+            Verdict::Valid => None,
+            Verdict::Invalid(reasons) => Some(reasons),
+        });
+        let reason = reasons.flatten().chain(unfit).next();
+        if reason.is_none() && rows.iter().all(Row::holds) {
+            return Ok(rows);
+        }
+        if attempt == ATTEMPTS {
+            return Ok(match reason {
+                Some(reason) => rows.into_iter().map(|row| row.invalid(&reason)).collect(),
+                None => rows,
+            });
+        }
+        attempt += 1;
+    }
+}
