@@ -9,6 +9,7 @@
 pub mod driver;
 mod paths;
 mod proxy;
+mod scenario;
 mod tunnel;
 
 /// One parser under test.
@@ -67,5 +68,10 @@ pub const TARGETS: &[Target] = &[
         name: "paths",
         run: paths::paths,
         seeds: paths::seeds,
+    },
+    Target {
+        name: "scenario",
+        run: scenario::scenario,
+        seeds: scenario::seeds,
     },
 ];
