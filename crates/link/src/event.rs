@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use bentpipe_units::{ByteCount, Decibel};
+use bentpipe_units::{BitRate, ByteCount, Decibel};
 use serde::Serialize;
 
 use crate::channel::Way;
@@ -46,6 +46,29 @@ pub enum EventKind {
         to: u8,
         /// What the receiver had measured.
         cn: Decibel,
+    },
+    /// A terminal was admitted to the return link, and knows it.
+    LoggedOn,
+    /// A terminal has lost the network and must log on anew.
+    LoggedOff,
+    /// A terminal asked for capacity.
+    Requested {
+        /// A rate, until further notice.
+        rbdc: BitRate,
+        /// A volume.
+        vbdc: ByteCount,
+        /// The request did not reach the gateway.
+        lost: bool,
+    },
+    /// The gateway grants a terminal another capacity than before.
+    Granted {
+        /// Bits of burst payload per second.
+        bit_rate: BitRate,
+    },
+    /// The gateway chose another waveform for a terminal; none if not even the most robust one closes.
+    Waveform {
+        /// Its number in EN 301 545-2.
+        waveform: Option<u8>,
     },
 }
 

@@ -24,6 +24,7 @@ mod dvbs2;
 mod event;
 mod link;
 mod loss;
+mod mahimahi;
 mod model;
 mod orbit;
 mod pipe;
@@ -33,6 +34,7 @@ mod propagation;
 mod queue;
 mod random;
 mod rate;
+mod rcs2;
 mod scenario;
 mod schedule;
 mod series;
@@ -51,10 +53,10 @@ pub use policer::Policer;
 pub use probe::{ChannelProbe, Counters, Probe, QueueProbe, TerminalProbe};
 pub use queue::QueueLimit;
 pub use scenario::{
-    Acm, Attenuations, Background, CodingMode, Constellations, Direction, Discipline, DvbS2,
-    ErrorUnit, Errors, Fade, Files, General, Geo, LinkBudget, Network, Networks, Orbit, PRESETS,
-    Pattern, Probes, Queue, QueueClass, Queues, Scenario, ScenarioError, Standard, StarlinkEpochs,
-    Terminal, Timing, Trace, preset,
+    AccessMode, Acm, Attenuations, Background, CodingMode, Constellations, Direction, Discipline,
+    DvbRcs2, DvbS2, ErrorUnit, Errors, Fade, Files, General, Geo, LinkBudget, Logon, Network,
+    Networks, Orbit, PRESETS, Pattern, Probes, Protection, Queue, QueueClass, Queues, Scenario,
+    ScenarioError, Standard, StarlinkEpochs, Terminal, Timing, Trace, preset,
 };
 pub use schedule::{Change, Schedule};
 pub use series::Interpolation;

@@ -82,7 +82,11 @@ impl<P> Link<P> {
     /// An empty link at the instant `start`, from which all that changes with time counts.
     pub fn new(model: &Model, start: Instant) -> Self {
         let channel = |model_of_way, way| {
-            Channel::new(model_of_way, way, model.terminals.len(), model.seed, start)
+            let space = Space {
+                start,
+                propagation: &model.propagation,
+            };
+            Channel::new(model_of_way, way, model.terminals.len(), model.seed, space)
         };
         Self {
             start,

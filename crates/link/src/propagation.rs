@@ -35,6 +35,12 @@ impl Propagation {
         self.state(Duration::ZERO, 0).one_way_delay
     }
 
+    /// A delay that no terminal exceeds, at any time.
+    pub(crate) fn longest_one_way_delay(&self) -> Duration {
+        let delays = self.paths.iter().map(Path::longest_delay);
+        delays.max().unwrap_or_default()
+    }
+
     /// From the last bit sent at `at` to the last bit received.
     pub(crate) fn one_way_delay(&self, at: Duration, terminal: usize, _way: Way) -> Duration {
         self.state(at, terminal).one_way_delay
@@ -50,9 +56,11 @@ impl Propagation {
     pub(crate) fn cn_total(&self, at: Duration, terminal: usize, way: Way) -> Option<Decibel> {
         let budgets = self.budgets.as_ref()?;
         let extra = budgets.extra_attenuation[terminal];
-        Some(match way {
+        let cn = match way {
             Way::Forward => budgets.forward_link.cn(at, Decibel::ZERO, extra),
             Way::Return => budgets.return_link.cn(at, extra, Decibel::ZERO),
-        })
+        };
+        // To a millionth of a decibel: what is given as 3.1 dB must not miss a threshold of 3.1 dB by its last bit.
+        Some(Decibel::new((cn.as_f64() * 1e6).round() / 1e6))
     }
 }

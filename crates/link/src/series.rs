@@ -121,6 +121,11 @@ impl Series {
         }
     }
 
+    /// The largest value of any point.
+    pub(crate) fn max(&self) -> f64 {
+        self.points.iter().fold(f64::MIN, |max, (_, v)| max.max(*v))
+    }
+
     /// The smallest value of any point.
     pub(crate) fn min(&self) -> f64 {
         self.points.iter().fold(f64::MAX, |min, (_, v)| min.min(*v))
@@ -173,7 +178,7 @@ mod tests {
             [at(&again, 89.0), at(&again, 90.0), at(&again, 125.0)],
             [40.0, 10.0, 20.0]
         );
-        assert_eq!(again.min(), 10.0);
+        assert_eq!([again.min(), again.max()], [10.0, 40.0]);
         // Before the first point there is its value.
         let late = parse("5 7\n6 8\n")
             .unwrap()

@@ -6,10 +6,13 @@ use std::time::Instant;
 
 use bentpipe_units::{BitRate, Seed};
 
-use super::Way;
+use super::bursts::Bursts;
 use super::errors::Code;
+use super::{Space, Way};
 use crate::dvbs2::{PlFrames, PlFramesConfig};
+use crate::mahimahi::{Opportunities, OpportunityClock};
 use crate::rate::Serialiser;
+use crate::rcs2::AccessModel;
 
 /// How a direction carries bits, as configured.
 #[derive(Debug, Clone)]
@@ -18,6 +21,10 @@ pub(crate) enum Carriage {
     Constant(BitRate),
     /// DVB-S2.
     PlFrames(PlFramesConfig),
+    /// DVB-RCS2, and the rate by which queues are sized.
+    Bursts(Box<AccessModel>, BitRate),
+    /// Opportunities as mahimahi records them.
+    Opportunities(Opportunities),
 }
 
 impl Carriage {
@@ -26,12 +33,14 @@ impl Carriage {
         match self {
             Self::Constant(rate) => *rate,
             Self::PlFrames(config) => config.rate(config.best),
+            Self::Bursts(_, rate) => *rate,
+            Self::Opportunities(trace) => trace.mean_rate(),
         }
     }
 
     /// Whether there are frames that noise can destroy.
     pub(crate) const fn is_framed(&self) -> bool {
-        !matches!(self, Self::Constant(_))
+        matches!(self, Self::PlFrames(_) | Self::Bursts(..))
     }
 }
 
@@ -48,6 +57,8 @@ pub(crate) struct Frame {
 pub(crate) enum Carrier {
     Constant(Serialiser),
     PlFrames(PlFrames),
+    Bursts(Bursts),
+    Opportunities(OpportunityClock),
 }
 
 impl Carrier {
@@ -56,12 +67,17 @@ impl Carrier {
         way: Way,
         terminals: usize,
         seed: Seed,
-        start: Instant,
+        space: Space<'_>,
     ) -> Self {
+        let start = space.start;
         match carriage {
             Carriage::Constant(rate) => Self::Constant(Serialiser::new(*rate, start)),
             Carriage::PlFrames(config) => {
                 Self::PlFrames(PlFrames::new(config, way, terminals, seed, start))
+            }
+            Carriage::Bursts(model, _) => Self::Bursts(Bursts::new(model, space.propagation, seed)),
+            Carriage::Opportunities(trace) => {
+                Self::Opportunities(OpportunityClock::new(trace, start))
             }
         }
     }
@@ -71,14 +87,18 @@ impl Carrier {
         match self {
             Self::Constant(clock) => clock.idle_at().max(ready),
             Self::PlFrames(frames) => frames.next_start(ready),
+            Self::Opportunities(clock) => clock.idle_at().max(ready),
+            // Bursts have a beginning each, which `advance_bursts` knows.
+            Self::Bursts(_) => ready,
         }
     }
 
     /// The MODCOD that a terminal is sent to with.
     pub(crate) fn modcod(&self, terminal: usize) -> Option<u8> {
         match self {
-            Self::Constant(_) => None,
+            Self::Constant(_) | Self::Opportunities(_) => None,
             Self::PlFrames(frames) => Some(frames.modcod(terminal).id()),
+            Self::Bursts(bursts) => bursts.latest(terminal).0,
         }
     }
 
@@ -87,6 +107,8 @@ impl Carrier {
         match self {
             Self::Constant(clock) => BitRate::bits_per_second(clock.rate()),
             Self::PlFrames(frames) => frames.capacity(terminal),
+            Self::Bursts(bursts) => bursts.latest(terminal).1,
+            Self::Opportunities(clock) => clock.rate(),
         }
     }
 }

@@ -2,6 +2,41 @@
 //!
 //! Accounting only: packets are cut as an encapsulator would cut them, but no header is written.
 
+use crate::rcs2::Rle;
+
+/// How packets are put into frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encapsulation {
+    Gse(Gse),
+    Rle(Rle),
+}
+
+impl Encapsulation {
+    /// A packet of so many IP bytes, of which nothing has been sent.
+    pub(crate) const fn packet(&self, size: u32) -> Remaining {
+        match self {
+            Self::Gse(gse) => gse.packet(size),
+            Self::Rle(rle) => rle.packet(size),
+        }
+    }
+
+    /// Puts as much of a packet into `space` bytes as one piece can take; says how many bytes it took, and what remains.
+    pub(crate) fn fill(&self, space: u32, packet: Remaining) -> (u32, Option<Remaining>) {
+        match self {
+            Self::Gse(gse) => gse.fill(space, packet),
+            Self::Rle(rle) => rle.fill(space, packet),
+        }
+    }
+
+    /// About how many bytes of frames with this payload so many bytes in so many packets take.
+    pub(crate) fn estimate(&self, bytes: u64, packets: u64, payload: u32) -> u64 {
+        match self {
+            Self::Gse(_) => bytes,
+            Self::Rle(rle) => rle.estimate(bytes, packets, payload),
+        }
+    }
+}
+
 /// GSE (TS 102 606-1): one PDU is one GSE packet, or several fragments, of which the last carries a CRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gse {

@@ -87,7 +87,13 @@ impl<P> Channel<P> {
     }
 
     /// Decides what becomes of a frame's pieces.
-    fn arrive(&mut self, frame: Frame, cargo: Vec<Cargo<P>>, space: Space<'_>, log: &mut EventLog) {
+    pub(super) fn arrive(
+        &mut self,
+        frame: Frame,
+        cargo: Vec<Cargo<P>>,
+        space: Space<'_>,
+        log: &mut EventLog,
+    ) {
         let end = frame.end;
         // Few stations share a frame, and few frames have more than one that is lost.
         let mut fates: Vec<(usize, bool)> = Vec::new();

@@ -13,31 +13,33 @@
 //! and each call first catches up with `now`, so results do not depend on how often a channel is polled.
 
 mod background;
+mod bursts;
 mod carrier;
 mod encapsulation;
 mod errors;
 mod frames;
+mod space;
 mod station;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bentpipe_units::{ByteCount, Decibel, Seed};
+use bentpipe_units::{ByteCount, Seed};
 use serde::{Deserialize, Serialize};
 
 use crate::codel::CoDel;
 use crate::event::{DropCause, EventKind, EventLog};
 use crate::link::{PacketHeader, TerminalId};
-use crate::orbit::PathState;
 use crate::probe::ChannelProbe;
-use crate::propagation::Propagation;
 use crate::queue::QueueLimit;
 
 use self::background::Background;
 pub(crate) use self::background::BackgroundModel;
+use self::bursts::Bursts;
 use self::carrier::Carrier;
 pub(crate) use self::carrier::{Carriage, Frame};
-pub(crate) use self::encapsulation::Gse;
+pub(crate) use self::encapsulation::{Encapsulation, Gse, Remaining};
 pub(crate) use self::errors::{Chance, Code, Curve, ErrorModel, Unit};
+pub(crate) use self::space::Space;
 use self::station::Station;
 
 /// A direction of the link.
@@ -82,49 +84,11 @@ pub(crate) struct ChannelModel {
     pub(crate) carriage: Carriage,
     /// In the order of their priority.
     pub(crate) classes: Vec<ClassConfig>,
-    pub(crate) encapsulation: Gse,
+    pub(crate) encapsulation: Encapsulation,
     pub(crate) errors: ErrorModel,
     pub(crate) background: Option<BackgroundModel>,
     /// Packets may overtake each other when the delay shrinks.
     pub(crate) allow_reordering: bool,
-}
-
-/// What is between the two ends, with the instant from which its changes count.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Space<'a> {
-    pub(crate) start: Instant,
-    pub(crate) propagation: &'a Propagation,
-}
-
-impl Space<'_> {
-    pub(crate) fn one_way_delay(self, at: Instant, terminal: usize, way: Way) -> Duration {
-        let at = at.saturating_duration_since(self.start);
-        self.propagation.one_way_delay(at, terminal, way)
-    }
-
-    /// The first instant from `at` on at which no handover holds back what `terminal` sends or receives.
-    pub(crate) fn not_held(self, at: Instant, terminal: usize) -> Instant {
-        let held_until = self.state(at, terminal).held_until;
-        held_until.map_or(at, |until| self.start + until)
-    }
-
-    /// A delay that is never less.
-    fn shortest_delay(self, terminal: usize) -> Duration {
-        self.propagation.paths[terminal].shortest_delay()
-    }
-
-    /// All about the way of a terminal.
-    pub(crate) fn state(self, at: Instant, terminal: usize) -> PathState {
-        let since_start = at.saturating_duration_since(self.start);
-        self.propagation.state(since_start, terminal)
-    }
-
-    /// To a millionth of a decibel: what is given as 3.1 dB must not miss a threshold of 3.1 dB by its last bit.
-    pub(crate) fn cn_total(self, at: Instant, terminal: usize, way: Way) -> Option<Decibel> {
-        let at = at.saturating_duration_since(self.start);
-        let cn = self.propagation.cn_total(at, terminal, way)?;
-        Some(Decibel::new((cn.as_f64() * 1e6).round() / 1e6))
-    }
 }
 
 /// One direction.
@@ -132,7 +96,7 @@ impl Space<'_> {
 pub(crate) struct Channel<P> {
     way: Way,
     carrier: Carrier,
-    encapsulation: Gse,
+    encapsulation: Encapsulation,
     /// One per terminal, and then that of the background load.
     stations: Vec<Station<P>>,
     terminals: usize,
@@ -150,8 +114,9 @@ impl<P> Channel<P> {
         way: Way,
         terminals: usize,
         seed: Seed,
-        start: Instant,
+        space: Space<'_>,
     ) -> Self {
+        let start = space.start;
         let seed = seed.stream(way.name());
         let station = |index, weight| Station::new(model, index, weight, seed, start);
         let mut stations: Vec<_> = (0..terminals).map(|index| station(index, 1)).collect();
@@ -159,7 +124,7 @@ impl<P> Channel<P> {
         stations.extend(background.map(|model| station(terminals, model.terminals)));
         Self {
             way,
-            carrier: Carrier::new(&model.carriage, way, terminals, seed, start),
+            carrier: Carrier::new(&model.carriage, way, terminals, seed, space),
             encapsulation: model.encapsulation,
             stations,
             terminals,
@@ -208,14 +173,36 @@ impl<P> Channel<P> {
         if idle {
             self.ready = now;
         }
-        let at_once = idle && self.next_start(now, space) <= now;
+        let at_once = idle
+            && !matches!(self.carrier, Carrier::Bursts(_))
+            && self.next_start(now, space) <= now;
         let station = &mut self.stations[index];
-        if !station.backlogged() {
+        let first = !station.backlogged();
+        if first {
             station.catch_up(self.virtual_time);
         }
-        if !station.push(now, header, load, at_once) && index < self.terminals {
+        if station.push(now, header, load, at_once) {
+            self.count(now, index, header, first, space);
+        } else if index < self.terminals {
             let kind = EventKind::dropped(DropCause::QueueFull, header.size);
             log.add(now, self.way, TerminalId::new(index), kind);
+        }
+    }
+
+    /// Lets a carrier of which terminals ask for capacity know what came, as the `first` packet that waits or not.
+    fn count(
+        &mut self,
+        now: Instant,
+        index: usize,
+        header: PacketHeader,
+        first: bool,
+        space: Space<'_>,
+    ) {
+        if let Carrier::Bursts(bursts) = &mut self.carrier {
+            let (size, payload) = (header.size.as_u64(), bursts.payload(index));
+            let bytes = self.encapsulation.estimate(size, 1, payload);
+            let since_start = now.saturating_duration_since(space.start);
+            bursts.arrived(index, bytes, first.then_some(since_start));
         }
     }
 
@@ -242,6 +229,9 @@ impl<P> Channel<P> {
     /// The earliest instant at which `poll_output` may return a packet after `advance`; `None` when nothing waits.
     pub(crate) fn poll_timeout(&self, space: Space<'_>) -> Option<Instant> {
         let upcoming = || {
+            if let Carrier::Bursts(bursts) = &self.carrier {
+                return self.next_burst(bursts, space);
+            }
             let start = self.next_start(self.ready, space);
             let terminals = 0..self.terminals;
             let delays = terminals.map(|terminal| space.shortest_delay(terminal));
@@ -251,8 +241,21 @@ impl<P> Channel<P> {
         self.next_arrival().into_iter().chain(upcoming).min()
     }
 
+    /// When a packet may arrive in a burst, if all that waits is known.
+    fn next_burst(&self, bursts: &Bursts, space: Space<'_>) -> Option<Instant> {
+        let stations = self.stations.iter().enumerate();
+        let waiting = stations.filter(|(_, station)| station.backlogged());
+        let arrivals = waiting.map(|(index, _)| {
+            bursts.next_end(index, space.propagation) + space.shortest_delay(index)
+        });
+        arrivals.min().map(|at| space.start + at)
+    }
+
     /// Begins every frame that is due by `now`, as long as somebody waits for one.
     pub(crate) fn advance(&mut self, now: Instant, space: Space<'_>, log: &mut EventLog) {
+        if matches!(self.carrier, Carrier::Bursts(_)) {
+            return self.advance_bursts(now, space, log);
+        }
         self.run(now, space, log, |channel| !channel.backlogged());
         self.learn(now, space, log);
     }
@@ -302,8 +305,11 @@ impl<P> Channel<P> {
     /// Sends what is due at `start`.
     fn transmit(&mut self, start: Instant, space: Space<'_>, log: &mut EventLog) {
         match &self.carrier {
-            Carrier::Constant(_) => self.transmit_packet(start, space, log),
+            Carrier::Constant(_) | Carrier::Opportunities(_) => {
+                self.transmit_packet(start, space, log);
+            }
             Carrier::PlFrames(_) => self.transmit_frames(start, space, log),
+            Carrier::Bursts(_) => self.advance_bursts(start, space, log),
         }
     }
 
@@ -322,14 +328,22 @@ impl<P> Channel<P> {
             return;
         };
         self.virtual_time = station.serve(size.as_u64());
-        if let Carrier::Constant(clock) = &mut self.carrier {
-            // The background's way is nobody's; any terminal's will do.
-            let path = space.state(start, index.min(self.terminals - 1));
-            clock.send_at(path.capacity, start, size);
-            let end = clock.idle_at();
-            let lost = station.errors.one(Unit::Packet, end);
-            self.settle(index, end, size, load, lost, space, log);
-        }
+        let end = match &mut self.carrier {
+            Carrier::Constant(clock) => {
+                // The background's way is nobody's; any terminal's will do.
+                let path = space.state(start, index.min(self.terminals - 1));
+                clock.send_at(path.capacity, start, size);
+                clock.idle_at()
+            }
+            Carrier::Opportunities(clock) => {
+                clock.send(start, size);
+                clock.idle_at()
+            }
+            // Frames have senders of their own.
+            Carrier::PlFrames(_) | Carrier::Bursts(_) => return,
+        };
+        let lost = station.errors.one(Unit::Packet, end);
+        self.settle(index, end, size, load, lost, space, log);
     }
 
     /// Sends a packet on its way, or not.
@@ -348,7 +362,9 @@ impl<P> Channel<P> {
         let station = &mut self.stations[index];
         let path = space.state(end, index);
         let delay = match &self.carrier {
-            Carrier::Constant(_) => path.one_way_delay,
+            Carrier::Constant(_) | Carrier::Opportunities(_) | Carrier::Bursts(_) => {
+                path.one_way_delay
+            }
             Carrier::PlFrames(frames) => frames.delay(end, path.one_way_delay, space),
         };
         let cause = match (path.outage, lost) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::{ByteCount, Seed};
 
-use super::encapsulation::{Gse, Remaining};
+use super::encapsulation::{Encapsulation, Remaining};
 use super::errors::ErrorProcess;
 use super::{ChannelModel, ClassConfig};
 use crate::codel::Control;
@@ -49,12 +49,12 @@ impl<P> Class<P> {
 }
 
 impl<P> Partial<P> {
-    fn new(size: ByteCount, load: Load<P>, gse: Gse) -> Self {
+    fn new(size: ByteCount, load: Load<P>, encapsulation: Encapsulation) -> Self {
         let bytes = u32::try_from(size.as_u64()).unwrap_or(u32::MAX);
         Self {
             size,
             load,
-            rest: gse.packet(bytes),
+            rest: encapsulation.packet(bytes),
             damaged: false,
         }
     }
@@ -160,7 +160,7 @@ impl<P> Station<P> {
     pub(crate) fn fill(
         &mut self,
         now: Instant,
-        gse: Gse,
+        encapsulation: Encapsulation,
         space: u32,
         mut dropped: impl FnMut(ByteCount),
     ) -> Option<Piece<P>> {
@@ -174,12 +174,12 @@ impl<P> Station<P> {
             let partial = class.partial.take();
             let partial = partial.or_else(|| {
                 let (size, load) = class.pop(now, &mut note)?;
-                Some(Partial::new(size, load, gse))
+                Some(Partial::new(size, load, encapsulation))
             });
             Some((index, partial?))
         });
         let (class, begun) = begun.next()?;
-        let (taken, rest) = gse.fill(space, begun.rest);
+        let (taken, rest) = encapsulation.fill(space, begun.rest);
         let complete = match rest {
             None => Some(Complete {
                 size: begun.size,
@@ -196,6 +196,18 @@ impl<P> Station<P> {
             taken,
             complete,
         })
+    }
+
+    /// Bytes and packets that wait, those that have begun to be sent included.
+    pub(crate) fn waiting(&self) -> (u64, u64) {
+        let classes = self.classes.iter().map(|class| {
+            let partial = class.partial.as_ref();
+            let rest = partial.map_or(0, |partial| partial.rest.bytes);
+            let bytes = class.fifo.bytes().as_u64() + u64::from(rest);
+            let packets = class.fifo.packets() + usize::from(partial.is_some());
+            (bytes, u64::try_from(packets).unwrap_or(u64::MAX))
+        });
+        classes.fold((0, 0), |sum, class| (sum.0 + class.0, sum.1 + class.1))
     }
 
     /// A part of the packet that is being sent in this class was lost.

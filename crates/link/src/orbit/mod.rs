@@ -56,7 +56,7 @@ enum Model {
     /// Milliseconds, one way, and what is added to them.
     Trace(Series, Duration),
     Walker {
-        walker: Walker,
+        walker: Box<Walker>,
         extra: Duration,
         longest: Duration,
     },
@@ -97,7 +97,7 @@ impl Path {
         let longest = delays.map(|route| route.one_way_delay).max();
         let longest = longest.unwrap_or_default().mul_f64(1.1) + extra;
         Self(Model::Walker {
-            walker,
+            walker: Box::new(walker),
             extra,
             longest,
         })
@@ -137,6 +137,15 @@ impl Path {
             Model::Trace(series, offset) => Duration::from_secs_f64(series.min() / 1e3) + *offset,
             Model::Walker { walker, extra, .. } => walker.shortest_delay() + *extra,
             Model::Starlink(starlink) => starlink.shortest_delay(),
+        }
+    }
+    /// A delay that is not exceeded, at any time.
+    pub(crate) fn longest_delay(&self) -> Duration {
+        match &self.0 {
+            Model::Constant(delay) => *delay,
+            Model::Trace(series, offset) => Duration::from_secs_f64(series.max() / 1e3) + *offset,
+            Model::Walker { longest, .. } => *longest,
+            Model::Starlink(starlink) => starlink.longest_delay(),
         }
     }
 }

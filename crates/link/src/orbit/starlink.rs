@@ -92,6 +92,10 @@ impl Starlink {
         self.epochs.delay[0]
     }
 
+    pub(crate) fn longest_delay(&self) -> Duration {
+        self.epochs.delay[1] + self.epochs.jitter * 3
+    }
+
     /// The epoch's number, and how long ago its boundary was; the first has none.
     fn position(&self, at: Duration) -> (u64, Option<Duration>) {
         let Some(since_phase) = at.checked_sub(self.epochs.phase) else {

@@ -81,6 +81,7 @@ fn an_iridium_like_constellation_has_the_character_of_the_recorded_trace() {
     // 7050 to 9600 s of 12,060 s.
     assert!((60..110).contains(&long), "{long}");
     assert!(path.shortest_delay() < Duration::from_secs_f64(least / 1e3));
+    assert!(path.longest_delay() > Duration::from_secs_f64(most / 1e3));
 }
 
 #[test]
@@ -119,7 +120,8 @@ fn a_trace_is_followed_with_its_offset() {
     let series = Series::parse("0 24\n30 36\n", SECOND, 0.0..=1e3).unwrap();
     let path = Path::trace(series, Duration::from_millis(1));
     assert_eq!(sampled(&path, SECOND * 15, 3), [25.0, 25.0, 37.0]);
-    assert_eq!(millis(path.shortest_delay()), 25.0);
+    let ends = [path.shortest_delay(), path.longest_delay()].map(millis);
+    assert_eq!(ends, [25.0, 37.0]);
 }
 
 fn starlink() -> Path {

@@ -18,6 +18,9 @@ const EARTH_GRAVITY: f64 = 3.986_004_418e14;
 /// Rotation of the Earth, rad/s.
 const EARTH_ROTATION: f64 = 7.292_115_9e-5;
 
+/// How many routes are kept.
+const KEPT: usize = 8;
+
 /// T/P/F in Walker's notation, and how the planes spread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Constellation {
@@ -50,14 +53,17 @@ pub(crate) struct Route {
     pub(crate) attached: [usize; 2],
 }
 
+/// A step, and the route that there is then.
+type Known = (u64, Option<Route>);
+
 #[derive(Debug, Clone)]
 pub(crate) struct Walker {
     constellation: Constellation,
     terminal: Site,
     gateway: Site,
     refresh: Duration,
-    /// The route of one step, kept until another is asked for.
-    latest: Cell<Option<(u64, Option<Route>)>>,
+    /// The routes of a few steps, each in its place: those who send ask for now, those who plan ask for later.
+    known: [Cell<Option<Known>>; KEPT],
 }
 
 impl Walker {
@@ -71,19 +77,20 @@ impl Walker {
             terminal,
             gateway,
             refresh: refresh.max(Duration::from_millis(1)),
-            latest: Cell::new(None),
+            known: [const { Cell::new(None) }; KEPT],
         }
     }
 
     /// The route at `at`; `None` where a station sees no satellite, or none that the other can be reached from.
     pub(crate) fn at(&self, at: Duration) -> Option<Route> {
         let step = u64::try_from(at.as_nanos() / self.refresh.as_nanos()).unwrap_or(u64::MAX);
-        match self.latest.get() {
+        let place = &self.known[(step % KEPT as u64) as usize];
+        match place.get() {
             Some((known, route)) if known == step => route,
             _ => {
                 let since_start = step as f64 * self.refresh.as_secs_f64();
                 let route = self.route(since_start + self.constellation.offset.as_secs_f64());
-                self.latest.set(Some((step, route)));
+                place.set(Some((step, route)));
                 route
             }
         }

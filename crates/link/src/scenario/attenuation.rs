@@ -276,7 +276,7 @@ impl Fade {
                 let parse = |text: &str| {
                     Series::parse(text, std::time::Duration::from_secs(1), 0.0..=DEEPEST)
                 };
-                let series = super::series(&format!("{table}.file"), file, files, parse)?;
+                let series = super::parsed(&format!("{table}.file"), file, files, parse)?;
                 Attenuation::File(series.with(*interpolation, *repeat))
             }
         })

@@ -16,6 +16,8 @@ impl Scenario {
     pub fn files(&self) -> Vec<PathBuf> {
         let files = self.attenuation.files().chain(self.orbit.file());
         let files = files.chain(self.errors.file());
+        let standards = [&self.forward_link, &self.return_link];
+        let files = files.chain(standards.into_iter().filter_map(Standard::file));
         files.map(Path::to_path_buf).collect()
     }
 
@@ -80,14 +82,25 @@ impl Scenario {
     ) -> Result<ChannelModel, ScenarioError> {
         let (table, standard) = (way.name(), self.standard(way));
         let background = &self.background;
-        let carriage = standard.carriage(table, &self.acm, &self.terminals, background)?;
+        let carriage = standard.carriage(
+            table,
+            &self.acm,
+            &self.terminals,
+            background,
+            propagation,
+            files,
+        )?;
         let rate = carriage.nominal_rate();
         let delay = propagation.typical_one_way_delay();
         Ok(ChannelModel {
             classes: self.queues.classes(way, rate, delay)?,
             encapsulation: standard.encapsulation(table)?,
             errors: self.errors.model(way, carriage.is_framed(), files)?,
-            background: background.model(way)?,
+            background: match standard {
+                // There it asks for capacity as everybody else.
+                Standard::DvbRcs2(_) => None,
+                _ => background.model(way)?,
+            },
             allow_reordering: propagation.allow_reordering,
             carriage,
         })

@@ -19,6 +19,7 @@ mod network;
 mod orbit;
 mod presets;
 mod queue;
+mod return_link;
 mod standard;
 mod terminal;
 
@@ -29,7 +30,7 @@ use std::time::Duration;
 use bentpipe_units::{BitRate, Seed, TimeSpan};
 use serde::{Deserialize, Serialize};
 
-use crate::series::{Series, SeriesError};
+use crate::series::SeriesError;
 
 pub use acm::Acm;
 pub use attenuation::{Attenuations, Fade, LinkBudget};
@@ -40,6 +41,7 @@ pub use network::{Network, Networks};
 pub use orbit::{Constellations, Geo, Orbit, Pattern, StarlinkEpochs, Trace};
 pub use presets::{PRESETS, preset};
 pub use queue::{Discipline, Queue, QueueClass, Queues};
+pub use return_link::{AccessMode, DvbRcs2, Logon, Protection};
 pub use standard::{CodingMode, DvbS2, Standard, Timing};
 pub use terminal::Terminal;
 
@@ -149,13 +151,13 @@ impl Scenario {
     }
 }
 
-/// A series from one of the files; `key` names it.
-fn series(
+/// What `parse` makes of one of the files; `key` names it.
+fn parsed<T>(
     key: &str,
     path: &Path,
     files: &Files,
-    parse: impl Fn(&str) -> Result<Series, SeriesError>,
-) -> Result<Series, ScenarioError> {
+    parse: impl Fn(&str) -> Result<T, SeriesError>,
+) -> Result<T, ScenarioError> {
     let text = files.get(path).ok_or_else(|| {
         ScenarioError::new(key, format!("names {}, which was not read", path.display()))
     })?;

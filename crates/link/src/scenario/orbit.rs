@@ -242,7 +242,7 @@ impl Geo {
 impl Trace {
     fn path(&self, files: &Files) -> Result<Path, ScenarioError> {
         let unit = self.time_unit.get();
-        let series = super::series("orbit.file", &self.file, files, |text| {
+        let series = super::parsed("orbit.file", &self.file, files, |text| {
             Series::parse(text, unit, 0.0..=LONGEST_MILLISECONDS)
         })?;
         let series = series.with(self.interpolation, self.repeat);

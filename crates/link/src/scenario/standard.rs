@@ -1,12 +1,16 @@
 //! `[forward]` and `[return]`: how a direction carries bits.
 
+use std::path::{Path, PathBuf};
+
 use bentpipe_units::{Bandwidth, BitRate, ByteCount, Ratio, SymbolRate};
 use serde::{Deserialize, Serialize};
 
 use super::acm::Acm;
-use super::{Background, ScenarioError, Terminal};
-use crate::channel::{Carriage, Gse};
+use super::{Background, DvbRcs2, Files, ScenarioError, Terminal};
+use crate::channel::{Carriage, Encapsulation, Gse};
 use crate::dvbs2::{AcmConfig, Coding, Modcod, ModcodSet, PlFramesConfig};
+use crate::mahimahi::Opportunities;
+use crate::propagation::Propagation;
 
 /// `[forward]`, `[return]`: how a direction carries bits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +25,15 @@ pub enum Standard {
     /// DVB-S2: the forward link of a hub, or an SCPC return link.
     #[serde(rename = "dvb-s2")]
     DvbS2(DvbS2),
+    /// DVB-RCS2: the return link of a hub, which terminals share in time.
+    #[serde(rename = "dvb-rcs2")]
+    DvbRcs2(Box<DvbRcs2>),
+    /// A recorded rate: lines of milliseconds at which 1500 bytes may leave.
+    #[serde(rename = "mahimahi")]
+    Mahimahi {
+        /// The record, relative to the scenario.
+        file: PathBuf,
+    },
 }
 
 /// `standard = "dvb-s2"`: a carrier by its symbol rate, or by bandwidth and roll-off.
@@ -86,6 +99,14 @@ const SYMBOL_RATES: std::ops::RangeInclusive<u64> = 1_000..=10_000_000_000;
 const MOST_L2: u64 = 64;
 
 impl Standard {
+    /// The file that it names.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Mahimahi { file } => Some(file),
+            _ => None,
+        }
+    }
+
     /// The rate of a direction that has one; `table` is `forward` or `return`.
     pub(super) fn constant_rate(&self, table: &str) -> Result<BitRate, ScenarioError> {
         let Self::Cbr { bit_rate } = self else {
@@ -107,6 +128,8 @@ impl Standard {
         acm: &Acm,
         terminals: &[Terminal],
         background: &Background,
+        propagation: &Propagation,
+        files: &Files,
     ) -> Result<Carriage, ScenarioError> {
         match self {
             Self::Cbr { .. } => Ok(Carriage::Constant(self.constant_rate(table)?)),
@@ -114,17 +137,28 @@ impl Standard {
                 let frames = carrier.frames(table, acm, terminals, background)?;
                 Ok(Carriage::PlFrames(frames))
             }
+            Self::DvbRcs2(_) if table != "return" => {
+                let problem = "is `dvb-rcs2`, which only [return] can be; write \"dvb-s2\"";
+                Err(ScenarioError::new(format!("{table}.standard"), problem))
+            }
+            Self::DvbRcs2(carrier) => carrier.carriage(acm, terminals, background, propagation),
+            Self::Mahimahi { file } => {
+                let key = format!("{table}.file");
+                let trace = super::parsed(&key, file, files, Opportunities::parse)?;
+                Ok(Carriage::Opportunities(trace))
+            }
         }
     }
 
     /// What is added to packets; constant rates count IP packets as they are.
-    pub(super) fn encapsulation(&self, table: &str) -> Result<Gse, ScenarioError> {
+    pub(super) fn encapsulation(&self, table: &str) -> Result<Encapsulation, ScenarioError> {
         match self {
-            Self::Cbr { .. } => Ok(Gse {
+            Self::Cbr { .. } | Self::Mahimahi { .. } => Ok(Encapsulation::Gse(Gse {
                 label: 0,
                 l2_header: 0,
-            }),
-            Self::DvbS2(carrier) => carrier.gse(table),
+            })),
+            Self::DvbS2(carrier) => carrier.gse(table).map(Encapsulation::Gse),
+            Self::DvbRcs2(carrier) => carrier.rle().map(Encapsulation::Rle),
         }
     }
 }
@@ -144,7 +178,7 @@ impl DvbS2 {
         };
         let best = config.most_efficient();
         Ok(PlFramesConfig {
-            symbol_rate: self.rate(table)?,
+            symbol_rate: symbol_rate(table, self.symbol_rate, self.bandwidth, self.roll_off)?,
             pilots: self.pilots,
             coding: self.coding(table, config, terminals)?,
             best,
@@ -154,24 +188,6 @@ impl DvbS2 {
             },
             ticks: self.timing == Timing::OpensandTicks,
         })
-    }
-
-    fn rate(&self, table: &str) -> Result<SymbolRate, ScenarioError> {
-        let (key, rate) = match (self.symbol_rate, self.bandwidth, self.roll_off) {
-            (Some(rate), None, None) => ("symbol_rate", rate),
-            (None, Some(bandwidth), Some(roll_off)) => {
-                ("bandwidth", bandwidth.symbol_rate(roll_off.as_f64()))
-            }
-            _ => {
-                let problem = "needs either symbol_rate, or bandwidth and roll_off";
-                return Err(ScenarioError::new(table, problem));
-            }
-        };
-        if !SYMBOL_RATES.contains(&rate.as_u64()) {
-            let problem = format!("gives {rate}; a carrier has 1 kbaud to 10 Gbaud");
-            return Err(ScenarioError::new(format!("{table}.{key}"), problem));
-        }
-        Ok(rate)
     }
 
     fn coding(
@@ -234,4 +250,28 @@ impl DvbS2 {
             l2_header: l2_header as u32,
         })
     }
+}
+
+/// The symbol rate of a carrier, which is given by itself or by bandwidth and roll-off.
+pub(super) fn symbol_rate(
+    table: &str,
+    symbol_rate: Option<SymbolRate>,
+    bandwidth: Option<Bandwidth>,
+    roll_off: Option<Ratio>,
+) -> Result<SymbolRate, ScenarioError> {
+    let (key, rate) = match (symbol_rate, bandwidth, roll_off) {
+        (Some(rate), None, None) => ("symbol_rate", rate),
+        (None, Some(bandwidth), Some(roll_off)) => {
+            ("bandwidth", bandwidth.symbol_rate(roll_off.as_f64()))
+        }
+        _ => {
+            let problem = "needs either symbol_rate, or bandwidth and roll_off";
+            return Err(ScenarioError::new(table, problem));
+        }
+    };
+    if !SYMBOL_RATES.contains(&rate.as_u64()) {
+        let problem = format!("gives {rate}; a carrier has 1 kbaud to 10 Gbaud");
+        return Err(ScenarioError::new(format!("{table}.{key}"), problem));
+    }
+    Ok(rate)
 }

@@ -1,6 +1,6 @@
 //! `[[terminal]]`: who shares the link.
 
-use bentpipe_units::Decibel;
+use bentpipe_units::{BitRate, ByteCount, Decibel};
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioError;
@@ -18,6 +18,15 @@ pub struct Terminal {
     /// What its hop of both directions lacks besides: a small dish, the edge of the beam.
     #[serde(default)]
     pub extra_attenuation: Decibel,
+    /// Its part of `[return]`, where it differs: capacity that it has always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cra: Option<BitRate>,
+    /// The most that it gets by requests for a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rbdc_max: Option<BitRate>,
+    /// The most that it gets by one request for a volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vbdc_max: Option<ByteCount>,
     /// What it is sent to with where `mode` is `"vcm"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modcod: Option<u8>,

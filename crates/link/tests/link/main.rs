@@ -4,6 +4,7 @@
 mod common;
 
 mod adaptive;
+mod bursts;
 mod constant;
 mod errors;
 mod forward;
