@@ -2,7 +2,7 @@
 //!
 //! Whoever runs the link collects events; if nobody does, the oldest are forgotten.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use bentpipe_units::{BitRate, ByteCount, Decibel};
@@ -95,15 +95,17 @@ impl EventKind {
 /// Events that nobody has collected yet.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    events: VecDeque<Event>,
+    /// By instant, and among equals in the order in which they were noted.
+    events: BTreeMap<(Instant, u64), Event>,
+    noted: u64,
     forgotten: u64,
 }
 
 impl EventLog {
-    /// Notes an event. Fates are known early: events may come out of order, but not far.
+    /// Notes an event. Fates are known early, so events do not come in the order of time.
     pub(crate) fn add(&mut self, at: Instant, way: Way, terminal: TerminalId, kind: EventKind) {
         if self.events.len() == MOST {
-            self.events.pop_front();
+            self.events.pop_first();
             self.forgotten += 1;
         }
         let event = Event {
@@ -112,14 +114,14 @@ impl EventLog {
             terminal,
             kind,
         };
-        let later = self.events.iter().rev().take_while(|other| other.at > at);
-        let place = self.events.len() - later.count();
-        self.events.insert(place, event);
+        self.noted += 1;
+        self.events.insert((at, self.noted), event);
     }
 
     /// The earliest event, if it has happened by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Event> {
-        self.events.pop_front_if(|event| event.at <= now)
+        let first = self.events.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 
     /// How many were forgotten because nobody collected them.

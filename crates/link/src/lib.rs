@@ -5,15 +5,23 @@
 //! nanosecond. Packets are opaque (`P`) and have a size; the model does not look into them.
 //!
 //! ```text
-//!                        Pipe: one direction                                         Duplex = two pipes
-//!  handle_packet ─► policer? ─► queue ─► serialiser ─► outage? loss? ─► delay line ─► poll_output
-//!                      │          │       (rate)            │          (one-way delay)
-//!                      ▼          ▼                         ▼
-//!               dropped: rate   dropped: full       dropped: outage, loss
+//!  TOML ─► Scenario ─► Model ─► Link: both directions, all terminals; a Channel each
+//!
+//!              station, one per terminal            carrier                       station
+//!  handle ─► classes by DSCP ─► FIFOs, CoDel ─► bit rate, PLFRAMEs ─► errors ─► delay line ─► poll_output
+//!  _packet                      │                                     │          ▲
+//!                               ▼ queue full, codel          channel  ▼          │ Propagation: orbit, link budget
+//!
+//!  Duplex: two Pipes of constant bit rate, for tests of one tunnel
+//!
+//!  handle ─► policer? ─► queue ─► serialiser ─► outage? loss? ─► delay line ─► poll_output
+//!  _packet      │          │       (rate)            │          (one-way delay)
+//!               ▼ rate     ▼ full                    ▼ outage, loss
 //! ```
 //!
-//! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link. `tcp` models the senders that
-//! may compete for it.
+//! Rates are IP-layer bit/s. Loss comes after the serialiser: a lost packet has used the link. A `Link` is what the emulator
+//! runs; with constant bit rates and one terminal it does what a `Duplex` does, to the nanosecond. `tcp` models the senders
+//! that may compete for it.
 
 mod attenuation;
 mod budget;

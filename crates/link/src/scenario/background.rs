@@ -36,8 +36,8 @@ impl Default for Background {
     }
 }
 
-/// Loads above this have to be simulated packet by packet in vain.
-const MOST: BitRate = BitRate::megabits_per_second(10_000);
+/// Loads are simulated packet by packet; more of them in a second keep no pace with the clock.
+const MOST_PACKETS: u64 = 1_000_000;
 
 impl Background {
     pub(super) fn model(&self, way: Way) -> Result<Option<BackgroundModel>, ScenarioError> {
@@ -51,15 +51,14 @@ impl Background {
         let error = |key: &str, problem: String| {
             Err(ScenarioError::new(format!("background.{key}"), problem))
         };
-        if rate > MOST {
-            return error(
-                way.name(),
-                format!("is {rate}; at most {MOST} are possible"),
-            );
-        }
         if !(20..=65_535).contains(&self.packet.as_u64()) {
             let problem = format!("is {}; IP packets have 20 B to 65535 B", self.packet);
             return error("packet", problem);
+        }
+        let packets = rate.as_u64() / 8 / self.packet.as_u64();
+        if packets > MOST_PACKETS {
+            let problem = format!("is {rate}, {packets} packets a second; at most {MOST_PACKETS}");
+            return error(way.name(), problem);
         }
         if self.terminals == 0 {
             return error("terminals", "is 0; a load comes from someone".to_owned());
