@@ -93,7 +93,44 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         ) + FILE
             + "0 25\n30 40\n60 25\n",
     ];
-    texts.into_iter().map(String::into_bytes).collect()
+    let texts = texts.into_iter().chain(shared_return_links());
+    texts
+        .chain(moving_satellites(&plain))
+        .map(String::into_bytes)
+        .collect()
+}
+
+fn shared_return_links() -> Vec<String> {
+    let base = "[scenario]\nname = \"x\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"20 ms\"\n\
+        [forward]\nstandard = \"cbr\"\nbit_rate = \"10 Mbit/s\"\n[return]\nstandard = \"dvb-rcs2\"\n";
+    vec![
+        format!(
+            "{base}bandwidth = \"9.99 MHz\"\nroll_off = 0.35\nwaveforms = \"3-12\"\ncra = \"100 kbit/s\"\n\
+             rbdc_max = \"5120 kbit/s\"\nvbdc_max = \"64 kB\"\nfca = true\nrequest_period = \"1 s\"\nmsl = 23\n"
+        ),
+        format!(
+            "{base}symbol_rate = \"2 Mbaud\"\nburst_symbols = 1616\naccess = \"dedicated\"\nlogon = \"cold\"\n\
+             superframe = \"26.5 ms\"\nlabel = \"3 B\"\ntiming = \"opensand_ticks\"\n[link_budget]\n\
+             clear_sky_uplink_cn = \"20 dB\"\nclear_sky_downlink_cn = \"12 dB\"\n"
+        ),
+    ]
+}
+
+fn moving_satellites(plain: &str) -> Vec<String> {
+    let stations = "terminal = { latitude = \"35 deg\", longitude = \"-40 deg\" }\n\
+        gateway = { latitude = \"51 deg\", longitude = \"0 deg\" }\n";
+    let orbits = [
+        format!(
+            "model = \"geo\"\nsatellite_longitude = \"-20 deg\"\nextra_delay = \"1 ms\"\n{stations}"
+        ),
+        format!(
+            "model = \"walker\"\nsatellites = 66\nplanes = 6\nphasing = 3\naltitude = \"780 km\"\n\
+             inclination = \"86.4 deg\"\npattern = \"star\"\ninter_satellite_links = true\n{stations}"
+        ),
+        "model = \"starlink\"\nperiod = \"15 s\"\nburst_probability = \"30 %\"\n".to_owned(),
+    ];
+    let constant = "model = \"constant\"\none_way_delay = \"20 ms\"\n";
+    orbits.map(|orbit| plain.replace(constant, &orbit)).into()
 }
 
 #[cfg(test)]
