@@ -115,3 +115,53 @@ impl Control {
             .div_f64(f64::from(self.count.max(1)).sqrt())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::QueueLimit;
+
+    #[expect(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    /// When CoDel drops, in ms, while one of `waiting` packets of 1000 bytes leaves each millisecond.
+    fn drops(waiting: u32) -> Vec<u128> {
+        let start = origin();
+        let mut queue = DropTail::new(QueueLimit::Packets(usize::MAX));
+        for packet in 0..waiting {
+            queue.push(start, ByteCount::new(1000), packet);
+        }
+        let mut control = Control::new(CoDel::default());
+        let mut at = Vec::new();
+        for millis in 0..waiting {
+            let now = start + Duration::from_millis(1) * millis;
+            control.pop(now, &mut queue, |_| at.push((now - start).as_millis()));
+        }
+        at
+    }
+
+    #[test]
+    fn drops_follow_the_control_law() {
+        // Too long from 5 ms on; 100 ms later the first, then after 100 ms / √n, on the millisecond of the next packet.
+        let expected = [105, 205, 276, 334, 384, 429, 469, 507];
+        assert_eq!(drops(520), expected);
+    }
+
+    #[test]
+    fn a_queue_that_empties_in_time_loses_nothing() {
+        assert_eq!(drops(100), [0u128; 0]);
+        // The last packet is never dropped, however long it has waited.
+        let start = origin();
+        let mut queue = DropTail::new(QueueLimit::Packets(1));
+        let mut control = Control::new(CoDel::default());
+        for seconds in 0..10 {
+            let now = start + Duration::from_secs(seconds);
+            queue.push(now, ByteCount::new(1000), seconds);
+            let late = now + Duration::from_millis(900);
+            let popped = control.pop(late, &mut queue, |_| panic!("dropped"));
+            assert!(popped.is_some());
+        }
+    }
+}
