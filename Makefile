@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full limits deps privileges lint docs fuzz tests slow bench wire deny
+.PHONY: help demo test test-full limits selftest deps privileges lint docs fuzz tests slow bench wire deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -14,6 +14,7 @@ help:
 	@echo "make test        format, lints, docs, all tests; as root"
 	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
+	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
 	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
 
@@ -24,7 +25,7 @@ demo: deps
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow bench wire deny
+test-full: test slow selftest bench wire deny
 
 deps:
 	@.ci/deps
@@ -60,6 +61,12 @@ limits: deps
 		$(if $(LIMITS_SEEDS),--seeds $(LIMITS_SEEDS)) \
 		$(if $(LIMITS_CONTROLLER),--controller $(LIMITS_CONTROLLER)) \
 		$(if $(LIMITS_FILTER),--filter "$(LIMITS_FILTER)")
+
+# The emulator against closed forms, standards and published figures: the whole table. Fails if a row fails; rows that this
+# machine is too busy for say INVALID.
+selftest: privileges
+	cargo build --release --locked
+	$(CARGO_TARGET_DIR)/release/bentpipe emulate --selftest
 
 # CPU seconds per gigabyte, beside plain quinn-proto in the same run; fails above its ceiling.
 bench:
