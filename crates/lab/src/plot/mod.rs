@@ -67,11 +67,12 @@ pub fn draw(probes: &Path, page: &Path) -> Result<()> {
 fn html(columns: &Columns) -> Result<String> {
     // Within a script no text of ours may end it.
     let data = serde_json::to_string(&columns.curves())?.replace('<', "\\u003c");
+    // The data last: nothing is looked for in it.
     let parts = [
         ("UPLOT_STYLE", UPLOT_STYLE),
         ("UPLOT", UPLOT),
-        ("DATA", &data),
         ("SCRIPT", SCRIPT),
+        ("DATA", &data),
     ];
     let fill =
         |page: String, (name, text): (&str, &str)| page.replacen(&format!("/*{name}*/"), text, 1);

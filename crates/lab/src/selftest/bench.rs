@@ -83,8 +83,26 @@ impl Bench {
         std::iter::from_fn(|| self.arrival(until)).collect()
     }
 
-    pub(super) fn event(&mut self) -> Option<Event> {
-        self.link.poll_event()
+    /// The next packet that arrives, if it does by `until`, and not what arrives after it.
+    pub(super) fn next(&mut self, until: Duration) -> Option<Arrival> {
+        loop {
+            let at = self
+                .link
+                .poll_timeout()?
+                .saturating_duration_since(self.start);
+            if at > until {
+                return None;
+            }
+            if let Some(arrival) = self.arrival(at) {
+                return Some(arrival);
+            }
+        }
+    }
+
+    /// What has happened, and when.
+    pub(super) fn event(&mut self) -> Option<(Duration, Event)> {
+        let event = self.link.poll_event()?;
+        Some((event.at.saturating_duration_since(self.start), event))
     }
 
     pub(super) fn probe(&mut self, at: Duration) -> Probe {
@@ -99,8 +117,8 @@ impl Bench {
             // Writing into a String cannot fail.
             let _ = writeln!(log, "{at} {way} {} {}", arrival.number, arrival.bytes);
         }
-        while let Some(event) = self.event() {
-            let at = event.at.saturating_duration_since(self.start).as_nanos();
+        while let Some((at, event)) = self.event() {
+            let at = at.as_nanos();
             let _ = writeln!(log, "{at} {} {:?}", event.way.name(), event.kind);
         }
         log

@@ -5,13 +5,15 @@
 //! lost packets itself, a row says INVALID instead of giving the machine's figure for the emulator's.
 //!
 //! ```text
-//!  bench (Link in virtual time) ──► model                     ──┐
+//!  bench (Link in virtual time) ──► model, dvb, opensand      ──┐
 //!                                                               ├──► rows ──► table
 //!  wire (namespaces, TUN, sockets) ──► propagation, rate, … ──┘
 //! ```
 
 mod bench;
+mod dvb;
 mod model;
+mod opensand;
 mod row;
 mod wall;
 
@@ -27,6 +29,8 @@ use row::{Row, Verdict};
 pub fn run(quick: bool, stop: &Stop, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let mut table = Table::new(say)?;
     table.add(model::rows(quick)?)?;
+    table.add(dvb::rows(quick)?)?;
+    table.add(opensand::rows()?)?;
     wall::run(quick, stop, &mut |rows| table.add(rows))?;
     table.finish()
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use bentpipe_link::Way;
+use bentpipe_link::{Files, Way};
 
 use super::bench::Bench;
-use super::row::{Row, binomial_interval};
+use super::row::{Row, binomial_interval, quantile};
 
 /// A link with constant bit rates; `more` is appended.
 pub(super) fn constant(bit_rate: &str, one_way_delay: &str, more: &str) -> String {
@@ -27,6 +27,7 @@ pub(super) fn rows(quick: bool) -> Result<Vec<Row>> {
     rows.extend(independent(packets)?);
     rows.extend(bursts(packets)?);
     rows.push(determinism()?);
+    rows.extend(trace()?);
     Ok(rows)
 }
 
@@ -246,4 +247,57 @@ fn determinism() -> Result<Row> {
         "the same bytes",
         holds,
     ))
+}
+
+/// Ten minutes of a delay that changes in steps, as a constellation's does.
+fn trace() -> Result<Vec<Row>> {
+    let delay = |second: u64| 26 + second / 30 * 37 % 117;
+    let lines: Vec<_> = (0..=600)
+        .step_by(30)
+        .map(|second| format!("{second} {}", delay(second)))
+        .collect();
+    let files = Files::from([("trace".into(), lines.join("\n"))]);
+    let orbit = "model = \"trace\"\nfile = \"trace\"\ninterpolation = \"step\"";
+    let text = constant("10 Mbit/s", "ORBIT", "")
+        .replace("model = \"constant\"\none_way_delay = \"ORBIT\"", orbit);
+    let mut link = Bench::with_files(&text, &files)?;
+    let sent = |number: u64| Duration::from_millis(number * 100 + 50);
+    for number in 0..6000 {
+        link.send(sent(number), Way::Forward, 1250);
+    }
+    let arrivals = link.arrivals(Duration::from_secs(700));
+    let mut errors: Vec<_> = arrivals
+        .iter()
+        .map(|arrival| {
+            let at = sent(arrival.number);
+            // A packet takes 1 ms at 10 Mbit/s.
+            let expected = (delay(at.as_secs()) + 1) as f64;
+            ((arrival.at - at).as_secs_f64() * 1e3 - expected).abs()
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let ordered = arrivals
+        .windows(2)
+        .filter(|pair| pair[0].number < pair[1].number)
+        .count()
+        + 1;
+    let (p99, ordered) = (quantile(&errors, 0.99), ordered as f64);
+    Ok(vec![
+        Row::within(
+            "trace",
+            "600 s of steps of 26 to 142 ms: p99 of errors",
+            p99,
+            0.0..=1.0,
+            "ms",
+            6,
+        ),
+        Row::within(
+            "trace",
+            "the same: packets in order",
+            ordered,
+            6000.0..=6000.0,
+            "of 6000",
+            0,
+        ),
+    ])
 }

@@ -14,7 +14,14 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const LINKTYPE_ETHERNET: u16 = 1;
-const LINKTYPE_RAW: u16 = 101;
+/// "Cooked": a packet behind a header that says where it goes. Not raw IP: of that, libpcap reads only one interface per
+/// file.
+const LINKTYPE_LINUX_SLL: u16 = 113;
+const SLL_HEADER: usize = 16;
+/// No hardware address.
+const ARPHRD_NONE: u16 = 0xfffe;
+const SLL_TO_US: u16 = 0;
+const SLL_SENT_BY_US: u16 = 4;
 const OPTION_END: u16 = 0;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
@@ -31,6 +38,7 @@ pub(super) struct Pcap {
     /// Of the run's start, since 1970.
     start: Duration,
     skip: usize,
+    ethernet: bool,
     block: Vec<u8>,
 }
 
@@ -50,6 +58,7 @@ impl Pcap {
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default(),
             skip: framing.skip,
+            ethernet: framing.ethernet,
             block: Vec::new(),
         };
         pcap.put_u32(BYTE_ORDER);
@@ -60,7 +69,7 @@ impl Pcap {
         let link_type = if framing.ethernet {
             LINKTYPE_ETHERNET
         } else {
-            LINKTYPE_RAW
+            LINKTYPE_LINUX_SLL
         };
         for name in std::iter::once("gateway").chain(terminals.iter().map(String::as_str)) {
             pcap.put_u16(link_type);
@@ -82,12 +91,16 @@ impl Pcap {
         let bytes = crossing.packet.bytes.get(self.skip..).unwrap_or_default();
         // A packet has at most 64 KiB, a link at most some hundred terminals, and 64 bits hold 500 years.
         let nanos = (self.start + crossing.at).as_nanos() as u64;
-        let length = bytes.len() as u32;
+        let cooked = if self.ethernet { 0 } else { SLL_HEADER };
+        let length = (cooked + bytes.len()) as u32;
         self.put_u32(interface as u32);
         self.put_u32((nanos >> 32) as u32);
         self.put_u32(nanos as u32);
         self.put_u32(length);
         self.put_u32(length);
+        if !self.ethernet {
+            self.put_cooked_header(crossing.entering, bytes);
+        }
         self.block.extend_from_slice(bytes);
         self.pad();
         let flags = if crossing.entering { OUTBOUND } else { INBOUND };
@@ -109,6 +122,17 @@ impl Pcap {
         self.file.write_all(&length)?;
         self.block.clear();
         Ok(())
+    }
+
+    /// In network byte order, unlike the file around it.
+    fn put_cooked_header(&mut self, entering: bool, packet: &[u8]) {
+        let kind = if entering { SLL_SENT_BY_US } else { SLL_TO_US };
+        let v6 = packet.first().is_some_and(|first| first >> 4 == 6);
+        let protocol: u16 = if v6 { 0x86dd } else { 0x0800 };
+        self.block.extend(kind.to_be_bytes());
+        self.block.extend(ARPHRD_NONE.to_be_bytes());
+        self.block.extend([0; 10]);
+        self.block.extend(protocol.to_be_bytes());
     }
 
     fn put_option(&mut self, code: u16, value: &[u8]) {
