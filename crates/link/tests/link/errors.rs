@@ -74,6 +74,14 @@ fn units_are_hit_as_wholes() {
     let bursts = frames.windows(2).filter(|pair| pair[0] && !pair[1]).count() as f64;
     let mean = losses / bursts;
     assert!((60.0..75.0).contains(&mean), "{mean}");
+    // A packet of 20,000 bytes lies in 3.75 frames on average, each of which takes it along.
+    let large = fates(
+        &mut made(&text(S2, &iid("bbframe")), origin()),
+        20_000,
+        20_000,
+    );
+    let frames = (1.0 - lost(&large) / 20_000.0).ln() / 0.98f64.ln();
+    assert!((3.4..4.1).contains(&frames), "{frames}");
     // 20,000-byte packets are cut into GSE packets, each of which may be lost: 4097 bytes at most, and by frames.
     let large = fates(&mut made(&text(S2, &iid("gse")), origin()), 20_000, 20_000);
     let share = lost(&large) / 20_000.0;
