@@ -20,9 +20,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bentpipe_lab::scenario::preset;
 use bentpipe_lab::topology::Topology;
 use bentpipe_lab::workload::LinkLimit;
-use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard, preset};
+use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
 
 use common::site::{Site, SiteConfig};
 use transfer::{Outcome, download};

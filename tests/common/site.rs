@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::capture::Capture;
+use bentpipe_lab::scenario::preset;
 use bentpipe_lab::topology::{
     GATEWAY_SAT, LINK_DEVICE, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
 };
-use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard, preset};
+use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
 use rustix::process::Signal;
 use tempfile::TempDir;
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use bentpipe_config::{ConfigError, Source};
-use bentpipe_link::{Files, PRESETS, Scenario, preset};
+use bentpipe_link::{Files, PRESETS, Scenario};
 
 /// The largest file that a scenario may name: a trace of a week, many times over.
 const MOST: u64 = 64 << 20;
@@ -45,6 +45,13 @@ impl From<ConfigError> for BadScenario {
 #[must_use]
 pub fn presets() -> String {
     PRESETS.join("\n")
+}
+
+/// The preset of that name.
+#[must_use]
+pub fn preset(name: &str) -> Option<Scenario> {
+    let text = bentpipe_link::preset(name)?;
+    Source::new(Path::new(name), text).parse().ok()
 }
 
 /// The preset of that name, or what the file says, and the texts of the files that it names. What is returned describes

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use bentpipe_lab::Stop;
 use bentpipe_lab::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router};
-use bentpipe_link::{Orbit, Queue, Queues, Scenario, Standard, preset};
+use bentpipe_lab::scenario::preset;
+use bentpipe_link::{Orbit, Queue, Queues, Scenario, Standard};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::BitRate;
 

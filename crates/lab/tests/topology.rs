@@ -26,7 +26,9 @@ fn plain_ip_crosses_and_nothing_stays() {
     }
     let prefix = unique_prefix();
     let topology = Topology::build(&TopologyConfig {
-        link: bentpipe_link::preset("geo").expect("a preset").into(),
+        link: bentpipe_lab::scenario::preset("geo")
+            .expect("a preset")
+            .into(),
         prefix: prefix.clone(),
         hosts: 3,
     })

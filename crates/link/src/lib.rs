@@ -63,8 +63,8 @@ pub use queue::QueueLimit;
 pub use scenario::{
     AccessMode, Acm, Attenuations, Background, CodingMode, Constellations, Direction, Discipline,
     DvbRcs2, DvbS2, ErrorUnit, Errors, Fade, Files, General, Geo, LinkBudget, Logon, Network,
-    Networks, Orbit, PRESETS, Pattern, Probes, Protection, Queue, QueueClass, Queues, Scenario,
-    ScenarioError, Standard, StarlinkEpochs, Terminal, Timing, Trace, preset,
+    Networks, Orbit, PRESETS, Pattern, PlannedChange, Probes, Protection, Queue, QueueClass,
+    Queues, Scenario, ScenarioError, Standard, StarlinkEpochs, Terminal, Timing, Trace, preset,
 };
 pub use schedule::{Change, Schedule};
 pub use series::Interpolation;

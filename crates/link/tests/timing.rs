@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use bentpipe_link::{Duplex, LinkConfig, Pipe, preset};
+use bentpipe_link::{Duplex, LinkConfig, Pipe, Scenario};
 use bentpipe_units::{BitRate, ByteCount};
 use common::{burst, clean, drain, origin, seed};
 
@@ -163,7 +163,8 @@ fn a_rate_of_zero_stalls_and_does_not_panic() {
 #[test]
 fn both_directions_keep_their_own_rate() {
     let start = origin();
-    let config: LinkConfig = preset("leo").unwrap().link_config().unwrap();
+    let leo: Scenario = toml::from_str(bentpipe_link::preset("leo").unwrap()).unwrap();
+    let config: LinkConfig = leo.link_config().unwrap();
     let mut link = Duplex::new(&config, seed(), start);
     link.return_link
         .handle_packet(start, ByteCount::new(1500), ());

@@ -20,9 +20,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use bentpipe_link::{General, Scenario, Standard, preset};
+use bentpipe_link::Scenario;
 use bentpipe_sys::netns::NetNs;
-use bentpipe_units::{BitRate, Seed};
+use bentpipe_units::BitRate;
 
 use crate::Stop;
 use crate::capture::{Capture, CaptureReport};
@@ -65,20 +65,9 @@ pub struct Demo {
 /// The link: a GEO satellite with 10 Mbit/s down and 2 Mbit/s up, an RTT of 500 ms and queues of one BDP.
 #[must_use]
 pub fn scenario() -> Scenario {
-    let megabits = |n| Standard::Cbr {
-        bit_rate: BitRate::megabits_per_second(n),
-    };
-    // The presets' names are constants of the same crate; an unknown one would be a defect there.
-    let geo = preset("geo").unwrap_or_else(|| unreachable!("there is a preset geo"));
-    Scenario {
-        general: General {
-            name: "demo".into(),
-            seed: Seed::new(1),
-        },
-        forward_link: megabits(10),
-        return_link: megabits(2),
-        ..geo
-    }
+    let delay = Duration::from_millis(250);
+    let [down, up] = [10, 2].map(BitRate::megabits_per_second);
+    Scenario::constant("demo", delay, down, up)
 }
 
 impl Demo {

@@ -89,7 +89,7 @@ impl LinkLimit {
 
 #[cfg(test)]
 mod tests {
-    use bentpipe_link::preset;
+    use crate::scenario::preset;
     use bentpipe_units::Seed;
 
     use super::*;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bentpipe_lab::Stop;
+use bentpipe_lab::scenario::preset;
 use bentpipe_lab::topology::{Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::{
     Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, PAGE_HOSTS, Web, get, run_in,
 };
-use bentpipe_link::{Orbit, Scenario, Standard, preset};
+use bentpipe_link::{Orbit, Scenario, Standard};
 use bentpipe_units::{BitRate, Seed};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

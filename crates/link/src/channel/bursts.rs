@@ -141,6 +141,7 @@ impl<P> Channel<P> {
 
     /// Fills one burst and sends it.
     fn transmit_burst(&mut self, index: usize, slot: Slot, space: Space<'_>, log: &mut EventLog) {
+        self.change(space.start + slot.start);
         let (way, terminal) = (self.way, TerminalId::new(index));
         let [start, end] = [slot.start, slot.end].map(|at| space.start + at);
         let Carrier::Bursts(bursts) = &self.carrier else {

@@ -96,6 +96,12 @@ impl ErrorProcess {
         }
     }
 
+    /// Changes what chance does; a record ends.
+    pub(crate) fn set_chance(&mut self, model: LossModel) {
+        self.trace = None;
+        self.by_chance.set_model(model);
+    }
+
     /// Whether a frame that ends at `end` is destroyed as a whole.
     pub(crate) fn frame(&mut self, end: Instant, cn: Option<Decibel>, code: Code) -> bool {
         let by_cn = match (self.curve, cn) {

@@ -18,6 +18,7 @@ mod carrier;
 mod encapsulation;
 mod errors;
 mod frames;
+mod packets;
 mod space;
 mod station;
 
@@ -31,6 +32,7 @@ use crate::event::{DropCause, EventKind, EventLog};
 use crate::link::{PacketHeader, TerminalId};
 use crate::probe::ChannelProbe;
 use crate::queue::QueueLimit;
+use crate::schedule::{Change, Schedule, Upcoming};
 
 use self::background::Background;
 pub(crate) use self::background::BackgroundModel;
@@ -89,6 +91,8 @@ pub(crate) struct ChannelModel {
     pub(crate) background: Option<BackgroundModel>,
     /// Packets may overtake each other when the delay shrinks.
     pub(crate) allow_reordering: bool,
+    /// Planned changes of rate and loss.
+    pub(crate) schedule: Schedule,
 }
 
 /// One direction.
@@ -105,6 +109,7 @@ pub(crate) struct Channel<P> {
     virtual_time: u64,
     /// Since when something waits.
     ready: Instant,
+    upcoming: Upcoming,
 }
 
 impl<P> Channel<P> {
@@ -131,6 +136,7 @@ impl<P> Channel<P> {
             background: background.map(|model| Background::new(model, seed, start)),
             virtual_time: 0,
             ready: start,
+            upcoming: Upcoming::new(&model.schedule, start),
         }
     }
 
@@ -257,6 +263,7 @@ impl<P> Channel<P> {
             return self.advance_bursts(now, space, log);
         }
         self.run(now, space, log, |channel| !channel.backlogged());
+        self.change(now);
         self.learn(now, space, log);
     }
 
@@ -302,82 +309,30 @@ impl<P> Channel<P> {
         space.not_held(self.carrier.next_start(ready), 0)
     }
 
+    /// Applies the changes that are planned until `now`.
+    fn change(&mut self, now: Instant) {
+        while self.upcoming.at().is_some_and(|at| at <= now) {
+            match (self.upcoming.pop(), &mut self.carrier) {
+                (Some(Change::Rate(rate)), Carrier::Constant(clock)) => clock.set_rate(rate),
+                (Some(Change::Loss(loss)), _) => {
+                    for station in &mut self.stations {
+                        station.errors.set_chance(loss);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Sends what is due at `start`.
     fn transmit(&mut self, start: Instant, space: Space<'_>, log: &mut EventLog) {
+        self.change(start);
         match &self.carrier {
             Carrier::Constant(_) | Carrier::Opportunities(_) => {
                 self.transmit_packet(start, space, log);
             }
             Carrier::PlFrames(_) => self.transmit_frames(start, space, log),
             Carrier::Bursts(_) => self.advance_bursts(start, space, log),
-        }
-    }
-
-    /// Sends one packet as it is.
-    fn transmit_packet(&mut self, start: Instant, space: Space<'_>, log: &mut EventLog) {
-        let Some(index) = self.pick(|_| true) else {
-            return;
-        };
-        let (way, terminal) = (self.way, TerminalId::new(index));
-        let station = &mut self.stations[index];
-        let packet = station.pop(start, |size| {
-            let kind = EventKind::dropped(DropCause::Codel, size);
-            log.add(start, way, terminal, kind);
-        });
-        let Some((size, load)) = packet else {
-            return;
-        };
-        self.virtual_time = station.serve(size.as_u64());
-        let end = match &mut self.carrier {
-            Carrier::Constant(clock) => {
-                // The background's way is nobody's; any terminal's will do.
-                let path = space.state(start, index.min(self.terminals - 1));
-                clock.send_at(path.capacity, start, size);
-                clock.idle_at()
-            }
-            Carrier::Opportunities(clock) => {
-                clock.send(start, size);
-                clock.idle_at()
-            }
-            // Frames have senders of their own.
-            Carrier::PlFrames(_) | Carrier::Bursts(_) => return,
-        };
-        let lost = station.errors.one(Unit::Packet, end);
-        self.settle(index, end, size, load, lost, space, log);
-    }
-
-    /// Sends a packet on its way, or not.
-    #[expect(clippy::too_many_arguments, reason = "what is known of one packet")]
-    fn settle(
-        &mut self,
-        index: usize,
-        end: Instant,
-        size: ByteCount,
-        load: Option<P>,
-        lost: bool,
-        space: Space<'_>,
-        log: &mut EventLog,
-    ) {
-        let Some(packet) = load else { return };
-        let station = &mut self.stations[index];
-        let path = space.state(end, index);
-        let delay = match &self.carrier {
-            Carrier::Constant(_) | Carrier::Opportunities(_) | Carrier::Bursts(_) => {
-                path.one_way_delay
-            }
-            Carrier::PlFrames(frames) => frames.delay(end, path.one_way_delay, space),
-        };
-        let cause = match (path.outage, lost) {
-            (true, _) => Some(DropCause::Outage),
-            (false, true) => Some(DropCause::Channel),
-            (false, false) => None,
-        };
-        if let Some(cause) = cause {
-            station.count_drop(cause);
-            let kind = EventKind::dropped(cause, size);
-            log.add(end + delay, self.way, TerminalId::new(index), kind);
-        } else {
-            station.send(end, delay, size, packet);
         }
     }
 

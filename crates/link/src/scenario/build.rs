@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use bentpipe_units::Decibel;
 
-use super::{Files, Orbit, Scenario, ScenarioError, Standard, terminal};
+use super::{Files, Orbit, Scenario, ScenarioError, Standard, change, terminal};
 use crate::channel::{ChannelModel, Way};
 use crate::model::Model;
 use crate::pipe::{LinkConfig, PipeConfig};
 use crate::propagation::{Budgets, Propagation};
-use crate::schedule::Schedule;
 
 impl Scenario {
     /// The files that the scenario names, to be read relative to its own.
@@ -102,6 +101,7 @@ impl Scenario {
                 _ => background.model(way)?,
             },
             allow_reordering: propagation.allow_reordering,
+            schedule: change::schedule(&self.changes, way, standard)?,
             carriage,
         })
     }
@@ -137,7 +137,7 @@ impl Scenario {
             queue: queue.for_link("queue", rate, one_way_delay.get())?,
             loss: self.errors.of_packets(way)?,
             outages: Vec::new(),
-            schedule: Schedule::none(),
+            schedule: change::schedule(&self.changes, way, self.standard(way))?,
             policer: None,
         })
     }

@@ -13,6 +13,7 @@ mod acm;
 mod attenuation;
 mod background;
 mod build;
+mod change;
 mod error;
 mod errors;
 mod network;
@@ -35,6 +36,7 @@ use crate::series::SeriesError;
 pub use acm::Acm;
 pub use attenuation::{Attenuations, Fade, LinkBudget};
 pub use background::Background;
+pub use change::PlannedChange;
 pub use error::ScenarioError;
 pub use errors::{Direction, ErrorUnit, Errors};
 pub use network::{Network, Networks};
@@ -72,6 +74,9 @@ pub struct Scenario {
     /// `[errors]`; what noise destroys if absent.
     #[serde(default)]
     pub errors: Errors,
+    /// `[[change]]`; none if absent.
+    #[serde(rename = "change", default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<PlannedChange>,
     /// `[queue]` or `[[queue]]`, of each direction and terminal; one BDP if absent.
     #[serde(rename = "queue", default)]
     pub queues: Queues,
@@ -141,6 +146,7 @@ impl Scenario {
             link_budget: None,
             attenuation: Attenuations::default(),
             errors: Errors::default(),
+            changes: Vec::new(),
             queues: Queues::default(),
             terminals: Vec::new(),
             acm: Acm::default(),

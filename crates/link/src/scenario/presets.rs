@@ -1,26 +1,48 @@
-//! Scenarios by name.
+//! Scenarios by name. Each is a file of `presets/`, as anybody would write one, and is read like any other.
 
-use std::time::Duration;
+/// The presets as pairs of name and text, from the names.
+macro_rules! presets {
+    ($($name:literal),* $(,)?) => {
+        /// The names that [`preset`] knows.
+        pub const PRESETS: &[&str] = &[$($name),*];
 
-use bentpipe_units::BitRate;
-
-use super::Scenario;
-
-/// The names that [`preset`] knows.
-pub const PRESETS: &[&str] = &["geo", "leo", "g1"];
-
-/// A scenario by name: constant rates and delay, no errors, queues of one BDP, seed 1.
-///
-/// `geo`: 10/10 Mbit/s, 250 ms (the GEO link of the CNES measurements). `leo`: 150/15 Mbit/s, 25 ms.
-/// `g1`: 250/3 Mbit/s, 300 ms.
-pub fn preset(name: &str) -> Option<Scenario> {
-    let (forward, back, millis) = match name {
-        "geo" => (10, 10, 250),
-        "leo" => (150, 15, 25),
-        "g1" => (250, 3, 300),
-        _ => return None,
+        /// The scenario of that name, as the text of a file.
+        pub fn preset(name: &str) -> Option<&'static str> {
+            match name {
+                $($name => Some(include_str!(concat!("../../presets/", $name, ".toml"))),)*
+                _ => None,
+            }
+        }
     };
-    let rate = BitRate::megabits_per_second;
-    let delay = Duration::from_millis(millis);
-    Some(Scenario::constant(name, delay, rate(forward), rate(back)))
 }
+
+presets![
+    "geo",
+    "leo",
+    "g1",
+    "g2",
+    "g3",
+    "g4",
+    "g5",
+    "g6",
+    "g7",
+    "g8",
+    "d1",
+    "d2",
+    "p1",
+    "l1",
+    "r1",
+    "s1",
+    "m1",
+    "paper-geo",
+    "paper-atten",
+    "paper-plr",
+    "paper-leo",
+    "cnes-geo",
+    "cnes-geo-loss",
+    "cnes-leo",
+    "cnes-leo-loss",
+    "starlink-like",
+    "oneweb-like",
+    "opensand-default",
+];

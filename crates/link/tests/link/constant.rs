@@ -221,3 +221,42 @@ fn contradictions_have_a_key() {
         assert_eq!(error.key(), key, "{error}");
     }
 }
+
+#[test]
+fn planned_changes_are_those_of_two_pipes() {
+    let extra = "[[change]]\nat = \"2 s\"\nbit_rate = \"3 Mbit/s\"\nloss = \"10 %\"\n\
+        [[change]]\nat = \"5 s\"\ndirection = \"forward\"\nbit_rate = \"20 Mbit/s\"\n[[change]]\nat = \"6 s\"\nloss = \"0 %\"\n\
+        [queue]\npackets = 40\n";
+    let start = origin();
+    let config = scenario(extra).link_config().unwrap();
+    let mut pipes = Duplex::new(&config, Seed::new(7), start);
+    let mut link = link(extra, start);
+    let [mut from_pipe, mut from_link] = [Vec::new(), Vec::new()];
+    for (index, (after, _, size)) in arrivals(seed(), 20_000).into_iter().enumerate() {
+        let (now, packet) = (start + after, index as u32);
+        pipes
+            .forward_link
+            .handle_packet(now, ByteCount::new(size), packet);
+        link.handle_packet(now, gateway(0), header(size, 0), packet);
+        while let Some(arrival) = pipes.forward_link.poll_output(now) {
+            from_pipe.push(arrival);
+        }
+        while let Some(arrival) = link.poll_output(now) {
+            from_link.push((arrival.at, arrival.packet));
+        }
+    }
+    assert!(pipes.forward_link.stats().dropped_loss > 50);
+    assert!(from_pipe.len() > 5_000);
+    assert_eq!(from_pipe, from_link);
+}
+
+#[test]
+fn changes_that_change_nothing_are_refused() {
+    for (change, key) in [
+        ("at = \"1 s\"", "change.0"),
+        ("at = \"1 s\"\nbit_rate = \"0 bit/s\"", "change.0.bit_rate"),
+    ] {
+        let scenario = scenario(&format!("[[change]]\n{change}\n"));
+        assert_eq!(scenario.build(&Files::new()).unwrap_err().key(), key);
+    }
+}

@@ -8,11 +8,10 @@ mod world;
 use std::fs;
 use std::time::Duration;
 
-use bentpipe_link::preset;
 use bentpipe_pep::transport::FlowKey;
 use bytes::Bytes;
 
-use world::{World, source};
+use world::{World, preset, source};
 
 const IDLE: usize = 40_000;
 const ACTIVE: usize = 200;

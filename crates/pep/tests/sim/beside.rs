@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use bentpipe_link::preset;
-
 use crate::outage::set_outage;
-use crate::world::World;
+use crate::world::{World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{LinkConfig, LossModel, preset};
+use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_units::Ratio;
 
-use crate::world::World;
+use crate::world::{World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

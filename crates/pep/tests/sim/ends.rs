@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use bentpipe_link::preset;
 use bentpipe_pep::engine::Engine;
 use bentpipe_proto::tunnel::AbortCode;
 use bytes::Bytes;
 use quinn_proto::VarInt;
 
-use crate::world::{World, source};
+use crate::world::{World, preset, source};
 
 const SETTLED: Duration = Duration::from_secs(5);
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_link::preset;
-
-use crate::world::World;
+use crate::world::{World, preset};
 
 fn new_world() -> World {
     let link = preset("geo").expect("a preset");

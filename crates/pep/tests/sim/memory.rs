@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use bentpipe_link::preset;
 use bentpipe_pep::engine::Engine;
 use bytes::Bytes;
 
-use crate::world::{World, source};
+use crate::world::{World, preset, source};
 
 /// More flows than full send buffers fit.
 const FLOWS: usize = 1000;

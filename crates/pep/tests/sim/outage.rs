@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use bentpipe_link::preset;
-
 use crate::satellite::link;
-use crate::world::{Ending, World};
+use crate::world::{Ending, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

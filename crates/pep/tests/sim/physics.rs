@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Change, LinkConfig, Schedule, preset};
+use bentpipe_link::{Change, LinkConfig, Schedule};
 use bentpipe_pep::engine::Wishes;
 use bentpipe_units::BitRate;
 
 use crate::limit::{DOWN, Transfer, UP, earliest, efficiency};
-use crate::world::{Setup, World};
+use crate::world::{Setup, World, preset};
 
 fn link(name: &str) -> LinkConfig {
     let preset = preset(name).expect("a preset");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{LinkConfig, preset};
+use bentpipe_link::LinkConfig;
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::paths::{PathKey, Paths};
 
-use crate::world::World;
+use crate::world::{World, preset};
 
 /// Nearly three BDP.
 const BYTES: u64 = 50_000_000;

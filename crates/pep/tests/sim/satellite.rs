@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{LinkConfig, LossModel, preset};
+use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::Ratio;
 
-use crate::world::World;
+use crate::world::{World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Payload per IP byte: what headers and framing leave of a full packet.

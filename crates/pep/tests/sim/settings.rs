@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{LinkConfig, preset};
+use bentpipe_link::LinkConfig;
 use bentpipe_pep::engine::{Link, Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_units::BitRate;
 
-use crate::world::{Setup, World};
+use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use bentpipe_link::QueueLimit;
 use bentpipe_link::tcp::{Algorithm, Config};
-use bentpipe_link::{QueueLimit, preset};
 use bentpipe_pep::engine::{Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::BitRate;
 
-use crate::world::{Setup, World};
+use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 const CUBIC: Algorithm = Algorithm::Cubic { hystart: true };

@@ -17,7 +17,7 @@ mod wire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_link::{Duplex, LinkConfig, tcp};
+use bentpipe_link::{Duplex, LinkConfig, Scenario, tcp};
 use bentpipe_pep::engine::identity::{self, PrivateKey};
 use bentpipe_pep::engine::{
     ConnectionId, Engine, EngineConfig, Link, Profile, ServerSetup, Wishes,
@@ -33,6 +33,11 @@ pub(crate) use origins::{Origins, source};
 pub(crate) use terminal::Terminal;
 use wire::Access;
 pub(crate) use wire::{Packet, Sent};
+
+/// A scenario by name.
+pub(crate) fn preset(name: &str) -> Option<Scenario> {
+    toml::from_str(bentpipe_link::preset(name)?).ok()
+}
 
 const SERVER: ([u8; 4], u16) = ([10, 20, 0, 1], 4433);
 

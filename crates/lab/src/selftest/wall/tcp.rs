@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_link::preset;
 
 use super::Measured;
+use crate::scenario::preset;
 use crate::selftest::row::Row;
 use crate::topology::{Topology, TopologyConfig, WEB, unique_prefix};
 
