@@ -104,7 +104,7 @@ pub(crate) struct Emulate {
 
     /// The namespaces of the terminals and, last, of the gateway, as names or paths
     #[arg(long, value_name = "TERMINAL_NETNS,GATEWAY_NETNS", value_parser = several)]
-    pub(crate) join: Option<Vec<String>>,
+    pub(crate) join: Option<Namespaces>,
 
     /// Two Ethernet interfaces of this machine, towards the terminal and towards the gateway
     #[arg(long, value_name = "TERMINAL_IF,GATEWAY_IF", value_parser = pair, conflicts_with = "join")]
@@ -158,12 +158,16 @@ pub(crate) struct Outputs {
     pub(crate) plot: Option<PathBuf>,
 }
 
-fn several(text: &str) -> Result<Vec<String>, &'static str> {
+/// Names of namespaces. A type of its own: clap reads a bare list as an option that is given several times.
+#[derive(Clone, Debug)]
+pub(crate) struct Namespaces(pub(crate) Vec<String>);
+
+fn several(text: &str) -> Result<Namespaces, &'static str> {
     let names: Vec<_> = text.split(',').map(str::to_owned).collect();
     if names.len() < 2 || names.iter().any(String::is_empty) {
         return Err("name at least two namespaces with a comma between them");
     }
-    Ok(names)
+    Ok(Namespaces(names))
 }
 
 fn pair(text: &str) -> Result<(String, String), &'static str> {
@@ -260,10 +264,21 @@ impl From<LogLevel> for tracing::Level {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
+
+    use super::{Cli, Command};
 
     #[test]
     fn the_command_line_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_list_of_namespaces_is_one_value() {
+        let line = ["bentpipe", "emulate", "geo", "--join", "t1,t2,g"];
+        let Command::Emulate(options) = Cli::parse_from(line).command else {
+            panic!("another command");
+        };
+        assert_eq!(options.join.expect("it was given").0, ["t1", "t2", "g"]);
     }
 }

@@ -206,6 +206,49 @@ fn each_terminal_has_its_user_and_its_way_to_the_web() {
 }
 
 #[test]
+fn joined_namespaces_get_a_device_and_lose_it_again() {
+    if !privileged("join") {
+        return;
+    }
+    let id = std::process::id();
+    let make = |side: &str| NetNs::temporary(&format!("bp-join-{side}-{id}")).expect("a namespace");
+    let (terminal, gateway) = (make("t"), make("g"));
+    let names = format!("{},{}", terminal.name(), gateway.name());
+    let emulator = Emulator::start(&["leo", "--join", &names, "--duration", "60 s"]);
+    for namespace in [&terminal, &gateway] {
+        let shown = namespace
+            .run("ip", &["addr", "show", "dev", "sat0"])
+            .expect("it is there");
+        assert!(shown.contains("UP") && !shown.contains("inet"), "{shown}");
+    }
+    let (report, _) = emulator.stop();
+    assert_eq!(
+        report["forward_link"]["offered"], 0,
+        "an idle link is quiet: {report}"
+    );
+    for namespace in [&terminal, &gateway] {
+        assert!(
+            namespace
+                .run("ip", &["link", "show", "dev", "sat0"])
+                .is_err()
+        );
+    }
+    let mut third = Command::new(BENTPIPE);
+    third.args([
+        "emulate",
+        "leo",
+        "--join",
+        &format!("{names},{}", gateway.name()),
+    ]);
+    let fault = third.output().expect("bentpipe runs");
+    let text = String::from_utf8_lossy(&fault.stderr);
+    assert!(
+        !fault.status.success() && text.contains("has 1 terminals, but 2"),
+        "{text}"
+    );
+}
+
+#[test]
 fn interfaces_of_the_machine_are_joined() {
     if !privileged("interfaces") {
         return;
@@ -290,7 +333,7 @@ fn a_broken_scenario_is_told_with_file_line_and_mend() {
         assert_eq!(fault.trim_end().lines().count(), 1, "{fault}");
     }
     let output = Command::new(BENTPIPE)
-        .args(["emulate", "gео"])
+        .args(["emulate", "goe"])
         .output()
         .expect("bentpipe runs");
     let fault = String::from_utf8_lossy(&output.stderr);

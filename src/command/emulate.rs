@@ -14,7 +14,7 @@ use bentpipe_lab::workload::PAGE_HOSTS;
 use bentpipe_lab::{plot, scenario, selftest};
 use tracing::{info, warn};
 
-use crate::cli::Emulate;
+use crate::cli::{Emulate, Namespaces};
 use crate::exit::Failure;
 
 /// Does what was asked.
@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
 /// Emulates until a signal.
 fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, Failure> {
     let name = config.scenario.general.name.clone();
-    let (mut emulator, place) = if let Some(namespaces) = &options.join {
+    let (mut emulator, place) = if let Some(Namespaces(namespaces)) = &options.join {
         require_root(&[Tool::Ip])?;
         let emulator = Emulator::join_named(&config, namespaces, LINK_DEVICE)?;
         (
