@@ -146,11 +146,17 @@ impl DvbRcs2 {
     ) -> Result<Carriage, ScenarioError> {
         let superframe = self.superframe.get();
         let config = acm.config()?;
-        let waveforms = self.waveforms()?;
         let slots = self.slots()?;
+        let waveforms = self.waveforms()?;
         let fastest = waveforms.fastest().payload;
         let background = background.back.bytes_in(superframe).as_u64() as f64 / f64::from(fastest);
         let period = self.period()?;
+        if self.rbdc_timeout == Some(0) {
+            return Err(error(
+                "rbdc_timeout",
+                "is 0; a grant that lasts has at least 1",
+            ));
+        }
         let sharing = Sharing {
             superframe,
             slots,

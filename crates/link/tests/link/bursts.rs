@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_link::{EventKind, Link, Port, TerminalId, Way};
+use bentpipe_link::{EventKind, Files, Link, Port, TerminalId, Way};
 
 use crate::common::origin;
-use crate::{header, made};
+use crate::{header, made, read};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -307,4 +307,72 @@ fn the_same_arrivals_give_the_same_link() {
     let once = run(1);
     assert!(once.len() > 5_000);
     assert_eq!(once, run(1));
+}
+
+#[test]
+fn faults_name_their_key() {
+    let start = "[scenario]\nname = \"x\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"250 ms\"\n";
+    let carrier = |standard: &str| {
+        format!("standard = \"{standard}\"\nsymbol_rate = \"7.4 Mbaud\"\ncra = \"1 Mbit/s\"\n")
+    };
+    let good = carrier("dvb-rcs2");
+    let forward = "[forward]\nstandard = \"cbr\"\nbit_rate = \"1 Mbit/s\"\n";
+    for (text, key, problem) in [
+        (
+            format!("{forward}[return]\n{good}msl = 10\n"),
+            "return.msl",
+            "take 20 superframes",
+        ),
+        (
+            format!("{forward}[return]\n{good}waveforms = \"12-3\"\n"),
+            "return.waveforms",
+            "from 3 to 22",
+        ),
+        (
+            format!("{forward}[return]\n{good}waveforms = \"13\"\n"),
+            "return.waveforms",
+            "none for bursts of 536",
+        ),
+        (
+            format!("{forward}[return]\n{good}burst_symbols = 500\n"),
+            "return.burst_symbols",
+            "536 or 1616",
+        ),
+        (
+            format!("{forward}[return]\n{good}superframe = \"10 us\"\n"),
+            "return.superframe",
+            "too short",
+        ),
+        (
+            format!("{forward}[return]\n{good}request_period = \"1 ms\"\n"),
+            "return.request_period",
+            "a superframe",
+        ),
+        (
+            format!("{forward}[return]\n{good}rbdc_timeout = 0\n"),
+            "return.rbdc_timeout",
+            "is 0",
+        ),
+        (
+            format!("{forward}[return]\n{good}label = \"5 B\"\n"),
+            "return.label",
+            "0 or 3",
+        ),
+        (
+            format!("{forward}[return]\n{}", good.replace("1 Mbit/s", "0 bit/s")),
+            "return.access",
+            "nothing",
+        ),
+        (
+            format!("[return]\nstandard = \"cbr\"\nbit_rate = \"1 Mbit/s\"\n[forward]\n{good}"),
+            "forward.standard",
+            "only [return]",
+        ),
+    ] {
+        let error = read(&format!("{start}{text}"))
+            .build(&Files::new())
+            .unwrap_err();
+        assert_eq!(error.key(), key, "{error}");
+        assert!(error.problem().contains(problem), "{error}");
+    }
 }

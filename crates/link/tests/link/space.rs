@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_link::{DropCause, EventKind, Files, Link};
+use bentpipe_units::BitRate;
 
 use crate::common::origin;
 use crate::{drain, gateway, header, read};
@@ -191,4 +192,31 @@ fn faults_name_their_key() {
         assert_eq!(error.key(), key);
         assert!(error.problem().contains(problem), "{error}");
     }
+}
+
+#[test]
+fn a_recorded_rate_lets_packets_go_when_it_says() {
+    let start = origin();
+    let files = Files::from([("uplink.trace".into(), "10\n10\n25\n100\n".to_owned())]);
+    let text = LINK.replacen(
+        "standard = \"cbr\"\nbit_rate = \"12 Mbit/s\"",
+        "standard = \"mahimahi\"\nfile = \"uplink.trace\"",
+        1,
+    );
+    let text = format!("{text}[orbit]\nmodel = \"constant\"\none_way_delay = \"20 ms\"\n");
+    let scenario = read(&text);
+    assert_eq!(scenario.files(), [std::path::PathBuf::from("uplink.trace")]);
+    let model = scenario
+        .build(&files)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let mut link = Link::new(&model, start);
+    for packet in 0..6 {
+        link.handle_packet(start, gateway(0), header(1500, 0), packet);
+    }
+    let arrived = drain(&mut link).into_iter();
+    let arrived: Vec<_> = arrived.map(|(at, ..)| (at - start).as_millis()).collect();
+    // 480 kbit/s: the queue has its least size and takes ten.
+    assert_eq!(arrived, [30, 30, 45, 120, 130, 130]);
+    let capacity = link.probe(start).terminals[0].forward_link.capacity;
+    assert_eq!(capacity, BitRate::kilobits_per_second(480));
 }
