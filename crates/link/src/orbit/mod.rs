@@ -92,8 +92,8 @@ impl Path {
     }
 
     pub(crate) fn walker(walker: Walker, extra: Duration) -> Self {
-        // Nothing shorter than a day's look shows how long the way gets; every two minutes is enough for a bound.
-        let delays = (0..720u64).filter_map(|step| walker.at(Duration::from_secs(120 * step)));
+        // Nothing shorter than a day's look shows how long the way gets; every six minutes is enough for a bound.
+        let delays = (0..240u64).filter_map(|step| walker.at(Duration::from_secs(360 * step)));
         let longest = delays.map(|route| route.one_way_delay).max();
         let longest = longest.unwrap_or_default().mul_f64(1.1) + extra;
         Self(Model::Walker {

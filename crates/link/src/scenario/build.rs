@@ -40,12 +40,13 @@ impl Scenario {
     fn propagation(&self, files: &Files) -> Result<Propagation, ScenarioError> {
         let seed = self.general.seed.stream("orbit");
         let path = |station| self.orbit.path(station, files, seed);
-        let paths = if self.terminals.is_empty() {
-            vec![path(None)?]
-        } else {
-            let stations = self.terminals.iter().map(|terminal| terminal.station);
-            stations.map(path).collect::<Result<_, _>>()?
-        };
+        // Working out an orbit takes a while, and most terminals have the same.
+        let mut paths = vec![path(None)?; self.terminals.len().max(1)];
+        for (own, terminal) in paths.iter_mut().zip(&self.terminals) {
+            if terminal.station.is_some() {
+                *own = path(terminal.station)?;
+            }
+        }
         let budgets = self.budgets(paths.len(), files)?;
         Ok(Propagation {
             paths,
