@@ -49,6 +49,7 @@ pub(super) fn measure(megabits: u64, quick: bool) -> Result<Measured> {
     Ok(Measured {
         rows: vec![Row::new("CPU", case, figure, expected, share < 100.0)],
         stats: vec![stats],
+        unfit: None,
     })
 }
 

@@ -26,6 +26,8 @@ const ATTEMPTS: usize = 3;
 struct Measured {
     rows: Vec<Row>,
     stats: Vec<EmulatorStats>,
+    /// Why the figures are not the emulator's, if whoever measured knows.
+    unfit: Option<String>,
 }
 
 /// A measurement: its rows, whatever became of it.
@@ -60,8 +62,8 @@ fn valid(stop: &Stop, measure: Measure<'_>) -> Result<Vec<Row>> {
         // Between two measurements only: they are short.
         stop.sleep(Duration::ZERO)?;
         let canary = Canary::start()?;
-        let Measured { rows, stats } = measure()?;
-        let unfit = canary.finish()?;
+        let Measured { rows, stats, unfit } = measure()?;
+        let unfit = unfit.into_iter().chain(canary.finish()?);
         let reasons = stats.into_iter().filter_map(|stats| match stats.verdict {
             Verdict::Valid => None,
             Verdict::Invalid(reasons) => Some(reasons),

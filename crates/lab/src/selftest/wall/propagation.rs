@@ -39,6 +39,7 @@ pub(super) fn measure(quick: bool) -> Result<Measured> {
     let mut measured = Measured {
         rows: Vec::new(),
         stats: Vec::new(),
+        unfit: None,
     };
     for one in all {
         measured.rows.extend(one.rows);
@@ -104,7 +105,11 @@ fn one(delay_ms: u64, count: u16, gap: Duration) -> Result<Measured> {
         rows.push(Row::within("asymmetry", case, error, 0.0..=0.3, "ms", 3));
     }
     let stats = vec![wire.finish()?];
-    Ok(Measured { rows, stats })
+    Ok(Measured {
+        rows,
+        stats,
+        unfit: None,
+    })
 }
 
 /// The median one-way delay, in milliseconds.

@@ -12,6 +12,8 @@ use crate::selftest::row::Row;
 
 /// By how much the link is overloaded.
 const OVERLOAD: f64 = 1.1;
+/// What is left of that on a machine that cannot keep up, and still fills the link.
+const FULL: f64 = 1.03;
 
 /// Mbit/s and IP bytes per packet.
 pub(super) fn cases(quick: bool) -> Vec<(u64, usize)> {
@@ -36,11 +38,18 @@ pub(super) fn measure(megabits: u64, bytes: usize, quick: bool) -> Result<Measur
     let (gateway, terminal) = wire.sockets()?;
     let rate = megabits as f64 * 1e6;
     let start = Instant::now();
-    let received = thread::scope(|scope| {
+    let (received, offered) = thread::scope(|scope| -> std::io::Result<_> {
         let receiver = scope.spawn(|| receive(&terminal, start, u64::MAX));
-        send_paced(&gateway, start, rate * OVERLOAD, bytes, time)?;
-        receiver.join().unwrap_or_else(|_| Ok(Vec::new()))
+        let sent = send_paced(&gateway, start, rate * OVERLOAD, bytes, time)?;
+        let offered = (sent * bytes as u64 * 8) as f64 / start.elapsed().as_secs_f64();
+        let received = receiver.join().unwrap_or_else(|_| Ok(Vec::new()))?;
+        Ok((received, offered))
     })?;
+    // A link that is not full says nothing of its rate.
+    let unfit = (offered < rate * FULL).then(|| {
+        let offered = offered / 1e6;
+        format!("this machine sends no more than {offered:.1} Mbit/s of such packets")
+    });
     ensure!(received.len() > 1, "nothing crossed the link");
     let first = received[0];
     let last = received[received.len() - 1];
@@ -65,5 +74,5 @@ pub(super) fn measure(megabits: u64, bytes: usize, quick: bool) -> Result<Measur
         rows.push(Row::new("rate", "order", "changed", "kept", false));
     }
     let stats = vec![wire.finish()?];
-    Ok(Measured { rows, stats })
+    Ok(Measured { rows, stats, unfit })
 }

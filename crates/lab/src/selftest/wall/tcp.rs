@@ -58,6 +58,7 @@ pub(super) fn measure() -> Result<Measured> {
     Ok(Measured {
         rows: vec![row],
         stats: vec![topology.finish()?],
+        unfit: None,
     })
 }
 
