@@ -94,7 +94,8 @@ impl Compete {
                 false
             }
             None => {
-                if self.cut.take().is_some() || self.rounds >= PATIENCE {
+                let short = queue <= path.base() / 2;
+                if self.cut.take().is_some() && short || self.rounds >= PATIENCE {
                     let small = bytes_in(rate, path.base() + path.base() / 8);
                     self.check = Some((CHECK, small));
                 }

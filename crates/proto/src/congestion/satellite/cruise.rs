@@ -9,6 +9,8 @@
 //! - **Pulse.** When the queue is empty the path may be faster than believed: a quarter of a round trip is sent a
 //!   quarter faster. If no queue answers, the rate was right; if one does, its height tells the path's rate.
 
+mod crowd;
+
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, bytes_in, scaled};
@@ -16,6 +18,8 @@ use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
 use super::pulse::{Found, Pulse};
+use super::share::{EMPTY, Share};
+use crowd::overflows;
 
 /// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
 const TARGET: f64 = 0.008;
@@ -43,6 +47,8 @@ const AS_SENT: u64 = 20;
 /// Rounds between two dips, at least, and how many more at most: tunnels are not to do it in step.
 const BETWEEN_DIPS: u64 = 16;
 const SPREAD: u64 = 8;
+/// Rounds until a dip is repeated that, in company, did not empty the queue, and what is called empty.
+const AGAIN: u64 = 4;
 /// How much slower a dip is, in permille.
 const SHALLOW: u64 = 50;
 const DEEP: u64 = 250;
@@ -83,6 +89,9 @@ pub(super) struct Cruise {
     /// The last ACK came behind such a queue.
     alarmed: bool,
     company: Company,
+    share: Share,
+    /// The round-trip time without queue.
+    base: Duration,
 }
 
 impl Cruise {
@@ -94,6 +103,8 @@ impl Cruise {
             growth: 0.0,
             alarmed: false,
             company: Company::new(now),
+            share: Share::new(),
+            base: Duration::ZERO,
             gain: 1000,
             stage: Stage::Hold,
             until_dip: BETWEEN_DIPS + noise % SPREAD,
@@ -112,7 +123,10 @@ impl Cruise {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
         let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
-        let target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
+        let mut target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
+        if self.share.is_shared() {
+            target = target.max(self.share.queue(self.rate, self.base));
+        }
         // Less than two packets is no queue.
         target.max(Duration::from_secs_f64(
             (2.0 * packet / rate).min(MOST_TARGET),
@@ -172,9 +186,15 @@ impl Cruise {
                     self.conclude(pulse, losses);
                 }
             }
-            Stage::Hold if self.patience == 0 && losses.are_seen() && !ack.app_limited => {
-                if queue < self.target(mtu) / 3 {
+            Stage::Hold if !ack.app_limited => {
+                if self.patience == 0
+                    && losses.are_seen()
+                    && queue < self.target(mtu) / 3
+                    && !self.share.is_shared()
+                {
                     self.pulse(ack.now, queue, path, losses);
+                } else if self.may_measure(queue, mtu) {
+                    self.measure(ack.now, queue, path, losses, mtu);
                 }
             }
             Stage::Hold | Stage::Dip { .. } => {}
@@ -190,7 +210,12 @@ impl Cruise {
         losses: &Losses,
         mtu: u64,
     ) {
-        let alarming = queue > self.high(mtu).max(path.base() / 6);
+        let most = if self.share.is_shared() {
+            self.limit(mtu)
+        } else {
+            self.high(mtu)
+        };
+        let alarming = queue > most.max(path.base() / 6);
         if alarming && !self.alarmed {
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
@@ -207,6 +232,7 @@ impl Cruise {
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
                 self.company.forget_peak();
+                self.share.forget();
             }
             self.rate = self.rate.min(fresh).max(least);
             self.cut_at = ack.now;
@@ -221,6 +247,9 @@ impl Cruise {
 
     fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
         self.stage = Stage::Hold;
+        if pulse.measures() {
+            return self.conclude_measure(pulse, losses);
+        }
         self.gain = 1000;
         let found = pulse.found(self.rate, losses.excess_of_pulse());
         self.rate = self.rate.max(found.rate());
@@ -243,6 +272,7 @@ impl Cruise {
         mtu: u64,
     ) {
         self.patience = self.patience.saturating_sub(1);
+        self.base = path.base();
         if let Stage::Hold = self.stage {
             self.step = FIRST_STEP;
         }
@@ -252,10 +282,15 @@ impl Cruise {
         }
         let queue = path.queue(round.rtt.unwrap_or(path.base()));
         self.company.end_round(queue, self.target(mtu));
+        self.look_for_company(queue, mtu);
         self.follow(queue, round, losses, mtu);
         self.company.remember(now, self.rate);
-        self.gain = self.law(queue, path.base(), mtu);
+        self.gain = self.law(queue, path.base(), mtu, losses);
         self.until_dip = self.until_dip.saturating_sub(1);
+        if self.share.is_shared() && queue <= EMPTY {
+            // All see the empty queue at once, so that the next dips come together.
+            self.until_dip = BETWEEN_DIPS;
+        }
         let Stage::Hold = self.stage else { return };
         if !losses.is_known() {
             self.until_dip = self.until_dip.min(2);
@@ -279,12 +314,15 @@ impl Cruise {
         self.growth += (growth - self.growth) / 8.0;
         // Delivered as it was sent: the path may carry more, and its delay is not our queue.
         let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
+        if self.share.is_shared() && self.follow_in_company(queue, seen, losses) {
+            return;
+        }
         if queue > self.high(mtu) {
             if !as_sent {
                 self.rate = seen;
             }
         } else if queue >= self.target(mtu) / 2 {
-            let steady = self.growth.abs() <= STEADY;
+            let steady = self.growth.abs() <= STEADY && !overflows(losses);
             let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
         } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
@@ -301,8 +339,11 @@ impl Cruise {
     }
 
     /// Pacing that brings the queue to its target.
-    fn law(&self, queue: Duration, base: Duration, mtu: u64) -> u64 {
+    fn law(&self, queue: Duration, base: Duration, mtu: u64, losses: &Losses) -> u64 {
         let target = self.target(mtu);
+        if self.share.is_shared() {
+            return self.law_in_company(queue, target, losses);
+        }
         let strength = if queue > target * 2 { FIRM } else { GENTLE };
         let part = |difference: Duration| {
             let nanos = difference.as_nanos() * u128::from(strength) / base.as_nanos().max(1);
@@ -325,10 +366,18 @@ impl Cruise {
         rate: u64,
     ) {
         let needed = queue.as_nanos() * 1500 / base.as_nanos().max(1);
-        let depth = u64::try_from(needed).unwrap_or(DEEP).clamp(least, DEEP);
+        let shared = self.share.is_shared();
+        let deepest = if shared { SLOWEST } else { DEEP };
+        let depth = u64::try_from(needed)
+            .unwrap_or(deepest)
+            .clamp(least, deepest);
         self.stage = Stage::Dip { gain: 1000 - depth };
         self.company.on_dip(queue);
-        self.until_dip = BETWEEN_DIPS + self.noise % SPREAD;
+        self.until_dip = if shared {
+            AGAIN
+        } else {
+            BETWEEN_DIPS + self.noise % SPREAD
+        };
         losses.start_quiet(now, share(depth), rate);
     }
 

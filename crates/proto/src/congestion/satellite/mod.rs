@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What the path is like is in `path.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs`, who else is
-//! there in `company.rs`. What follows from round trips of 600 ms:
+//! there in `company.rs`, and how the path is shared with one's own kind in `share.rs`. What follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
@@ -25,6 +25,7 @@ mod cruise;
 mod losses;
 mod path;
 mod pulse;
+mod share;
 mod standing;
 mod startup;
 #[cfg(test)]
@@ -144,7 +145,7 @@ impl Satellite {
         self.now = ack.now;
         self.delivered += ack.newly_acked;
         self.path.on_ack(ack);
-        let queued = self.path.queue_least() > self.cruise.target(self.mtu);
+        let queued = self.path.queue_least() > self.cruise.empty(self.mtu);
         let lesson = self
             .losses
             .on_acked(ack.newly_acked, ack.newest_sent, queued);
@@ -319,8 +320,11 @@ impl Satellite {
     fn on_cruise(&mut self, ack: &AckSample, round: Option<Round>) {
         let spacing = time_of(self.mtu, self.cruise.rate());
         self.path.set_spacing(spacing);
-        let high = self.cruise.high(self.mtu);
-        if self.path.queue_least() > high {
+        self.path.set_shared(self.cruise.is_shared());
+        self.path
+            .hold(self.path.is_far() && self.cruise.is_suspicious());
+        let limit = self.cruise.limit(self.mtu);
+        if self.path.queue_least() > limit {
             self.standing.on_ack(ack.in_flight + ack.newly_acked);
         }
         self.cruise
@@ -332,10 +336,16 @@ impl Satellite {
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
         let rtt = round.rtt.unwrap_or(self.path.base());
-        if self.cruise.is_pushed_out() {
+        if let Some(rate) = self.cruise.is_crowded() {
+            if self.cruise.is_longer() {
+                return self.on_longer(ack.now, rtt);
+            }
+            return self.start_competing(ack.now, bytes_in(rate, rtt).max(ack.in_flight));
+        }
+        if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
             return self.start_competing(ack.now, ack.in_flight);
         }
-        if self.path.queue(rtt) <= self.cruise.high(self.mtu) {
+        if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
             self.calm += 1;
             if self.calm >= CALM {
                 self.rate_before = self.cruise.rate();
@@ -346,7 +356,11 @@ impl Satellite {
         match self.standing.end_round(rtt, ack.in_flight, round.rate) {
             None => {}
             Some(Verdict::Ours) => self.standing.reset(),
+            Some(Verdict::Longer) if self.path.is_far() => {
+                self.standing.reset();
+            }
             Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
+            Some(Verdict::Shared) if self.cruise.is_patient() => self.standing.reset(),
             Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.most_in_flight()),
         }
     }
@@ -369,6 +383,8 @@ impl Satellite {
 
     fn start_competing(&mut self, now: Instant, window: u64) {
         self.standing.reset();
+        self.path.hold(self.path.is_far());
+        self.path.set_shared(self.cruise.is_shared());
         self.losses.give_up_quiet();
         self.phase = Phase::Compete(Box::new(Compete::new(
             &self.config,
@@ -381,16 +397,19 @@ impl Satellite {
     fn end_competing(&mut self, ack: &AckSample, round: Round) {
         let rtt = round.rtt.unwrap_or(self.path.base());
         let queue = self.path.queue(rtt);
-        let empty = self.cruise.target(self.mtu);
+        let empty = self.cruise.empty(self.mtu);
         let Phase::Compete(compete) = &mut self.phase else {
             return;
         };
-        let losing = compete.is_losing(round.rate);
+        let losing = compete
+            .is_losing(round.rate)
+            .filter(|_| queue <= self.path.base() / 6);
         if compete.end_round(round.rate, queue, empty, &self.path) || losing.is_some() {
             let seen = cruise::sent(round.rate, self.losses.share());
             let rate = losing.unwrap_or(seen);
             let noise = self.noise();
             self.cruise = Cruise::new(rate, noise, ack.now);
+            self.cruise.beware();
             self.phase = Phase::Cruise;
         }
     }

@@ -16,6 +16,8 @@ const FRESH_ACKS: usize = 4;
 const RTT_SPAN: Duration = Duration::from_secs(60);
 /// Low orbits change their distance all the time, and their beam every 15 s.
 const SHORT_SPAN: Duration = Duration::from_millis(2500);
+/// In company the queue is empty now and then only, when all have waited for it.
+const SHARED_SPAN: Duration = Duration::from_secs(30);
 const SHORT_RTT: Duration = Duration::from_millis(200);
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
@@ -60,6 +62,8 @@ pub(super) struct Path {
     span_started: Instant,
     initial_rtt: Duration,
     spacing: Duration,
+    shared: bool,
+    held: bool,
     recent: [Duration; RECENT],
     next: usize,
     round_rtt: Option<Duration>,
@@ -77,6 +81,8 @@ impl Path {
             span_started: now,
             initial_rtt: initial_rtt.max(Duration::from_millis(1)),
             spacing: Duration::ZERO,
+            shared: false,
+            held: false,
             recent: [Duration::ZERO; RECENT],
             next: 0,
             round_rtt: None,
@@ -90,12 +96,16 @@ impl Path {
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         self.acked += ack.newly_acked;
         let Some(rtt) = ack.rtt else { return };
-        let span = if self.base() < SHORT_RTT {
+        let span = if self.shared && !self.is_far() {
+            SHARED_SPAN
+        } else if !self.is_far() {
             SHORT_SPAN
         } else {
             RTT_SPAN
         };
-        if ack.now.saturating_duration_since(self.span_started) > span {
+        if self.held {
+            self.span_started = ack.now;
+        } else if ack.now.saturating_duration_since(self.span_started) > span {
             // After idle the old span is as good as a new one: nothing newer contradicts it.
             if let Some(present) = self.rtts[1].take() {
                 self.rtts[0] = Some(present);
@@ -164,6 +174,21 @@ impl Path {
     /// Packets arrive this far apart: so long may the newest of an ACK have waited for it.
     pub(super) fn set_spacing(&mut self, spacing: Duration) {
         self.spacing = spacing.min(MAX_SPACING);
+    }
+
+    /// Its round trips are long.
+    pub(super) fn is_far(&self) -> bool {
+        self.base() >= SHORT_RTT
+    }
+
+    /// Somebody fills the queue: what was the smallest round-trip time still is.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
+    /// The queue is that of others, too.
+    pub(super) fn set_shared(&mut self, shared: bool) {
+        self.shared = shared;
     }
 
     /// The round-trip time of the queue behind `rtt`.

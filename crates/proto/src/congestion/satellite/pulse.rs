@@ -12,6 +12,8 @@ const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(40);
 /// A queue that round-trip times show without one.
 const NOISE: Duration = Duration::from_millis(4);
+/// No pulse is stronger, in permille.
+const STRONGEST: u64 = 1000;
 /// What is made of a rate that a queue's height told, in permille.
 const CAUTION: u64 = 980;
 
@@ -25,6 +27,9 @@ pub(super) struct Pulse {
     /// Queue before it, and the highest that it met.
     before: Duration,
     most: Duration,
+    /// The queue after it, once it is answered, and whether only that is asked.
+    after: Option<Duration>,
+    measures: bool,
 }
 
 /// What a pulse found, in bytes per second.
@@ -51,7 +56,38 @@ impl Pulse {
             end: now + (base / SHARE).max(LEAST),
             before,
             most: Duration::ZERO,
+            after: None,
+            measures: false,
         }
+    }
+
+    /// Behind a queue: it measures our part of the path, not whether there is more.
+    pub(super) fn measuring(mut self) -> Self {
+        self.measures = true;
+        self
+    }
+
+    /// The path had no room for it: behind it is a queue longer than `empty`.
+    pub(super) fn was_full(&self, empty: Duration) -> bool {
+        self.after.is_some_and(|after| after > empty)
+    }
+
+    /// No stronger than to make a queue of `most` if the path is full, and no weaker than to make one of `least`.
+    pub(super) fn limited(mut self, most: Duration, least: Duration) -> Self {
+        let nanos = (self.end - self.start).as_nanos().max(1);
+        let step =
+            |queue: Duration| u64::try_from(queue.as_nanos() * 1000 / nanos).unwrap_or(u64::MAX);
+        self.step = self.step.min(step(most)).max(step(least)).min(STRONGEST);
+        self
+    }
+
+    pub(super) fn measures(&self) -> bool {
+        self.measures
+    }
+
+    /// How much longer the queue is after it than before.
+    pub(super) fn raised(&self) -> Duration {
+        self.after.unwrap_or(self.most).saturating_sub(self.before)
     }
 
     pub(super) fn step(&self) -> u64 {
@@ -72,6 +108,9 @@ impl Pulse {
         if sent >= self.start {
             self.most = self.most.max(queue);
         }
+        if sent >= self.end {
+            self.after = Some(self.after.map_or(queue, |least| least.min(queue)));
+        }
     }
 
     /// All of it was answered, and two ACKs more for what was lost last.
@@ -85,7 +124,7 @@ impl Pulse {
     }
 
     /// The share of its packets that is lost if the path takes nothing of what is more, and cannot queue it.
-    fn missing_if_full(&self) -> f64 {
+    pub(super) fn missing_if_full(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "at most a few thousand")]
         let extra = self.step as f64 / 1000.0;
         extra / (1.0 + extra)

@@ -153,9 +153,10 @@ fn two_share() {
     }
 }
 
-/// Beside CUBIC this controller yields: at a bottleneck of one BDP CUBIC keeps from 0.33 to 0.98 of the link.
+/// Beside CUBIC, whoever came first, CUBIC keeps at least a third of the link, and this controller a fifth: CUBIC itself
+/// needs minutes for more at such round trips.
 #[test]
-fn cubic_keeps_its_share() {
+fn cubic_and_this_keep_their_shares() {
     for case in [
         (50_000_000, 600, 600, 0),
         (50_000_000, 50, 50, 0),
@@ -166,8 +167,34 @@ fn cubic_keeps_its_share() {
             [Kind::Satellite, Kind::Cubic],
         ] {
             let [a, b] = shares(case, kinds);
-            let cubic = if kinds[0] == Kind::Cubic { a } else { b };
-            assert!(cubic >= 0.25, "{case:?} {kinds:?}: {a} {b}");
+            let (cubic, ours) = if kinds[0] == Kind::Cubic {
+                (a, b)
+            } else {
+                (b, a)
+            };
+            assert!(cubic >= 0.33 && ours >= 0.2, "{case:?} {kinds:?}: {a} {b}");
         }
     }
+}
+
+/// Ten that come one after the other at a satellite's distance share alike, without losses, on a full link.
+#[test]
+fn ten_share() {
+    let count = 10;
+    let mut world = world((100_000_000, 600, 600, 0), &vec![Kind::Satellite; count]);
+    for index in 1..count {
+        world.senders[index].busy = false;
+    }
+    for index in 1..count {
+        world.run(SECOND);
+        world.set_busy(index, true);
+    }
+    world.run(75 * SECOND);
+    let (used, lost) = measure(&mut world, 15 * SECOND);
+    let shares = world.shares(30 * SECOND);
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    let jain = 1.0 / (count as f64 * squares);
+    println!("ten: Jain {jain:.3}, used {used:.3}, lost {lost:.4}: {shares:.3?}");
+    assert!(jain >= 0.9, "{jain} {shares:?}");
+    assert!(used >= 0.95 && lost <= 0.005, "{used} {lost}");
 }
