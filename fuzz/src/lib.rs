@@ -45,6 +45,11 @@ pub const TARGETS: &[Target] = &[
         seeds: tunnel::reply_seeds,
     },
     Target {
+        name: "train",
+        run: tunnel::train,
+        seeds: tunnel::train_seeds,
+    },
+    Target {
         name: "destination",
         run: tunnel::destination,
         seeds: tunnel::destination_seeds,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Control, ControlReader, Destination, Families, FlowId, Forward, Hello,
-    MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, Reply, ReplyCode, varint,
+    MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Reply, ReplyCode, TrainPacket, varint,
 };
 use bentpipe_units::BitRate;
 
@@ -92,6 +92,15 @@ pub fn reply(data: &[u8]) {
     }));
 }
 
+/// A DATAGRAM frame: what is taken for a packet of a train can be written and read again.
+pub fn train(data: &[u8]) {
+    if let Some(packet) = TrainPacket::decode(data) {
+        assert!(packet.index < packet.count && packet.count <= MAX_TRAIN);
+        let again = packet.encode(data.len());
+        assert_eq!(TrainPacket::decode(&again), Some(packet));
+    }
+}
+
 /// `host:port` as text, from front ends: what is accepted can be written, read again and sent.
 pub fn destination(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {
@@ -152,6 +161,10 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
             code: AbortCode::Reset,
         },
         Control::Goaway,
+        Control::RateHint {
+            rate: BitRate::megabits_per_second(250),
+            packets: 24,
+        },
     ];
     let mut seeds: Vec<Vec<u8>> = frames
         .iter()
@@ -165,6 +178,12 @@ pub fn hello_seeds() -> Vec<Vec<u8>> {
     let frame = encoded(|out| Control::Hello(hello_value()).encode(out));
     let (_, length) = varint::decode(&frame[1..]).unwrap_or_default();
     vec![frame[1 + length..].to_vec()]
+}
+
+pub fn train_seeds() -> Vec<Vec<u8>> {
+    [(1, 0), (24, 23), (MAX_TRAIN, 0)]
+        .map(|(count, index)| TrainPacket { count, index }.encode(20))
+        .into()
 }
 
 pub fn open_seeds() -> Vec<Vec<u8>> {

@@ -73,6 +73,10 @@ fn frames() -> Vec<Control> {
             code: AbortCode::TimedOut,
         },
         Control::Goaway,
+        Control::RateHint {
+            rate: BitRate::bits_per_second(varint::MAX),
+            packets: 24,
+        },
     ]
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Open, Reply,
-    ReplyCode,
+    ReplyCode, TrainPacket,
 };
 use bentpipe_units::BitRate;
 
@@ -156,6 +156,23 @@ fn flow_frames() {
         },
     );
     check_control("GOAWAY", &Control::Goaway);
+    check_control(
+        "RATE_HINT",
+        &Control::RateHint {
+            rate: BitRate::megabits_per_second(250),
+            packets: 24,
+        },
+    );
+}
+
+#[test]
+fn trains() {
+    let packet = TrainPacket {
+        count: 24,
+        index: 23,
+    };
+    let decode = |bytes: &[u8]| TrainPacket::decode(bytes);
+    check("Packet of a train", &packet, &packet.encode(8), decode);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::prober::Prober;
 use super::profile::{ACK_DELAY, AckPolicy, Link};
 use super::repeat::Repeater;
 use super::settings::{SendControl, Wishes};
+use super::train::Train;
 use crate::transport::{Fault, Tunnel, TunnelEvent};
 
 /// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
@@ -57,6 +58,7 @@ pub struct Connection {
     pacer: Pacer,
     prober: Prober,
     repeater: Repeater,
+    train: Train,
     /// How the peer wants to be acknowledged.
     asked: Acks,
     /// The client's HELLO came and is not answered yet (server).
@@ -127,6 +129,7 @@ impl Connection {
             pacer: Pacer::new(now),
             prober: Prober::new(seed.stream("prober")),
             repeater: Repeater::default(),
+            train: Train::default(),
             greeting: false,
             residual: 0,
             unchecked: 0,
@@ -142,12 +145,17 @@ impl Connection {
         }
     }
 
-    pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent) {
+    /// quinn takes an event, caused by a datagram of `size` bytes.
+    pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent, size: usize) {
         self.unanswered.get_or_insert((now, 0)).1 += 1;
         self.last_received = now;
         let address = self.quic.remote_address();
         self.quic.handle_event(event);
         self.moved |= self.quic.remote_address() != address;
+        let bytes = size as u64 + self.control.path.headers();
+        while let Some(content) = self.quic.datagrams().recv() {
+            self.train.on_datagram(now, &content, bytes);
+        }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -158,6 +166,7 @@ impl Connection {
             self.give_up = None;
             self.close(now, CloseCode::NoError.code(), String::new());
         }
+        self.train.handle_timeout(now);
         self.update_prober(now);
         if self.silence_deadline().is_some_and(|due| due <= now) {
             // Once; from then on the prober sees an unanswered packet and takes over.
@@ -186,6 +195,9 @@ impl Connection {
                     self.established = true;
                     self.give_up = None;
                     self.tunnel.on_connected(&mut self.quic);
+                    if self.quic.side().is_client() {
+                        self.start_train();
+                    }
                     return Some(ConnectionNotice::Connected);
                 }
                 Event::ConnectionLost { reason } => {
@@ -198,9 +210,13 @@ impl Connection {
                         self.close(now, fault.code().code(), fault.to_string());
                         return Some(ConnectionNotice::Fault(fault));
                     }
+                    if let Some(rate) = self.tunnel.take_rate_hint() {
+                        self.control.hint(now, rate);
+                    }
                 }
-                Event::DatagramReceived => while self.quic.datagrams().recv().is_some() {},
-                Event::HandshakeDataReady | Event::DatagramsUnblocked => {}
+                // They were taken as they came.
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
+                }
             }
         }
     }
@@ -220,6 +236,23 @@ impl Connection {
             .unwrap_or_default();
         let granted = self.control.grant(now, wished, self.quic.rtt());
         self.tunnel.greet(granted);
+        self.start_train();
+    }
+
+    /// HELLO is about to leave, and for a round trip nothing follows it.
+    fn start_train(&mut self) {
+        if self.control.gate.flight().controller.wants_hint() {
+            self.train.start();
+        }
+    }
+
+    /// Tells the peer what its train showed, after HELLO.
+    fn report_train(&mut self) {
+        if self.tunnel.remote().is_some()
+            && let Some(estimate) = self.train.take_report()
+        {
+            self.tunnel.on_train(self.quic.rtt(), estimate);
+        }
     }
 
     /// Server: this client is sent to no faster than `max_rate`, whatever it wishes.
@@ -241,6 +274,7 @@ impl Connection {
             return Some(transmit);
         }
         self.moved = false;
+        self.report_train();
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
             self.ask_loudly();
@@ -249,12 +283,34 @@ impl Connection {
                 .map(|(transmit, _)| transmit);
         }
         let transmit = self
-            .transmit_data(now, buf)
+            .transmit_train(now, buf)
+            .or_else(|| self.transmit_data(now, buf))
             .or_else(|| self.transmit_exempt(now, buf));
         if transmit.is_some() {
             self.unanswered = None;
         }
         transmit
+    }
+
+    /// The train, back to back and not paced: its packets are charged, and the window bounds them.
+    fn transmit_train(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let mtu = usize::from(self.quic.current_mtu());
+        if self.train.is_due() && self.residual == 0 && !self.tunnel.has_output() {
+            let mut flight = self.control.gate.flight();
+            // How fast these few are acknowledged is not how fast the path is.
+            flight.set_app_limited();
+            let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
+            drop(flight);
+            self.train.load(&mut self.quic, room);
+        }
+        let permits = self.train.left().min(MAX_BATCH);
+        if permits == 0 {
+            return None;
+        }
+        let transmit = self.transmit_through_gate(now, permits, buf);
+        let size = transmit.as_ref().map_or(0, |(transmit, _)| transmit.size);
+        self.train.on_sent(size.div_ceil(mtu));
+        transmit.map(|(transmit, _)| transmit)
     }
 
     /// Data, as far as window and pacer allow. Writes into streams at the last moment.
@@ -437,6 +493,7 @@ impl Connection {
             owed.filter(|_| self.shut.is_some()),
             self.prober.poll_timeout(),
             self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
+            self.train.poll_timeout(),
             self.silence_deadline(),
         ]
         .into_iter()

@@ -210,6 +210,7 @@ impl Engine {
         data: BytesMut,
     ) {
         let mut buf = Vec::new();
+        let size = data.len();
         match self
             .endpoint
             .handle(now, remote, local, ecn, data, &mut buf)
@@ -218,7 +219,7 @@ impl Engine {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(connection) = self.connections.get_mut(&id)
                 {
-                    connection.handle_event(now, event);
+                    connection.handle_event(now, event, size);
                     self.dirty.insert(id);
                 }
             }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::congestion::{
     AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSampler, Saved,
 };
+use bentpipe_units::BitRate;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, ControllerMetrics};
 
@@ -48,6 +49,8 @@ pub(crate) struct Flight {
     known: Option<Saved>,
     /// The controller goes by that.
     resumed: bool,
+    /// At what rate the peer saw a train arrive, in UDP payload.
+    hint: Option<BitRate>,
 }
 
 struct Batch {
@@ -82,6 +85,7 @@ impl Gate {
             progress: Progress { since: now, pto },
             known: None,
             resumed: false,
+            hint: None,
         })))
     }
 
@@ -99,6 +103,9 @@ impl Gate {
             flight.start_controller(now);
             if let Some(known) = flight.known {
                 flight.resume(now, known);
+            }
+            if let Some(hint) = flight.hint {
+                flight.controller.hint(now, hint);
             }
         }
     }
@@ -162,6 +169,12 @@ impl Flight {
         self.known = Some(saved);
         self.resumed = self.controller.resume(now, saved);
         self.resumed
+    }
+
+    /// The peer saw a train arrive at `rate`, in UDP payload.
+    pub(crate) fn hint(&mut self, now: Instant, rate: BitRate) {
+        self.hint = Some(rate);
+        self.controller.hint(now, rate);
     }
 
     pub(crate) fn resumed(&self) -> Option<Saved> {
@@ -288,7 +301,7 @@ impl ControllerFactory for Gate {
         flight.sampler = RateSampler::new(now);
         flight.in_flight = 0;
         flight.batch = None;
-        (flight.known, flight.resumed) = (None, false);
+        (flight.known, flight.resumed, flight.hint) = (None, false, None);
         drop(flight);
         Box::new((*self).clone())
     }

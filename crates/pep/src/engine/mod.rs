@@ -20,6 +20,7 @@ mod profile;
 mod repeat;
 mod settings;
 pub mod shard;
+mod train;
 mod tuning;
 
 pub use connection::{Connection, ConnectionNotice};

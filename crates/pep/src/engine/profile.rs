@@ -169,6 +169,13 @@ pub(super) struct Path {
     pub(super) asked: AckPolicy,
 }
 
+impl Path {
+    /// Bytes of an IP packet below QUIC.
+    pub(super) const fn headers(&self) -> u64 {
+        super::settings::headers(self.ipv6)
+    }
+}
+
 /// When a sender wants to be acknowledged: it asks with ACK_FREQUENCY, once, for the life of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckPolicy {

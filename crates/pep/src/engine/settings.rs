@@ -17,8 +17,15 @@ use super::profile::{Link, Path};
 pub const MAX_INITIAL_WINDOW: u64 = 1000;
 
 /// Length of the headers below QUIC, IPv4 or IPv6 with UDP.
-const fn headers(ipv6: bool) -> u64 {
+pub(super) const fn headers(ipv6: bool) -> u64 {
     if ipv6 { 48 } else { 28 }
+}
+
+/// `rate` of the IP layer in UDP payload, which is what controllers count.
+fn payload(rate: BitRate, ipv6: bool) -> BitRate {
+    let mtu = u64::from(super::tuning::mtu(ipv6));
+    let bits = u128::from(rate.as_u64()) * u128::from(mtu) / u128::from(mtu + headers(ipv6));
+    BitRate::bits_per_second(u64::try_from(bits).unwrap_or(u64::MAX))
 }
 
 /// What the operator may set for one direction of a tunnel. Rates are of the IP layer.
@@ -77,12 +84,7 @@ impl Wishes {
     /// What the controller is started with.
     pub(super) fn config(self, link: Link, ipv6: bool) -> Config {
         let mtu = u64::from(super::tuning::mtu(ipv6));
-        // Controllers count UDP payload.
-        let payload = |rate: BitRate| {
-            let bits =
-                u128::from(rate.as_u64()) * u128::from(mtu) / u128::from(mtu + headers(ipv6));
-            BitRate::bits_per_second(u64::try_from(bits).unwrap_or(u64::MAX))
-        };
+        let payload = |rate| payload(rate, ipv6);
         Config {
             initial_window: self.window(link) * mtu,
             mtu: 1200,
@@ -130,6 +132,12 @@ impl SendControl {
     pub(super) fn limit(&mut self, now: Instant, ceiling: Option<BitRate>, rtt: Duration) {
         self.ceiling = ceiling;
         self.apply(now, rtt);
+    }
+
+    /// The peer saw a train arrive at `rate`, of the IP layer.
+    pub(super) fn hint(&mut self, now: Instant, rate: BitRate) {
+        let rate = payload(rate, self.path.ipv6);
+        self.gate.flight().hint(now, rate);
     }
 
     fn apply(&mut self, now: Instant, rtt: Duration) {

@@ -41,7 +41,7 @@ impl Tunnel {
             .ok_or(OpenError::LimitReached)?;
         let id = FlowId(self.next_id);
         self.next_id += 1;
-        let window = self.budget.open(self.meter.bdp(quic.rtt()));
+        let window = self.budget.open(self.meter.product(quic.rtt()));
         let credit = window.announced();
         let mut header = Vec::with_capacity(64);
         Open {
@@ -72,9 +72,15 @@ impl Tunnel {
         code: ReplyCode,
         bound: Option<SocketAddr>,
     ) {
+        let product = self.meter.product(quic.rtt());
         let Some(flow) = self.flows.get_mut(&key) else {
             return;
         };
+        if code == ReplyCode::Ok
+            && let Some(limit) = self.budget.widen(&mut flow.window, product)
+        {
+            flow.receiver.raise_limit(limit);
+        }
         let mut header = Vec::with_capacity(32);
         Reply {
             code,
@@ -201,14 +207,17 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&key) else {
             return;
         };
-        let (reached, bdp) = (flow.receiver.reached(), self.meter.bdp(rtt).unwrap_or(0));
+        let (reached, bdp) = (
+            flow.receiver.reached(),
+            self.meter.product(rtt).measured.unwrap_or(0),
+        );
         let limit = flow
             .window
             .on_arrived(now, reached, rtt, bdp, &mut self.budget);
         self.grant(key, limit);
     }
 
-    fn grant(&mut self, key: FlowKey, limit: Option<u64>) {
+    pub(super) fn grant(&mut self, key: FlowKey, limit: Option<u64>) {
         let Some((flow, max_offset)) = self.flows.get_mut(&key).zip(limit) else {
             return;
         };

@@ -1,10 +1,16 @@
 //! The ceiling of what a tunnel holds for its LAN sides: three quarters to receive, a quarter to send.
 
+use std::time::Duration;
+
+use bentpipe_proto::congestion::Estimate;
 use bentpipe_proto::tunnel::{AbortCode, Control};
 use quinn_proto::{Connection, Side};
 
 use super::flow::{FlowKey, Header};
 use super::tunnel::Tunnel;
+
+/// For so many flows credit may precede the REPLY: the server need not remember more whose OPEN it has not seen.
+const MOST_WIDENED: usize = 64;
 
 /// What receivers may hold together.
 pub(super) fn receiving_share(ceiling: u64) -> u64 {
@@ -21,6 +27,30 @@ impl Tunnel {
     pub fn set_memory(&mut self, ceiling: u64) {
         self.ceiling = ceiling;
         self.budget.set_ceiling(receiving_share(ceiling));
+    }
+
+    /// The peer's train has come: the peer is told, and what the path brings is known before anything else came. Flows
+    /// that were opened meanwhile get the credit that they would have got now.
+    pub(crate) fn on_train(&mut self, rtt: Duration, train: Estimate) {
+        self.send_control(&Control::RateHint {
+            rate: train.rate,
+            packets: train.packets,
+        });
+        self.meter.on_train(train.rate.as_u64() / 8);
+        let keys: Vec<_> = self.flows.keys().copied().take(MOST_WIDENED).collect();
+        for key in keys {
+            self.widen(rtt, key);
+        }
+    }
+
+    /// The first credit of a flow that nothing has come of yet is what is now known to be right.
+    pub(super) fn widen(&mut self, rtt: Duration, key: FlowKey) {
+        let product = self.meter.product(rtt);
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let limit = self.budget.widen(&mut flow.window, product);
+        self.grant(key, limit);
     }
 
     /// Memory held for LAN sides and its ceiling, in bytes.

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::relay::Product;
+
 const SHORTEST_ROUND: Duration = Duration::from_millis(20);
 
 /// Received bytes per second, as a slowly decaying maximum.
@@ -12,6 +14,8 @@ const SHORTEST_ROUND: Duration = Duration::from_millis(20);
 pub(super) struct ReceiveMeter {
     round: Option<(Instant, u64)>,
     best: f64,
+    /// Rate of the peer's train; 0 if there was none.
+    train: f64,
 }
 
 impl ReceiveMeter {
@@ -27,11 +31,19 @@ impl ReceiveMeter {
         }
     }
 
-    /// Bytes that the path holds in one `rtt`, if anything was measured yet.
-    pub(super) fn bdp(&self, rtt: Duration) -> Option<u64> {
+    /// A train of packets came at `rate` bytes per second: so much the path can bring.
+    pub(super) fn on_train(&mut self, rate: u64) {
+        self.train = rate as f64;
+    }
+
+    /// Bytes that the path holds in one `rtt`.
+    pub(super) fn product(&self, rtt: Duration) -> Product {
         // A start-up brings several times more in this round than in any before.
         let present = self.round.map_or(0, |(_, sum)| sum);
-        let best = (self.best * rtt.as_secs_f64()) as u64;
-        (self.best > 0.0).then_some(best.max(present))
+        let in_rtt = |rate: f64| (rate * rtt.as_secs_f64()) as u64;
+        Product {
+            measured: (self.best > 0.0).then_some(in_rtt(self.best).max(present)),
+            hoped: (self.train > 0.0).then_some(in_rtt(self.train)),
+        }
     }
 }

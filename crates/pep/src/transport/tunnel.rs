@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
 use bentpipe_proto::tunnel::{AbortCode, Control, FlowId, Forward, Hello, ReplyCode, VERSION};
+use bentpipe_units::BitRate;
 use bytes::Bytes;
 use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
 
@@ -18,8 +19,8 @@ use super::flow::{Flow, FlowKey, Header, ReadFault};
 use super::memory::receiving_share;
 use super::meter::ReceiveMeter;
 
-/// FLOW_ABORTs kept for flows whose OPEN is still missing (it was lost, they were not).
-const MAX_EARLY_ABORTS: usize = 1024;
+/// FLOW_ABORTs, and as many FLOW_CREDITs, kept for flows whose OPEN is still missing (it was lost, they were not).
+const MAX_EARLY: usize = 1024;
 
 /// The flows and the control stream of one connection.
 pub struct Tunnel {
@@ -30,6 +31,10 @@ pub struct Tunnel {
     pub(super) flows: HashMap<FlowKey, Flow>,
     pub(super) by_id: HashMap<FlowId, FlowKey>,
     early_aborts: BTreeMap<FlowId, (u64, AbortCode)>,
+    early_credit: BTreeMap<FlowId, u64>,
+    /// What the peer saw our train of packets arrive at: only its first word counts.
+    rate_hint: Option<BitRate>,
+    hinted: bool,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,
     /// Memory for all LAN sides together, in bytes.
@@ -57,6 +62,9 @@ impl Tunnel {
             flows: HashMap::new(),
             by_id: HashMap::new(),
             early_aborts: BTreeMap::new(),
+            early_credit: BTreeMap::new(),
+            rate_hint: None,
+            hinted: false,
             next_id: 0,
             scheduler: Scheduler::default(),
             ceiling,
@@ -204,7 +212,8 @@ impl Tunnel {
                     return Err(Fault::Violation("a flow id was used twice"));
                 }
                 flow.id = Some(open.flow);
-                flow.sender.raise_limit(open.credit);
+                let early = self.early_credit.remove(&open.flow);
+                flow.sender.raise_limit(open.credit.max(early.unwrap_or(0)));
                 self.stats.opened += 1;
                 let aborted = self.early_aborts.remove(&open.flow);
                 self.events
@@ -265,6 +274,8 @@ impl Tunnel {
                 {
                     flow.sender.raise_limit(max_offset);
                     self.schedule(key);
+                } else {
+                    keep_early(self.side, &mut self.early_credit, flow, max_offset);
                 }
             }
             Control::FlowAbort {
@@ -273,23 +284,24 @@ impl Tunnel {
                 code,
             } => match self.by_id.get(&flow) {
                 Some(&key) => self.on_abort(quic, key, final_offset, code),
-                None => self.keep_early_abort(flow, final_offset, code),
+                None => keep_early(
+                    self.side,
+                    &mut self.early_aborts,
+                    flow,
+                    (final_offset, code),
+                ),
             },
             Control::Goaway => {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);
             }
+            Control::RateHint { rate, packets } => {
+                if packets > 1 && !std::mem::replace(&mut self.hinted, true) {
+                    self.rate_hint = Some(rate);
+                }
+            }
         }
         Ok(())
-    }
-
-    fn keep_early_abort(&mut self, flow: FlowId, offset: u64, code: AbortCode) {
-        if self.side == Side::Server {
-            if self.early_aborts.len() >= MAX_EARLY_ABORTS {
-                self.early_aborts.pop_first();
-            }
-            self.early_aborts.insert(flow, (offset, code));
-        }
     }
 
     /// The peer's LAN side was reset: deliver what it sent before, then reset ours.
@@ -332,6 +344,11 @@ impl Tunnel {
         self.events.pop_front()
     }
 
+    /// What the peer saw our train arrive at (IP layer), if it has just said so.
+    pub(crate) fn take_rate_hint(&mut self) -> Option<BitRate> {
+        self.rate_hint.take()
+    }
+
     /// The peer's HELLO, once it came.
     pub fn remote(&self) -> Option<&Hello> {
         self.remote.as_ref()
@@ -367,5 +384,15 @@ impl Tunnel {
     /// Counters.
     pub fn stats(&self) -> TunnelStats {
         self.stats
+    }
+}
+
+/// Server: keeps what a frame says of a flow whose OPEN has not come; of too many the newest.
+fn keep_early<T>(side: Side, early: &mut BTreeMap<FlowId, T>, flow: FlowId, news: T) {
+    if side == Side::Server {
+        if early.len() >= MAX_EARLY {
+            early.pop_first();
+        }
+        early.insert(flow, news);
     }
 }

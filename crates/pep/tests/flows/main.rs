@@ -26,7 +26,9 @@ const BULK: u64 = 50_000_000;
 const CEILING: u64 = 400_000_000;
 
 /// What an idle flow may cost both engines; the daemons' sockets and tasks come on top (`tests/idle_flows.rs`).
-const EACH: u64 = 4_000;
+/// The heap has next to nothing in reserve when counting begins: what a start-up that overshot left there would be used
+/// first and not be counted.
+const EACH: u64 = 4_100;
 
 /// Of the emulated link.
 const RTT: Duration = Duration::from_millis(600);

@@ -127,20 +127,20 @@ fn large() -> Vec<Row> {
     vec![
         download(&G1, Cold, 100 * MB, AtMost(1.20)),
         download(&G1, Warm, 100 * MB, AtMost(1.05)).checked(1, 1.05),
-        // Half of the remembered rate by default, all of it when it was sold.
-        download(&G1, Resumed, 100 * MB, Shown),
+        // Half of the remembered rate, nine tenths when a train confirms it, all of it when it was sold.
+        download(&G1, Resumed, 100 * MB, AtMost(1.05)),
         download(&G1, Sold, 100 * MB, AtMost(1.05)),
         download(&G2, Cold, 100 * MB, Shown),
         download(&G2, Warm, 100 * MB, AtMost(1.25)).checked(3, 1.25),
         download(&G2_GE, Warm, 100 * MB, AtMost(1.25)),
         download(&G2_64, Warm, 100 * MB, Shown),
-        download(&G3, Cold, 2 * MB, Shown),
-        download(&G3, Cold, 10 * MB, Shown),
-        download(&G3, Cold, 100 * MB, AtMost(1.20)),
+        download(&G3, Cold, 2 * MB, AtMost(1.60)),
+        download(&G3, Cold, 10 * MB, AtMost(1.55)),
+        download(&G3, Cold, 100 * MB, AtMost(1.20)).checked(1, 1.2),
         download(&G3, Warm, 2 * MB, AtMost(1.10)).checked(1, 1.1),
         download(&G3, Warm, 10 * MB, AtMost(1.10)),
         download(&G3, Warm, 100 * MB, AtMost(1.05)),
-        download(&G3, Resumed, 10 * MB, Shown),
+        download(&G3, Resumed, 10 * MB, AtMost(1.10)),
         download(&G3, Sold, 100 * MB, AtMost(1.05)),
         download(&G4, Warm, 100 * MB, AtMost(1.25)),
     ]
@@ -148,9 +148,9 @@ fn large() -> Vec<Row> {
 
 fn medium_and_small() -> Vec<Row> {
     vec![
-        download(&G5, Cold, 2 * MB, Shown),
-        download(&G5, Cold, 10 * MB, Shown),
-        download(&G5, Cold, 100 * MB, Shown),
+        download(&G5, Cold, 2 * MB, AtMost(1.55)),
+        download(&G5, Cold, 10 * MB, AtMost(1.35)),
+        download(&G5, Cold, 100 * MB, AtMost(1.10)),
         download(&G5, Warm, 2 * MB, AtMost(1.08)).checked(2, 1.08),
         download(&G5, Warm, 10 * MB, AtMost(1.06)),
         download(&G5, Warm, 100 * MB, AtMost(1.03)),
@@ -162,9 +162,9 @@ fn medium_and_small() -> Vec<Row> {
         upload(&G5, Warm, 100 * MB, AtMost(1.01)),
         download(&G7, Cold, 100 * MB, Shown),
         download(&G7, Warm, 100 * MB, AtMost(1.03)).checked(1, 1.03),
-        download(&G8, Cold, 2 * MB, Shown),
-        download(&G8, Cold, 10 * MB, Shown),
-        download(&G8, Cold, 100 * MB, Shown),
+        download(&G8, Cold, 2 * MB, AtMost(1.35)),
+        download(&G8, Cold, 10 * MB, AtMost(1.15)),
+        download(&G8, Cold, 100 * MB, AtMost(1.03)),
         download(&G8, Warm, 2 * MB, AtMost(1.08)),
         download(&G8, Warm, 10 * MB, AtMost(1.03)),
         download(&G8, Warm, 100 * MB, AtMost(1.01)),
@@ -190,9 +190,9 @@ fn published() -> Vec<Row> {
         download(&C4_TRACE, Warm, 30 * MB, AtMost(1.02)),
         download(&C5, Warm, 30 * MB, AtMost(1.02)),
         download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(2, 1.03),
-        download(&D1, Cold, FAU, AtMost(1.45)).checked(1, 1.9),
+        download(&D1, Cold, FAU, AtMost(1.20)).checked(1, 1.2),
         download(&D1, Warm, FAU, AtMost(1.12)).checked(2, 1.12),
-        download(&D2, Cold, FAU, AtMost(1.45)),
+        download(&D2, Cold, FAU, AtMost(1.40)),
         download(&D2, Warm, FAU, AtMost(1.15)),
     ]
 }

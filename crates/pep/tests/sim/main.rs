@@ -3,6 +3,7 @@
 mod acks;
 mod beside;
 mod bulk;
+mod cold;
 mod ends;
 mod flood;
 #[allow(dead_code, reason = "the table's own")]

@@ -5,6 +5,7 @@
 //! It does not detect losses (quinn does), schedule streams, or touch packets.
 
 mod bbr3;
+mod dispersion;
 #[cfg(test)]
 mod every_controller;
 mod loss_based;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 use bentpipe_units::BitRate;
 
 pub use bbr3::Bbr3;
+pub use dispersion::{Dispersion, Estimate};
 pub use loss_based::LossBased;
 pub use pacer::{MAX_BATCH, Pacer};
 pub use rate_sample::{AtSend, RateSample, RateSampler};
@@ -190,6 +192,23 @@ impl Controller {
         match self {
             Self::LossBased(_) | Self::Bbr3(_) => false,
             Self::Satellite(satellite) => satellite.resume(now, saved),
+        }
+    }
+
+    /// Whether [`Self::hint`] would make a difference.
+    pub fn wants_hint(&self) -> bool {
+        match self {
+            Self::LossBased(_) | Self::Bbr3(_) => false,
+            Self::Satellite(satellite) => satellite.wants_hint(),
+        }
+    }
+
+    /// The peer saw a train of packets arrive at `rate`, in UDP payload: the path can carry that much. False from a
+    /// controller that makes no use of it.
+    pub fn hint(&mut self, now: Instant, rate: BitRate) -> bool {
+        match self {
+            Self::LossBased(_) | Self::Bbr3(_) => false,
+            Self::Satellite(satellite) => satellite.hint(now, rate),
         }
     }
 

@@ -40,6 +40,16 @@ const PROOF: u64 = 2;
 /// A window grows by this factor at once.
 const MOST_STEP: u64 = 12;
 
+/// What a path holds in one round trip, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Product {
+    /// As flows were seen to bring it.
+    pub measured: Option<u64>,
+    /// As a train of packets has shown that it could: half as much again is a first window, out of half of the part for
+    /// large ones, so that flows which begin together before anything is known leave something to those that follow.
+    pub hoped: Option<u64>,
+}
+
 /// Promises made on one tunnel, in bytes.
 #[derive(Debug)]
 pub struct Budget {
@@ -68,19 +78,39 @@ impl Budget {
         self.ceiling = ceiling;
     }
 
-    /// The window of a new flow; `bdp` is the path's bandwidth-delay product, if measured.
-    pub fn open(&mut self, bdp: Option<u64>) -> CreditWindow {
-        let wanted = bdp.map_or(COLD_WINDOW, |bdp| {
-            bdp.saturating_mul(FIRST_PRODUCTS).max(COLD_WINDOW)
-        });
-        let left = (self.ceiling / 8 * FIRST).saturating_sub(self.first);
+    /// The window of a new flow on a path that holds `product`.
+    pub fn open(&mut self, product: Product) -> CreditWindow {
+        self.adopt(self.first_window(product))
+    }
+
+    /// The window of a flow that was opened when less was known of the path, as [`Self::open`] would give it now.
+    /// Returns the offset to announce in FLOW_CREDIT, if that is more than before.
+    pub fn widen(&mut self, window: &mut CreditWindow, product: Product) -> Option<u64> {
+        // One that has grown already knows better.
+        if window.size != window.first {
+            return None;
+        }
+        self.first -= window.first;
+        let size = self.first_window(product).max(window.size);
+        self.first += size;
+        (window.first, window.size) = (size, size);
+        window.announce()
+    }
+
+    fn first_window(&self, Product { measured, hoped }: Product) -> u64 {
+        let large = self.ceiling / 8 * FIRST;
+        let share = |part: u64| part.saturating_sub(self.first) / FIRST_SHARE;
+        let wanted = measured.map_or(0, |bdp| bdp.saturating_mul(FIRST_PRODUCTS));
+        let wanted = wanted.max(COLD_WINDOW).min(share(large));
+        let hoped = hoped.map_or(0, |bdp| bdp.saturating_mul(FIRST_PRODUCTS));
+        let hoped = hoped.min(share(large / 2));
         // After many slow readers, the next flow still starts with enough to prove itself in a round trip or two.
         let floor = if self.first + COLD_WINDOW <= self.ceiling / 8 * (FIRST + 1) {
             COLD_WINDOW
         } else {
             SMALLEST_WINDOW
         };
-        self.adopt(wanted.min(left / FIRST_SHARE).max(floor))
+        wanted.max(hoped).max(floor)
     }
 
     /// The window of a flow whose first credit was announced beforehand (in HELLO).
@@ -218,6 +248,10 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(600);
     const BDP: u64 = 18_750_000;
+    const BROAD: Product = Product {
+        measured: Some(BDP),
+        hoped: None,
+    };
 
     /// `n` more bytes arrive, and as many are drained.
     fn pass(window: &mut CreditWindow, now: Instant, n: u64, budget: &mut Budget) {
@@ -228,8 +262,8 @@ mod tests {
     #[test]
     fn slow_readers_leave_room_for_a_bulk_transfer() {
         let mut budget = Budget::new(256 << 20);
-        let mut readers: Vec<_> = (0..20).map(|_| budget.open(Some(BDP))).collect();
-        let mut bulk = budget.open(Some(BDP));
+        let mut readers: Vec<_> = (0..20).map(|_| budget.open(BROAD)).collect();
+        let mut bulk = budget.open(BROAD);
         let mut now = Instant::now();
         for _ in 0..400 {
             now += RTT / 40;
@@ -279,11 +313,40 @@ mod tests {
         assert!(window.size >= 12 << 18, "{}", window.size);
     }
 
+    /// Who was there before the train gets what the next one gets, and the first ones do not get all of it.
+    #[test]
+    fn a_train_widens_first_windows_within_half_of_their_part() {
+        let shown = Product {
+            measured: None,
+            hoped: Some(BDP),
+        };
+        let mut budget = Budget::new(192 << 20);
+        let mut alone = budget.open(Product::default());
+        let credit = budget.widen(&mut alone, shown);
+        assert!(credit.is_some_and(|credit| credit >= BDP), "{credit:?}");
+        budget.close(&alone);
+        let mut early: Vec<_> = (0..20).map(|_| budget.open(Product::default())).collect();
+        let first = budget.widen(&mut early[0], shown);
+        assert!(first.is_some_and(|first| first >= BDP / 2), "{first:?}");
+        assert_eq!(budget.widen(&mut early[0], shown), None);
+        for window in &mut early[1..] {
+            budget.widen(window, shown);
+        }
+        assert!(budget.first <= (48 << 20) + (20 << 20), "{}", budget.first);
+        let bulk = budget.open(BROAD);
+        assert!(bulk.size >= BDP / 2, "{}", bulk.size);
+        early.push(bulk);
+        for window in &early {
+            budget.close(window);
+        }
+        assert_eq!((budget.first, budget.grown), (0, 0));
+    }
+
     #[test]
     fn many_flows_still_get_the_smallest_window() {
         let mut budget = Budget::new(64 << 20);
         for _ in 0..10_000 {
-            assert!(budget.open(None).announced() >= SMALLEST_WINDOW);
+            assert!(budget.open(Product::default()).announced() >= SMALLEST_WINDOW);
         }
     }
 }

@@ -10,7 +10,7 @@ mod receiver;
 mod scheduler;
 mod sender;
 
-pub use budget::{Budget, CreditWindow};
+pub use budget::{Budget, CreditWindow, Product};
 pub use receiver::{CreditExceeded, End, MAX_HEADER, Receiver};
 pub use scheduler::{Scheduler, Ticket};
 pub use sender::{SEND_BUFFER, Sender};

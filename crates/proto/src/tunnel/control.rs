@@ -3,6 +3,8 @@
 //! Both sides write frames to the control stream and feed what they read from it to a [`ControlReader`]. Frames of
 //! unknown type are skipped. That HELLO comes first, and once, is checked by the engine, which knows whose turn it is.
 
+use bentpipe_units::BitRate;
+
 use super::wire::{Reader, put_sized, split_sized};
 use super::{AbortCode, DecodeError, FlowId, Hello, varint};
 
@@ -13,6 +15,7 @@ const HELLO: u64 = 1;
 const FLOW_CREDIT: u64 = 2;
 const FLOW_ABORT: u64 = 3;
 const GOAWAY: u64 = 4;
+const RATE_HINT: u64 = 5;
 
 /// One frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,13 @@ pub enum Control {
     },
     /// Drain: open no new flows on this tunnel.
     Goaway,
+    /// How fast the receiver's train of packets arrived.
+    RateHint {
+        /// At the IP layer.
+        rate: BitRate,
+        /// How many packets of the train came.
+        packets: u64,
+    },
 }
 
 impl Control {
@@ -64,6 +74,11 @@ impl Control {
                 FLOW_ABORT
             }
             Self::Goaway => GOAWAY,
+            Self::RateHint { rate, packets } => {
+                varint::encode(rate.as_u64(), &mut value);
+                varint::encode(*packets, &mut value);
+                RATE_HINT
+            }
         };
         varint::encode(kind, out);
         put_sized(&value, out);
@@ -95,6 +110,13 @@ impl Control {
             GOAWAY => Reader::new(value, "GOAWAY")
                 .end()
                 .map(|()| Some(Self::Goaway)),
+            RATE_HINT => {
+                let mut reader = Reader::new(value, "RATE_HINT");
+                let rate = BitRate::bits_per_second(reader.varint()?);
+                let packets = reader.varint()?;
+                reader.end()?;
+                Ok(Some(Self::RateHint { rate, packets }))
+            }
             _ => Ok(None),
         }
     }

@@ -12,6 +12,7 @@ mod control;
 mod hello;
 mod open;
 mod reply;
+mod train;
 pub mod varint;
 mod wire;
 
@@ -21,6 +22,7 @@ pub use control::{Control, ControlReader, MAX_FRAME};
 pub use hello::{Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
+pub use train::{MAX_TRAIN, TrainPacket};
 
 /// The application protocol in the TLS handshake (RFC 7301; `PROTOCOL.md` §2).
 pub const ALPN: &[u8] = b"bentpipe/1";

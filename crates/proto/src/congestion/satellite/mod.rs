@@ -51,14 +51,23 @@ use startup::{End, Startup};
 const MIN_WINDOW: u64 = 4;
 /// Pacing is at least so many packets a round trip, the customary initial window (RFC 9002 §7.2).
 const LEAST_PACKETS: u64 = 10;
-/// Pacing of the drain after start-up, in permille of the rate.
-const DRAIN: u32 = 750;
+/// Pacing of the drain after start-up, in permille of the rate; the second where start-up knew the rate before and left
+/// a short queue.
+const DRAIN: u64 = 750;
+const SHALLOW_DRAIN: u64 = 950;
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
 /// What a CE mark leaves of the rate, in permille (RFC 8511).
 const MARKED: u64 = 850;
 /// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
 const JUMP: u64 = 500;
+/// The same where the peer has seen the path carry that much just now: nobody stretches a train, so it does not show
+/// what others leave free, but it shows that the path is the one that is remembered.
+const CONFIRMED: u64 = 900;
+/// Share of a rate that only a train has shown.
+const MEASURED: u64 = 750;
+/// Fewest initial windows in what the path holds for which a measured rate makes a difference.
+const WORTHWHILE: u64 = 2;
 /// Rounds without a long queue after which the rate is not in doubt.
 const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
@@ -75,6 +84,8 @@ pub struct Satellite {
     phase: Phase,
     cruise: Cruise,
     standing: Standing,
+    /// What an earlier connection had of the path.
+    remembered: Option<Saved>,
     /// Rounds in a row without a long queue, and the rate when there were enough of them.
     calm: u32,
     rate_before: u64,
@@ -90,7 +101,11 @@ pub struct Satellite {
 #[derive(Clone, Debug)]
 enum Phase {
     Startup(Startup),
-    Drain { rounds: u32 },
+    Drain {
+        rounds: u32,
+        /// Permille of the rate.
+        pace: u64,
+    },
     Cruise,
     Compete(Box<Compete>),
 }
@@ -99,9 +114,9 @@ impl Satellite {
     /// A controller in start-up; at the provisioned rate at once, where there is one.
     pub fn new(config: &Config, now: Instant) -> Self {
         let mtu = u64::from(config.mtu.max(1));
-        let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu));
+        let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu), now);
         if let Some(rate) = config.provisioned {
-            startup.jump(rate.as_u64() / 8, config.initial_rtt);
+            startup.jump(now, rate.as_u64() / 8, config.initial_rtt);
         }
         Self {
             config: *config,
@@ -112,6 +127,7 @@ impl Satellite {
             phase: Phase::Startup(startup),
             cruise: Cruise::new(0, 0, now),
             standing: Standing::default(),
+            remembered: None,
             calm: 0,
             rate_before: 0,
             longer: None,
@@ -127,6 +143,10 @@ impl Satellite {
         self.now = now;
         if in_flight > bytes {
             return;
+        }
+        if let Phase::Startup(startup) = &mut self.phase {
+            startup.begin_flight(now);
+            self.path.rest();
         }
         // The path was idle, and idle drains.
         if let Phase::Drain { .. } = self.phase {
@@ -163,19 +183,27 @@ impl Satellite {
             self.losses.end_round();
             self.path.end_round()
         });
+        let arriving = self.arriving();
         match &mut self.phase {
             Phase::Startup(startup) => {
                 match startup.on_ack(ack, round, &self.path, &self.losses, self.mtu) {
                     None => {}
-                    Some(End::Queue) => {
-                        // What was in flight went through in a round trip: the path carries that at least.
-                        let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
-                        let rtt = ack.rtt.unwrap_or(self.path.base());
-                        self.start_drain(ack.now, rate_of(through, rtt));
-                    }
-                    Some(End::Loss | End::Plateau) => {
-                        let rate = startup.rate();
-                        self.start_drain(ack.now, rate);
+                    Some(end) => {
+                        let seen = match end {
+                            End::Queue => {
+                                // What was in flight went through in a round trip: the path carries that at least.
+                                let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
+                                let rtt = ack.rtt.unwrap_or(self.path.base());
+                                let shown = startup.shown(ack.newest_sent, self.path.queue(rtt));
+                                rate_of(through, rtt).max(shown)
+                            }
+                            End::Loss | End::Plateau => startup.rate(),
+                        };
+                        let (rate, limit) = (arriving.max(seen), startup.limit());
+                        let rate = limit.map_or(rate, |limit| rate.min(limit));
+                        let gentle = end != End::Loss && startup.is_as_measured(rate);
+                        let pace = if gentle { SHALLOW_DRAIN } else { DRAIN };
+                        self.start_drain(ack.now, rate, pace);
                     }
                 }
             }
@@ -207,7 +235,7 @@ impl Satellite {
         }
         self.marked_at = Some(loss.now);
         match &mut self.phase {
-            Phase::Startup(_) => self.start_drain(loss.now, 0),
+            Phase::Startup(_) => self.start_drain(loss.now, self.arriving(), DRAIN),
             Phase::Drain { .. } | Phase::Cruise => self.cruise.cut(MARKED),
             Phase::Compete(compete) => compete.on_loss(loss, &self.losses),
         }
@@ -215,7 +243,7 @@ impl Satellite {
 
     /// Starts at half of what the path had (RFC 9959 §3), or at all of it where that much was sold; false when the
     /// path is already known better, or is another one by its round-trip time.
-    pub fn resume(&mut self, _now: Instant, saved: Saved) -> bool {
+    pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
         let Phase::Startup(startup) = &mut self.phase else {
             return false;
         };
@@ -225,16 +253,59 @@ impl Satellite {
         }
         let sold = self.config.provisioned >= Some(saved.rate);
         let jump = if sold { 1000 } else { JUMP };
-        startup.jump(scaled(saved.rate.as_u64() / 8, jump), rtt);
+        startup.jump(now, scaled(saved.rate.as_u64() / 8, jump), rtt);
+        self.remembered = Some(saved);
+        true
+    }
+
+    /// Whether it matters how fast a train arrives: in start-up, on a path that is not known to be thin.
+    pub fn wants_hint(&self) -> bool {
+        let thin = self
+            .remembered
+            .is_some_and(|saved| self.is_filled_anyway(saved.rate.as_u64() / 8));
+        matches!(self.phase, Phase::Startup(_)) && !thin
+    }
+
+    /// The initial window fills a path of `rate` bytes per second, or nearly so.
+    fn is_filled_anyway(&self, rate: u64) -> bool {
+        bytes_in(rate, self.path.base()) < WORTHWHILE * self.config.initial_window
+    }
+
+    /// Goes on, while in start-up, from what the path was just measured to carry. Where the path is remembered, its rate
+    /// was this tunnel's share, so no more than that; and only half of it still if the round-trip time is longer than it
+    /// was, for somebody fills the queue.
+    pub fn hint(&mut self, now: Instant, rate: BitRate) -> bool {
+        let rtt = self.path.base();
+        let rate = self.config.max_rate.map_or(rate, |max| rate.min(max));
+        let rate = rate.as_u64() / 8;
+        if self.is_filled_anyway(rate) {
+            return false;
+        }
+        let Phase::Startup(startup) = &mut self.phase else {
+            return false;
+        };
+        let jump = match self.remembered {
+            Some(saved) if rtt > saved.rtt + saved.rtt / 8 => 0,
+            Some(saved) => scaled(saved.rate.as_u64() / 8, CONFIRMED).min(scaled(rate, CONFIRMED)),
+            None => scaled(rate, MEASURED),
+        };
+        startup.jump(now, jump, rtt);
+        let sold = self.config.provisioned.map_or(0, |sold| sold.as_u64() / 8);
+        startup.measured(rate.max(sold));
         true
     }
 
     /// What was learned of the path, once it was busy for long enough (RFC 9959 §3.1).
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         let enough = MIN_WINDOWS * self.config.initial_window;
-        let learned = matches!(self.phase, Phase::Cruise | Phase::Compete(_));
-        (learned && self.delivered >= enough).then(|| Saved {
-            rate: BitRate::bits_per_second(self.cruise.rate().saturating_mul(8)),
+        let rate = match &self.phase {
+            // In start-up any rate is too low, but for one that agrees with what was measured.
+            Phase::Startup(startup) => Some(startup.rate()).filter(|r| startup.is_as_measured(*r)),
+            Phase::Drain { .. } | Phase::Cruise | Phase::Compete(_) => Some(self.cruise.rate()),
+        };
+        let rate = rate.filter(|_| self.delivered >= enough)?;
+        Some(Saved {
+            rate: BitRate::bits_per_second(rate.saturating_mul(8)),
             rtt: self.path.base(),
             loss: Ratio::new(self.losses.baseline()).unwrap_or(Ratio::ZERO),
             age: now.saturating_duration_since(self.busy_at),
@@ -264,7 +335,7 @@ impl Satellite {
     pub fn pacing_rate(&self) -> BitRate {
         let rate = match &self.phase {
             Phase::Startup(startup) => startup.pace(self.path.base()),
-            Phase::Drain { .. } => scaled(self.cruise.rate(), DRAIN.into()),
+            Phase::Drain { pace, .. } => scaled(self.cruise.rate(), *pace),
             Phase::Cruise => self.cruise.pace(self.now),
             Phase::Compete(compete) => compete.pace(),
         };
@@ -288,15 +359,21 @@ impl Satellite {
         self.delivered / self.mtu
     }
 
-    fn start_drain(&mut self, now: Instant, least: u64) {
+    /// The rate at which ACKs come, and never next to nothing.
+    fn arriving(&self) -> u64 {
         let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base());
-        let rate = self.path.fresh_rate().unwrap_or(0).max(least).max(smallest);
+        self.path.fresh_rate().unwrap_or(0).max(smallest)
+    }
+
+    /// Sends at `pace` permille of `rate` for a while.
+    fn start_drain(&mut self, now: Instant, rate: u64, pace: u64) {
         let noise = self.noise();
         self.cruise = Cruise::new(rate, noise, now);
         self.losses.forget(now);
-        self.losses
-            .start_quiet(now, 1.0 - f64::from(DRAIN) / 1000.0, rate);
-        self.phase = Phase::Drain { rounds: 0 };
+        #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
+        let depth = 1.0 - pace as f64 / 1000.0;
+        self.losses.start_quiet(now, depth, rate);
+        self.phase = Phase::Drain { rounds: 0, pace };
     }
 
     /// The queue that start-up left runs out at the path's rate, and so shows it.
@@ -307,11 +384,13 @@ impl Satellite {
             let noise = self.noise();
             self.cruise = Cruise::new(rate, noise, ack.now);
         }
-        let Phase::Drain { rounds } = &mut self.phase else {
+        let Phase::Drain { rounds, pace } = &mut self.phase else {
             return;
         };
         *rounds += u32::from(ended);
-        if *rounds >= MAX_DRAIN || *rounds >= 1 && !standing {
+        // The round trip that is sent slower begins with the next round.
+        let least = if *pace == SHALLOW_DRAIN { 2 } else { 1 };
+        if *rounds >= MAX_DRAIN || *rounds >= least && !standing {
             self.losses.end_quiet(ack.now);
             self.phase = Phase::Cruise;
         }

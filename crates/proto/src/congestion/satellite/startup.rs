@@ -2,10 +2,17 @@
 //!
 //! The window grows with every byte acknowledged, and is sent within less than a round trip, so that the queue it builds
 //! shows in the round-trip time of that very flight. It ends on a plateau of the delivery rate, on a queue, or on
-//! losses that grow with the rate. A rate that the peer measured, that was learned before or that is sold shortens it.
-//! It does not know what follows.
+//! losses that grow with the rate. It does not know what follows.
+//!
+//! A rate that was learned before or that is sold shortens it, and so does one that the peer saw a train of packets
+//! arrive at (`dispersion.rs`). Such a rate is not believed further than this:
+//! - The first round trip is sent at a part of it, evenly spread (RFC 9959 §4.2), and not in excess of a bound in bytes.
+//! - What comes back decides: a queue or losses end start-up, at the rate at which the flight arrived.
+//! - If it arrived as it was sent, the pace goes on to a fiftieth above the measured rate. A short queue must answer to
+//!   that, and then the rate is known; if none does, the measurement was too low, and counts no
+//!   longer: a train sees neither a terminal's allotment that grows with its demand nor what was idle while it passed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::{AckSample, bytes_in, rate_of, scaled};
 use super::losses::Losses;
@@ -28,8 +35,18 @@ const PLATEAU: u64 = 1250;
 /// ACKs whose smallest round-trip time must show a queue.
 const SAMPLES: usize = 2;
 /// Threshold of the queue: an eighth of the round trip, as long as the ACK delay, within these bounds.
+const LONG_THRESHOLD: u32 = 8;
 const MIN_THRESHOLD: Duration = Duration::from_millis(8);
 const MAX_THRESHOLD: Duration = Duration::from_millis(75);
+/// The same for the queue that is looked for where the path's rate was measured.
+const SHORT_THRESHOLD: u32 = 64;
+/// Pacing while that is looked for, and delivery that refutes the measured rate, in permille of it.
+const ABOVE: u64 = 1020;
+const REFUTED: u64 = 1010;
+/// Share of a round trip that a first flight is judged by.
+const JUDGED: u32 = 4;
+/// A flight that nothing is known of is no larger than this, whatever was measured, remembered or sold.
+const MOST_JUMP: u64 = 32 << 20;
 /// A share of losses that grows by this from one round to the next is congestion.
 const LOSS_STEP: f64 = 0.1;
 
@@ -37,6 +54,11 @@ const LOSS_STEP: f64 = 0.1;
 struct Growth {
     window: u64,
     pace: u64,
+}
+
+/// When a flight begins to be answered: the first ACK is delayed.
+fn late(rtt: Duration) -> Duration {
+    rtt + rtt / 8
 }
 
 fn growth(rtt: Duration) -> Growth {
@@ -57,6 +79,10 @@ pub(super) struct Startup {
     window: u64,
     /// Bytes per second up to which the path is believed to be free.
     hint: Option<u64>,
+    /// Bytes per second that the path can carry, as far as that was measured.
+    limit: Option<u64>,
+    /// When what is in flight began to leave.
+    flight_at: Instant,
     recent: [Duration; SAMPLES],
     next: usize,
     /// Smallest round-trip times of this round and of the last one: a queue that stood before is not ours.
@@ -70,10 +96,12 @@ pub(super) struct Startup {
 }
 
 impl Startup {
-    pub(super) fn new(window: u64) -> Self {
+    pub(super) fn new(window: u64, now: Instant) -> Self {
         Self {
             window,
             hint: None,
+            limit: None,
+            flight_at: now,
             recent: [Duration::ZERO; SAMPLES],
             next: 0,
             round_rtt: None,
@@ -84,10 +112,47 @@ impl Startup {
         }
     }
 
-    /// The path is believed to carry `rate` bytes per second.
-    pub(super) fn jump(&mut self, rate: u64, rtt: Duration) {
-        self.hint = Some(rate);
-        self.window = self.window.max(bytes_in(rate, rtt));
+    /// The path is believed to be free up to `rate` bytes per second.
+    pub(super) fn jump(&mut self, now: Instant, rate: u64, rtt: Duration) {
+        self.flight_at = now;
+        let rate = rate.min(rate_of(MOST_JUMP, rtt));
+        self.hint = self.hint.max(Some(rate));
+        self.window = self.window.max(bytes_in(rate, late(rtt)));
+    }
+
+    /// The path was measured to carry `rate` bytes per second.
+    pub(super) fn measured(&mut self, rate: u64) {
+        self.limit = Some(rate);
+    }
+
+    /// Nothing was in flight at `now`: a flight begins.
+    pub(super) fn begin_flight(&mut self, now: Instant) {
+        self.flight_at = now;
+    }
+
+    /// A flight at a rate that was not tried before is judged when a part of it is answered, so that its answers have a rate:
+    /// the queue may have stood before.
+    fn is_answered(&self, sent: Instant, rtt: Duration) -> bool {
+        self.hint.is_none() || sent >= self.flight_at + rtt / JUDGED
+    }
+
+    /// The rate that a flight with a free rate ahead of it has shown when packets sent until `sent` came back behind
+    /// `queue`: what was sent meanwhile, without what still waits.
+    pub(super) fn shown(&self, sent: Instant, queue: Duration) -> u64 {
+        let span = sent.saturating_duration_since(self.flight_at);
+        let through = span.saturating_sub(queue);
+        self.hint
+            .map_or(0, |hint| rate_of(bytes_in(hint, through), span))
+    }
+
+    /// What the path was measured to carry, unless that turned out to be too low.
+    pub(super) fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// `rate` is what the path was measured to carry, or nearly so.
+    pub(super) fn is_as_measured(&self, rate: u64) -> bool {
+        self.limit.is_some_and(|limit| rate >= scaled(limit, 900))
     }
 
     /// The highest rate of a whole round.
@@ -105,8 +170,10 @@ impl Startup {
         // A window that jumped is spread over the round trip; what grew beyond it was confirmed.
         let spread = self
             .hint
-            .map(|hint| hint.max(rate_of(scaled(self.window, 1100), rtt)));
-        spread.map_or(pace, |spread| pace.min(spread))
+            .map(|hint| hint.max(rate_of(self.window, late(rtt))));
+        let pace = spread.map_or(pace, |spread| pace.min(spread));
+        self.limit
+            .map_or(pace, |limit| pace.min(scaled(limit, ABOVE)))
     }
 
     /// Why start-up is over, if it is.
@@ -124,12 +191,20 @@ impl Startup {
         }
         // A queue is ours only if we fill the window.
         let queued = self.sees_queue(ack, path.base()) && used;
+        if queued && !self.is_answered(ack.newest_sent, path.base()) {
+            return None;
+        }
         let lossy = losses.exceeds_share(self.lost, LOSS_STEP);
         if queued || lossy {
             return Some(if lossy { End::Loss } else { End::Queue });
         }
         if used && !ack.app_limited {
             self.window += scaled(ack.newly_acked, growth(path.base()).window);
+            if let Some(limit) = self.limit {
+                // What fills it shows as a queue, and ACKs are a little late.
+                let most = path.base() + path.base() / 4 + MAX_THRESHOLD;
+                self.window = self.window.min(bytes_in(scaled(limit, ABOVE), most));
+            }
         }
         let plateau = round.is_some_and(|round| self.end_round(round, losses));
         plateau.then_some(End::Plateau)
@@ -139,6 +214,11 @@ impl Startup {
         self.lost = losses.share_of_last().unwrap_or(0.0).max(self.lost);
         if round.rate == 0 {
             return false;
+        }
+        if let Some(limit) = self.limit
+            && round.rate >= scaled(limit, REFUTED)
+        {
+            (self.limit, self.hint) = (None, None);
         }
         if round.rate >= scaled(self.rate, PLATEAU) {
             self.rate = round.rate;
@@ -158,9 +238,14 @@ impl Startup {
         let Some(before) = self.last_rtt else {
             return false;
         };
+        let part = if self.limit.is_some() {
+            SHORT_THRESHOLD
+        } else {
+            LONG_THRESHOLD
+        };
         lowest
             >= before.saturating_sub(least) / 2
                 + least
-                + (least / 8).clamp(MIN_THRESHOLD, MAX_THRESHOLD)
+                + (least / part).clamp(MIN_THRESHOLD, MAX_THRESHOLD)
     }
 }

@@ -58,6 +58,55 @@ fn every_link_is_filled() {
     }
 }
 
+/// A measured rate, in percent of the link's, given to a sender before its first packet: what share of the link it has in
+/// its first three seconds, what share of packets it loses, and what it has in a minute.
+fn start_with(case: Case, percent: u64) -> [f64; 3] {
+    let mut world = world(case, &[Kind::Satellite]);
+    let now = world.now;
+    let rate = case.0.saturating_mul(percent) / 100;
+    assert!(
+        world.senders[0]
+            .controller
+            .hint(now, super::super::simulation::bits(rate))
+    );
+    let (first, lost) = measure(&mut world, 3 * SECOND);
+    world.run(10 * SECOND);
+    let (used, _) = measure(&mut world, 60 * SECOND);
+    println!("{case:?} at {percent} %: first {first:.3}, lost {lost:.4}, then {used:.3}");
+    [first, lost, used]
+}
+
+/// Three seconds of which six tenths pass before anything is acknowledged.
+#[test]
+fn a_measured_rate_is_used_at_once() {
+    for case in [
+        (250_000_000, 600, 600, 0),
+        (250_000_000, 600, 600, 10),
+        (20_000_000, 600, 15, 0),
+    ] {
+        let [first, lost, used] = start_with(case, 98);
+        let own = case.3 as f64 / 1000.0;
+        assert!(first >= 0.65, "{case:?}: {first}");
+        assert!(lost <= own + 0.02, "{case:?}: {lost}");
+        assert!(used >= 0.96, "{case:?}: {used}");
+    }
+}
+
+/// Whoever measured wrong, or lies, costs one round trip, and not the rate.
+#[test]
+fn a_wrong_measurement_does_not_last() {
+    for case in [
+        (10_000_000, 500, 500, 0),
+        (10_000_000, 500, 29, 10),
+        (50_000_000, 600, 600, 0),
+    ] {
+        for percent in [50, 80, 200, 1000, u64::MAX] {
+            let [_, _, used] = start_with(case, percent);
+            assert!(used >= 0.94, "{case:?} at {percent} %: {used}");
+        }
+    }
+}
+
 /// The queue that stands in steady state is a fraction of a round trip.
 #[test]
 fn the_queue_stays_short() {

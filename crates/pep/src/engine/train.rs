@@ -1,0 +1,131 @@
+//! Trains of packets: one in each direction, in the round trip that a new tunnel waits for HELLO.
+//!
+//! ```text
+//!   sender   HELLO, packets back to back ─────────────►  timed as they are read      receiver
+//!            controller.hint(rate)       ◄── RATE_HINT ─  first credit of new flows
+//! ```
+//!
+//! The receiver learns what the path brings before anybody asked it for credit, the sender what it can carry before the
+//! first answer leaves. `connection.rs` sends and feeds it; what the figures mean is the controller's and the tunnel's
+//! business.
+
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::congestion::{Dispersion, Estimate};
+use bentpipe_proto::tunnel::TrainPacket;
+use bytes::Bytes;
+use quinn_proto::Side;
+
+/// Packets of a train on the forward link. There are links whose queue holds 25, and HELLO precedes it.
+const FORWARD: u64 = 24;
+/// The same on the return link, which may be thin: at 0.5 Mbit/s they take 0.24 s of a round trip that is idle.
+const RETURN: u64 = 12;
+/// Fewer packets than these say nothing.
+const FEWEST: u64 = 8;
+/// A train has ended when nothing came of it for so long. One of packets that are farther apart belongs to a path whose
+/// rate a sender needs not know: an initial window fills it.
+const SILENCE: Duration = Duration::from_millis(30);
+
+/// Both trains of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Train {
+    sending: Sending,
+    receiving: Dispersion,
+    /// When the peer's train is taken to have ended.
+    deadline: Option<Instant>,
+    /// It has: what comes now does not count.
+    ended: bool,
+    report: Option<Estimate>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Sending {
+    #[default]
+    Idle,
+    /// As soon as HELLO has left.
+    Due,
+    /// quinn has so many packets of it still.
+    Loaded(usize),
+    Done,
+}
+
+impl Train {
+    /// A train is to leave as soon as nothing precedes it.
+    pub(super) fn start(&mut self) {
+        if self.sending == Sending::Idle {
+            self.sending = Sending::Due;
+        }
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.sending == Sending::Due
+    }
+
+    /// Hands the train to quinn, as much of it as `room` packets permit.
+    pub(super) fn load(&mut self, quic: &mut quinn_proto::Connection, room: usize) {
+        self.sending = Sending::Done;
+        let most = match quic.side() {
+            Side::Client => RETURN,
+            Side::Server => FORWARD,
+        };
+        let count = most.min(room as u64);
+        let mut datagrams = quic.datagrams();
+        let Some(size) = datagrams.max_size().filter(|_| count >= FEWEST) else {
+            return;
+        };
+        let packets = (0..count).map(|index| TrainPacket { count, index }.encode(size));
+        let taken = packets
+            .map_while(|packet| datagrams.send(Bytes::from(packet), false).ok())
+            .count();
+        self.sending = Sending::Loaded(taken);
+    }
+
+    /// Packets that quinn still has.
+    pub(super) fn left(&self) -> usize {
+        match self.sending {
+            Sending::Loaded(left) => left,
+            Sending::Idle | Sending::Due | Sending::Done => 0,
+        }
+    }
+
+    /// So many packets left; none means that quinn has none any more.
+    pub(super) fn on_sent(&mut self, packets: usize) {
+        self.sending = match self.left().saturating_sub(packets) {
+            0 => Sending::Done,
+            _ if packets == 0 => Sending::Done,
+            left => Sending::Loaded(left),
+        };
+    }
+
+    /// A DATAGRAM frame came, in an IP packet of `bytes`.
+    pub(super) fn on_datagram(&mut self, now: Instant, content: &[u8], bytes: u64) {
+        let Some(packet) = TrainPacket::decode(content).filter(|_| !self.ended) else {
+            return;
+        };
+        self.receiving.on_packet(now, bytes);
+        self.deadline = Some(now + SILENCE);
+        if packet.index + 1 == packet.count {
+            self.end();
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        (self.ended, self.deadline) = (true, None);
+        self.report = std::mem::take(&mut self.receiving).estimate();
+    }
+
+    /// What the peer's train showed, once.
+    pub(super) fn take_report(&mut self) -> Option<Estimate> {
+        self.report.take()
+    }
+}
