@@ -131,7 +131,7 @@ impl Share {
     /// A pulse of this tunnel at `rate` raised the queue by `raised`, and would have by `full` if alone.
     pub(super) fn on_pulse(&mut self, rate: u64, raised: Duration, full: Duration, noise: u64) {
         let part = (raised.as_secs_f64() / full.as_secs_f64()).clamp(0.02, 1.0);
-        // A single one that is far off makes no company.
+        // A single one that is far off is not believed in full.
         let part = if self.shared {
             part
         } else {
@@ -275,4 +275,36 @@ impl Share {
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn float(rate: u64) -> f64 {
     rate as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Alone a pulse lengthens the queue by all of its excess; one that does not has company.
+    #[test]
+    fn pulses_tell_company() {
+        let full = Duration::from_millis(20);
+        let mut share = Share::new();
+        for _ in 0..4 {
+            share.on_pulse(1_250_000, full, full, 0);
+        }
+        assert!(!share.is_shared());
+        share.on_pulse(1_250_000, full / 10, full, 0);
+        assert!(share.is_shared());
+    }
+
+    /// In company the slower one holds the longer queue, so the faster one yields.
+    #[test]
+    fn the_slower_pushes_harder() {
+        let (share, base) = (Share::new(), Duration::from_millis(600));
+        let [slow, fast] = [500_000, 5_000_000].map(|rate| share.queue(rate, base));
+        let middle = (slow + fast) / 2;
+        let gain = |target| {
+            let mut share = Share::new();
+            share.mean = middle;
+            share.gain(middle, target, base)
+        };
+        assert!(gain(slow) > 1000 && gain(fast) < 1000, "{slow:?} {fast:?}");
+    }
 }
