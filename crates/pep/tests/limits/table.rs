@@ -131,7 +131,7 @@ fn large() -> Vec<Row> {
         download(&G1, Resumed, 100 * MB, AtMost(1.05)),
         download(&G1, Sold, 100 * MB, AtMost(1.05)),
         download(&G2, Cold, 100 * MB, Shown),
-        download(&G2, Warm, 100 * MB, AtMost(1.25)).checked(3, 1.25),
+        download(&G2, Warm, 100 * MB, AtMost(1.25)).checked(3, 1.30),
         download(&G2_GE, Warm, 100 * MB, AtMost(1.25)),
         download(&G2_64, Warm, 100 * MB, Shown),
         download(&G3, Cold, 2 * MB, AtMost(1.60)),
