@@ -190,7 +190,7 @@ fn published() -> Vec<Row> {
         download(&C4_TRACE, Warm, 30 * MB, AtMost(1.02)),
         download(&C5, Warm, 30 * MB, AtMost(1.02)),
         download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(2, 1.03),
-        download(&D1, Cold, FAU, AtMost(1.20)).checked(1, 1.2),
+        download(&D1, Cold, FAU, AtMost(1.30)).checked(1, 1.3),
         download(&D1, Warm, FAU, AtMost(1.12)).checked(2, 1.12),
         download(&D2, Cold, FAU, AtMost(1.40)),
         download(&D2, Warm, FAU, AtMost(1.15)),
