@@ -11,6 +11,7 @@ use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, FrameStats, Transmit, VarInt};
 
+use super::insist::Insistence;
 use super::prober::Prober;
 use super::profile::{ACK_DELAY, AckPolicy, Link};
 use super::repeat::Repeater;
@@ -58,6 +59,7 @@ pub struct Connection {
     pacer: Pacer,
     prober: Prober,
     repeater: Repeater,
+    insistence: Insistence,
     train: Train,
     /// How the peer wants to be acknowledged.
     asked: Acks,
@@ -129,6 +131,7 @@ impl Connection {
             pacer: Pacer::new(now),
             prober: Prober::new(seed.stream("prober")),
             repeater: Repeater::default(),
+            insistence: Insistence::default(),
             train: Train::default(),
             greeting: false,
             residual: 0,
@@ -193,6 +196,7 @@ impl Connection {
             match self.quic.poll()? {
                 Event::Connected => {
                     self.established = true;
+                    self.insistence.on_established(now);
                     self.give_up = None;
                     self.tunnel.on_connected(&mut self.quic);
                     if self.quic.side().is_client() {
@@ -274,6 +278,9 @@ impl Connection {
             return Some(transmit);
         }
         self.moved = false;
+        if let Some(transmit) = self.insistence.poll(now, buf) {
+            return Some(transmit);
+        }
         self.report_train();
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
@@ -402,7 +409,10 @@ impl Connection {
                 .transmit_through_gate(now, 1, buf)
                 .map(|(transmit, _)| transmit);
         }
-        self.quic.poll_transmit(now, 1, buf)
+        let transmit = self.quic.poll_transmit(now, 1, buf)?;
+        let frames = self.quic.stats().frame_tx.ack_frequency;
+        self.insistence.on_sent(now, frames, &transmit, buf);
+        Some(transmit)
     }
 
     /// The peer's wish, as quinn bounds it.
@@ -421,13 +431,16 @@ impl Connection {
         self.control.gate.set_open(true);
         let before = ack_eliciting(&self.quic.stats().frame_tx);
         let transmit = self.quic.poll_transmit(now, permits, buf);
-        let elicits = ack_eliciting(&self.quic.stats().frame_tx) != before;
+        let sent = self.quic.stats().frame_tx;
+        let elicits = ack_eliciting(&sent) != before;
         let mut flight = self.control.gate.flight();
         flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
         let lossy = flight.controller.is_lossy();
         drop(flight);
         let transmit = transmit?;
+        self.insistence
+            .on_sent(now, sent.ack_frequency, &transmit, buf);
         if !lossy {
             self.repeater.clear();
         } else if elicits {
@@ -493,6 +506,7 @@ impl Connection {
             owed.filter(|_| self.shut.is_some()),
             self.prober.poll_timeout(),
             self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
+            self.insistence.poll_timeout(),
             self.train.poll_timeout(),
             self.silence_deadline(),
         ]

@@ -15,6 +15,7 @@ mod endpoint;
 mod gate;
 mod handover;
 pub mod identity;
+mod insist;
 mod prober;
 mod profile;
 mod repeat;

@@ -124,8 +124,9 @@ fn the_ratio_of_packets_to_acks_can_be_fixed() {
             load / 1e3
         );
         let wished = f64::from(packets);
+        // FLOW_CREDIT may leave between two ACKs.
         assert!(
-            (0.95..=1.05).contains(&(ratio / wished)),
+            (0.85..=1.05).contains(&(ratio / wished)),
             "{packets}: {ratio} down"
         );
         assert!((0.75..=1.05).contains(&(up / wished)), "{packets}: {up} up");

@@ -66,8 +66,11 @@ pub(crate) fn transfers(
 /// One packet in twenty is lost: a long transfer still has the rate of the link.
 #[test]
 fn heavy_loss_does_not_slow_a_long_transfer() {
-    let [_, warm] = transfers("g1", 250e6, 0.6, 400_000_000, 0.05, Kind::Satellite, 1);
-    assert!(warm <= 1.3, "{warm}");
+    let mut ratios: Vec<f64> = (1..=5)
+        .map(|seed| transfers("g1", 250e6, 0.6, 400_000_000, 0.05, Kind::Satellite, seed)[1])
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    assert!(ratios[2] <= 1.2 && ratios[4] <= 1.25, "{ratios:?}");
 }
 
 /// The rate of a 100 MB download in a tunnel that carried no bulk before, over 250/3 Mbit/s, 600 ms and 5 % loss, beside `readers` that take
@@ -115,5 +118,5 @@ fn slow_readers_leave_bulk_its_rate() {
 fn slow_readers_that_begin_together_with_bulk_cost_their_first_windows() {
     let share = bulk_beside(20, Duration::ZERO, 1) / bulk_beside(0, Duration::ZERO, 1);
     println!("{share:.3} of the rate alone");
-    assert!(share >= 0.5, "{share}");
+    assert!(share >= 0.6, "{share}");
 }
