@@ -1,0 +1,235 @@
+//! What a connection sends now: proofs and probes, a train, data as far as window and pacer permit, what must not wait.
+//!
+//! Every datagram comes from quinn's `poll_transmit`, with the gate open or shut; `repeat.rs` and `insist.rs` send some of
+//! them again. Whose bytes are in them is the tunnel's business.
+
+use std::time::{Duration, Instant};
+
+use quinn_proto::{FrameStats, Transmit};
+
+use super::super::profile::ACK_DELAY;
+use super::{Connection, Shut};
+
+/// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
+const MAX_BATCH: usize = 10;
+
+/// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
+const OVERHEAD: usize = 32;
+
+/// Full datagrams in a row after which nothing is written until quinn has run dry: an estimate that is a few bytes off
+/// would leave them in quinn, datagram for datagram, for as long as the bulk goes on.
+const UNCHECKED: usize = 512;
+
+/// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
+const FEWEST_OWED: u64 = 16;
+
+/// quinn asks for no ACK delay shorter than a round trip, and takes none for shorter than this.
+const SHORTEST_DELAY: Duration = Duration::from_millis(25);
+
+impl Connection {
+    /// The next datagrams to send, if any may leave now.
+    pub(in crate::engine) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if std::mem::take(&mut self.greeting) {
+            self.greet(now);
+        }
+        // The new address is asked to prove itself (RFC 9000 §8.2) before quinn spends on a probe of its packet size what
+        // may be sent there unproven. The first datagram still goes to the old address.
+        if self.moved
+            && let Some((transmit, _)) = self.transmit_through_gate(now, 1, buf)
+        {
+            self.moved = transmit.destination != self.quic.remote_address();
+            return Some(transmit);
+        }
+        self.moved = false;
+        if let Some(transmit) = self.insistence.poll(now, buf) {
+            return Some(transmit);
+        }
+        self.report_train();
+        self.update_prober(now);
+        if self.prober.poll(now, self.quic.rtt()) {
+            self.ask_loudly();
+            return self
+                .transmit_through_gate(now, 1, buf)
+                .map(|(transmit, _)| transmit);
+        }
+        let transmit = self
+            .transmit_train(now, buf)
+            .or_else(|| self.transmit_data(now, buf))
+            .or_else(|| self.transmit_exempt(now, buf));
+        if transmit.is_some() {
+            self.unanswered = None;
+        }
+        transmit
+    }
+
+    /// The train, back to back and not paced: its packets are charged, and the window bounds them.
+    fn transmit_train(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let mtu = usize::from(self.quic.current_mtu());
+        if self.train.is_due() && self.residual == 0 && !self.tunnel.has_output() {
+            let mut flight = self.control.gate.flight();
+            // How fast these few are acknowledged is not how fast the path is.
+            flight.set_app_limited();
+            let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
+            drop(flight);
+            self.train.load(&mut self.quic, room);
+        }
+        let permits = self.train.left().min(MAX_BATCH);
+        if permits == 0 {
+            return None;
+        }
+        let transmit = self.transmit_through_gate(now, permits, buf);
+        let size = transmit.as_ref().map_or(0, |(transmit, _)| transmit.size);
+        self.train.on_sent(size.div_ceil(mtu));
+        transmit.map(|(transmit, _)| transmit)
+    }
+
+    /// Data, as far as window and pacer allow. Writes into streams at the last moment.
+    fn transmit_data(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        loop {
+            let mtu = usize::from(self.quic.current_mtu());
+            let permits = match self.permits(now, mtu) {
+                Ok(permits) => permits,
+                Err(shut) => {
+                    self.shut = Some(shut);
+                    return None;
+                }
+            };
+            self.shut = None;
+            if self.unchecked >= UNCHECKED {
+                self.residual = permits * mtu;
+            }
+            let want = (permits * mtu).saturating_sub(self.residual);
+            let written = if want > 0 {
+                self.tunnel.write(&mut self.quic, want, mtu)
+            } else {
+                0
+            };
+            let had = self.residual;
+            let Some((transmit, lost)) = self.transmit_through_gate(now, permits, buf) else {
+                (self.residual, self.unchecked) = (0, 0);
+                if written > 0 {
+                    return None;
+                }
+                if had == 0 {
+                    self.control.gate.flight().set_app_limited();
+                    return self.repeat(now, buf);
+                }
+                // quinn had less left than thought: write and ask once more.
+                continue;
+            };
+            // A batch that is not full means that quinn has nothing left.
+            let full = transmit.size + 2 * OVERHEAD >= permits * mtu;
+            let datagrams = transmit.size.div_ceil(mtu);
+            (self.residual, self.unchecked) = if full {
+                let payload = transmit.size.saturating_sub(datagrams * OVERHEAD);
+                let left = (had + written + lost).saturating_sub(payload);
+                (left, self.unchecked + datagrams)
+            } else {
+                (0, 0)
+            };
+            let mut flight = self.control.gate.flight();
+            flight.clear_app_limited();
+            self.pacer
+                .on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
+            return Some(transmit);
+        }
+    }
+
+    /// How many datagrams may leave now; at least one, or what forbids it.
+    fn permits(&mut self, now: Instant, mtu: usize) -> Result<usize, Shut> {
+        if !self.established {
+            // The handshake is a few datagrams, and anti-amplification limits bind it.
+            return Ok(MAX_BATCH);
+        }
+        let flight = self.control.gate.flight();
+        let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
+        if room == 0 {
+            self.pacer.on_shut();
+            return Err(Shut::Window);
+        }
+        let paced = self.pacer.budget(
+            now,
+            flight.controller.pacing_rate(),
+            self.quic.current_mtu(),
+        );
+        match room.min(paced as usize).min(MAX_BATCH) {
+            0 => Err(Shut::Pacer),
+            permits => Ok(permits),
+        }
+    }
+
+    /// What must not wait for window or pacer: pure ACKs and probes; and one datagram if the peer
+    /// has been owed an answer for longer than it was promised (its ACK is stuck behind data).
+    fn transmit_exempt(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        self.shut?;
+        let owed = self.unanswered.is_some_and(|(since, count)| {
+            count > self.asked.packets.max(FEWEST_OWED) || now >= since + self.answer_within()
+        });
+        if owed {
+            // With the gate open quinn says everything it has to say; if that is nothing, so be it.
+            self.unanswered = None;
+            return self
+                .transmit_through_gate(now, 1, buf)
+                .map(|(transmit, _)| transmit);
+        }
+        let transmit = self.quic.poll_transmit(now, 1, buf)?;
+        let frames = self.quic.stats().frame_tx.ack_frequency;
+        self.insistence.on_sent(now, frames, &transmit, buf);
+        Some(transmit)
+    }
+
+    /// The peer's wish, as quinn bounds it.
+    pub(super) fn answer_within(&self) -> Duration {
+        let longest = self.quic.rtt().max(SHORTEST_DELAY);
+        self.asked.delay.clamp(ACK_DELAY[0], longest)
+    }
+
+    /// Asks quinn with the gate open; also returns the bytes declared lost since the last time.
+    fn transmit_through_gate(
+        &mut self,
+        now: Instant,
+        permits: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<(Transmit, usize)> {
+        self.control.gate.set_open(true);
+        let before = ack_eliciting(&self.quic.stats().frame_tx);
+        let transmit = self.quic.poll_transmit(now, permits, buf);
+        let sent = self.quic.stats().frame_tx;
+        let elicits = ack_eliciting(&sent) != before;
+        let mut flight = self.control.gate.flight();
+        flight.close_gate(now, elicits);
+        let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
+        let lossy = flight.controller.is_lossy();
+        drop(flight);
+        let transmit = transmit?;
+        self.insistence
+            .on_sent(now, sent.ack_frequency, &transmit, buf);
+        if !lossy {
+            self.repeater.clear();
+        } else if elicits {
+            self.repeater.on_sent(now, &transmit, buf, self.quic.rtt());
+        }
+        Some((transmit, lost))
+    }
+
+    /// What left last once more, now that nothing else is to be sent.
+    fn repeat(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let transmit = self.repeater.poll(now, self.quic.rtt(), buf)?;
+        let rate = self.control.gate.flight().controller.pacing_rate();
+        self.pacer.on_sent(now, transmit.size as u64, rate);
+        Some(transmit)
+    }
+}
+
+/// Frames sent so far that the peer has to acknowledge (RFC 9000 §13.2.1), other than those of which
+/// each connection sends a handful.
+fn ack_eliciting(sent: &FrameStats) -> u64 {
+    let flow_control = sent.max_data + sent.max_stream_data + sent.max_streams_bidi;
+    let ends = sent.reset_stream + sent.stop_sending;
+    let path = sent.ping + sent.path_challenge + sent.path_response;
+    sent.stream + sent.datagram + sent.crypto + flow_control + ends + path
+}
