@@ -11,7 +11,8 @@
 //! ```
 //!
 //! What the path is like is in `path.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs`, who else is
-//! there in `company.rs`, and how the path is shared with one's own kind in `share.rs`. What follows from round trips of 600 ms:
+//! there in `company.rs`, and how the path is shared with one's own kind in `share.rs`; `phases.rs` leads from phase to phase. What
+//! follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
@@ -24,6 +25,7 @@ mod compete;
 mod cruise;
 mod losses;
 mod path;
+mod phases;
 mod pulse;
 mod share;
 mod standing;
@@ -38,13 +40,12 @@ use bentpipe_units::{BitRate, Ratio};
 use super::saved::MIN_WINDOWS;
 use super::{
     AckSample, Config, LossSample, MIN_RATE, RoundCounter, Saved, bytes_in, rate_of, scaled,
-    time_of,
 };
 use compete::Compete;
 use cruise::Cruise;
 use losses::{Lesson, Losses};
-use path::{Path, Round};
-use standing::{Standing, Verdict};
+use path::Path;
+use standing::Standing;
 use startup::{End, Startup};
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
@@ -55,8 +56,6 @@ const LEAST_PACKETS: u64 = 10;
 /// a short queue.
 const DRAIN: u64 = 750;
 const SHALLOW_DRAIN: u64 = 950;
-/// Rounds after which a drain is over in any case.
-const MAX_DRAIN: u32 = 3;
 /// What a CE mark leaves of the rate, in permille (RFC 8511).
 const MARKED: u64 = 850;
 /// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
@@ -68,10 +67,6 @@ const CONFIRMED: u64 = 900;
 const MEASURED: u64 = 750;
 /// Fewest initial windows in what the path holds for which a measured rate makes a difference.
 const WORTHWHILE: u64 = 2;
-/// Rounds without a long queue after which the rate is not in doubt.
-const CALM: u32 = 4;
-/// A second "longer path" within so many rounds is somebody who fills the queue.
-const SUSPICION: u64 = 24;
 
 /// State of one path's controller.
 #[derive(Clone, Debug)]
@@ -363,133 +358,5 @@ impl Satellite {
     fn arriving(&self) -> u64 {
         let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base());
         self.path.fresh_rate().unwrap_or(0).max(smallest)
-    }
-
-    /// Sends at `pace` permille of `rate` for a while.
-    fn start_drain(&mut self, now: Instant, rate: u64, pace: u64) {
-        let noise = self.noise();
-        self.cruise = Cruise::new(rate, noise, now);
-        self.losses.forget(now);
-        #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
-        let depth = 1.0 - pace as f64 / 1000.0;
-        self.losses.start_quiet(now, depth, rate);
-        self.phase = Phase::Drain { rounds: 0, pace };
-    }
-
-    /// The queue that start-up left runs out at the path's rate, and so shows it.
-    fn on_drain(&mut self, ack: &AckSample, ended: bool) {
-        let standing = self.path.queue_least() > self.cruise.high(self.mtu);
-        if standing && let Some(fresh) = self.path.fresh_rate() {
-            let rate = self.cruise.rate().max(fresh);
-            let noise = self.noise();
-            self.cruise = Cruise::new(rate, noise, ack.now);
-        }
-        let Phase::Drain { rounds, pace } = &mut self.phase else {
-            return;
-        };
-        *rounds += u32::from(ended);
-        // The round trip that is sent slower begins with the next round.
-        let least = if *pace == SHALLOW_DRAIN { 2 } else { 1 };
-        if *rounds >= MAX_DRAIN || *rounds >= least && !standing {
-            self.losses.end_quiet(ack.now);
-            self.phase = Phase::Cruise;
-        }
-    }
-
-    fn on_cruise(&mut self, ack: &AckSample, round: Option<Round>) {
-        let spacing = time_of(self.mtu, self.cruise.rate());
-        self.path.set_spacing(spacing);
-        self.path.set_shared(self.cruise.is_shared());
-        self.path
-            .hold(self.path.is_far() && self.cruise.is_suspicious());
-        let limit = self.cruise.limit(self.mtu);
-        if self.path.queue_least() > limit {
-            self.standing.on_ack(ack.in_flight + ack.newly_acked);
-        }
-        self.cruise
-            .on_ack(ack, &mut self.path, &mut self.losses, self.mtu);
-        let Some(round) = round.filter(|round| round.rate > 0) else {
-            return;
-        };
-        self.busy_at = ack.now;
-        self.cruise
-            .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
-        let rtt = round.rtt.unwrap_or(self.path.base());
-        if let Some(rate) = self.cruise.is_crowded() {
-            if self.cruise.is_longer() {
-                return self.on_longer(ack.now, rtt);
-            }
-            return self.start_competing(ack.now, bytes_in(rate, rtt).max(ack.in_flight));
-        }
-        if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
-            return self.start_competing(ack.now, ack.in_flight);
-        }
-        if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
-            self.calm += 1;
-            if self.calm >= CALM {
-                self.rate_before = self.cruise.rate();
-            }
-            return self.standing.reset();
-        }
-        self.calm = 0;
-        match self.standing.end_round(rtt, ack.in_flight, round.rate) {
-            None => {}
-            Some(Verdict::Ours) => self.standing.reset(),
-            Some(Verdict::Longer) if self.path.is_far() => {
-                self.standing.reset();
-            }
-            Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
-            Some(Verdict::Shared) if self.cruise.is_patient() => self.standing.reset(),
-            Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.most_in_flight()),
-        }
-    }
-
-    fn on_longer(&mut self, now: Instant, rtt: Duration) {
-        let base = self.path.base();
-        let again = self
-            .longer
-            .filter(|(round, _)| self.round.count() - round <= SUSPICION);
-        if let Some((_, before)) = again {
-            self.path.adopt(before, now);
-            self.longer = None;
-            return self.start_competing(now, self.standing.most_in_flight());
-        }
-        self.longer = Some((self.round.count(), base));
-        self.path.adopt(rtt, now);
-        self.standing.reset();
-        self.cruise.restore(self.rate_before);
-    }
-
-    fn start_competing(&mut self, now: Instant, window: u64) {
-        self.standing.reset();
-        self.path.hold(self.path.is_far());
-        self.path.set_shared(self.cruise.is_shared());
-        self.losses.give_up_quiet();
-        self.phase = Phase::Compete(Box::new(Compete::new(
-            &self.config,
-            window,
-            self.cruise.rate(),
-            now,
-        )));
-    }
-
-    fn end_competing(&mut self, ack: &AckSample, round: Round) {
-        let rtt = round.rtt.unwrap_or(self.path.base());
-        let queue = self.path.queue(rtt);
-        let empty = self.cruise.empty(self.mtu);
-        let Phase::Compete(compete) = &mut self.phase else {
-            return;
-        };
-        let losing = compete
-            .is_losing(round.rate)
-            .filter(|_| queue <= self.path.base() / 6);
-        if compete.end_round(round.rate, queue, empty, &self.path) || losing.is_some() {
-            let seen = cruise::sent(round.rate, self.losses.share());
-            let rate = losing.unwrap_or(seen);
-            let noise = self.noise();
-            self.cruise = Cruise::new(rate, noise, ack.now);
-            self.cruise.beware();
-            self.phase = Phase::Cruise;
-        }
     }
 }

@@ -1,0 +1,149 @@
+//! From phase to phase: when the drain is over, what a long queue means, when to compete and when no longer.
+//!
+//! The parts see, and this decides; what is seen comes from `mod.rs` with every ACK.
+
+use std::time::{Duration, Instant};
+
+use super::super::{AckSample, bytes_in, time_of};
+use super::compete::Compete;
+use super::cruise::{self, Cruise};
+use super::path::Round;
+use super::standing::Verdict;
+use super::{Phase, SHALLOW_DRAIN, Satellite};
+
+/// Rounds after which a drain is over in any case.
+const MAX_DRAIN: u32 = 3;
+/// Rounds without a long queue after which the rate is not in doubt.
+const CALM: u32 = 4;
+/// A second "longer path" within so many rounds is somebody who fills the queue.
+const SUSPICION: u64 = 24;
+
+impl Satellite {
+    /// Sends at `pace` permille of `rate` for a while.
+    pub(super) fn start_drain(&mut self, now: Instant, rate: u64, pace: u64) {
+        let noise = self.noise();
+        self.cruise = Cruise::new(rate, noise, now);
+        self.losses.forget(now);
+        #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
+        let depth = 1.0 - pace as f64 / 1000.0;
+        self.losses.start_quiet(now, depth, rate);
+        self.phase = Phase::Drain { rounds: 0, pace };
+    }
+
+    /// The queue that start-up left runs out at the path's rate, and so shows it.
+    pub(super) fn on_drain(&mut self, ack: &AckSample, ended: bool) {
+        let standing = self.path.queue_least() > self.cruise.high(self.mtu);
+        if standing && let Some(fresh) = self.path.fresh_rate() {
+            let rate = self.cruise.rate().max(fresh);
+            let noise = self.noise();
+            self.cruise = Cruise::new(rate, noise, ack.now);
+        }
+        let Phase::Drain { rounds, pace } = &mut self.phase else {
+            return;
+        };
+        *rounds += u32::from(ended);
+        // The round trip that is sent slower begins with the next round.
+        let least = if *pace == SHALLOW_DRAIN { 2 } else { 1 };
+        if *rounds >= MAX_DRAIN || *rounds >= least && !standing {
+            self.losses.end_quiet(ack.now);
+            self.phase = Phase::Cruise;
+        }
+    }
+
+    pub(super) fn on_cruise(&mut self, ack: &AckSample, round: Option<Round>) {
+        let spacing = time_of(self.mtu, self.cruise.rate());
+        self.path.set_spacing(spacing);
+        self.path.set_shared(self.cruise.is_shared());
+        self.path
+            .hold(self.path.is_far() && self.cruise.is_suspicious());
+        let limit = self.cruise.limit(self.mtu);
+        if self.path.queue_least() > limit {
+            self.standing.on_ack(ack.in_flight + ack.newly_acked);
+        }
+        self.cruise
+            .on_ack(ack, &mut self.path, &mut self.losses, self.mtu);
+        let Some(round) = round.filter(|round| round.rate > 0) else {
+            return;
+        };
+        self.busy_at = ack.now;
+        self.cruise
+            .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
+        let rtt = round.rtt.unwrap_or(self.path.base());
+        if let Some(rate) = self.cruise.is_crowded() {
+            if self.cruise.is_longer() {
+                return self.on_longer(ack.now, rtt);
+            }
+            return self.start_competing(ack.now, bytes_in(rate, rtt).max(ack.in_flight));
+        }
+        if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
+            return self.start_competing(ack.now, ack.in_flight);
+        }
+        if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
+            self.calm += 1;
+            if self.calm >= CALM {
+                self.rate_before = self.cruise.rate();
+            }
+            return self.standing.reset();
+        }
+        self.calm = 0;
+        match self.standing.end_round(rtt, ack.in_flight, round.rate) {
+            None => {}
+            Some(Verdict::Ours) => self.standing.reset(),
+            Some(Verdict::Longer) if self.path.is_far() => {
+                self.standing.reset();
+            }
+            Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
+            Some(Verdict::Shared) if self.cruise.is_patient() => self.standing.reset(),
+            Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.most_in_flight()),
+        }
+    }
+
+    fn on_longer(&mut self, now: Instant, rtt: Duration) {
+        let base = self.path.base();
+        let again = self
+            .longer
+            .filter(|(round, _)| self.round.count() - round <= SUSPICION);
+        if let Some((_, before)) = again {
+            self.path.adopt(before, now);
+            self.longer = None;
+            return self.start_competing(now, self.standing.most_in_flight());
+        }
+        self.longer = Some((self.round.count(), base));
+        self.path.adopt(rtt, now);
+        self.standing.reset();
+        self.cruise.restore(self.rate_before);
+    }
+
+    pub(super) fn start_competing(&mut self, now: Instant, window: u64) {
+        self.standing.reset();
+        self.path.hold(self.path.is_far());
+        self.path.set_shared(self.cruise.is_shared());
+        self.losses.give_up_quiet();
+        self.phase = Phase::Compete(Box::new(Compete::new(
+            &self.config,
+            window,
+            self.cruise.rate(),
+            now,
+        )));
+    }
+
+    pub(super) fn end_competing(&mut self, ack: &AckSample, round: Round) {
+        let rtt = round.rtt.unwrap_or(self.path.base());
+        let queue = self.path.queue(rtt);
+        let empty = self.cruise.empty(self.mtu);
+        let Phase::Compete(compete) = &mut self.phase else {
+            return;
+        };
+        let losing = compete
+            .is_losing(round.rate)
+            .filter(|_| queue <= self.path.base() / 6);
+        if compete.end_round(round.rate, queue, empty, &self.path) || losing.is_some() {
+            let seen = cruise::sent(round.rate, self.losses.share());
+            let rate = losing.unwrap_or(seen);
+            let noise = self.noise();
+            self.cruise = Cruise::new(rate, noise, ack.now);
+            self.cruise.beware();
+            self.phase = Phase::Cruise;
+        }
+    }
+}
