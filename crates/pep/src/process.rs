@@ -24,7 +24,7 @@ const SOCKET_BUFFER: usize = 8 << 20;
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// Longest wait for what peers still send.
-const MAX_LINGER: Duration = Duration::from_secs(2);
+pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 
 /// Descriptors below which a busy site runs out: two per flow.
 const COMFORTABLE_FILES: u64 = 65_536;

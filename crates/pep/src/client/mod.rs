@@ -45,6 +45,8 @@ pub fn run(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> 
     let config = Rc::new(config);
     LocalSet::new().block_on(&runtime, async move {
         let socket = socket(&config)?;
+        // Claims what the server sent before it heard that we stop: the kernel would answer it across the link.
+        let claim = socket.try_clone()?;
         let dual_stack = socket.local_addr()?.is_ipv6();
         let mut engine = engine(&config, &key);
         if let Some(qlog) = qlog {
@@ -53,7 +55,9 @@ pub fn run(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> 
         let shard = Shard::new(engine);
         let driver = Driver::new(shard.clone(), socket, None)?;
         let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
-        serve(config, session, driver).await
+        let served = serve(config, session, driver).await;
+        drop(claim);
+        served
     })
 }
 
@@ -77,6 +81,7 @@ async fn serve(
             Side::Client(session.status().into()),
         )
     };
+    let rtt = std::cell::Cell::new(std::time::Duration::ZERO);
     tokio::select! {
         result = driver.run(|event| session.on_event(event)) => result?,
         () = session.keep_up() => {}
@@ -95,12 +100,16 @@ async fn serve(
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
             session.drain();
             let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;
+            let slowest = |engine: &Engine| engine.connections().map(|(_, c)| c.rtt().0).max();
+            rtt.set(session.shard().peek(slowest).unwrap_or_default());
             session.close();
             process::flush(session.shard()).await;
         } => {}
     }
     session.paths().write();
-    front_ends.stop()
+    let stopped = front_ends.stop();
+    tokio::time::sleep((rtt.get() * 2).min(process::MAX_LINGER)).await;
+    stopped
 }
 
 /// One socket for both families where the machine has IPv6: servers may be given as names.

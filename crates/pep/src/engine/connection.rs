@@ -312,6 +312,7 @@ impl Connection {
     pub fn close(&mut self, now: Instant, code: u64, reason: String) {
         let code = VarInt::from_u64(code).unwrap_or_default();
         self.quic.close(now, code, Bytes::from(reason));
+        self.insistence.end();
         self.lost = true;
         self.tunnel.on_lost();
     }

@@ -42,6 +42,11 @@ impl Insistence {
         self.schedule(now);
     }
 
+    /// The connection is over.
+    pub(crate) fn end(&mut self) {
+        self.due.clear();
+    }
+
     fn schedule(&mut self, now: Instant) {
         if self.established && self.copy.is_some() {
             self.due = AGAIN.map(|later| now + later).into();
