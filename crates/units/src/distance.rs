@@ -1,6 +1,6 @@
 //! Distances and altitudes, in whole metres.
 
-use crate::quantity::{Unit, string_form};
+use crate::quantity::{Unit, whole_number};
 
 const UNITS: &[Unit] = &[("km", 1_000), ("m", 1)];
 
@@ -8,25 +8,12 @@ const UNITS: &[Unit] = &[("km", 1_000), ("m", 1)];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Distance(u64);
 
-string_form!(Distance, "a distance", "\"780 km\"");
+whole_number!(Distance in "metres", UNITS, "a distance", "\"780 km\"");
 
 impl Distance {
     /// `n` m.
     pub const fn metres(n: u64) -> Self {
         Self(n)
-    }
-
-    /// The distance in metres.
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
-    const fn from_base(metres: u64) -> Self {
-        Self(metres)
-    }
-
-    const fn base(self) -> u128 {
-        self.0 as u128
     }
 }
 

@@ -71,22 +71,45 @@ pub(crate) fn error(
     }
 }
 
-/// Gives a type with `UNITS`, `from_base(u64)` and `base(self) -> u128` its string form in Rust and serde.
+/// Gives a wrapped `u64` of base units its number and its string form.
+macro_rules! whole_number {
+    ($type:ident in $base:literal, $units:expr, $kind:literal, $example:literal) => {
+        impl $type {
+            #[doc = concat!("In ", $base, ".")]
+            pub const fn as_u64(self) -> u64 {
+                self.0
+            }
+
+            const fn from_base(n: u64) -> Self {
+                Self(n)
+            }
+
+            const fn base(self) -> u128 {
+                self.0 as u128
+            }
+        }
+
+        $crate::quantity::string_form!($type, $units, $kind, $example);
+    };
+}
+pub(crate) use whole_number;
+
+/// Gives a type with `from_base(u64)` and `base(self) -> u128` its string form in Rust and serde.
 macro_rules! string_form {
-    ($type:ident, $kind:literal, $example:literal) => {
+    ($type:ident, $units:expr, $kind:literal, $example:literal) => {
         impl std::str::FromStr for $type {
             type Err = $crate::ParseQuantityError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                $crate::quantity::parse(text, UNITS)
+                $crate::quantity::parse(text, $units)
                     .map(Self::from_base)
-                    .ok_or_else(|| $crate::quantity::error(text, $kind, $example, UNITS))
+                    .ok_or_else(|| $crate::quantity::error(text, $kind, $example, $units))
             }
         }
 
         impl std::fmt::Display for $type {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                $crate::quantity::format(self.base(), UNITS, f)
+                $crate::quantity::format(self.base(), $units, f)
             }
         }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::ByteCount;
-use crate::quantity::{Unit, string_form};
+use crate::quantity::{Unit, whole_number};
 
 const UNITS: &[Unit] = &[
     ("Gbit/s", 1_000_000_000),
@@ -20,7 +20,7 @@ const NANOS_PER_SECOND: u128 = 1_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BitRate(u64);
 
-string_form!(BitRate, "a rate", "\"10 Mbit/s\"");
+whole_number!(BitRate in "bit/s", UNITS, "a rate", "\"10 Mbit/s\"");
 
 impl BitRate {
     /// `n` bit/s.
@@ -36,11 +36,6 @@ impl BitRate {
     /// `n` Mbit/s (10^6 bit/s each); saturates.
     pub const fn megabits_per_second(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
-    }
-
-    /// The rate in bit/s.
-    pub const fn as_u64(self) -> u64 {
-        self.0
     }
 
     /// How long `size` takes at this rate, rounded up to a nanosecond; `Duration::MAX` at 0 bit/s.
@@ -61,14 +56,6 @@ impl BitRate {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let bytes = u128::from(self.0) * u128::from(nanos) / (8 * NANOS_PER_SECOND);
         ByteCount::new(u64::try_from(bytes).unwrap_or(u64::MAX))
-    }
-
-    const fn from_base(bits_per_second: u64) -> Self {
-        Self(bits_per_second)
-    }
-
-    const fn base(self) -> u128 {
-        self.0 as u128
     }
 }
 

@@ -5,7 +5,7 @@
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-use crate::quantity::{Unit, string_form};
+use crate::quantity::{Unit, whole_number};
 
 // Decimal before binary within a magnitude, so that 128 000 B reads "128 kB" and not "125 KiB".
 const UNITS: &[Unit] = &[
@@ -22,7 +22,7 @@ const UNITS: &[Unit] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteCount(u64);
 
-string_form!(ByteCount, "a size", "\"64 MiB\"");
+whole_number!(ByteCount in "bytes", UNITS, "a size", "\"64 MiB\"");
 
 impl ByteCount {
     /// No bytes.
@@ -39,11 +39,6 @@ impl ByteCount {
         Self(n as u64)
     }
 
-    /// The number of bytes.
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
     /// The number of bytes as a length in memory; saturates on 32-bit targets.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
@@ -53,14 +48,6 @@ impl ByteCount {
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
-    }
-
-    const fn from_base(bytes: u64) -> Self {
-        Self(bytes)
-    }
-
-    const fn base(self) -> u128 {
-        self.0 as u128
     }
 }
 

@@ -20,7 +20,7 @@ const UNITS: &[Unit] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TimeSpan(Duration);
 
-string_form!(TimeSpan, "a time span", "\"250 ms\"");
+string_form!(TimeSpan, UNITS, "a time span", "\"250 ms\"");
 
 impl TimeSpan {
     /// The span `duration`.

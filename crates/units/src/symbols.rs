@@ -2,7 +2,7 @@
 //!
 //! A carrier of roll-off α with symbol rate R occupies R × (1 + α).
 
-use crate::quantity::{Unit, string_form};
+use crate::quantity::{Unit, whole_number};
 
 /// Symbols per second. Written `"40 Mbaud"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -12,49 +12,27 @@ pub struct SymbolRate(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bandwidth(u64);
 
-mod symbol_rate {
-    use super::{SymbolRate, Unit, string_form};
+const SYMBOL_RATES: &[Unit] = &[
+    ("Gbaud", 1_000_000_000),
+    ("Mbaud", 1_000_000),
+    ("kbaud", 1_000),
+    ("baud", 1),
+];
 
-    const UNITS: &[Unit] = &[
-        ("Gbaud", 1_000_000_000),
-        ("Mbaud", 1_000_000),
-        ("kbaud", 1_000),
-        ("baud", 1),
-    ];
+const BANDWIDTHS: &[Unit] = &[
+    ("GHz", 1_000_000_000),
+    ("MHz", 1_000_000),
+    ("kHz", 1_000),
+    ("Hz", 1),
+];
 
-    string_form!(SymbolRate, "a symbol rate", "\"40 Mbaud\"");
-}
-
-mod bandwidth {
-    use super::{Bandwidth, Unit, string_form};
-
-    const UNITS: &[Unit] = &[
-        ("GHz", 1_000_000_000),
-        ("MHz", 1_000_000),
-        ("kHz", 1_000),
-        ("Hz", 1),
-    ];
-
-    string_form!(Bandwidth, "a bandwidth", "\"50 MHz\"");
-}
+whole_number!(SymbolRate in "symbols per second", SYMBOL_RATES, "a symbol rate", "\"40 Mbaud\"");
+whole_number!(Bandwidth in "Hz", BANDWIDTHS, "a bandwidth", "\"50 MHz\"");
 
 impl SymbolRate {
     /// `n` symbols per second.
     pub const fn baud(n: u64) -> Self {
         Self(n)
-    }
-
-    /// The rate in symbols per second.
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
-    const fn from_base(baud: u64) -> Self {
-        Self(baud)
-    }
-
-    const fn base(self) -> u128 {
-        self.0 as u128
     }
 }
 
@@ -64,24 +42,11 @@ impl Bandwidth {
         Self(n)
     }
 
-    /// The bandwidth in Hz.
-    pub const fn as_u64(self) -> u64 {
-        self.0
-    }
-
     /// The symbol rate that fits with this roll-off, rounded down; negative and undefined roll-offs count as none.
     pub fn symbol_rate(self, roll_off: f64) -> SymbolRate {
         let roll_off = roll_off.max(0.0);
         // Rates are below 2^53 wherever a carrier has them. Not quite exact quotients must not lose a whole baud.
         SymbolRate((self.0 as f64 / (1.0 + roll_off) + 1e-6).floor() as u64)
-    }
-
-    const fn from_base(hertz: u64) -> Self {
-        Self(hertz)
-    }
-
-    const fn base(self) -> u128 {
-        self.0 as u128
     }
 }
 
