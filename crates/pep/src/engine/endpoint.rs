@@ -4,6 +4,8 @@
 //! `dirty`; timers are kept in order. No socket, no clock: [`super::shard`] and the virtual-time
 //! tests drive it alike.
 
+mod admission;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,25 +14,12 @@ use std::time::Instant;
 use bentpipe_proto::tunnel::Hello;
 use bentpipe_units::Seed;
 use bytes::BytesMut;
-use quinn_proto::crypto::{ClientConfig as ClientCrypto, ServerConfig as ServerCrypto};
-use quinn_proto::{
-    ClientConfig, ConnectError, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Incoming,
-    QlogStream, ServerConfig, Side, Transmit,
-};
+use quinn_proto::crypto::ServerConfig as ServerCrypto;
+use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
 
 use super::connection::{Connection, ConnectionNotice};
-use super::gate::Gate;
-use super::profile::{AckPolicy, Link, Path};
-use super::settings::{SendControl, Wishes};
+use super::settings::Wishes;
 use super::tuning;
-use crate::transport::Tunnel;
-
-/// Handshakes under way from which on a new peer first has to show that it gets what is sent to its address: one round
-/// trip more, and spoofed addresses cost no memory.
-const UNPROVEN: usize = 64;
-
-/// Handshakes under way at once; what comes beyond is not answered, and tries again.
-const MAX_HANDSHAKES: usize = 1024;
 
 /// Names a connection of an engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,69 +126,6 @@ impl Engine {
         self.tracer = Some(tracer);
     }
 
-    fn trace(&mut self, now: Instant) -> Option<QlogStream> {
-        self.tracer.as_mut()?(now)
-    }
-
-    /// Starts a connection to `remote` (client) over `link`.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        crypto: Arc<dyn ClientCrypto>,
-        remote: SocketAddr,
-        link: impl Into<Link>,
-    ) -> Result<ConnectionId, ConnectError> {
-        let link = link.into();
-        let wishes = self.config.wishes;
-        let path = Path {
-            link,
-            ipv6: is_ipv6(remote.ip()),
-            asks: AckPolicy::of(link, wishes.ack_packets),
-            asked: AckPolicy::of(link, link.forward_ack_packets),
-        };
-        let gate = self.gate(path, now);
-        let mut client = ClientConfig::new(crypto);
-        let mut transport = tuning::transport(path, gate.clone(), 0);
-        transport.qlog_stream(self.trace(now));
-        client.transport_config(Arc::new(transport));
-        let hint = link.hint();
-        client.initial_dst_cid_provider(Arc::new(move || super::cid::initial_cid(hint)));
-        let (handle, quic) = self.endpoint.connect(now, client, remote, "bentpipe")?;
-        Ok(self.adopt(now, handle, quic, gate, path))
-    }
-
-    fn gate(&self, path: Path, now: Instant) -> Gate {
-        let wishes = self.config.wishes;
-        Gate::new(wishes.controller, wishes.config(path.link, path.ipv6), now)
-    }
-
-    fn adopt(
-        &mut self,
-        now: Instant,
-        handle: ConnectionHandle,
-        quic: quinn_proto::Connection,
-        gate: Gate,
-        path: Path,
-    ) -> ConnectionId {
-        let id = ConnectionId(self.next_id);
-        self.next_id += 1;
-        let side = if quic.side().is_client() {
-            Side::Client
-        } else {
-            Side::Server
-        };
-        let mut hello = self.config.hello.clone();
-        hello.acks = Some(path.asks.announced());
-        let tunnel = Tunnel::new(side, hello, self.config.memory);
-        let seed = self.config.seed.stream(&format!("connection {}", id.0));
-        let control = SendControl::new(gate, path, self.config.wishes);
-        let connection = Connection::new(handle, quic, control, tunnel, seed, now);
-        self.connections.insert(id, connection);
-        self.by_handle.insert(handle.0, id);
-        self.dirty.insert(id);
-        id
-    }
-
     /// Takes a datagram from the socket. `buf` is scratch space.
     pub fn handle_datagram(
         &mut self,
@@ -238,52 +164,6 @@ impl Engine {
     pub fn set_limits(&mut self, max_flows: u64, memory: u64) {
         self.config.hello.max_flows = max_flows;
         self.config.memory = memory;
-    }
-
-    fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let Some(setup) = self.config.server.clone() else {
-            return self.endpoint.ignore(incoming);
-        };
-        if self.handshakes.len() >= MAX_HANDSHAKES {
-            return self.endpoint.ignore(incoming);
-        }
-        if self.handshakes.len() >= UNPROVEN && incoming.may_retry() {
-            let mut buf = Vec::new();
-            if let Ok(transmit) = self.endpoint.retry(incoming, &mut buf) {
-                self.respond(transmit, buf);
-            }
-            return;
-        }
-        let link = Link::from_hint(incoming.orig_dst_cid());
-        let path = Path {
-            link,
-            ipv6: is_ipv6(incoming.remote_address().ip()),
-            asks: AckPolicy::of(link, link.forward_ack_packets),
-            asked: AckPolicy::of(link, None),
-        };
-        let gate = self.gate(path, now);
-        let mut server = ServerConfig::new(setup.crypto, setup.token_key);
-        // One more than the limit on flows: the control stream.
-        let flows = u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX);
-        let mut transport = tuning::transport(path, gate.clone(), flows.saturating_add(1));
-        transport.qlog_stream(self.trace(now));
-        server.transport_config(Arc::new(transport)).migration(true);
-        let mut buf = Vec::new();
-        match self
-            .endpoint
-            .accept(incoming, now, &mut buf, Some(Arc::new(server)))
-        {
-            Ok((handle, quic)) => {
-                let id = self.adopt(now, handle, quic, gate, path);
-                self.handshakes.insert(id);
-            }
-            Err(error) => {
-                tracing::debug!(cause = %error.cause, "handshake refused");
-                if let Some(transmit) = error.response {
-                    self.respond(transmit, buf);
-                }
-            }
-        }
     }
 
     fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
@@ -419,12 +299,5 @@ impl Engine {
     /// True while something may be waiting for [`Self::poll_event`] or [`Self::poll_transmit`].
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty() || !self.events.is_empty() || !self.responses.is_empty()
-    }
-}
-
-fn is_ipv6(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(_) => false,
-        IpAddr::V6(address) => address.to_ipv4_mapped().is_none(),
     }
 }
