@@ -273,12 +273,15 @@ pub(crate) async fn until_idle(shard: &Shard) {
 }
 
 /// Gives the driver time to put the last datagrams (CONNECTION_CLOSE, resets) on the wire, and takes what
-/// the peers sent before they heard of it: without a socket the kernel would answer across the link.
-pub(crate) async fn flush(shard: &Shard) {
+/// the peers sent before they heard of it: without a socket the kernel would answer across the link. Returns the round-trip
+/// time of the slowest tunnel.
+pub(crate) async fn flush(shard: &Shard) -> Duration {
     let slowest = shard.peek(|engine| engine.connections().map(|(_, c)| c.rtt().0).max());
-    let until = now() + LAST_WORDS + slowest.unwrap_or_default().mul_f32(1.25).min(MAX_LINGER);
+    let slowest = slowest.unwrap_or_default();
+    let until = now() + LAST_WORDS + slowest.mul_f32(1.25).min(MAX_LINGER);
     while now() < until && shard.peek(|engine| engine.connections().next().is_some()) {
         shard.with(|_| ());
         sleep(Duration::from_millis(5)).await;
     }
+    slowest
 }

@@ -10,9 +10,11 @@ mod memory;
 mod report;
 mod session;
 
+use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Forward, Hello, VERSION};
 use bentpipe_units::Seed;
@@ -81,7 +83,7 @@ async fn serve(
             Side::Client(session.status().into()),
         )
     };
-    let rtt = std::cell::Cell::new(std::time::Duration::ZERO);
+    let rtt = Cell::new(Duration::ZERO);
     tokio::select! {
         result = driver.run(|event| session.on_event(event)) => result?,
         () = session.keep_up() => {}
@@ -100,14 +102,13 @@ async fn serve(
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
             session.drain();
             let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;
-            let slowest = |engine: &Engine| engine.connections().map(|(_, c)| c.rtt().0).max();
-            rtt.set(session.shard().peek(slowest).unwrap_or_default());
             session.close();
-            process::flush(session.shard()).await;
+            rtt.set(process::flush(session.shard()).await);
         } => {}
     }
     session.paths().write();
     let stopped = front_ends.stop();
+    // A flush ends with the server's first answer; others may be on their way.
     tokio::time::sleep((rtt.get() * 2).min(process::MAX_LINGER)).await;
     stopped
 }

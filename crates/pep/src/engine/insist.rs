@@ -26,11 +26,19 @@ pub(crate) struct Insistence {
 }
 
 impl Insistence {
-    /// A batch left at `now`, the end of `buf`; since the connection began `frames` ACK_FREQUENCY frames have.
-    pub(crate) fn on_sent(&mut self, now: Instant, frames: u64, transmit: &Transmit, buf: &[u8]) {
-        if frames == 0 || std::mem::replace(&mut self.said, true) {
+    /// A batch left at `now`, the end of `buf`; since the connection began `frames` ACK_FREQUENCY frames have (not asked
+    /// for once it is known: quinn copies all its counters for an answer).
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        frames: impl FnOnce() -> u64,
+        transmit: &Transmit,
+        buf: &[u8],
+    ) {
+        if self.said || frames() == 0 {
             return;
         }
+        self.said = true;
         let data = buf[buf.len() - transmit.size..].to_vec();
         self.copy = Some((Transmit { ..*transmit }, data));
         self.schedule(now);
@@ -89,10 +97,10 @@ mod tests {
             segment_size: None,
             src_ip: None,
         };
-        insistence.on_sent(start, 0, &transmit(3), b"xyz");
+        insistence.on_sent(start, || 0, &transmit(3), b"xyz");
         assert_eq!(insistence.poll_timeout(), None);
-        insistence.on_sent(start, 1, &transmit(2), b"xyz");
-        insistence.on_sent(start, 1, &transmit(1), b"w");
+        insistence.on_sent(start, || 1, &transmit(2), b"xyz");
+        insistence.on_sent(start, || 1, &transmit(1), b"w");
         assert_eq!(insistence.poll_timeout(), None);
         insistence.on_established(start);
         let mut buf = Vec::new();

@@ -177,7 +177,7 @@ impl Connection {
                 .map(|(transmit, _)| transmit);
         }
         let transmit = self.quic.poll_transmit(now, 1, buf)?;
-        let frames = self.quic.stats().frame_tx.ack_frequency;
+        let frames = || self.quic.stats().frame_tx.ack_frequency;
         self.insistence.on_sent(now, frames, &transmit, buf);
         Some(transmit)
     }
@@ -207,7 +207,7 @@ impl Connection {
         drop(flight);
         let transmit = transmit?;
         self.insistence
-            .on_sent(now, sent.ack_frequency, &transmit, buf);
+            .on_sent(now, || sent.ack_frequency, &transmit, buf);
         if !lossy {
             self.repeater.clear();
         } else if elicits {
