@@ -28,6 +28,9 @@ use crate::relay::{self, Outcome, Relay};
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
 
+/// Refusals that may wait to be told: some seconds' worth.
+const MAX_REFUSING: usize = 1024;
+
 /// The mark of our own sockets, exempt from interception.
 pub(crate) fn own_mark() -> u32 {
     Interception::new(0).own_mark
@@ -40,6 +43,8 @@ pub(super) struct Front {
     /// `None` once they have been removed.
     rules: Arc<Mutex<Option<Installed>>>,
     telling: Semaphore,
+    /// Places of refusals that wait for that.
+    refusing: Semaphore,
 }
 
 /// The rules in force.
@@ -76,6 +81,7 @@ pub(super) fn start(
         waiting: Waiting::default(),
         rules: Arc::new(Mutex::new(Some(wanted.install().map_err(lacking)?))),
         telling: Semaphore::new(MAX_TELLING),
+        refusing: Semaphore::new(MAX_REFUSING),
     });
     for listener in listeners {
         let front = front.clone();
@@ -180,9 +186,12 @@ impl Front {
         }
     }
 
-    /// Has the kernel refuse the next attempts, if the reason is one that lasts.
+    /// Has the kernel refuse the next attempts, if the reason is one that lasts. Of more refusals than the kernel can be
+    /// told in time (somebody scans) the rest is let go: the next attempt asks the server again.
     pub(super) async fn refuse(&self, destination: SocketAddr, code: ReplyCode) {
-        if let Some(refusal) = lasting(code) {
+        if let Some(refusal) = lasting(code)
+            && let Ok(_place) = self.refusing.try_acquire()
+        {
             self.tell(move |rules| rules.refuse(destination, refusal))
                 .await;
         }
