@@ -13,6 +13,9 @@ use super::event::Fault;
 /// How much of the stream may come before a part that is missing, in bytes: far more than the frames of one round trip.
 const MAX_AHEAD: u64 = 4 << 20;
 
+/// How much may wait for a peer that reads nothing, in bytes: far more than a frame for every flow.
+const MAX_WAITING: usize = 4 << 20;
+
 /// One side of the control stream.
 #[derive(Debug)]
 pub(super) struct ControlStream {
@@ -66,6 +69,11 @@ impl ControlStream {
 
     pub(super) fn has_output(&self) -> bool {
         !self.out.is_empty()
+    }
+
+    /// More waits than a peer that reads would leave.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.out.len() > MAX_WAITING
     }
 
     /// Reads what has arrived; `Ok(false)` means that the peer ended the stream.

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
-use bentpipe_proto::tunnel::{AbortCode, Control, FlowId, Forward, Hello, ReplyCode, VERSION};
+use bentpipe_proto::tunnel::{
+    AbortCode, Control, DecodeError, FlowId, Forward, Hello, ReplyCode, StreamKind, VERSION,
+};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
@@ -109,23 +111,25 @@ impl Tunnel {
                 while let Some(id) = quic.streams().accept(Dir::Bi) {
                     self.on_accepted(now, quic, id)?;
                 }
-                Ok(())
             }
-            StreamEvent::Readable { id } => self.on_readable(now, quic, id),
+            StreamEvent::Readable { id } => self.on_readable(now, quic, id)?,
             StreamEvent::Writable { id } => {
                 if let Some(flow) = self.flows.get_mut(&FlowKey::of(id)) {
                     flow.blocked = false;
                 }
                 self.schedule(FlowKey::of(id));
-                Ok(())
             }
-            StreamEvent::Stopped { id, error_code } => {
-                self.on_stopped(quic, id, error_code);
-                Ok(())
-            }
+            StreamEvent::Stopped { id, error_code } => self.on_stopped(quic, id, error_code),
             StreamEvent::Opened { .. }
             | StreamEvent::Finished { .. }
-            | StreamEvent::Available { .. } => Ok(()),
+            | StreamEvent::Available { .. } => {}
+        }
+        // What a peer does makes us answer; one that takes no answers must not fill our memory with them.
+        match &self.control {
+            Some(control) if control.is_stuck() => {
+                Err(Fault::Violation("the control stream is not read"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -189,8 +193,16 @@ impl Tunnel {
                 return Ok(());
             }
         }
-        if parsed? {
-            self.on_header(quic, key)?;
+        match parsed {
+            Err(DecodeError::StreamKind(kind)) if kind != StreamKind::Control.code() => {
+                self.throw_away(quic, key, AbortCode::Unsupported);
+                return Ok(());
+            }
+            parsed => {
+                if parsed? {
+                    self.on_header(quic, key)?;
+                }
+            }
         }
         let flow = self.flows.get(&key);
         if was_open && flow.is_some_and(|flow| flow.recv_done && flow.header == Header::Expected) {
@@ -320,7 +332,8 @@ impl Tunnel {
         self.collect(key);
     }
 
-    /// The peer wants no more of what we send on this stream.
+    /// The peer wants no more of what we send on this stream. Why, and how the flow ends, REPLY or FLOW_ABORT says: either
+    /// may come later, and bytes before that end still count.
     fn on_stopped(&mut self, quic: &mut Connection, id: StreamId, code: VarInt) {
         let _ = quic.send_stream(id).reset(code);
         let key = FlowKey::of(id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bentpipe_pep::engine::Engine;
 use bentpipe_proto::tunnel::AbortCode;
 use bytes::Bytes;
-use quinn_proto::VarInt;
+use quinn_proto::{Dir, VarInt, WriteError};
 
 use crate::world::{World, preset, source};
 
@@ -76,11 +76,34 @@ fn a_stream_reset_before_its_open_leaves_nothing() {
         .expect("up")
         .parts();
     for _ in 0..10 {
-        let stream = quic.streams().open(quinn_proto::Dir::Bi).expect("a stream");
+        let stream = quic.streams().open(Dir::Bi).expect("a stream");
         quic.send_stream(stream)
             .reset(VarInt::from_u32(0))
             .expect("it is open");
     }
+    world.run_for(SETTLED);
+    assert_empty(&world);
+}
+
+/// PROTOCOL.md §4: a later version may have streams that this one does not know.
+#[test]
+fn a_stream_of_unknown_kind_is_refused_and_the_tunnel_lives() {
+    let mut world = ready();
+    let tunnel = world.tunnel();
+    let terminal = &mut world.terminals[0].engine;
+    let (_, quic) = terminal.connection(tunnel).expect("up").parts();
+    let stream = quic.streams().open(Dir::Bi).expect("a stream");
+    let unknown = [0x05, 1, 2, 3];
+    assert_eq!(quic.send_stream(stream).write(&unknown), Ok(unknown.len()));
+    world.run_for(SETTLED);
+    let terminal = &mut world.terminals[0].engine;
+    let (_, quic) = terminal.connection(tunnel).expect("still up").parts();
+    // It was stopped, which our side answers with a reset.
+    assert_eq!(
+        quic.send_stream(stream).write(&unknown),
+        Err(WriteError::ClosedStream)
+    );
+    world.timed_download(10_000);
     world.run_for(SETTLED);
     assert_empty(&world);
 }
