@@ -103,9 +103,7 @@ impl Row {
             bit_rate: rate.parse().expect("a rate"),
         });
         Scenario {
-            orbit: Orbit::Constant {
-                one_way_delay: self.one_way_delay.into(),
-            },
+            orbit: Orbit::constant(self.one_way_delay),
             forward_link,
             return_link,
             errors: Errors::Iid {

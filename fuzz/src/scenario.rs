@@ -83,9 +83,11 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         limit = \"64 kB\"\ndiscipline = \"codel\"\ntarget = \"20 ms\"\ninterval = \"600 ms\"\n";
     let texts = [
         format!(
-            "{plain}[errors]\nmodel = \"gilbert_elliott\"\nrate = \"1 %\"\nmean_burst = 4.0\n{classes}"
+            "{plain}[errors]\nmodel = \"gilbert_elliott\"\nrate = \"1 %\"\nmean_burst = 4.0\nslot = \"1 ms\"\n{classes}"
         ),
         format!("{plain}[errors]\nmodel = \"trace\"\nfile = \"t\"\n{FILE}# x\n0100\n1\n"),
+        format!("{plain}[errors]\nmodel = \"periodic\"\nevery = 64\n")
+            .replace("20 ms\"", "20 ms\"\njitter = \"3 ms\""),
         format!(
             "{carrier}timing = \"opensand_ticks\"\n{budget}[acm]\nmargin = \"1 dB\"\nreport = \"required_esn0\"\nselect = \"threshold\"\n"
         ),

@@ -58,9 +58,7 @@ pub(crate) fn near() -> Scenario {
         bit_rate: rate.parse().expect("a rate"),
     };
     Scenario {
-        orbit: Orbit::Constant {
-            one_way_delay: Duration::from_millis(25).into(),
-        },
+        orbit: Orbit::constant(Duration::from_millis(25)),
         forward_link: standard("50 Mbit/s"),
         return_link: standard("20 Mbit/s"),
         ..losing("0.1 %")

@@ -250,9 +250,7 @@ fn a_tunnel_comes_up_over_several_seconds() {
         return;
     }
     let mut scenario = geo();
-    scenario.orbit = Orbit::Constant {
-        one_way_delay: "2 s".parse().expect("a time"),
-    };
+    scenario.orbit = Orbit::constant(Duration::from_secs(2));
     let config = SiteConfig {
         scenario,
         ..SiteConfig::default()

@@ -19,9 +19,7 @@ fn scenario(megabits: u64, one_way_delay: Duration) -> Scenario {
         bit_rate: BitRate::megabits_per_second(megabits),
     };
     Scenario {
-        orbit: Orbit::Constant {
-            one_way_delay: one_way_delay.into(),
-        },
+        orbit: Orbit::constant(one_way_delay),
         forward_link: standard.clone(),
         return_link: standard,
         queues: Queues::One(Queue {

@@ -5,7 +5,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use bentpipe_link::{Files, Link, PRESETS, PacketHeader, Port, Scenario, TerminalId, preset};
+use bentpipe_link::{
+    Files, Link, Orbit, PRESETS, PacketHeader, Port, Scenario, Standard, TerminalId, preset,
+};
 use bentpipe_units::{BitRate, ByteCount};
 
 use common::{origin, seed};
@@ -67,6 +69,8 @@ fn plain_presets_have_the_rates_and_delays_of_their_names() {
         ("leo", 150_000, 15_000, 25),
         ("g1", 250_000, 3_000, 300),
         ("g2", 250_000, 3_000, 300),
+        ("g2-bursts", 250_000, 3_000, 300),
+        ("g2-periodic", 250_000, 3_000, 300),
         ("g3", 250_000, 3_000, 325),
         ("g4", 250_000, 3_000, 325),
         ("g5", 50_000, 10_000, 325),
@@ -77,23 +81,28 @@ fn plain_presets_have_the_rates_and_delays_of_their_names() {
         ("d2", 20_000, 2_000, 300),
         ("p1", 12_000, 3_000, 250),
         ("r1", 50_000, 10_000, 325),
+        ("r1-out", 50_000, 10_000, 325),
         ("s1", 512, 512, 293),
         ("m1", 100_000, 20_000, 300),
+        ("m1-2", 100_000, 20_000, 300),
+        ("m1-50", 100_000, 20_000, 300),
         ("cnes-geo", 10_000, 10_000, 250),
         ("cnes-geo-loss", 10_000, 10_000, 250),
     ] {
-        let link = read(name).link_config().unwrap();
-        let rates = [&link.forward_link, &link.return_link].map(|pipe| pipe.rate);
-        assert_eq!(
-            rates,
-            [forward, back].map(BitRate::kilobits_per_second),
-            "{name}"
-        );
-        assert_eq!(
-            link.forward_link.one_way_delay,
-            Duration::from_millis(millis),
-            "{name}"
-        );
+        let scenario = read(name);
+        let cbr = |rate| Standard::Cbr {
+            bit_rate: BitRate::kilobits_per_second(rate),
+        };
+        let standards = [scenario.forward_link, scenario.return_link];
+        assert_eq!(standards, [forward, back].map(cbr), "{name}");
+        let jitter = if name == "g1" { 3 } else { 0 };
+        let [one_way_delay, jitter] =
+            [millis, jitter].map(|millis| Duration::from_millis(millis).into());
+        let orbit = Orbit::Constant {
+            one_way_delay,
+            jitter,
+        };
+        assert_eq!(scenario.orbit, orbit, "{name}");
     }
     let g7 = read("g7").link_config().unwrap();
     assert_eq!(
@@ -104,11 +113,93 @@ fn plain_presets_have_the_rates_and_delays_of_their_names() {
         g7.return_link.rate_at(SECOND * 5),
         BitRate::megabits_per_second(10)
     );
-    let r1 = read("r1").link_config().unwrap().forward_link;
-    let ladder: Vec<_> = (0..8)
-        .map(|rung| r1.rate_at(SECOND * (rung * 10 + 5)).as_u64() / 1_000_000)
-        .collect();
-    assert_eq!(ladder, [50, 35, 20, 10, 5, 10, 20, 50]);
+    for name in ["r1", "r1-out"] {
+        let r1 = read(name).link_config().unwrap().forward_link;
+        let ladder: Vec<_> = (0..8)
+            .map(|rung| r1.rate_at(SECOND * (rung * 10 + 5)).as_u64() / 1_000_000)
+            .collect();
+        assert_eq!(ladder, [50, 35, 20, 10, 5, 10, 20, 50], "{name}");
+    }
+}
+
+#[test]
+fn beams_have_their_terminals() {
+    for (name, terminals) in [("m1-2", 2), ("m1", 10), ("m1-50", 50)] {
+        assert_eq!(made(name, origin()).terminals(), terminals);
+    }
+}
+
+/// The spread of the forward link's one-way delay in ten minutes, in milliseconds.
+fn delays(name: &str) -> [f64; 2] {
+    let start = origin();
+    let mut link = made(name, start);
+    let delays = (0..60_000u32).map(|sample| {
+        let probe = link.probe(start + Duration::from_millis(10) * sample);
+        let delay = probe.terminals[0].forward_link.one_way_delay;
+        delay.get().as_secs_f64() * 1e3
+    });
+    delays.fold([f64::INFINITY, 0.0], |[least, most], delay| {
+        [least.min(delay), most.max(delay)]
+    })
+}
+
+#[test]
+fn delays_vary_as_far_as_the_names_promise() {
+    for (name, least, most) in [
+        ("g1", 300.0..300.01, 302.99..=303.0),
+        ("s1-trace", 400.0..430.0, 850.0..=1000.0),
+    ] {
+        let [low, high] = delays(name);
+        assert!(
+            least.contains(&low) && most.contains(&high),
+            "{name}: {low} {high}"
+        );
+    }
+}
+
+/// What becomes of full packets at equal distances, forward: how many of those sent in each of `seconds` are lost.
+fn lost_by_second(name: &str, gap: Duration, seconds: u32) -> Vec<u32> {
+    let start = origin();
+    let mut link = made(name, start);
+    let per_second = u32::try_from(SECOND.as_nanos() / gap.as_nanos()).unwrap();
+    let mut lost = vec![per_second; seconds as usize];
+    for packet in 0..per_second * seconds {
+        let now = start + gap * packet;
+        let terminal = TerminalId::new(0);
+        link.handle_packet(now, Port::Gateway { terminal }, header(1000), packet);
+        while let Some(delivery) = link.poll_output(now) {
+            lost[(delivery.packet / per_second) as usize] -= 1;
+        }
+    }
+    while let Some(delivery) = link.poll_output(start + SECOND * (seconds + 10)) {
+        lost[(delivery.packet / per_second) as usize] -= 1;
+    }
+    lost
+}
+
+#[test]
+fn an_outage_of_ten_seconds_and_no_other() {
+    // 2 Mbit/s, which the worst rung carries too.
+    let lost = lost_by_second("r1-out", Duration::from_millis(4), 80);
+    assert_eq!(lost[34..42], [250; 8]);
+    assert_eq!([lost[32], lost[44], lost[46]], [0; 3]);
+    assert!(lost[50] > 2 && lost[50] < 40, "{lost:?}");
+}
+
+#[test]
+fn one_in_64_is_lost() {
+    let lost = lost_by_second("g2-periodic", Duration::from_millis(1), 64);
+    assert_eq!(lost.iter().sum::<u32>(), 1000);
+}
+
+#[test]
+fn bursts_pass_in_time() {
+    // At a packet each 20 ms, bursts of 17 ms lose single packets, and the same share of them.
+    let lost: u32 = lost_by_second("p1", Duration::from_millis(20), 4000)
+        .iter()
+        .sum();
+    let share = f64::from(lost) / 200_000.0;
+    assert!((share - 0.0256).abs() < 0.003, "{share}");
 }
 
 #[test]

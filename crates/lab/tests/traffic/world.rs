@@ -16,9 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Shorter than a GEO link, for the sake of whoever waits.
 fn scenario() -> Scenario {
     Scenario {
-        orbit: Orbit::Constant {
-            one_way_delay: Duration::from_millis(50).into(),
-        },
+        orbit: Orbit::constant(Duration::from_millis(50)),
         forward_link: Standard::Cbr {
             bit_rate: BitRate::megabits_per_second(20),
         },

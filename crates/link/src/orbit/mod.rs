@@ -5,6 +5,7 @@
 //! change; a trace, a Walker constellation and Starlink's epochs do. Nothing here holds packets.
 
 mod geometry;
+mod jitter;
 mod starlink;
 mod walker;
 
@@ -14,6 +15,7 @@ use bentpipe_units::Seed;
 
 pub use geometry::Station;
 use geometry::{Point, Site, travel_time};
+use jitter::Jittery;
 pub(crate) use starlink::{Epochs, Starlink};
 pub(crate) use walker::{Constellation, Walker};
 
@@ -53,6 +55,7 @@ pub(crate) struct Path(Model);
 #[derive(Debug, Clone)]
 enum Model {
     Constant(Duration),
+    Jittery(Jittery),
     /// Milliseconds, one way, and what is added to them.
     Trace(Series, Duration),
     Walker {
@@ -67,6 +70,11 @@ impl Path {
     /// The same delay always.
     pub(crate) const fn constant(one_way_delay: Duration) -> Self {
         Self(Model::Constant(one_way_delay))
+    }
+
+    /// A delay that varies by up to `jitter`.
+    pub(crate) const fn jittery(one_way_delay: Duration, jitter: Duration, seed: Seed) -> Self {
+        Self(Model::Jittery(Jittery::new(one_way_delay, jitter, seed)))
     }
 
     /// Over a geostationary satellite, and `extra`; `None` if it stands below the horizon of either station.
@@ -111,6 +119,7 @@ impl Path {
     pub(crate) fn at(&self, since_start: Duration) -> PathState {
         match &self.0 {
             Model::Constant(delay) => PathState::steady(*delay),
+            Model::Jittery(path) => PathState::steady(path.at(since_start)),
             Model::Trace(series, offset) => {
                 let milliseconds = series.at(since_start);
                 PathState::steady(Duration::from_secs_f64(milliseconds / 1e3) + *offset)
@@ -134,6 +143,7 @@ impl Path {
     pub(crate) fn shortest_delay(&self) -> Duration {
         match &self.0 {
             Model::Constant(delay) => *delay,
+            Model::Jittery(path) => path.shortest_delay(),
             Model::Trace(series, offset) => Duration::from_secs_f64(series.min() / 1e3) + *offset,
             Model::Walker { walker, extra, .. } => walker.shortest_delay() + *extra,
             Model::Starlink(starlink) => starlink.shortest_delay(),
@@ -143,6 +153,7 @@ impl Path {
     pub(crate) fn longest_delay(&self) -> Duration {
         match &self.0 {
             Model::Constant(delay) => *delay,
+            Model::Jittery(path) => path.longest_delay(),
             Model::Trace(series, offset) => Duration::from_secs_f64(series.max() / 1e3) + *offset,
             Model::Walker { longest, .. } => *longest,
             Model::Starlink(starlink) => starlink.longest_delay(),

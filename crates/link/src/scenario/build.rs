@@ -126,9 +126,15 @@ impl Scenario {
     }
 
     fn pipe(&self, way: Way) -> Result<PipeConfig, ScenarioError> {
-        let Orbit::Constant { one_way_delay } = &self.orbit else {
-            let problem = "has a delay that varies, which only the general link has";
-            return Err(ScenarioError::new("orbit.model", problem));
+        let one_way_delay = match &self.orbit {
+            Orbit::Constant {
+                one_way_delay,
+                jitter,
+            } if jitter.get().is_zero() => one_way_delay,
+            _ => {
+                let problem = "has a delay that varies, which only the general link has";
+                return Err(ScenarioError::new("orbit.model", problem));
+            }
         };
         let rate = self.standard(way).constant_rate(way.name())?;
         let queue = self.queues.only()?;

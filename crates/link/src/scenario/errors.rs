@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bentpipe_units::Ratio;
+use bentpipe_units::{Ratio, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::{Files, ScenarioError};
@@ -12,7 +12,7 @@ use crate::loss::{GilbertElliott, LossModel};
 
 /// `[errors]`: what does not arrive.
 ///
-/// Where noise matters, the chance of `iid`, `gilbert_elliott` and `trace` comes on top of `per_curve`.
+/// Where noise matters, the chance of `iid`, `gilbert_elliott`, `periodic` and `trace` comes on top of `per_curve`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Errors {
@@ -39,6 +39,20 @@ pub enum Errors {
         rate: Ratio,
         /// Mean number of units lost in a row.
         mean_burst: f64,
+        /// Bursts pass in time: one unit's share of them is over after this, sent or not. With units alone if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        slot: Option<TimeSpan>,
+        /// What is lost.
+        #[serde(default)]
+        unit: ErrorUnit,
+        /// Where.
+        #[serde(default)]
+        direction: Direction,
+    },
+    /// One unit in so many, at equal distances and from the first on.
+    Periodic {
+        /// The distance from one lost unit to the next, in units.
+        every: u32,
         /// What is lost.
         #[serde(default)]
         unit: ErrorUnit,
@@ -172,14 +186,29 @@ impl Errors {
             Self::GilbertElliott {
                 rate,
                 mean_burst,
+                slot,
                 unit,
                 direction,
             } => {
-                let chain = GilbertElliott::with_mean(*rate, *mean_burst)
+                let mut chain = GilbertElliott::with_mean(*rate, *mean_burst)
                     .map_err(|error| ScenarioError::new("errors", error.to_string()))?;
+                chain.slot = slot.map(TimeSpan::get);
                 let chance = Chance::Model(LossModel::GilbertElliott(chain));
                 Ok((chance, *unit, *direction))
             }
+            Self::Periodic { every: 0, .. } => Err(ScenarioError::new(
+                "errors.every",
+                "is 0; write 64 for one loss in 64 units",
+            )),
+            Self::Periodic {
+                every,
+                unit,
+                direction,
+            } => Ok((
+                Chance::Model(LossModel::Periodic(*every)),
+                *unit,
+                *direction,
+            )),
             Self::Trace {
                 file,
                 unit,

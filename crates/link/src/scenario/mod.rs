@@ -138,9 +138,7 @@ impl Scenario {
                 name: name.to_owned(),
                 seed: Seed::new(1),
             },
-            orbit: Orbit::Constant {
-                one_way_delay: one_way_delay.into(),
-            },
+            orbit: Orbit::constant(one_way_delay),
             forward_link: cbr(forward_link),
             return_link: cbr(return_link),
             link_budget: None,

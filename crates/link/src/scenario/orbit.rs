@@ -19,10 +19,13 @@ const MOST_SATELLITES: u32 = 20_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Orbit {
-    /// The same delay always, in both directions.
+    /// The same delay in both directions, but for a jitter.
     Constant {
         /// Ground to ground, through the satellite.
         one_way_delay: TimeSpan,
+        /// Up to so much is added, anew each 20 ms, evenly distributed.
+        #[serde(default)]
+        jitter: TimeSpan,
     },
     /// A geostationary satellite, from coordinates.
     Geo(Geo),
@@ -190,6 +193,14 @@ fn error(key: &str, problem: impl Into<String>) -> ScenarioError {
 }
 
 impl Orbit {
+    /// The same delay always, ground to ground.
+    pub fn constant(one_way_delay: impl Into<TimeSpan>) -> Self {
+        Self::Constant {
+            one_way_delay: one_way_delay.into(),
+            jitter: TimeSpan::default(),
+        }
+    }
+
     /// The files that the table names.
     pub(super) fn file(&self) -> Option<&FilePath> {
         match self {
@@ -215,7 +226,14 @@ impl Orbit {
         seed: Seed,
     ) -> Result<Path, ScenarioError> {
         match self {
-            Self::Constant { one_way_delay } => Ok(Path::constant(one_way_delay.get())),
+            Self::Constant {
+                one_way_delay,
+                jitter,
+            } if jitter.get().is_zero() => Ok(Path::constant(one_way_delay.get())),
+            Self::Constant {
+                one_way_delay,
+                jitter,
+            } => Ok(Path::jittery(one_way_delay.get(), jitter.get(), seed)),
             Self::Geo(geo) => geo.path(station.unwrap_or(geo.terminal)),
             Self::Trace(trace) => trace.path(files),
             Self::Walker(walker) => walker.path(station.unwrap_or(walker.terminal)),

@@ -8,10 +8,12 @@ mod world;
 use std::fs;
 use std::time::Duration;
 
+use bentpipe_link::Scenario;
 use bentpipe_pep::transport::FlowKey;
+use bentpipe_units::BitRate;
 use bytes::Bytes;
 
-use world::{World, preset, source};
+use world::{World, source};
 
 const IDLE: usize = 40_000;
 const ACTIVE: usize = 200;
@@ -44,7 +46,8 @@ fn memory(what: &str) -> u64 {
 }
 
 fn world() -> World {
-    let link = preset("g1").expect("a preset");
+    let rate = BitRate::megabits_per_second;
+    let link = Scenario::constant("far", Duration::from_millis(300), rate(250), rate(3));
     let mut world = World::new(&link.link_config().expect("a link"), 1);
     world.run_until(PATIENCE, "the handshake", World::is_ready);
     world

@@ -18,9 +18,7 @@ fn link(back: u64, rtt: u64, loss: f64) -> LinkConfig {
         bit_rate: BitRate::kilobits_per_second(kbit),
     };
     (scenario.forward_link, scenario.return_link) = (cbr(50_000), cbr(back));
-    scenario.orbit = Orbit::Constant {
-        one_way_delay: format!("{} us", rtt * 500).parse().expect("a time"),
-    };
+    scenario.orbit = Orbit::constant(Duration::from_micros(rtt * 500));
     let mut link = scenario.link_config().expect("a link");
     if loss > 0.0 {
         let loss = LossModel::Iid(Ratio::new(loss).expect("a ratio"));

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use bentpipe_link::LinkConfig;
+use bentpipe_link::{LinkConfig, Scenario};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::BitRate;
 
-use crate::world::{World, preset};
+use crate::world::World;
 
 const SOON: Duration = Duration::from_secs(60);
 /// IP packets of the trains at the packet size that every path carries, and what else precedes the first request.
@@ -18,10 +18,9 @@ const HANDSHAKE: u64 = 15_000;
 
 /// 250/3 Mbit/s, an RTT of 600 ms.
 fn link() -> LinkConfig {
-    preset("g1")
-        .expect("a preset")
-        .link_config()
-        .expect("a link")
+    let rate = BitRate::megabits_per_second;
+    let link = Scenario::constant("far", Duration::from_millis(300), rate(250), rate(3));
+    link.link_config().expect("a link")
 }
 
 fn world(link: &LinkConfig, kind: Kind) -> World {

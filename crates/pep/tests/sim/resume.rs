@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use bentpipe_link::LinkConfig;
+use bentpipe_link::{LinkConfig, Scenario};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::paths::{PathKey, Paths};
+use bentpipe_units::BitRate;
 
 use crate::world::{World, preset};
 
@@ -21,8 +22,9 @@ const LATER: f64 = 0.25;
 
 /// 250 Mbit/s from the gateway to the terminal, an RTT of 600 ms.
 fn down() -> LinkConfig {
-    let preset = preset("g1").expect("a preset");
-    preset.link_config().expect("a link")
+    let rate = BitRate::megabits_per_second;
+    let link = Scenario::constant("far", Duration::from_millis(300), rate(250), rate(3));
+    link.link_config().expect("a link")
 }
 
 /// The same the other way.
