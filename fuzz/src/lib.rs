@@ -8,6 +8,7 @@
 
 pub mod driver;
 mod paths;
+mod plot;
 mod proxy;
 mod scenario;
 mod tunnel;
@@ -73,6 +74,11 @@ pub const TARGETS: &[Target] = &[
         name: "paths",
         run: paths::paths,
         seeds: paths::seeds,
+    },
+    Target {
+        name: "plot",
+        run: plot::plot,
+        seeds: plot::seeds,
     },
     Target {
         name: "scenario",

@@ -11,6 +11,8 @@ use serde_json::{Map, Value};
 
 /// Points of a curve: more than a screen has columns.
 const MOST: usize = 20_000;
+/// More than one beam serves at a time in any scenario; a page of so many is of use to nobody.
+const MOST_TERMINALS: usize = 1000;
 
 /// The lines of a file, by terminal.
 #[derive(Debug, Default)]
@@ -85,17 +87,7 @@ impl Columns {
             _ => Err(anyhow::anyhow!("`{key}` is missing")),
         };
         let mut ways = [way("forward")?, way("return")?];
-        let known = self
-            .terminals
-            .iter()
-            .position(|terminal| terminal.name == name);
-        let index = known.unwrap_or_else(|| {
-            self.terminals.push(Terminal {
-                name,
-                lines: Vec::new(),
-            });
-            self.terminals.len() - 1
-        });
+        let index = self.terminal(name)?;
         for ((terminal, key), value) in &self.standing {
             if *terminal == index as u64 {
                 // Only return links ask.
@@ -111,8 +103,31 @@ impl Columns {
         Ok(())
     }
 
+    /// Where the terminal of that name is; a new one comes last.
+    fn terminal(&mut self, name: String) -> Result<usize> {
+        let known = self
+            .terminals
+            .iter()
+            .position(|terminal| terminal.name == name);
+        if let Some(index) = known {
+            return Ok(index);
+        }
+        ensure!(
+            self.terminals.len() < MOST_TERMINALS,
+            "`{name}` is one terminal too many; {MOST_TERMINALS} can be drawn"
+        );
+        self.terminals.push(Terminal {
+            name,
+            lines: Vec::new(),
+        });
+        Ok(self.terminals.len() - 1)
+    }
+
     fn note(&mut self, event: &Map<String, Value>) {
         let terminal = event.get("terminal").and_then(Value::as_u64).unwrap_or(0);
+        if terminal >= MOST_TERMINALS as u64 {
+            return;
+        }
         let rate = |key: &str| event.get(key)?.as_str()?.parse::<BitRate>().ok();
         let figures = [
             ("requested_bps", rate("rbdc")),
@@ -123,6 +138,11 @@ impl Columns {
                 self.standing.insert((terminal, key), rate.as_u64() as f64);
             }
         }
+    }
+
+    /// Whether no line was a snapshot.
+    pub(super) fn is_empty(&self) -> bool {
+        self.terminals.is_empty()
     }
 
     pub(super) fn curves(&self) -> Vec<Curves<'_>> {

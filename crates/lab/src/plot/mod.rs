@@ -10,10 +10,10 @@
 mod columns;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
 use columns::Columns;
@@ -22,6 +22,9 @@ const PAGE: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
 const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+
+/// No line of probes is nearly as long, with however many queues.
+const LONGEST_LINE: u64 = 1 << 20;
 
 /// Where probes go that are only wanted for their plot; removed when it is dropped.
 #[derive(Debug)]
@@ -53,13 +56,18 @@ pub fn draw(probes: &Path, page: &Path) -> Result<()> {
     let name = probes.display();
     let file = fs::File::open(probes).with_context(|| format!("cannot read {name}"))?;
     let mut columns = Columns::default();
-    for (index, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.with_context(|| format!("cannot read {name}"))?;
-        let number = index + 1;
+    let (mut file, mut line) = (BufReader::new(file), String::new());
+    for number in 1u64.. {
+        line.clear();
+        let read = file.by_ref().take(LONGEST_LINE).read_line(&mut line);
+        if read.with_context(|| format!("cannot read {name}:{number}"))? == 0 {
+            break;
+        }
         columns
             .add(&line)
             .with_context(|| format!("{name}:{number}: not a line of probes"))?;
     }
+    ensure!(!columns.is_empty(), "{name} holds no probes");
     let text = html(&columns)?;
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
 }
@@ -81,6 +89,8 @@ fn html(columns: &Columns) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
@@ -111,9 +121,30 @@ mod tests {
             text.matches("</script>").count(),
             text.matches("<script").count()
         );
-        for outside in ["src=", "href=", "@import", "/*DATA*/", "/*SCRIPT*/"] {
+        for outside in ["src=", "href=", "@import", "url(", "/*DATA*/", "/*SCRIPT*/"] {
             assert!(!text.contains(outside), "{outside}");
         }
+        let (_, data) = text
+            .split_once("<script id=\"data\" type=\"application/json\">")
+            .unwrap();
+        let (data, _) = data.split_once("</script>").unwrap();
+        let data: Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data[0]["name"], "</script>");
+        let panels = data[0]["panels"].as_array().unwrap();
+        let titles: Vec<_> = panels.iter().map(|panel| &panel["title"]).collect();
+        assert_eq!(
+            titles,
+            ["Rate", "Queue", "C/N", "MODCOD", "One-way delay", "Drops"]
+        );
+        let curves = panels
+            .iter()
+            .flat_map(|panel| panel["curves"].as_array().unwrap());
+        assert!(
+            curves
+                .map(|curve| curve["y"].as_array().unwrap().len())
+                .all(|points| points == 2),
+            "each curve has a point per line"
+        );
     }
 
     #[test]
@@ -126,5 +157,21 @@ mod tests {
             draw(&probes, &directory.path().join("x.html")).unwrap_err()
         );
         assert!(error.contains("p.jsonl:1: not a line of probes"), "{error}");
+        let told = |content: &str| {
+            fs::write(&probes, content).unwrap();
+            let error = draw(&probes, &directory.path().join("x.html")).unwrap_err();
+            format!("{error:#}")
+        };
+        assert!(told("").contains("p.jsonl holds no probes"));
+        assert!(told(&" ".repeat(3 << 20)).contains("p.jsonl:1: not a line"));
+        let way = "{\"delivered_bytes\":1,\"dropped\":{}}";
+        let many: String = (0..=1000)
+            .map(|terminal| {
+                format!(
+                    "{{\"t_s\":1,\"terminal\":\"{terminal}\",\"forward\":{way},\"return\":{way}}}\n"
+                )
+            })
+            .collect();
+        assert!(told(&many).contains("p.jsonl:1001: not a line of probes: `1000` is one terminal"));
     }
 }
