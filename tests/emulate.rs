@@ -155,7 +155,30 @@ fn namespaces_carry_pings_and_leave_records_and_nothing_else() {
         // Each request and each reply at both ends.
         assert_eq!(text.matches("ICMP echo").count(), 20, "{text}");
     }
-    assert!(fs::read_to_string(&page).expect("a page").contains("uPlot"));
+    check_page(&fs::read_to_string(&page).expect("a page"), &probes);
+}
+
+/// It needs nothing but itself, and draws what the probes say.
+fn check_page(page: &str, probes: &[Value]) {
+    for outside in ["src=", "href=", "@import", "url(", "fetch("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    let data = page.split_once("type=\"application/json\">");
+    let data = data.and_then(|(_, rest)| rest.split_once("</script>"));
+    let data: Value = serde_json::from_str(data.expect("the data").0).expect("JSON");
+    let snapshots = probes.iter().filter(|line| line.get("event").is_none());
+    let times: Vec<_> = snapshots.map(|line| line["t_s"].clone()).collect();
+    assert_eq!(data[0]["t"], Value::Array(times));
+    let panels = data[0]["panels"].as_array().expect("a list");
+    let titles: Vec<_> = panels.iter().map(|panel| &panel["title"]).collect();
+    // No noise and no losses here: a panel without a curve is left out, but for drops.
+    assert_eq!(
+        titles[..3],
+        ["Rate", "Queue", "One-way delay"],
+        "{titles:?}"
+    );
+    let delays = panels[2]["curves"][0]["y"].as_array().expect("a list");
+    assert!(delays.iter().all(|delay| delay == 250.0), "{delays:?}");
 }
 
 /// Each delivery is of a packet that has arrived before, by the delay at least.
