@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::schedule::go_first;
 use bentpipe_sys::tun::Tun;
@@ -13,7 +14,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::Measured;
-use super::wire::{Wire, address, namespaces, receive, send_paced, sockets};
+use super::traffic::{Load, count, send_paced};
+use super::wire::{Wire, address, namespaces, sockets};
 use crate::Stop;
 use crate::selftest::model::constant;
 use crate::selftest::row::Row;
@@ -56,12 +58,27 @@ pub(super) fn measure(megabits: u64, quick: bool) -> Result<Measured> {
 /// Sends through the link for `time`, forward.
 fn load(terminal: &NetNs, gateway: &NetNs, rate: f64, time: Duration) -> Result<()> {
     let (from, to) = sockets(terminal, gateway)?;
-    let start = Instant::now();
-    let count = (time.as_secs_f64() * rate / (BYTES as f64 * 8.0)) as u64;
+    let load = Load {
+        rate,
+        bytes: BYTES,
+        time,
+        head: Duration::ZERO,
+    };
+    let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let receiver = scope.spawn(|| receive(&to, start, count));
-        send_paced(&from, start, rate, BYTES, time)?;
-        receiver.join().unwrap_or_else(|_| Ok(Vec::new()))?;
+        let counter = scope.spawn(|| count(&to, &done));
+        let sent = send_paced(&from, Instant::now(), load);
+        done.store(true, Ordering::Relaxed);
+        let arrived = counter
+            .join()
+            .map_err(|_| anyhow::anyhow!("the sink panicked"))??;
+        let sent = sent?;
+        ensure!(
+            arrived.packets == sent.packets,
+            "{} of {} packets arrived",
+            arrived.packets,
+            sent.packets
+        );
         Ok(())
     })
 }

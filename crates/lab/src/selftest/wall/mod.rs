@@ -8,6 +8,7 @@ mod cpu;
 mod propagation;
 mod rate;
 mod tcp;
+mod traffic;
 mod wire;
 
 use std::time::Duration;
@@ -41,16 +42,17 @@ pub(super) fn run(
 ) -> Result<()> {
     let propagation = || propagation::measure(quick);
     add(valid(stop, &propagation)?)?;
-    for (megabits, bytes) in rate::cases(quick) {
-        let measure = || rate::measure(megabits, bytes, quick);
+    for case in rate::cases(quick) {
+        let measure = || rate::measure(case);
         add(valid(stop, &measure)?)?;
     }
     for megabits in cpu::rates(quick) {
         let measure = || cpu::measure(megabits, quick);
         add(valid(stop, &measure)?)?;
     }
-    if !quick {
-        add(valid(stop, &tcp::measure)?)?;
+    for flow in tcp::flows(quick) {
+        let measure = || tcp::measure(&flow);
+        add(valid(stop, &measure)?)?;
     }
     Ok(())
 }

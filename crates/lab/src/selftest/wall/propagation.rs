@@ -10,7 +10,8 @@ use bentpipe_sys::netns::NetNs;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Measured;
-use super::wire::{GATEWAY, Wire, receive, send_paced};
+use super::traffic::{Load, receive, send_paced};
+use super::wire::{GATEWAY, Wire};
 use crate::selftest::model::constant;
 use crate::selftest::row::{Row, quantile};
 
@@ -116,14 +117,20 @@ fn one(delay_ms: u64, count: u16, gap: Duration) -> Result<Measured> {
 fn one_way(from: &UdpSocket, to: &UdpSocket, count: u16, gap: Duration) -> Result<f64> {
     let start = Instant::now();
     let rate = STAMPED as f64 * 8.0 / gap.as_secs_f64();
-    let received = thread::scope(|scope| {
+    let load = Load {
+        rate,
+        bytes: STAMPED,
+        time: gap * u32::from(count),
+        head: Duration::ZERO,
+    };
+    let received = thread::scope(|scope| -> Result<_> {
         let receiver = scope.spawn(|| receive(to, start, u64::from(count)));
-        send_paced(from, start, rate, STAMPED, gap * u32::from(count))?;
-        receiver.join().unwrap_or_else(|_| Ok(Vec::new()))
+        send_paced(from, start, load)?;
+        Ok(receiver.join().unwrap_or_else(|_| Ok(Vec::new()))?)
     })?;
     let mut delays: Vec<_> = received
         .iter()
-        .map(|packet| (packet.at.saturating_sub(packet.sent)).as_secs_f64() * 1e3)
+        .map(|delay| delay.as_secs_f64() * 1e3)
         .collect();
     delays.sort_by(f64::total_cmp);
     Ok(quantile(&delays, 0.5))

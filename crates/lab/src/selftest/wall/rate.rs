@@ -1,12 +1,14 @@
 //! Rate: more than the link can carry, and what arrives.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::Measured;
-use super::wire::{Wire, receive, send_paced};
+use super::traffic::{Arrived, Load, Sent, count, send_paced};
+use super::wire::Wire;
 use crate::selftest::model::constant;
 use crate::selftest::row::Row;
 
@@ -14,65 +16,97 @@ use crate::selftest::row::Row;
 const OVERLOAD: f64 = 1.1;
 /// What is left of that on a machine that cannot keep up, and still fills the link.
 const FULL: f64 = 1.03;
+/// What the link's queue holds: it is full from the beginning, and a source that is late by less does not show.
+const QUEUE: Duration = Duration::from_millis(50);
 
-/// Mbit/s and IP bytes per packet.
-pub(super) fn cases(quick: bool) -> Vec<(u64, usize)> {
+/// One measurement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    megabits: u64,
+    /// IP bytes per packet.
+    bytes: usize,
+    time: Duration,
+    /// The most that the figure may be off, as a share.
+    tolerance: f64,
+}
+
+/// What is measured: all rates with all sizes for a while, and once for a minute, in which a drift would add up.
+pub(super) fn cases(quick: bool) -> Vec<Case> {
+    let case = |megabits, bytes, seconds, tolerance| Case {
+        megabits,
+        bytes,
+        time: Duration::from_secs(seconds),
+        tolerance,
+    };
     if quick {
-        return vec![(10, 576), (50, 1400)];
+        return vec![case(10, 576, 2, 0.005), case(50, 1400, 2, 0.005)];
     }
-    let rates = [1, 5, 10, 50, 178];
+    let rates = [1, 5, 10, 50, 178].into_iter();
     rates
-        .into_iter()
-        .flat_map(|rate| [100, 576, 1400].map(|bytes| (rate, bytes)))
+        .flat_map(|rate| [100, 576, 1400].map(|bytes| case(rate, bytes, 10, 0.005)))
+        .chain([case(10, 1400, 60, 0.0005)])
         .collect()
 }
 
-pub(super) fn measure(megabits: u64, bytes: usize, quick: bool) -> Result<Measured> {
-    let time = Duration::from_secs(if quick { 2 } else { 10 });
-    // Short, so that it is full at once.
+pub(super) fn measure(case: Case) -> Result<Measured> {
+    let rate = case.megabits as f64 * 1e6;
+    let queue = (rate * QUEUE.as_secs_f64() / 8.0).max(64e3);
     let wire = Wire::start(&constant(
-        &format!("{megabits} Mbit/s"),
+        &format!("{} Mbit/s", case.megabits),
         "5 ms",
-        "[queue]\nlimit = \"64 kB\"\n",
+        &format!("[queue]\nlimit = \"{queue:.0} B\"\n"),
     ))?;
-    let (gateway, terminal) = wire.sockets()?;
-    let rate = megabits as f64 * 1e6;
+    let load = Load {
+        rate: rate * OVERLOAD,
+        bytes: case.bytes,
+        time: case.time,
+        head: QUEUE,
+    };
     let start = Instant::now();
-    let (received, offered) = thread::scope(|scope| -> std::io::Result<_> {
-        let receiver = scope.spawn(|| receive(&terminal, start, u64::MAX));
-        let sent = send_paced(&gateway, start, rate * OVERLOAD, bytes, time)?;
-        let offered = (sent * bytes as u64 * 8) as f64 / start.elapsed().as_secs_f64();
-        let received = receiver.join().unwrap_or_else(|_| Ok(Vec::new()))?;
-        Ok((received, offered))
-    })?;
+    let (arrived, sent, took) = carry(&wire, load, start)?;
     // A link that is not full says nothing of its rate.
-    let unfit = (offered < rate * FULL).then(|| {
+    let offered = (sent.packets * case.bytes as u64 * 8) as f64 / took.as_secs_f64();
+    let unfit = if offered < rate * FULL {
         let offered = offered / 1e6;
-        format!("this machine sends no more than {offered:.1} Mbit/s of such packets")
-    });
-    ensure!(received.len() > 1, "nothing crossed the link");
-    let first = received[0];
-    let last = received[received.len() - 1];
-    let bits: usize = received[1..].iter().map(|packet| packet.bytes * 8).sum();
-    let measured = bits as f64 / (last.at - first.at).as_secs_f64();
-    let tolerance = 0.005;
-    let range = megabits as f64 * (1.0 - tolerance)..=megabits as f64 * (1.0 + tolerance);
-    let seconds = time.as_secs();
-    let case = format!("packets of {bytes} B, {seconds} s of UDP");
-    let mut rows = vec![Row::within(
-        "rate",
-        case,
-        measured / 1e6,
-        range,
-        "Mbit/s",
-        3,
-    )];
-    let ordered = received
-        .windows(2)
-        .all(|pair| pair[0].number < pair[1].number);
-    if !ordered {
+        Some(format!(
+            "this machine sends no more than {offered:.1} Mbit/s of such packets"
+        ))
+    } else if sent.latest > QUEUE {
+        let late = sent.latest;
+        Some(format!("this machine let the source be {late:.0?} late"))
+    } else {
+        None
+    };
+    ensure!(arrived.packets > 1, "nothing crossed the link");
+    let measured = arrived.rate().context("all came at once")? / 1e6;
+    let nominal = case.megabits as f64;
+    let range = nominal * (1.0 - case.tolerance)..=nominal * (1.0 + case.tolerance);
+    let name = format!(
+        "packets of {} B, {} s of UDP",
+        case.bytes,
+        case.time.as_secs()
+    );
+    let digits = if case.tolerance < 0.001 { 4 } else { 3 };
+    let mut rows = vec![Row::within("rate", name, measured, range, "Mbit/s", digits)];
+    if !arrived.ordered {
         rows.push(Row::new("rate", "order", "changed", "kept", false));
     }
     let stats = vec![wire.finish()?];
     Ok(Measured { rows, stats, unfit })
+}
+
+/// Sends the load forward: what arrived, what was sent, and how long sending took.
+fn carry(wire: &Wire, load: Load, start: Instant) -> Result<(Arrived, Sent, Duration)> {
+    let (gateway, terminal) = wire.sockets()?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let counter = scope.spawn(|| count(&terminal, &done));
+        let sent = send_paced(&gateway, start, load);
+        let took = start.elapsed();
+        done.store(true, Ordering::Relaxed);
+        let arrived = counter
+            .join()
+            .map_err(|_| anyhow::anyhow!("the sink panicked"))??;
+        Ok((arrived, sent?, took))
+    })
 }

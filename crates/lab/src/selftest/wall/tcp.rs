@@ -1,4 +1,4 @@
-//! TCP: the kernel's CUBIC over the GEO link of the CNES measurements.
+//! TCP: one download of the kernel's own over links whose goodput is known.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,72 +6,212 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_link::Scenario;
+use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_congestion;
 
 use super::Measured;
+use crate::emulator::EmulatorStats;
 use crate::scenario::preset;
+use crate::selftest::bench::scenario;
 use crate::selftest::row::Row;
 use crate::topology::{Topology, TopologyConfig, WEB, unique_prefix};
 
 const PORT: u16 = 7001;
-const BYTES: usize = 30_000_000;
-/// CUBIC without HyStart, from the CNES measurements; 29.9 s with.
-const SECONDS: f64 = 29.4;
+/// Payload of a full segment with timestamps, in a packet of 1500 bytes.
+const SEGMENT: f64 = 1448.0;
+const PACKET: f64 = 1500.0;
+/// The CNES measurements' file and time, CUBIC without HyStart; 29.9 s with.
+const FILE: usize = 30_000_000;
+const FILE_SECONDS: f64 = 29.4;
+/// Of the links that a flow fills, or would.
+const ONE_WAY: Duration = Duration::from_millis(25);
+const MEGABITS: f64 = 10.0;
+/// One packet in so many is lost for the square root of p.
+const PERIOD: u32 = 1000;
 
-pub(super) fn measure() -> Result<Measured> {
-    let scenario = preset("geo").context("the preset geo")?;
+/// A download.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flow {
+    congestion_control: &'static str,
+    over: Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// A file over the CNES' GEO link: the seconds that it takes.
+    CnesGeo,
+    /// A link with a queue of one BDP: what it carries when it is full.
+    Pipe,
+    /// A link that is never full, and loses at equal distances: 1/p packets per tooth of the saw.
+    Losses,
+}
+
+/// None of them is quick.
+pub(super) fn flows(quick: bool) -> Vec<Flow> {
+    let flow = |congestion_control, over| Flow {
+        congestion_control,
+        over,
+    };
+    if quick {
+        return Vec::new();
+    }
+    vec![
+        flow("cubic", Over::CnesGeo),
+        flow("cubic", Over::Pipe),
+        flow("reno", Over::Pipe),
+        flow("bbr", Over::Pipe),
+        flow("reno", Over::Losses),
+    ]
+}
+
+impl Flow {
+    fn scenario(&self) -> Result<Scenario> {
+        let link = |megabits: f64, more: &str| {
+            scenario(&format!(
+                "[scenario]\nname = \"self-test\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"{} ms\"\n\
+                 [forward]\nstandard = \"cbr\"\nbit_rate = \"{megabits} Mbit/s\"\n\
+                 [return]\nstandard = \"cbr\"\nbit_rate = \"{megabits} Mbit/s\"\n{more}",
+                ONE_WAY.as_millis()
+            ))
+        };
+        match self.over {
+            Over::CnesGeo => preset("cnes-geo").context("the preset cnes-geo"),
+            Over::Pipe => link(MEGABITS, ""),
+            Over::Losses => link(
+                MEGABITS * 10.0,
+                &format!(
+                    "[errors]\nmodel = \"periodic\"\nevery = {PERIOD}\ndirection = \"forward\"\n"
+                ),
+            ),
+        }
+    }
+
+    fn row(&self, download: &Download) -> Row {
+        let name = self.congestion_control;
+        let goodput = download.late_bytes as f64 * 8.0 / download.late.as_secs_f64() / 1e6;
+        let near = |expected: f64| expected * 0.95..=expected * 1.05;
+        match self.over {
+            Over::CnesGeo => Row::within(
+                "TCP",
+                format!("30 MB of {name}, cnes-geo"),
+                download.whole.as_secs_f64(),
+                FILE_SECONDS * 0.9..=FILE_SECONDS * 1.1,
+                "s",
+                1,
+            ),
+            Over::Pipe => Row::within(
+                "TCP",
+                format!("{name} fills 10 Mbit/s, 50 ms, a queue of a BDP"),
+                goodput,
+                near(MEGABITS * SEGMENT / PACKET),
+                "Mbit/s",
+                2,
+            ),
+            Over::Losses => {
+                // Reno's saw: from W/2 to W by one segment a round trip, 3/8 W² = 1/p packets.
+                let per_round_trip = (1.5 * f64::from(PERIOD)).sqrt();
+                let serialisation = PACKET * 8.0 / (MEGABITS * 10.0 * 1e6);
+                let rtt = 2.0 * ONE_WAY.as_secs_f64() + serialisation;
+                let expected = per_round_trip * SEGMENT * 8.0 / rtt / 1e6;
+                Row::within(
+                    "TCP",
+                    format!("{name}, one in {PERIOD} lost, 50 ms: sqrt(3/2p)"),
+                    goodput,
+                    near(expected),
+                    "Mbit/s",
+                    2,
+                )
+            }
+        }
+    }
+}
+
+pub(super) fn measure(flow: &Flow) -> Result<Measured> {
     let topology = Topology::build(&TopologyConfig {
-        link: scenario.into(),
+        link: flow.scenario()?.into(),
         prefix: format!("{}-self", unique_prefix()),
         hosts: 0,
     })?;
     let listener = topology.web().enter(|| TcpListener::bind((WEB, PORT)))??;
-    let seconds = thread::scope(|scope| -> Result<f64> {
-        let server = scope.spawn(move || -> Result<()> {
-            let (mut socket, _) = listener.accept()?;
-            let block = vec![0; 1 << 16];
-            let mut left = BYTES;
-            while left > 0 {
-                let length = left.min(block.len());
-                socket.write_all(&block[..length])?;
-                left -= length;
-            }
-            Ok(())
-        });
-        let start = Instant::now();
-        let received = download(&topology)?;
-        let seconds = start.elapsed().as_secs_f64();
-        ensure!(received == BYTES, "{received} of {BYTES} bytes arrived");
-        server
-            .join()
-            .map_err(|_| anyhow::anyhow!("the server panicked"))??;
-        Ok(seconds)
+    if let Err(error) = set_tcp_congestion(&listener, flow.congestion_control) {
+        return Ok(absent(flow, error, topology.finish()?));
+    }
+    let start = Instant::now();
+    let connect = || TcpStream::connect_timeout(&(WEB, PORT).into(), Duration::from_secs(10));
+    let client = topology.user().enter(connect)??;
+    let download = thread::scope(|scope| -> Result<Download> {
+        let server = scope.spawn(|| serve(&listener));
+        let download = download(client, start, flow.over == Over::CnesGeo);
+        // It ends with its client, which has gone by now.
+        let served = server.join();
+        served.map_err(|_| anyhow::anyhow!("the server panicked"))??;
+        download
     })?;
-    let range = SECONDS * 0.9..=SECONDS * 1.1;
-    let row = Row::within(
-        "TCP",
-        "30 MB of CUBIC, 10 Mbit/s, 250 ms one way",
-        seconds,
-        range,
-        "s",
-        1,
-    );
     Ok(Measured {
-        rows: vec![row],
+        rows: vec![flow.row(&download)],
         stats: vec![topology.finish()?],
         unfit: None,
     })
 }
 
-fn download(topology: &Topology) -> Result<usize> {
-    let connect = || TcpStream::connect_timeout(&(WEB, PORT).into(), Duration::from_secs(10));
-    let mut socket = topology.user().enter(connect)??;
+/// Nothing could be measured: this machine's kernel has no such congestion control, or does not let us use it.
+fn absent(flow: &Flow, error: Errno, stats: EmulatorStats) -> Measured {
+    let name = flow.congestion_control;
+    let nothing = Download {
+        whole: Duration::MAX,
+        late_bytes: 0,
+        late: Duration::MAX,
+    };
+    Measured {
+        rows: vec![flow.row(&nothing)],
+        stats: vec![stats],
+        unfit: Some(format!(
+            "this kernel offers no `{name}` ({error}); as root: `modprobe tcp_{name}`"
+        )),
+    }
+}
+
+fn serve(listener: &TcpListener) -> Result<()> {
+    let (mut socket, _) = listener.accept()?;
+    let block = vec![0; 1 << 16];
+    // Until the client has enough, and goes.
+    while socket.write_all(&block).is_ok() {}
+    Ok(())
+}
+
+/// What a client saw.
+#[derive(Debug, Clone, Copy)]
+struct Download {
+    /// From before the connection.
+    whole: Duration,
+    /// What came after start-up, in so much time.
+    late_bytes: usize,
+    late: Duration,
+}
+
+/// A file, or as much as comes in half a minute.
+fn download(mut socket: TcpStream, start: Instant, file: bool) -> Result<Download> {
+    const START_UP: Duration = Duration::from_secs(10);
+    const END: Duration = Duration::from_secs(40);
     socket.set_read_timeout(Some(Duration::from_secs(30)))?;
     let mut block = vec![0; 1 << 16];
-    let mut received = 0;
+    let (mut received, mut early) = (0, None);
     loop {
-        match socket.read(&mut block)? {
-            0 => return Ok(received),
-            length => received += length,
+        let length = socket.read(&mut block)?;
+        ensure!(length > 0, "the server ended after {received} bytes");
+        received += length;
+        let now = start.elapsed();
+        if now >= START_UP && early.is_none() {
+            early = Some((now, received));
+        }
+        if file && received >= FILE || !file && now >= END {
+            let (since, bytes) = early.unwrap_or_default();
+            return Ok(Download {
+                whole: now,
+                late_bytes: received - bytes,
+                late: now - since,
+            });
         }
     }
 }
