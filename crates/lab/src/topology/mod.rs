@@ -27,9 +27,14 @@ pub use addresses::{
 };
 pub use process::Process;
 use process::Running;
+pub use setup::Congestion;
 
 /// The satellite link's interface, at both of its ends.
 pub const LINK_DEVICE: &str = "sat0";
+
+/// In the environment of every process of an experiment: the prefix of its namespaces. So whoever finds an experiment whose
+/// owner was killed knows which processes were its own.
+pub const EXPERIMENT_VARIABLE: &str = "BENTPIPE_EXPERIMENT";
 
 /// What to build.
 #[derive(Debug, Clone)]
@@ -59,6 +64,7 @@ pub struct Topology {
     gateway: NetNsGuard,
     web: NetNsGuard,
     directory: TempDir,
+    prefix: String,
 }
 
 impl Topology {
@@ -68,6 +74,14 @@ impl Topology {
     /// Missing privilege (see [`bentpipe_sys::privilege::enter_user_namespace`]), missing tools, a prefix that is
     /// in use, or a scenario that describes no link. Nothing is left behind.
     pub fn build(config: &TopologyConfig) -> Result<Self> {
+        Self::build_with(config, Congestion::default())
+    }
+
+    /// [`Topology::build`] where TCP sends with `tcp`, in all of the namespaces.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_with(config: &TopologyConfig, tcp: Congestion) -> Result<Self> {
         ensure!(
             config.hosts <= MAX_HOSTS,
             "{} hosts do not fit into 10.30.0.0/24: at most {MAX_HOSTS}",
@@ -99,6 +113,7 @@ impl Topology {
                 .prefix(&format!("{}-", config.prefix))
                 .tempdir()
                 .context("cannot make a directory for the experiment")?,
+            prefix: config.prefix.clone(),
         };
         for namespace in topology.namespaces() {
             setup::tune(namespace)?;
@@ -108,7 +123,7 @@ impl Topology {
                 .emulator(&config.link, addresses.router())?
                 .spawn()?,
         );
-        setup::connect(&topology, &addresses, config.hosts)?;
+        setup::connect(&topology, &addresses, config.hosts, tcp)?;
         Ok(topology)
     }
 
@@ -163,6 +178,12 @@ impl Topology {
         self.directory.path()
     }
 
+    /// What the namespaces' names begin with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// One command per namespace that opens a shell in it, for a human.
     #[must_use]
     pub fn doors(&self, standing: Standing) -> String {
@@ -191,7 +212,8 @@ impl Topology {
     ///
     /// # Errors
     /// The namespace cannot be entered or the program cannot be started; the text names it.
-    pub fn spawn_in(&self, namespace: &NetNs, command: Command) -> Result<Process> {
+    pub fn spawn_in(&self, namespace: &NetNs, mut command: Command) -> Result<Process> {
+        command.env(EXPERIMENT_VARIABLE, &self.prefix);
         let process = Process::start(namespace, command, self.directory.path())?;
         let mut processes = self
             .processes

@@ -5,8 +5,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
@@ -25,9 +27,43 @@ const SETTINGS: [(&str, &str); 6] = [
     ("ipv6/conf/default/accept_ra", "0"),
 ];
 
-/// On every route, so that the machine's default does not decide what "plain TCP" means. Not by the setting: where the
-/// machine's list of allowed algorithms lacks CUBIC, its namespaces may not choose it.
-const CONGESTION_CONTROL: &str = "congctl cubic";
+/// What TCP sends with. It stands on every route, so that the machine's default does not decide what "plain TCP" means; not
+/// in a setting, because where the machine's list of allowed algorithms lacks one, its namespaces may not choose it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Congestion {
+    /// The kernel's CUBIC.
+    #[default]
+    Cubic,
+    /// The kernel's BBR, whichever version that is.
+    Bbr,
+    /// The kernel's NewReno.
+    Reno,
+}
+
+impl Congestion {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cubic, Self::Bbr, Self::Reno];
+
+    /// As the kernel calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Bbr => "bbr",
+            Self::Reno => "reno",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+}
+
+/// For the kernel to activate an interface.
+const COMES_UP: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(10);
 
 const ROUTER_SETTINGS: [(&str, &str); 2] =
     [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
@@ -38,7 +74,13 @@ pub(super) fn tune(namespace: &NetNs) -> Result<()> {
 }
 
 /// Makes the veth pairs, then addresses and routes; `sat0` must exist at both ends.
-pub(super) fn connect(topology: &Topology, at: &Addresses, hosts: u8) -> Result<()> {
+pub(super) fn connect(
+    topology: &Topology,
+    at: &Addresses,
+    hosts: u8,
+    tcp: Congestion,
+) -> Result<()> {
+    let batch = |namespace: &NetNs, lines: &str| batch(namespace, &with(lines, tcp));
     let (gateway, web) = (topology.gateway(), topology.web());
     veth(web, gateway, "wan0")?;
     set(gateway, &ROUTER_SETTINGS)?;
@@ -67,7 +109,41 @@ pub(super) fn connect(topology: &Topology, at: &Addresses, hosts: u8) -> Result<
         let _ = writeln!(lines, "addr add {v4} dev eth0 noprefixroute");
         let _ = writeln!(lines, "addr add {v6} dev eth0 nodad noprefixroute");
     }
-    batch(web, &lines)
+    batch(web, &lines)?;
+    let ends = topology
+        .sites()
+        .flat_map(|(user, terminal)| [(user, "eth0"), (terminal, "lan0")]);
+    for (namespace, device) in ends.chain([(gateway, "wan0"), (web, "eth0")]) {
+        wait_until_up(namespace, device)?;
+    }
+    Ok(())
+}
+
+/// The kernel activates an interface when it gets round to it, up to a second after the other end is up; what is sent until
+/// then is lost in silence, and a lost SYN costs whoever is measured a second.
+fn wait_until_up(namespace: &NetNs, device: &str) -> Result<()> {
+    let deadline = Instant::now() + COMES_UP;
+    while !namespace
+        .run("ip", &["link", "show", "dev", device])?
+        .contains("state UP")
+    {
+        ensure!(
+            Instant::now() < deadline,
+            "{device} in {} does not come up",
+            namespace.name()
+        );
+        thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+/// `lines` with the congestion control on every route.
+fn with(lines: &str, tcp: Congestion) -> String {
+    let line = |line: &str| match line.starts_with("route ") {
+        true => format!("{line} congctl {}\n", tcp.name()),
+        false => format!("{line}\n"),
+    };
+    lines.lines().map(line).collect()
 }
 
 /// Addresses of `device` and the routes to its networks. Made by hand for the routes to name the congestion control.
@@ -77,8 +153,8 @@ fn interface(device: &str, (v4, v6): Pair) -> String {
     format!(
         "addr add {v4} dev {device} noprefixroute\naddr add {v6} dev {device} nodad noprefixroute\n\
          link set {device} up\n\
-         route add {prefix4} dev {device} src {source} {CONGESTION_CONTROL}\n\
-         route add {prefix6} dev {device} {CONGESTION_CONTROL}\n"
+         route add {prefix4} dev {device} src {source}\n\
+         route add {prefix6} dev {device}\n"
     )
 }
 
@@ -86,16 +162,12 @@ fn interface(device: &str, (v4, v6): Pair) -> String {
 fn via((lan4, lan6): Pair, (router4, router6): Pair) -> String {
     let (lan4, lan6) = (lan4.trunc(), lan6.trunc());
     let (router4, router6) = (router4.addr(), router6.addr());
-    format!(
-        "route add {lan4} via {router4} {CONGESTION_CONTROL}\nroute add {lan6} via {router6} {CONGESTION_CONTROL}\n"
-    )
+    format!("route add {lan4} via {router4}\nroute add {lan6} via {router6}\n")
 }
 
 fn default((v4, v6): Pair) -> String {
     let (via4, via6) = (v4.addr(), v6.addr());
-    format!(
-        "route add default via {via4} {CONGESTION_CONTROL}\nroute add ::/0 via {via6} {CONGESTION_CONTROL}\n"
-    )
+    format!("route add default via {via4}\nroute add ::/0 via {via6}\n")
 }
 
 /// A pair: `eth0` in `end`, `name` in `router`.
