@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use etherparse::{EtherType, Icmpv6Slice, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 
+use super::Tunnel;
+
 const ARP: u16 = 0x0806;
 /// Router and neighbour solicitations and advertisements, redirects (RFC 4861).
 const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
@@ -19,12 +21,12 @@ pub(super) enum Class {
 }
 
 /// Judges one packet without its link-layer header.
-pub(super) fn classify(ether_type: u16, bytes: &[u8], server_port: u16) -> Class {
+pub(super) fn classify(ether_type: u16, bytes: &[u8], tunnel: Tunnel) -> Class {
     if ether_type == ARP {
         return Class::LinkScope;
     }
     let packet = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
-    if is_tunnel(&packet, server_port) {
+    if is_tunnel(&packet, tunnel) {
         return Class::Tunnel;
     }
     let Some(ends) = Ends::of(&packet) else {
@@ -32,10 +34,10 @@ pub(super) fn classify(ether_type: u16, bytes: &[u8], server_port: u16) -> Class
     };
     match &packet.transport {
         Some(TransportSlice::Icmpv4(icmp)) if icmp.type_u8() == 3 => {
-            about_tunnel(icmp.payload(), server_port)
+            about_tunnel(icmp.payload(), tunnel)
         }
         Some(TransportSlice::Icmpv6(icmp)) if matches!(icmp.type_u8(), 1 | 2) => {
-            about_tunnel(icmp.payload(), server_port)
+            about_tunnel(icmp.payload(), tunnel)
         }
         Some(TransportSlice::Icmpv6(icmp)) if is_link_scope(icmp, &ends) => Class::LinkScope,
         Some(TransportSlice::Igmp(_)) if ends.is_to_local_group() => Class::LinkScope,
@@ -124,18 +126,23 @@ impl Ends {
     }
 }
 
-fn is_tunnel(packet: &LaxSlicedPacket<'_>, server_port: u16) -> bool {
+fn is_tunnel(packet: &LaxSlicedPacket<'_>, tunnel: Tunnel) -> bool {
     // Fragments have no transport here, so they are in clear: the tunnel sends none.
-    let Some(TransportSlice::Udp(udp)) = &packet.transport else {
-        return false;
-    };
-    [udp.source_port(), udp.destination_port()].contains(&server_port)
+    match (&packet.transport, tunnel) {
+        (Some(TransportSlice::Udp(udp)), Tunnel::Udp(port)) => {
+            [udp.source_port(), udp.destination_port()].contains(&port)
+        }
+        (Some(TransportSlice::Tcp(tcp)), Tunnel::Tcp(port)) => {
+            [tcp.source_port(), tcp.destination_port()].contains(&port)
+        }
+        _ => false,
+    }
 }
 
 /// For errors that quote a packet.
-fn about_tunnel(quoted: &[u8], server_port: u16) -> Class {
+fn about_tunnel(quoted: &[u8], tunnel: Tunnel) -> Class {
     match LaxSlicedPacket::from_ip(quoted) {
-        Ok(quoted) if is_tunnel(&quoted, server_port) => Class::TunnelError,
+        Ok(quoted) if is_tunnel(&quoted, tunnel) => Class::TunnelError,
         _ => Class::Clear,
     }
 }
@@ -156,6 +163,7 @@ mod tests {
     const V4: u16 = 0x0800;
     const V6: u16 = 0x86dd;
     const PORT: u16 = 4433;
+    const TUNNEL: Tunnel = Tunnel::Udp(PORT);
 
     fn ipv4(
         from: [u8; 4],
@@ -185,10 +193,10 @@ mod tests {
 
     #[test]
     fn the_tunnel_is_known_by_its_port_in_either_place() {
-        assert_eq!(classify(V4, &udp(40_000, PORT), PORT), Class::Tunnel);
-        assert_eq!(classify(V4, &udp(PORT, 40_000), PORT), Class::Tunnel);
+        assert_eq!(classify(V4, &udp(40_000, PORT), TUNNEL), Class::Tunnel);
+        assert_eq!(classify(V4, &udp(PORT, 40_000), TUNNEL), Class::Tunnel);
         let other = udp(40_000, 53);
-        assert_eq!(classify(V4, &other, PORT), Class::Clear);
+        assert_eq!(classify(V4, &other, TUNNEL), Class::Clear);
         assert_eq!(
             describe(V4, &other),
             "UDP 10.20.0.2:40000 > 10.20.0.1:53, 35 bytes"
@@ -200,7 +208,7 @@ mod tests {
         let mut fragment = udp(40_000, PORT);
         // More fragments follow. The checksum is nobody's business here.
         fragment[6] = 0x20;
-        assert_eq!(classify(V4, &fragment, PORT), Class::Clear);
+        assert_eq!(classify(V4, &fragment, TUNNEL), Class::Clear);
         assert!(describe(V4, &fragment).starts_with("fragment of IP protocol 17"));
     }
 
@@ -212,7 +220,13 @@ mod tests {
             .syn()
             .write(&mut packet, &[])
             .unwrap();
-        assert_eq!(classify(V4, &packet, PORT), Class::Clear);
+        assert_eq!(classify(V4, &packet, TUNNEL), Class::Clear);
+        // Unless the tunnel is TCP; then UDP is.
+        assert_eq!(classify(V4, &packet, Tunnel::Tcp(PORT)), Class::Tunnel);
+        assert_eq!(
+            classify(V4, &udp(40_000, PORT), Tunnel::Tcp(PORT)),
+            Class::Clear
+        );
         let text = describe(V4, &packet);
         assert!(
             text.starts_with("TCP SYN 10.10.0.2:40000 > 10.30.0.2:4433"),
@@ -231,7 +245,7 @@ mod tests {
             (128, 255, Class::Clear),
         ] {
             assert_eq!(
-                classify(V6, &icmp6(kind, hop_limit), PORT),
+                classify(V6, &icmp6(kind, hop_limit), TUNNEL),
                 class,
                 "{kind} {hop_limit}"
             );
@@ -247,9 +261,12 @@ mod tests {
                 .unwrap();
             packet
         };
-        assert_eq!(classify(V4, &igmp([224, 0, 0, 22]), PORT), Class::LinkScope);
-        assert_eq!(classify(V4, &igmp([239, 1, 1, 1]), PORT), Class::Clear);
-        assert_eq!(classify(ARP, &[0; 28], PORT), Class::LinkScope);
+        assert_eq!(
+            classify(V4, &igmp([224, 0, 0, 22]), TUNNEL),
+            Class::LinkScope
+        );
+        assert_eq!(classify(V4, &igmp([239, 1, 1, 1]), TUNNEL), Class::Clear);
+        assert_eq!(classify(ARP, &[0; 28], TUNNEL), Class::LinkScope);
     }
 
     #[test]
@@ -263,21 +280,21 @@ mod tests {
             packet
         };
         let about = error(&udp(40_000, PORT));
-        assert_eq!(classify(V4, &about, PORT), Class::TunnelError);
+        assert_eq!(classify(V4, &about, TUNNEL), Class::TunnelError);
         // Quotes are cut short.
         let about = error(&udp(40_000, PORT)[..28]);
-        assert_eq!(classify(V4, &about, PORT), Class::TunnelError);
+        assert_eq!(classify(V4, &about, TUNNEL), Class::TunnelError);
         let other = error(&udp(40_000, 53));
-        assert_eq!(classify(V4, &other, PORT), Class::Clear);
+        assert_eq!(classify(V4, &other, TUNNEL), Class::Clear);
     }
 
     #[test]
     fn what_is_no_packet_is_in_clear() {
         for bytes in [&[][..], &[0x45], &[0xff; 60]] {
-            assert_eq!(classify(V4, bytes, PORT), Class::Clear);
-            assert_eq!(classify(V6, bytes, PORT), Class::Clear);
+            assert_eq!(classify(V4, bytes, TUNNEL), Class::Clear);
+            assert_eq!(classify(V6, bytes, TUNNEL), Class::Clear);
             assert!(describe(V4, bytes).contains("0x0800"));
         }
-        assert_eq!(classify(0x88cc, &[0; 40], PORT), Class::Clear);
+        assert_eq!(classify(0x88cc, &[0; 40], TUNNEL), Class::Clear);
     }
 }

@@ -33,6 +33,22 @@ const SHOWN: usize = 20;
 /// The largest IP packet.
 const MAX_PACKET: usize = 65_535;
 
+/// What the tunnel's packets are known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tunnel {
+    /// UDP from or to this port.
+    Udp(u16),
+    /// TCP from or to this port.
+    Tcp(u16),
+}
+
+impl From<u16> for Tunnel {
+    /// bentpipe's: UDP.
+    fn from(port: u16) -> Self {
+        Self::Udp(port)
+    }
+}
+
 /// A running capture. Dropping it throws away what it saw.
 #[derive(Debug)]
 pub struct Capture {
@@ -43,7 +59,7 @@ pub struct Capture {
 /// What a capture saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CaptureReport {
-    /// UDP from or to the server's port.
+    /// Those of the tunnel.
     pub tunnel_packets: u64,
     /// ICMP errors that quote a packet of the tunnel: from the kernel where a daemon is gone. What they quote is
     /// encrypted.
@@ -76,12 +92,13 @@ pub struct ClearPacket {
 }
 
 impl Capture {
-    /// Watches `interface` in `namespace`, both directions, from the return of this call on. The tunnel is UDP from or
-    /// to `server_port`.
+    /// Watches `interface` in `namespace`, both directions, from the return of this call on. The tunnel is
+    /// UDP, if only a port is given.
     ///
     /// # Errors
     /// There is no such interface, or CAP_NET_RAW is missing.
-    pub fn start(namespace: &NetNs, interface: &str, server_port: u16) -> Result<Self> {
+    pub fn start(namespace: &NetNs, interface: &str, tunnel: impl Into<Tunnel>) -> Result<Self> {
+        let tunnel = tunnel.into();
         let socket = namespace
             .enter(|| PacketSocket::open(interface))?
             .with_context(|| format!("in network namespace `{}`", namespace.name()))?;
@@ -89,7 +106,7 @@ impl Capture {
         let watched = stop.clone();
         let thread = thread::Builder::new()
             .name("capture".into())
-            .spawn(move || Watch::new(socket, server_port).run(&watched))
+            .spawn(move || Watch::new(socket, tunnel).run(&watched))
             .context("cannot start the capture's thread")?;
         Ok(Self {
             stop,
@@ -188,17 +205,17 @@ impl fmt::Display for ClearPacket {
 /// The thread's side.
 struct Watch {
     socket: PacketSocket,
-    server_port: u16,
+    tunnel: Tunnel,
     finder: Finder<'static>,
     start: Instant,
     report: CaptureReport,
 }
 
 impl Watch {
-    fn new(socket: PacketSocket, server_port: u16) -> Self {
+    fn new(socket: PacketSocket, tunnel: Tunnel) -> Self {
         Self {
             socket,
-            server_port,
+            tunnel,
             finder: Finder::new(MARKER),
             start: Instant::now(),
             report: CaptureReport::default(),
@@ -244,7 +261,7 @@ impl Watch {
         let marker = self.finder.find(bytes).is_some();
         report.bytes += bytes.len() as u64;
         report.marker_packets += u64::from(marker);
-        match classify(packet.ether_type, bytes, self.server_port) {
+        match classify(packet.ether_type, bytes, self.tunnel) {
             Class::Tunnel => {
                 report.tunnel_packets += 1;
                 report.tunnel_bytes += bytes.len() as u64;
