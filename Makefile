@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full limits selftest deps privileges lint docs fuzz tests slow bench wire deny
+.PHONY: help demo test test-full limits selftest deps privileges lint docs fuzz tests slow bench wire lab deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -15,6 +15,7 @@ help:
 	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
+	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, the quick experiments; as root"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
 	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
 
@@ -75,6 +76,16 @@ bench:
 # Downloads over the emulated satellite, beside the kernel's CUBIC and BBR in the same run.
 wire: privileges
 	cargo bench --locked --bench wire
+
+# The quick size of the experiments in scenarios/. Ended and started again it goes on where it was; a run that this machine was
+# too busy for says `invalid`, and LAB_OPTIONS=--retry makes it again.
+LAB_EXPERIMENTS ?= cnes qpep-goodput
+lab: privileges
+	@.ci/deps lab
+	cargo build --release --locked
+	for name in $(LAB_EXPERIMENTS); do \
+		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $(LAB_OPTIONS) || exit 1; \
+	done
 
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources

@@ -1,11 +1,14 @@
 //! The command line, and nothing else: what can be asked and how it is explained.
 
+mod lab;
+
 use std::path::PathBuf;
 
 use bentpipe_lab::TimeSpan;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
+pub(crate) use lab::{Lab, LabCommand, Merge as LabMerge, Run as LabRun};
 
 /// Encrypts and accelerates everything that crosses a satellite or other high-latency link.
 #[derive(Debug, Parser)]
@@ -79,6 +82,11 @@ pub(crate) enum Command {
     /// and whether the run is VALID. SIGUSR1 prints how it goes. Scenarios are described in docs/emulator.md.
     #[command(after_help = EMULATE_EXAMPLES)]
     Emulate(Emulate),
+
+    /// Run experiments: contenders over emulated links, measured alike
+    ///
+    /// What an experiment's file says, and what comes of it, is described in docs/lab.md.
+    Lab(Lab),
 }
 
 #[derive(Debug, Args)]

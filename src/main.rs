@@ -38,6 +38,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Status(options) => command::status::run(&options),
         Command::Demo(options) => command::demo::run(&options),
         Command::Emulate(options) => command::emulate::run(&options),
+        Command::Lab(options) => command::lab::run(&options),
     }
 }
 

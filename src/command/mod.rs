@@ -5,6 +5,7 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod emulate;
 pub(crate) mod keys;
+pub(crate) mod lab;
 pub(crate) mod status;
 
 use std::io::{self, Write};

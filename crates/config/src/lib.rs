@@ -103,6 +103,12 @@ impl Source {
         }
     }
 
+    /// The text itself.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Where the text came from.
     #[must_use]
     pub fn path(&self) -> &Path {

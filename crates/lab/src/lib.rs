@@ -10,6 +10,9 @@
 //!  user ─veth─ terminal ─ sat0 ══ emulator (TUN, link model) ══ sat0 ─ gateway ─veth─ web
 //!                 ▲         ▲                                     ▲       ▲
 //!           bentpipe client └────────────── capture ──────────────┘  bentpipe server
+//!        (or any other contender)
+//!
+//!  experiment (which runs, in which order) ──► runner (one topology per run) ──► results (a line per run)
 //! ```
 #![expect(
     clippy::disallowed_methods,
@@ -17,10 +20,14 @@
 )]
 
 pub mod capture;
+pub mod contender;
 pub mod demo;
 pub mod emulator;
+pub mod experiment;
 pub mod machine;
 pub mod plot;
+pub mod results;
+pub mod runner;
 pub mod scenario;
 pub mod selftest;
 mod stop;

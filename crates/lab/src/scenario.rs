@@ -60,12 +60,24 @@ pub fn preset(name: &str) -> Option<Scenario> {
 /// # Errors
 /// There is neither, or what it says is no scenario.
 pub fn load(name_or_file: &str) -> Result<(Scenario, Files), BadScenario> {
-    let path = Path::new(name_or_file);
+    load_from(name_or_file, Path::new(name_or_file))
+}
+
+/// As [`load`]; a file is meant as `source`, which names it, means it.
+///
+/// # Errors
+/// As there.
+pub fn load_beside(source: &Source, name_or_file: &str) -> Result<(Scenario, Files), BadScenario> {
+    load_from(name_or_file, &source.resolve(Path::new(name_or_file)))
+}
+
+fn load_from(name_or_file: &str, path: &Path) -> Result<(Scenario, Files), BadScenario> {
     if let Some(scenario) = preset(name_or_file) {
         return Ok((scenario, Files::default()));
     }
     // A name without anything of a path is more likely a preset's, misspelt.
-    if !path.exists() && path.extension().is_none() && path.components().count() == 1 {
+    let bare = Path::new(name_or_file);
+    if !path.exists() && bare.extension().is_none() && bare.components().count() == 1 {
         return Err(BadScenario::Unknown(name_or_file.to_owned()));
     }
     let source = Source::read(path)?;

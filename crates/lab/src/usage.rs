@@ -9,13 +9,28 @@ use anyhow::{Context as _, Result};
 /// # Errors
 /// There is no such process.
 pub fn cpu_seconds(process: u32) -> Result<f64> {
+    let [user, system] = fields(process, [14, 15])?;
+    Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// When a process began, in clock ticks since the machine did. With its ID it names one process for good.
+///
+/// # Errors
+/// There is no such process.
+pub fn start_time(process: u32) -> Result<u64> {
+    Ok(fields(process, [22])?[0])
+}
+
+/// Fields of /proc/PROCESS/stat, by the manual's numbers.
+fn fields<const N: usize>(process: u32, numbers: [usize; N]) -> Result<[u64; N]> {
     let path = format!("/proc/{process}/stat");
     let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
     // The name before it may hold anything, blanks and parentheses included.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks = |field: usize| -> Result<f64> {
-        let text = after_name.split_whitespace().nth(field - 3);
-        Ok(text.with_context(|| path.clone())?.parse()?)
-    };
-    Ok((ticks(14)? + ticks(15)?) / rustix::param::clock_ticks_per_second() as f64)
+    let mut values = [0; N];
+    for (value, number) in values.iter_mut().zip(numbers) {
+        let text = after_name.split_whitespace().nth(number - 3);
+        *value = text.with_context(|| path.clone())?.parse()?;
+    }
+    Ok(values)
 }

@@ -10,7 +10,6 @@
 //!  workload  bentpipe client                               bentpipe server    HTTP(S) server
 //! ```
 
-mod daemons;
 mod figures;
 mod progress;
 mod table;
@@ -26,12 +25,12 @@ use bentpipe_units::BitRate;
 
 use crate::Stop;
 use crate::capture::{Capture, CaptureReport};
+use crate::contender::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings};
 use crate::emulator::EmulatorStats;
 use crate::machine::Standing;
 use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, PAGE_HOSTS, Web};
 
-use daemons::{CLIENT_SOCKET, Daemons, SERVER_PORT};
 use figures::{Figures, Workload};
 pub use progress::Progress;
 pub use table::Report;
@@ -40,6 +39,12 @@ pub use table::Report;
 const SETTLE: Duration = Duration::from_secs(2);
 /// Packets that leave the emulated link later than this falsify the figures.
 const TOLERABLE_LATENESS: Duration = Duration::from_millis(10);
+
+/// Whoever has a geostationary satellite knows it.
+const SETTINGS: Settings = Settings {
+    profile: Some("geo"),
+    controller: None,
+};
 
 /// What a demonstration needs to know.
 #[derive(Debug)]
@@ -107,7 +112,7 @@ impl Demo {
         let ends = [self.topology.terminal(), self.topology.gateway()];
         let captures = ends.map(|end| Capture::start(end, LINK_DEVICE, SERVER_PORT));
         progress.step("starting bentpipe client and server");
-        let daemons = Daemons::start(&self.config.bentpipe, &self.topology)?;
+        let daemons = Daemons::start(&self.config.bentpipe, &self.topology, &SETTINGS)?;
         let daemons = self.daemons.insert(daemons);
         let bentpipe = daemons.watch(|| {
             let user = self.topology.user();

@@ -1,6 +1,7 @@
 //! Content from a seed: the same bytes for everybody who knows seed and length, with the marker all over.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::task::{Context, Poll};
@@ -25,7 +26,7 @@ const MAX_LENGTH: u64 = 1 << 33;
 const PREFIX: &str = "/object/";
 
 /// The generator of a seed's numbers.
-pub(super) fn generator(seed: Seed) -> Pcg64Mcg {
+pub(crate) fn generator(seed: Seed) -> Pcg64Mcg {
     let [high, low] = ["high", "low"].map(|half| u128::from(seed.stream(half).as_u64()));
     Pcg64Mcg::new(high << 64 | low)
 }
@@ -71,6 +72,13 @@ impl Object {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest([u8; 32]);
 
+impl fmt::Display for Digest {
+    /// In hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// A digest in the making.
 pub(super) struct Hasher(digest::Context);
 
@@ -97,6 +105,19 @@ pub struct Expected {
     pub object: Object,
     /// SHA-256 of its body.
     pub digest: Digest,
+}
+
+impl Expected {
+    /// The longest object there is, for a transfer that is ended before it is done: its digest is never asked for, and if it
+    /// were, it would be wrong.
+    #[must_use]
+    pub fn endless(seed: Seed) -> Self {
+        let length = MAX_LENGTH;
+        Self {
+            object: Object { seed, length },
+            digest: Digest([0; 32]),
+        }
+    }
 }
 
 impl From<Object> for Expected {

@@ -1,14 +1,17 @@
-//! Fetching: one object over a connection, with its length and SHA-256 checked.
+//! Fetching and sending: one object over a connection, with its length and SHA-256 checked.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::HOST;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -37,6 +40,22 @@ pub async fn get(
         .with_context(|| format!("{} from {address}", expected.object.path()))
 }
 
+/// Sends `expected` in clear over a new connection to `address`; the time from calling `connect` to the server's word that it
+/// has all of it.
+///
+/// # Errors
+/// The connection failed, the server refused, or what it got is not what was sent.
+pub async fn put(address: SocketAddr, host: &str, expected: &Expected) -> Result<Duration> {
+    let start = Instant::now();
+    let sent = async {
+        let mut connection = Connection::open(connect(address).await?, host).await?;
+        connection.send(expected).await?;
+        anyhow::Ok(start.elapsed())
+    };
+    sent.await
+        .with_context(|| format!("{} to {address}", expected.object.path()))
+}
+
 /// A TCP connection that sends what it is given at once.
 pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream> {
     let stream = TcpStream::connect(address).await.context("connect")?;
@@ -46,7 +65,7 @@ pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream> {
 
 /// An HTTP/1.1 connection to one host; closed when dropped.
 pub(super) struct Connection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<BoxBody<Bytes, Infallible>>,
     host: String,
 }
 
@@ -70,16 +89,9 @@ impl Connection {
         expected: &Expected,
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
-        let request = Request::get(expected.object.path())
-            .header(HOST, &self.host)
-            .header("marker", &MARKER[..])
-            .body(Empty::new())
-            .context("request")?;
-        self.sender.ready().await.context("connection lost")?;
-        let response = self.sender.send_request(request).await.context("request")?;
-        let status = response.status();
-        ensure!(status == StatusCode::OK, "the server says {status}");
-        let mut body = response.into_body();
+        let mut body = self
+            .ask(Method::GET, expected, Empty::new().boxed())
+            .await?;
         let (mut received, mut hasher) = (0, Hasher::new());
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame.context("body")?.into_data() else {
@@ -98,5 +110,37 @@ impl Connection {
             "its SHA-256 is wrong: the content was changed on the way"
         );
         Ok(())
+    }
+
+    /// One request with the whole object, and the server's answer to it.
+    async fn send(&mut self, expected: &Expected) -> Result<()> {
+        let content = expected.object.content().boxed();
+        let body = self.ask(Method::PUT, expected, content).await?;
+        let answer = body.collect().await.context("answer")?.to_bytes();
+        ensure!(
+            answer == expected.digest.to_string(),
+            "its SHA-256 is wrong: the content was changed on the way"
+        );
+        Ok(())
+    }
+
+    async fn ask(
+        &mut self,
+        method: Method,
+        expected: &Expected,
+        body: BoxBody<Bytes, Infallible>,
+    ) -> Result<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(expected.object.path())
+            .header(HOST, &self.host)
+            .header("marker", &MARKER[..])
+            .body(body)
+            .context("request")?;
+        self.sender.ready().await.context("connection lost")?;
+        let response = self.sender.send_request(request).await.context("request")?;
+        let status = response.status();
+        ensure!(status == StatusCode::OK, "the server says {status}");
+        Ok(response.into_body())
     }
 }

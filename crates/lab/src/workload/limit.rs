@@ -27,11 +27,18 @@ impl LinkLimit {
     /// The bounds for content that comes down `link`'s forward link.
     #[must_use]
     pub fn new(link: &LinkConfig) -> Self {
-        let rate = link.forward_link.rate.as_u64() as f64 * PAYLOAD_EFFICIENCY;
+        let rtt = link.forward_link.one_way_delay + link.return_link.one_way_delay;
+        Self::of(rtt, link.forward_link.rate, 0.0)
+    }
+
+    /// The bounds for content that crosses a link of this rate, and of which this share is lost and must cross again.
+    #[must_use]
+    pub fn of(rtt: Duration, rate: BitRate, lost: f64) -> Self {
+        let rate = rate.as_u64() as f64 * PAYLOAD_EFFICIENCY * (1.0 - lost);
         Self {
-            rtt: link.forward_link.one_way_delay + link.return_link.one_way_delay,
-            // Rounded up: a bound must not exceed what is possible.
-            content_rate: BitRate::bits_per_second(rate.ceil() as u64),
+            rtt,
+            // Rounded up: a bound must not exceed what is possible. Where nothing arrives, it does not bound.
+            content_rate: BitRate::bits_per_second(rate.ceil().max(1.0) as u64),
         }
     }
 

@@ -28,8 +28,9 @@ use bentpipe_sys::netns::NetNs;
 use crate::Stop;
 
 pub use browser::{CONNECTIONS_PER_HOST, PageLoad, load};
+pub(crate) use content::generator;
 pub use content::{Digest, Expected, MARKER, Object};
-pub use fetch::get;
+pub use fetch::{get, put};
 pub use hosts::Hosts;
 pub use limit::{LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{HOSTS as PAGE_HOSTS, OBJECTS as PAGE_OBJECTS, Page, PageObject};

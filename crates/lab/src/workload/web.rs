@@ -1,4 +1,4 @@
-//! The web server: every object at every address of its namespace, in clear and over TLS.
+//! The web server: every object at every address of its namespace, in clear and over TLS; what is sent there, it digests.
 //!
 //! Its sockets are inside the namespace, its thread need not be.
 
@@ -12,15 +12,16 @@ use bentpipe_sys::netns::NetNs;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::content::Object;
+use super::content::{Hasher, Object};
 use super::hosts::Hosts;
 use super::tls::Authority;
 use crate::Stop;
@@ -118,10 +119,31 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>) {
 }
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let service = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&request))));
+    let service = service_fn(respond);
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
+}
+
+async fn respond(
+    request: Request<Incoming>,
+) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
+    match *request.method() {
+        Method::PUT => take(request.into_body()).await,
+        _ => Ok(answer(&request)),
+    }
+}
+
+/// Takes what is sent, whatever it is, and answers with its SHA-256.
+async fn take(mut body: Incoming) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
+    let mut hasher = Hasher::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            hasher.update(&data);
+        }
+    }
+    let digest = Bytes::from(hasher.finish().to_string());
+    Ok(Response::new(Full::new(digest).boxed()))
 }
 
 fn answer<B>(request: &Request<B>) -> Response<BoxBody<Bytes, Infallible>> {

@@ -11,25 +11,37 @@ use bentpipe_sys::netns::NetNs;
 use crate::topology::{GATEWAY_SAT, Process, Topology};
 
 /// The UDP port of the tunnel.
-pub(super) const SERVER_PORT: u16 = 4433;
+pub const SERVER_PORT: u16 = 4433;
 /// Where the client answers `bentpipe status`.
-pub(super) const CLIENT_SOCKET: &str = "client.sock";
+pub const CLIENT_SOCKET: &str = "client.sock";
 
 /// For a handshake over the satellite, on a busy machine.
 const COMES_UP: Duration = Duration::from_secs(30);
 /// Lines of a daemon's log that a failure shows.
 const LOG_TAIL: usize = 10;
 
+/// What the client's `[link]` says; what is `None` it does not.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    /// The class of link.
+    pub profile: Option<&'static str>,
+    /// What both ends send with.
+    pub controller: Option<&'static str>,
+}
+
 /// Both daemons; dropped in this order.
 #[derive(Debug)]
-pub(super) struct Daemons {
+pub struct Daemons {
     client: Process,
     server: Process,
 }
 
 impl Daemons {
     /// Starts the server, then the client; the tunnel is up when this returns.
-    pub(super) fn start(bentpipe: &Path, topology: &Topology) -> Result<Self> {
+    ///
+    /// # Errors
+    /// A daemon did not come up; the text has what it wrote.
+    pub fn start(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<Self> {
         let directory = topology.directory();
         let keys = |name| keys(bentpipe, directory, name);
         let (client_key, server_key) = (keys("client")?, keys("server")?);
@@ -43,7 +55,8 @@ impl Daemons {
             "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
              [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\n\
              [intercept]\ninterfaces = [\"lan0\"]\n\n\
-             [link]\nprofile = \"geo\"\n"
+             [link]\n{}",
+            settings.lines()
         );
         let start = |role: &str, text: &str, namespace: &NetNs| {
             let file = directory.join(format!("{role}.toml"));
@@ -60,7 +73,10 @@ impl Daemons {
     }
 
     /// Does `work`; if it fails, so may a daemon have, and its log is the better text.
-    pub(super) fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    ///
+    /// # Errors
+    /// That of `work`, with what a daemon that ended wrote last.
+    pub fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         work().map_err(|error| {
             let mut error = error;
             for (role, process) in [("client", &self.client), ("server", &self.server)] {
@@ -74,6 +90,17 @@ impl Daemons {
             }
             error
         })
+    }
+}
+
+impl Settings {
+    fn lines(&self) -> String {
+        let keys = [("profile", self.profile), ("controller", self.controller)];
+        let said = keys
+            .iter()
+            .filter_map(|(key, value)| value.map(|value| (key, value)));
+        said.map(|(key, value)| format!("{key} = \"{value}\"\n"))
+            .collect()
     }
 }
 

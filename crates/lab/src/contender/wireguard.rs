@@ -1,0 +1,174 @@
+//! WireGuard between terminal and gateway: the kernel's where it has it, else wireguard-go in user space.
+//!
+//! Keys and peers are set with `wg`, as operators do; addresses of its own it needs none. MTU as `wg-quick` would choose.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use bentpipe_sys::command::{run_command, run_with_input, tool};
+use bentpipe_sys::netns::NetNs;
+
+use super::{first_line, route_through};
+use crate::topology::{Congestion, GATEWAY_SAT, Process, Topology};
+
+/// The UDP port of both ends.
+pub(super) const PORT: u16 = 51_820;
+
+/// Where wireguard-go takes orders: one directory, whatever the namespace.
+const SOCKETS: &str = "/var/run/wireguard";
+/// The path's 1500 bytes less IPv6, UDP and WireGuard headers.
+const MTU: &str = "1420";
+const COMES_UP: Duration = Duration::from_secs(10);
+/// Tried again every 5 s.
+const HANDSHAKE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Which WireGuard there is.
+#[derive(Debug, Clone)]
+pub(super) enum Build {
+    Kernel(String),
+    UserSpace(String),
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(version) => write!(f, "WireGuard of {version}"),
+            Self::UserSpace(version) => f.write_str(version),
+        }
+    }
+}
+
+/// Looks for it; `namespace` is for trying.
+pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
+    let absent = |package: &str| format!("it is not installed; install the package {package}");
+    run_command(tool("wg").arg("--version")).map_err(|_| absent("wireguard-tools"))?;
+    let made = namespace.run("ip", &["link", "add", "wg-trial", "type", "wireguard"]);
+    if made.is_ok() {
+        return Ok(Build::Kernel(super::kernel()));
+    }
+    let version = first_line(Path::new("wireguard-go"), &["--version"]);
+    version
+        .map(Build::UserSpace)
+        .map_err(|_| absent("wireguard-go"))
+}
+
+/// The devices at terminal and gateway. User space finds them by name, so each experiment has names of its own; a name
+/// has 15 bytes at most.
+fn devices() -> [String; 2] {
+    ["t", "g"].map(|end| format!("bpw{end}{}", std::process::id()))
+}
+
+/// The sockets that an experiment of `process` may have left.
+pub(crate) fn sockets(process: u32) -> [PathBuf; 2] {
+    ["t", "g"].map(|end| Path::new(SOCKETS).join(format!("bpw{end}{process}.sock")))
+}
+
+pub(super) fn start(
+    found: &Result<Build, String>,
+    topology: &Topology,
+    tcp: Congestion,
+) -> Result<Vec<Process>> {
+    let build = found.as_ref().map_err(|reason| anyhow!("{reason}"))?;
+    let names = devices();
+    let ends = [topology.terminal(), topology.gateway()];
+    let mut processes = Vec::new();
+    for (namespace, name) in ends.iter().zip(&names) {
+        match build {
+            Build::Kernel(_) => {
+                namespace.run("ip", &["link", "add", name, "type", "wireguard"])?;
+            }
+            Build::UserSpace(_) => {
+                let mut command = tool("wireguard-go");
+                command.args(["--foreground", name]).stdout(Stdio::null());
+                command.env("LOG_LEVEL", "error");
+                let process = topology.spawn_in(namespace, command)?;
+                wait_for_socket(&process, name)?;
+                processes.push(process);
+            }
+        }
+    }
+    let keys = [key(topology, "terminal")?, key(topology, "gateway")?];
+    // The gateway first: it must know the terminal when that shakes hands.
+    for (end, namespace) in ends.iter().enumerate().rev() {
+        let (own, peer) = (&keys[end], &keys[1 - end]);
+        let name = &names[end];
+        let mut command = namespace.command("wg");
+        command.args(["set", name, "listen-port", &PORT.to_string()]);
+        command.arg("private-key").arg(&own.file);
+        command.args(["peer", &peer.public, "allowed-ips", "0.0.0.0/0,::/0"]);
+        if end == 0 {
+            // The keepalive is usual behind a NAT, and makes it shake hands before it is asked to carry anything.
+            let endpoint = format!("{GATEWAY_SAT}:{PORT}");
+            command.args(["endpoint", &endpoint, "persistent-keepalive", "25"]);
+        }
+        run_command(&mut command)?;
+        namespace.run("ip", &["link", "set", name, "mtu", MTU, "up"])?;
+    }
+    let [terminal, gateway] = &names;
+    route_through(topology, [terminal, gateway], tcp)?;
+    wait_for_handshake(ends[0], terminal)?;
+    Ok(processes)
+}
+
+fn wait_for_handshake(namespace: &NetNs, name: &str) -> Result<()> {
+    let deadline = Instant::now() + HANDSHAKE;
+    loop {
+        // The peer's key and when it answered, 0 for not yet.
+        let shown = namespace.run("wg", &["show", name, "latest-handshakes"])?;
+        if shown
+            .split_whitespace()
+            .nth(1)
+            .is_some_and(|time| time != "0")
+        {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!("no handshake within {HANDSHAKE:?}");
+        }
+        thread::sleep(POLL);
+    }
+}
+
+struct Key {
+    file: PathBuf,
+    public: String,
+}
+
+fn key(topology: &Topology, end: &str) -> Result<Key> {
+    let file = topology.directory().join(format!("wireguard-{end}.key"));
+    let private = run_command(tool("wg").arg("genkey"))?;
+    // The directory is closed to others.
+    fs::write(&file, &private).with_context(|| format!("cannot write {}", file.display()))?;
+    let public = run_with_input(tool("wg").arg("pubkey"), &private)?;
+    Ok(Key {
+        file,
+        public: public.trim().to_owned(),
+    })
+}
+
+fn wait_for_socket(process: &Process, name: &str) -> Result<()> {
+    let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
+    let deadline = Instant::now() + COMES_UP;
+    while !socket.exists() {
+        if let Some(status) = process.try_wait()? {
+            bail!(
+                "wireguard-go ended ({status}); it wrote:\n{}",
+                process.stderr_text()
+            );
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "wireguard-go made no {} within {COMES_UP:?}",
+                socket.display()
+            );
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}

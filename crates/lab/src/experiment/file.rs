@@ -1,0 +1,385 @@
+//! The experiment's file: its tables, and what must hold between them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bentpipe_config::{ConfigError, Source};
+use bentpipe_link::Network;
+use bentpipe_units::{ByteCount, Seed, TimeSpan};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Experiment, Extent, NamedScenario, NamedTask, Published, Task};
+use crate::contender::Contender;
+use crate::scenario::load_beside;
+
+/// Larger files than the web server makes.
+const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
+const MOST_SAMPLES: u32 = 10_000;
+const MOST_REPEATS: u32 = 1000;
+const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const MOST_RUNS: usize = 100_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    experiment: General,
+    task: BTreeMap<String, Task>,
+    #[serde(default)]
+    quick: Quick,
+    #[serde(default)]
+    published: Vec<Figure>,
+}
+
+/// `[experiment]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct General {
+    name: Spanned<String>,
+    question: String,
+    #[serde(default = "first_seed")]
+    seed: Seed,
+    contenders: Names,
+    scenarios: Names,
+    repeats: Spanned<u32>,
+    #[serde(default = "usual_patience")]
+    patience: Spanned<TimeSpan>,
+}
+
+/// `[quick]`: what is different then.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Quick {
+    contenders: Option<Names>,
+    scenarios: Option<Names>,
+    tasks: Option<Names>,
+    repeats: Option<Spanned<u32>>,
+    patience: Option<Spanned<TimeSpan>>,
+}
+
+/// `[[published]]`
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Figure {
+    contender: Spanned<String>,
+    scenario: Spanned<String>,
+    task: Spanned<String>,
+    seconds: f64,
+    source: String,
+}
+
+type Names = Vec<Spanned<String>>;
+
+fn first_seed() -> Seed {
+    Seed::new(1)
+}
+
+fn usual_patience() -> Spanned<TimeSpan> {
+    Spanned::new(0..0, Duration::from_secs(600).into())
+}
+
+pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, ConfigError> {
+    let File {
+        experiment: general,
+        task: tasks,
+        quick,
+        published,
+    } = source.parse()?;
+    check_name(source, &general.name)?;
+    check_tasks(source, &tasks)?;
+    // All of the file is judged, whichever part of it is run.
+    let everybody = contenders(source, &general.contenders)?;
+    let everywhere = scenarios(source, &general.scenarios)?;
+    let known = [
+        everybody.iter().map(|one| one.name().to_owned()).collect(),
+        everywhere.iter().map(|one| one.name.clone()).collect(),
+        tasks.keys().cloned().collect::<BTreeSet<String>>(),
+    ];
+    let published = figures(source, published, &known)?;
+    let part = select(source, &quick, &known)?;
+    let (repeats, patience) = match extent {
+        Extent::Full => (None, None),
+        Extent::Quick => (quick.repeats, quick.patience),
+    };
+    let [contender, scenario, task] = match extent {
+        Extent::Full => [None, None, None],
+        Extent::Quick => part,
+    };
+    let wanted = |part: &Option<BTreeSet<String>>, name: &str| {
+        part.as_ref().is_none_or(|part| part.contains(name))
+    };
+    let tasks = tasks
+        .into_iter()
+        .map(|(name, task)| NamedTask { name, task });
+    let found = Experiment {
+        name: general.name.into_inner(),
+        question: general.question,
+        seed: general.seed,
+        extent,
+        contenders: everybody
+            .into_iter()
+            .filter(|one| wanted(&contender, one.name()))
+            .collect(),
+        scenarios: everywhere
+            .into_iter()
+            .filter(|one| wanted(&scenario, &one.name))
+            .collect(),
+        tasks: tasks.filter(|one| wanted(&task, &one.name)).collect(),
+        repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
+        patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
+        published,
+        text: source.text().to_owned(),
+    };
+    check_size(source, &found)?;
+    Ok(found)
+}
+
+/// It becomes part of a directory's name.
+fn check_name(source: &Source, name: &Spanned<String>) -> Result<(), ConfigError> {
+    let text = name.get_ref();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if (1..=40).contains(&text.len()) && text.chars().all(plain) {
+        return Ok(());
+    }
+    let text = "`name`: one to 40 letters, digits, `-` and `_` are possible";
+    Err(source.error(&name.span(), text))
+}
+
+fn check_tasks(source: &Source, tasks: &BTreeMap<String, Task>) -> Result<(), ConfigError> {
+    if tasks.is_empty() {
+        return Err(
+            source.error_at_key("task", "there is nothing to do; add a table `[task.NAME]`")
+        );
+    }
+    for (name, task) in tasks {
+        let fault = |text: String| Err(source.error_at_key(&format!("task.{name}"), text));
+        let known = matches!(task, Task::Page { .. }) || task.largest() > ByteCount::ZERO;
+        if !known || task.largest() > MOST_BYTES {
+            return fault(format!(
+                "`{name}`: sizes from 1 B to {MOST_BYTES} are possible"
+            ));
+        }
+        if !(1..=MOST_SAMPLES).contains(&task.samples()) {
+            return fault(format!(
+                "`{name}`: a `count` from 1 to {MOST_SAMPLES} is possible"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_size(source: &Source, experiment: &Experiment) -> Result<(), ConfigError> {
+    let lists = [
+        ("contenders", experiment.contenders.len()),
+        ("scenarios", experiment.scenarios.len()),
+        ("tasks", experiment.tasks.len()),
+    ];
+    if let Some((name, _)) = lists.iter().find(|(_, count)| *count == 0) {
+        return Err(source.error_at_key(
+            "experiment",
+            format!("`{name}` is empty: nothing would be run"),
+        ));
+    }
+    let each: usize = lists.iter().map(|(_, count)| count).product();
+    let runs = each.saturating_mul(experiment.repeats as usize);
+    if runs > MOST_RUNS {
+        let text = format!("this makes {runs} runs; at most {MOST_RUNS} are possible");
+        return Err(source.error_at_key("experiment", text));
+    }
+    Ok(())
+}
+
+fn checked_repeats(source: &Source, repeats: Spanned<u32>) -> Result<u32, ConfigError> {
+    let count = *repeats.get_ref();
+    if (1..=MOST_REPEATS).contains(&count) {
+        return Ok(count);
+    }
+    let text = format!("`repeats`: 1 to {MOST_REPEATS} are possible");
+    Err(source.error(&repeats.span(), text))
+}
+
+fn checked_patience(
+    source: &Source,
+    patience: &Spanned<TimeSpan>,
+) -> Result<Duration, ConfigError> {
+    let time = patience.get_ref().get();
+    if time > Duration::ZERO && time <= MOST_PATIENCE {
+        return Ok(time);
+    }
+    Err(source.error(
+        &patience.span(),
+        "`patience`: more than 0 s and at most 24 h are possible",
+    ))
+}
+
+fn contenders(source: &Source, names: &Names) -> Result<Vec<Contender>, ConfigError> {
+    check_unique(source, names)?;
+    let parse = |name: &Spanned<String>| {
+        let parsed = name.get_ref().parse::<Contender>();
+        parsed.map_err(|error| source.error(&name.span(), error))
+    };
+    names.iter().map(parse).collect()
+}
+
+fn scenarios(source: &Source, names: &Names) -> Result<Vec<NamedScenario>, ConfigError> {
+    check_unique(source, names)?;
+    let load = |name: &Spanned<String>| {
+        let fault = |text: String| source.error(&name.span(), text);
+        let (scenario, files) =
+            load_beside(source, name.get_ref()).map_err(|error| fault(error.to_string()))?;
+        let text = name.get_ref();
+        if scenario.terminals.len() > 1 {
+            return Err(fault(format!(
+                "`{text}` has several terminals; experiments need links with one"
+            )));
+        }
+        if scenario.network != Network::default() {
+            return Err(fault(format!(
+                "`{text}` has addresses of its own; remove its `[network]`"
+            )));
+        }
+        Ok(NamedScenario {
+            name: text.clone(),
+            scenario,
+            files,
+        })
+    };
+    names.iter().map(load).collect()
+}
+
+fn check_unique(source: &Source, names: &Names) -> Result<(), ConfigError> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(name.get_ref())) {
+        Some(twice) => {
+            let text = format!("`{}` stands here twice; remove one", twice.get_ref());
+            Err(source.error(&twice.span(), text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Names of contenders, scenarios and tasks.
+type Known = [BTreeSet<String>; 3];
+
+fn expect_known(
+    source: &Source,
+    name: &Spanned<String>,
+    known: &BTreeSet<String>,
+) -> Result<(), ConfigError> {
+    if known.contains(name.get_ref()) {
+        return Ok(());
+    }
+    let all: Vec<_> = known.iter().map(String::as_str).collect();
+    let text = format!(
+        "the experiment has no `{}`; it has `{}`",
+        name.get_ref(),
+        all.join("`, `")
+    );
+    Err(source.error(&name.span(), text))
+}
+
+/// What `[quick]` leaves of contenders, scenarios and tasks; `None` where it leaves all.
+fn select(
+    source: &Source,
+    quick: &Quick,
+    known: &Known,
+) -> Result<[Option<BTreeSet<String>>; 3], ConfigError> {
+    let lists = [&quick.contenders, &quick.scenarios, &quick.tasks];
+    for (names, known) in lists.iter().zip(known) {
+        for name in names.iter().flatten() {
+            expect_known(source, name, known)?;
+        }
+    }
+    let set = |names: &Names| names.iter().map(|name| name.get_ref().clone()).collect();
+    Ok(lists.map(|names| names.as_ref().map(set)))
+}
+
+fn figures(
+    source: &Source,
+    figures: Vec<Figure>,
+    known: &Known,
+) -> Result<Vec<Published>, ConfigError> {
+    let check = |figure: Figure| {
+        let named = [&figure.contender, &figure.scenario, &figure.task];
+        for (name, known) in named.into_iter().zip(known) {
+            expect_known(source, name, known)?;
+        }
+        Ok(Published {
+            contender: figure.contender.into_inner(),
+            scenario: figure.scenario.into_inner(),
+            task: figure.task.into_inner(),
+            seconds: figure.seconds,
+            source: figure.source,
+        })
+    };
+    figures.into_iter().map(check).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const GOOD: &str = "[experiment]\nname = \"e\"\nquestion = \"?\"\ncontenders = [\"bentpipe\"]\n\
+        scenarios = [\"geo\"]\nrepeats = 1\n[task.get]\nkind = \"request\"\ncount = 1\n";
+
+    fn read_text(text: &str) -> Result<Experiment, ConfigError> {
+        read(&Source::new(Path::new("e.toml"), text), Extent::Full)
+    }
+
+    #[test]
+    fn faults_name_their_line_and_the_mend() {
+        assert!(read_text(GOOD).is_ok());
+        for (from, to, line, texts) in [
+            (
+                "\"bentpipe\"",
+                "\"bentpip\"",
+                4,
+                ["bentpip", "bentpipe-bbr3"],
+            ),
+            ("\"bentpipe\"", "\"plain/vegas\"", 4, ["vegas", "cubic"]),
+            (
+                "\"bentpipe\"",
+                "\"bentpipe\", \"bentpipe\"",
+                4,
+                ["bentpipe", "twice"],
+            ),
+            ("\"geo\"", "\"gio\"", 5, ["gio", "presets"]),
+            ("\"geo\"", "\"m1\"", 5, ["m1", "several terminals"]),
+            ("repeats = 1", "repeats = 0", 6, ["repeats", "1 to 1000"]),
+            ("count = 1", "count = 0", 7, ["get", "1 to 10000"]),
+            ("count = 1", "cuont = 1", 9, ["cuont", "count"]),
+            ("name = \"e\"", "name = \"../e\"", 2, ["name", "letters"]),
+            (
+                "count = 1",
+                "count = 1\n[quick]\ntasks = [\"put\"]",
+                11,
+                ["put", "get"],
+            ),
+            (
+                "repeats = 1",
+                "repeats = 1\npatience = \"25 h\"",
+                7,
+                ["patience", "24 h"],
+            ),
+        ] {
+            let error = read_text(&GOOD.replace(from, to)).expect_err(to);
+            assert_eq!(error.line(), line, "{error}");
+            assert!(
+                texts.iter().all(|text| error.message().contains(text)),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn published_figures_belong_to_what_is_measured() {
+        let figure = "[[published]]\ncontender = \"bentpipe\"\nscenario = \"geo\"\ntask = \"get\"\nseconds = 1.5\nsource = \"S\"\n";
+        let experiment = read_text(&format!("{GOOD}{figure}")).unwrap();
+        let found = experiment.published("bentpipe", "geo", "get").unwrap();
+        assert_eq!((found.seconds, &*found.source), (1.5, "S"));
+        let error = read_text(&format!("{GOOD}{}", figure.replace("\"geo\"", "\"leo\"")));
+        assert_eq!(error.unwrap_err().line(), 12);
+    }
+}

@@ -1,0 +1,134 @@
+//! An experiment: who is measured (contenders), over which links (scenarios), doing what (tasks), and how often.
+//!
+//! Everything that is decided before the first packet is decided here, without clock, network or files but the
+//! experiment's own: which runs there are, in which order, and which of them one shard does. [`crate::runner`] carries
+//! them out, [`crate::results`] keeps what came of them.
+//!
+//! ```text
+//!  EXPERIMENT.toml ──file──► Experiment ──plan──► runs, in order ──► filter ──► shard ──► not yet finished
+//! ```
+
+mod file;
+mod filter;
+mod plan;
+mod task;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bentpipe_config::{ConfigError, Source};
+use bentpipe_link::{Files, Scenario};
+use bentpipe_units::Seed;
+
+use crate::contender::Contender;
+pub use filter::Filter;
+pub use plan::{Run, RunKey, Shard, remaining};
+pub use task::{Background, Direction, Task};
+
+/// Which of an experiment's two sizes is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Everything.
+    Full,
+    /// What the file's `[quick]` leaves of it.
+    Quick,
+}
+
+impl Extent {
+    /// As results and directories call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Quick => "quick",
+        }
+    }
+}
+
+/// An experiment as its file describes it.
+#[derive(Debug, Clone)]
+pub struct Experiment {
+    /// What results call it.
+    pub name: String,
+    /// What it is to answer.
+    pub question: String,
+    /// The root of all its random numbers: order, content, links.
+    pub seed: Seed,
+    /// Which of the file's sizes this is.
+    pub extent: Extent,
+    /// Who is measured.
+    pub contenders: Vec<Contender>,
+    /// The links.
+    pub scenarios: Vec<NamedScenario>,
+    /// What is done over them.
+    pub tasks: Vec<NamedTask>,
+    /// How often each is measured.
+    pub repeats: u32,
+    /// A run that has not finished by then is given up; it counts as "longer than this".
+    pub patience: Duration,
+    /// Figures of others, for the same.
+    pub published: Vec<Published>,
+    /// The file's text: results are only added to those of the same.
+    pub text: String,
+}
+
+/// A link and what the experiment calls it.
+#[derive(Debug, Clone)]
+pub struct NamedScenario {
+    /// As it stands in the file.
+    pub name: String,
+    /// The link.
+    pub scenario: Scenario,
+    /// The files that it names.
+    pub files: Files,
+}
+
+/// Something to do and what the experiment calls it.
+#[derive(Debug, Clone)]
+pub struct NamedTask {
+    /// As it stands in the file.
+    pub name: String,
+    /// What it is.
+    pub task: Task,
+}
+
+/// A figure that somebody has published.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// Of which contender.
+    pub contender: String,
+    /// Over which link.
+    pub scenario: String,
+    /// Doing what.
+    pub task: String,
+    /// The figure, in seconds.
+    pub seconds: f64,
+    /// Where it is from.
+    pub source: String,
+}
+
+impl Experiment {
+    /// Reads the file, and the scenarios that it names.
+    ///
+    /// # Errors
+    /// `FILE:LINE: message`, with the culprit and the mend.
+    pub fn load(path: &Path, extent: Extent) -> Result<Self, ConfigError> {
+        file::read(&Source::read(path)?, extent)
+    }
+
+    /// As [`Self::load`], from a text that was read already.
+    ///
+    /// # Errors
+    /// `FILE:LINE: message`, with the culprit and the mend.
+    pub fn parse(source: &Source, extent: Extent) -> Result<Self, ConfigError> {
+        file::read(source, extent)
+    }
+
+    /// The figure that others have published for this, if the file names one.
+    #[must_use]
+    pub fn published(&self, contender: &str, scenario: &str, task: &str) -> Option<&Published> {
+        self.published.iter().find(|figure| {
+            [&*figure.contender, &*figure.scenario, &*figure.task] == [contender, scenario, task]
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! What a user does over the link while it is measured.
+
+use std::fmt;
+
+use bentpipe_units::ByteCount;
+use serde::Deserialize;
+
+/// `[task.NAME]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Task {
+    /// One file over one new connection, in clear; its SHA-256 is checked.
+    Transfer {
+        /// How long the file is.
+        size: ByteCount,
+        /// Where it goes.
+        #[serde(default)]
+        direction: Direction,
+        /// A file of this size goes the same way first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
+    },
+    /// Small objects, one after another, each over a new connection.
+    Request {
+        /// How long an object is.
+        #[serde(default = "small")]
+        size: ByteCount,
+        /// How many.
+        count: u32,
+    },
+    /// A page of 70 objects on 11 hosts over HTTPS, as a browser loads it.
+    Page {
+        /// How often, one after another.
+        count: u32,
+    },
+    /// As `request`, while a file without end is being transferred.
+    Loaded {
+        /// How long an object is.
+        #[serde(default = "small")]
+        size: ByteCount,
+        /// How many.
+        count: u32,
+        /// Where the file goes.
+        background: Background,
+    },
+}
+
+/// Where a file goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the web to the user, over the forward link.
+    #[default]
+    Down,
+    /// From the user to the web, over the return link.
+    Up,
+}
+
+/// Where the file without end goes.
+pub type Background = Direction;
+
+/// What a request fetches if nothing is said.
+fn small() -> ByteCount {
+    ByteCount::new(1000)
+}
+
+impl Task {
+    /// The largest size that it names.
+    pub(super) fn largest(&self) -> ByteCount {
+        match self {
+            Self::Transfer { size, warm_up, .. } => *size.max(warm_up),
+            Self::Request { size, .. } | Self::Loaded { size, .. } => *size,
+            Self::Page { .. } => ByteCount::ZERO,
+        }
+    }
+
+    /// How many figures it yields.
+    #[must_use]
+    pub fn samples(&self) -> u32 {
+        match self {
+            Self::Transfer { .. } => 1,
+            Self::Request { count, .. } | Self::Page { count } | Self::Loaded { count, .. } => {
+                *count
+            }
+        }
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Down => "down",
+            Self::Up => "up",
+        })
+    }
+}

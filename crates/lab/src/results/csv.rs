@@ -1,0 +1,60 @@
+//! The results as a tidy table: a row per figure, and one for each run that has none.
+
+use ::csv::Writer;
+use anyhow::{Context as _, Result};
+
+use super::Record;
+
+const COLUMNS: [&str; 12] = [
+    "contender",
+    "scenario",
+    "task",
+    "repeat",
+    "status",
+    "sample",
+    "seconds",
+    "limit_s",
+    "ratio",
+    "began",
+    "version",
+    "remark",
+];
+
+/// The table's text.
+pub(super) fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Result<String> {
+    let mut writer = Writer::from_writer(Vec::new());
+    writer.write_record(COLUMNS)?;
+    for record in records {
+        let samples: Vec<Option<f64>> = match record.seconds() {
+            [] => vec![None],
+            seconds => seconds.iter().copied().map(Some).collect(),
+        };
+        for (index, seconds) in samples.into_iter().enumerate() {
+            writer.write_record(row(record, index, seconds))?;
+        }
+    }
+    let bytes = writer.into_inner().context("cannot write the table")?;
+    String::from_utf8(bytes).context("cannot write the table")
+}
+
+fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 12] {
+    let number = |value: Option<f64>| value.map(|value| format!("{value:.6}")).unwrap_or_default();
+    let ratio = seconds
+        .zip(record.limit_s)
+        .map(|(seconds, limit)| seconds / limit);
+    let [contender, scenario, task] = record.key.names().map(str::to_owned);
+    [
+        contender,
+        scenario,
+        task,
+        record.key.repeat.to_string(),
+        record.status().name().to_owned(),
+        seconds.map(|_| (index + 1).to_string()).unwrap_or_default(),
+        number(seconds),
+        number(record.limit_s),
+        number(ratio),
+        record.began.to_string(),
+        record.version.clone(),
+        record.remark(),
+    ]
+}

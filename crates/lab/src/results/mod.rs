@@ -1,0 +1,176 @@
+//! What came of an experiment's runs: one line of JSON each, kept for good in a directory.
+//!
+//! A run is in the file whole or not at all: a line is appended in one write and reaches the disk before the next run
+//! begins; a torn last line, which only a crash can leave, is cut off. Everything else in the directory can be made again
+//! from the lines, and is.
+//!
+//! ```text
+//!  DIR/results.jsonl    a line per finished run, valid or not        the last line of a run counts
+//!  DIR/results.csv      tidy: a row per figure                       made of the lines
+//!  DIR/manifest.json    experiment, build, machine, versions
+//! ```
+
+mod csv;
+mod manifest;
+mod merge;
+mod store;
+mod summary;
+
+use bentpipe_units::Seed;
+use serde::{Deserialize, Serialize};
+
+use crate::capture::CaptureReport;
+use crate::experiment::RunKey;
+
+pub use manifest::{Build, LinkCheck, Machine, Manifest};
+pub use merge::merge;
+pub use store::{Store, read};
+pub use summary::{Figures, Row, Summary};
+
+/// What came of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Which run.
+    #[serde(flatten)]
+    pub key: RunKey,
+    /// The root of its random numbers.
+    pub seed: Seed,
+    /// What was measured, as it calls itself.
+    pub version: String,
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// How long all of it took, in seconds: what the rest of an experiment is reckoned with.
+    pub took_s: f64,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Why its figures must not be believed; none if they may.
+    pub doubts: Vec<String>,
+    /// The least that physics allows for one figure, in seconds: with the link's own rate, delay and losses.
+    pub limit_s: Option<f64>,
+    /// What crossed the satellite, if a tunnel was to carry it.
+    pub crossed: Option<Crossed>,
+    /// The emulator's own account.
+    pub link: Option<serde_json::Value>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// All of it was done, and every byte was right.
+    Measured {
+        /// The figures.
+        seconds: Vec<f64>,
+        /// Bytes of content in all.
+        bytes: u64,
+    },
+    /// Patience ended first.
+    Unfinished {
+        /// The patience, in seconds: the figure is larger.
+        after_s: f64,
+    },
+    /// It could not be done, or what came was not what was sent.
+    Failed {
+        /// What happened.
+        reason: String,
+    },
+    /// It cannot be measured on this machine.
+    Unsupported {
+        /// What is missing.
+        reason: String,
+    },
+}
+
+/// What a run may be called in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Its figures count.
+    Valid,
+    /// It has figures, which do not count.
+    Invalid,
+    /// See [`Outcome::Unfinished`].
+    Unfinished,
+    /// See [`Outcome::Failed`].
+    Failed,
+    /// See [`Outcome::Unsupported`].
+    Unsupported,
+}
+
+/// What both ends of the satellite link saw of a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Crossed {
+    /// Packets of the tunnel.
+    pub tunnel_packets: u64,
+    /// Their bytes, with IP headers.
+    pub tunnel_bytes: u64,
+    /// Packets of anything else.
+    pub clear_packets: u64,
+    /// Packets with content that can be read.
+    pub readable_packets: u64,
+    /// The first packets in clear.
+    pub clear: Vec<String>,
+}
+
+impl From<&CaptureReport> for Crossed {
+    fn from(report: &CaptureReport) -> Self {
+        Self {
+            tunnel_packets: report.tunnel_packets,
+            tunnel_bytes: report.tunnel_bytes,
+            clear_packets: report.clear_packets,
+            readable_packets: report.marker_packets,
+            clear: report.clear.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Status {
+    /// As the table of results calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Invalid => "invalid",
+            Self::Unfinished => "unfinished",
+            Self::Failed => "failed",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+impl Record {
+    /// In one word.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match &self.outcome {
+            Outcome::Measured { .. } if self.doubts.is_empty() => Status::Valid,
+            Outcome::Measured { .. } => Status::Invalid,
+            // How long it would have taken on a sound link is not known either.
+            Outcome::Unfinished { .. } if !self.doubts.is_empty() => Status::Invalid,
+            Outcome::Unfinished { .. } => Status::Unfinished,
+            Outcome::Failed { .. } => Status::Failed,
+            Outcome::Unsupported { .. } => Status::Unsupported,
+        }
+    }
+
+    /// What there is to say against it, in one line.
+    #[must_use]
+    pub fn remark(&self) -> String {
+        let own = match &self.outcome {
+            Outcome::Measured { .. } => None,
+            Outcome::Unfinished { after_s } => Some(format!("not done after {after_s} s")),
+            Outcome::Failed { reason } | Outcome::Unsupported { reason } => Some(reason.clone()),
+        };
+        let all: Vec<String> = own.into_iter().chain(self.doubts.iter().cloned()).collect();
+        all.join("; ").replace(char::is_control, " ")
+    }
+
+    /// Its figures, whether they count or not.
+    #[must_use]
+    pub fn seconds(&self) -> &[f64] {
+        match &self.outcome {
+            Outcome::Measured { seconds, .. } => seconds,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The directory of an experiment's results, and the file that grows in it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{Manifest, Record, csv};
+use crate::experiment::RunKey;
+
+const LINES: &str = "results.jsonl";
+const TABLE: &str = "results.csv";
+const MANIFEST: &str = "manifest.json";
+
+/// More than the largest experiment writes.
+const MOST: u64 = 1 << 30;
+
+/// A directory of results that this process alone adds to.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    // Locked for as long as it is open.
+    lines: File,
+    records: BTreeMap<RunKey, Record>,
+}
+
+impl Store {
+    /// Opens the directory, which is made if need be, to add results of what `manifest` describes.
+    ///
+    /// # Errors
+    /// It holds results of something else, another process adds to it, or it cannot be written.
+    pub fn open(directory: &Path, manifest: &Manifest) -> Result<Self> {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        let path = directory.join(LINES);
+        let mut lines = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        match lines.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!(
+                    "another `bentpipe lab` is writing to {}",
+                    directory.display()
+                )
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
+        let text = whole_lines(&mut lines, &path)?;
+        let records = parse(&text, &path)?;
+        let here = directory.join(MANIFEST);
+        if here.exists() {
+            read_manifest(directory)?.expect_same(manifest, directory)?;
+        } else {
+            ensure!(
+                records.is_empty(),
+                "{} has results but no {MANIFEST}; name another directory with --output",
+                directory.display()
+            );
+        }
+        let store = Self {
+            directory: directory.to_owned(),
+            lines,
+            records,
+        };
+        store.describe(manifest)?;
+        Ok(store)
+    }
+
+    /// The results so far: of each run the last.
+    #[must_use]
+    pub fn records(&self) -> &BTreeMap<RunKey, Record> {
+        &self.records
+    }
+
+    /// Adds a result; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn add(&mut self, record: Record) -> Result<()> {
+        let mut line = serde_json::to_string(&record).context("cannot write the result")?;
+        line.push('\n');
+        self.lines
+            .write_all(line.as_bytes())
+            .and_then(|()| self.lines.sync_data())
+            .with_context(|| format!("cannot write {}", self.directory.join(LINES).display()))?;
+        self.records.insert(record.key.clone(), record);
+        Ok(())
+    }
+
+    /// Writes the manifest anew.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn describe(&self, manifest: &Manifest) -> Result<()> {
+        let text = serde_json::to_string_pretty(manifest).context("cannot write the manifest")?;
+        replace(&self.directory.join(MANIFEST), &(text + "\n"))
+    }
+
+    /// Writes the table anew.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn tabulate(&self) -> Result<PathBuf> {
+        let path = self.directory.join(TABLE);
+        replace(&path, &csv::table(self.records.values())?)?;
+        Ok(path)
+    }
+}
+
+/// What a directory holds.
+///
+/// # Errors
+/// It holds no results, or they cannot be read.
+pub fn read(directory: &Path) -> Result<(Manifest, BTreeMap<RunKey, Record>)> {
+    let path = directory.join(LINES);
+    let text = read_bounded(&path)?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    Ok((read_manifest(directory)?, parse(&text[..whole], &path)?))
+}
+
+fn read_manifest(directory: &Path) -> Result<Manifest> {
+    let path = directory.join(MANIFEST);
+    let text = read_bounded(&path)?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{}: this is no manifest of results", path.display()))
+}
+
+fn read_bounded(path: &Path) -> Result<String> {
+    let name = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(name)?;
+    file.take(MOST + 1)
+        .read_to_string(&mut text)
+        .with_context(name)?;
+    ensure!(
+        text.len() as u64 <= MOST,
+        "{} is larger than {MOST} bytes",
+        path.display()
+    );
+    Ok(text)
+}
+
+/// The file's whole lines; what follows the last of them is cut off.
+fn whole_lines(file: &mut File, path: &Path) -> Result<String> {
+    let mut text = read_bounded(path)?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    if whole < text.len() {
+        text.truncate(whole);
+        file.set_len(whole as u64)
+            .and_then(|()| file.sync_data())
+            .with_context(|| format!("cannot cut a torn line off {}", path.display()))?;
+    }
+    file.seek(SeekFrom::End(0))?;
+    Ok(text)
+}
+
+fn parse(text: &str, path: &Path) -> Result<BTreeMap<RunKey, Record>> {
+    let mut records = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        let record: Record = serde_json::from_str(line).with_context(|| {
+            format!(
+                "{}:{}: this is no result; remove the line",
+                path.display(),
+                index + 1
+            )
+        })?;
+        records.insert(record.key.clone(), record);
+    }
+    Ok(records)
+}
+
+/// A file of that text, or the old one: nothing between.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_data()?;
+        // Temporary files are closed to others; results need not be.
+        fs::set_permissions(
+            file.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o644),
+        )?;
+        file.persist(path)?;
+        std::io::Result::Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Outcome, Status};
+    use super::*;
+
+    fn record(contender: &str, seconds: f64) -> Record {
+        Record {
+            key: RunKey {
+                contender: contender.into(),
+                scenario: "geo".into(),
+                task: "get".into(),
+                repeat: 1,
+            },
+            seed: bentpipe_units::Seed::new(3),
+            version: "v".into(),
+            began: 1,
+            took_s: 2.5,
+            outcome: Outcome::Measured {
+                seconds: vec![seconds],
+                bytes: 1000,
+            },
+            doubts: Vec::new(),
+            limit_s: Some(0.5),
+            crossed: None,
+            link: None,
+        }
+    }
+
+    #[test]
+    fn what_was_added_is_there_again_and_a_torn_line_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let manifest = Manifest::example("a");
+        let mut store = Store::open(directory.path(), &manifest).unwrap();
+        store.add(record("x", 1.0)).unwrap();
+        store.add(record("y", 2.0)).unwrap();
+        store.add(record("x", 3.0)).unwrap();
+        let error = Store::open(directory.path(), &manifest).unwrap_err();
+        assert!(error.to_string().contains("another"), "{error}");
+        drop(store);
+        let path = directory.path().join(LINES);
+        let whole = fs::read_to_string(&path).unwrap();
+        // Killed in the middle of a line.
+        fs::write(&path, format!("{whole}{}", &whole[..40])).unwrap();
+        let mut store = Store::open(directory.path(), &manifest).unwrap();
+        let all: Vec<_> = store
+            .records()
+            .values()
+            .map(|record| record.seconds()[0])
+            .collect();
+        assert_eq!(all, [3.0, 2.0]);
+        store.add(record("z", 4.0)).unwrap();
+        drop(store);
+        assert_eq!(read(directory.path()).unwrap().1.len(), 3);
+        assert!(fs::read_to_string(&path).unwrap().starts_with(&whole));
+    }
+
+    #[test]
+    fn results_of_something_else_are_not_mixed_in() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Store::open(directory.path(), &Manifest::example("a")).unwrap());
+        let error = Store::open(directory.path(), &Manifest::example("b")).unwrap_err();
+        assert!(format!("{error:#}").contains("--output"), "{error:#}");
+    }
+
+    #[test]
+    fn a_line_that_is_no_result_is_named() {
+        let error = parse("{}\n", Path::new("r.jsonl")).unwrap_err();
+        assert!(error.to_string().starts_with("r.jsonl:1: "), "{error}");
+    }
+
+    #[test]
+    fn doubts_make_a_figure_invalid() {
+        let mut one = record("x", 1.0);
+        assert_eq!(one.status(), Status::Valid);
+        one.doubts.push("late".into());
+        assert_eq!(
+            (one.status(), one.remark()),
+            (Status::Invalid, "late".into())
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! What the link could do at its best during a run: from its own probes, so for links that change too.
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bentpipe_link::Counters;
+use bentpipe_units::BitRate;
+
+use crate::Stop;
+use crate::emulator::{EmulatorStats, Live};
+use crate::experiment::Direction;
+use crate::workload::LinkLimit;
+
+/// At least as often as the emulator shows something new.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// The best that was seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Best {
+    rtt: Duration,
+    /// Forward and return.
+    rates: [BitRate; 2],
+}
+
+/// A thread that looks.
+#[derive(Debug)]
+pub(super) struct Watch {
+    stop: Stop,
+    thread: Option<JoinHandle<Option<Best>>>,
+}
+
+impl Watch {
+    pub(super) fn start(live: Live) -> Result<Self> {
+        let stop = Stop::new().context("cannot make a switch")?;
+        let watched = stop.clone();
+        let thread = thread::Builder::new().name("bounds".into());
+        let thread = thread
+            .spawn(move || {
+                let mut best = None;
+                loop {
+                    let stopped = watched.wait(PERIOD);
+                    best = better(best, &live);
+                    if stopped {
+                        return best;
+                    }
+                }
+            })
+            .context("cannot start a thread")?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// What was seen; none if the run was too short for that.
+    pub(super) fn finish(mut self) -> Option<Best> {
+        self.stop.stop();
+        self.thread.take()?.join().ok()?
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+fn better(best: Option<Best>, live: &Live) -> Option<Best> {
+    let latest = live.latest();
+    let Some(terminal) = latest
+        .as_ref()
+        .and_then(|latest| latest.probe.terminals.first())
+    else {
+        return best;
+    };
+    let (forward, back) = (&terminal.forward_link, &terminal.return_link);
+    let seen = Best {
+        rtt: forward.one_way_delay.get() + back.one_way_delay.get(),
+        rates: [forward.capacity, back.capacity],
+    };
+    Some(match best {
+        None => seen,
+        Some(best) => Best {
+            rtt: best.rtt.min(seen.rtt),
+            rates: [0, 1].map(|way| best.rates[way].max(seen.rates[way])),
+        },
+    })
+}
+
+impl Best {
+    /// The smallest round-trip time.
+    pub(super) fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    /// The bounds of content in `direction`: what the link lost of all packets in that direction had to be sent again.
+    pub(super) fn limit(&self, direction: Direction, stats: &EmulatorStats) -> LinkLimit {
+        let (rate, counters) = self.way(direction, stats);
+        let lost = (counters.dropped_channel + counters.dropped_outage) as f64;
+        let sent = lost + counters.delivered as f64;
+        LinkLimit::of(self.rtt, rate, if sent > 0.0 { lost / sent } else { 0.0 })
+    }
+
+    /// The same if by luck nothing of it was lost: what beats this is impossible.
+    pub(super) fn lucky(&self, direction: Direction, stats: &EmulatorStats) -> LinkLimit {
+        LinkLimit::of(self.rtt, self.way(direction, stats).0, 0.0)
+    }
+
+    fn way<'a>(&self, direction: Direction, stats: &'a EmulatorStats) -> (BitRate, &'a Counters) {
+        match direction {
+            Direction::Down => (self.rates[0], &stats.forward_link),
+            Direction::Up => (self.rates[1], &stats.return_link),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Carries an experiment out: run after run, each in namespaces of its own, each result on the disk before the next.
+//!
+//! It may be killed at any moment: finished runs are kept, the next start removes what was left and goes on with the rest.
+//!
+//! ```text
+//!  plan ─► residue of the killed ─► link check ─► run ─► line ─► run ─► line … ─► table
+//! ```
+
+mod bounds;
+mod check;
+mod perform;
+mod residue;
+mod single;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::Stop;
+use crate::contender::Stable;
+use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
+use crate::results::{Build, Manifest, Record, Status, Store, Summary};
+
+/// What is to be run, and where results go.
+#[derive(Debug)]
+pub struct RunnerConfig {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// Which of its runs.
+    pub filter: Filter,
+    /// Which share of those.
+    pub shard: Option<Shard>,
+    /// As the user said it.
+    pub selection: Vec<String>,
+    /// The binary `bentpipe`.
+    pub bentpipe: PathBuf,
+    /// The directory of results.
+    pub output: PathBuf,
+    /// Runs whose result is not valid are done again.
+    pub retry: bool,
+}
+
+/// What every run needs.
+#[derive(Debug)]
+struct Kit {
+    stable: Stable,
+    prefix: String,
+}
+
+impl RunnerConfig {
+    /// The runs, whether finished or not.
+    #[must_use]
+    pub fn plan(&self) -> Vec<Run> {
+        let plan = self.experiment.plan(&self.filter);
+        match self.shard {
+            Some(shard) => shard.share(plan),
+            None => plan,
+        }
+    }
+}
+
+/// Carries out what is not finished yet; `say` is told how it goes, a line at a time.
+///
+/// # Errors
+/// The machine failed, the results cannot be kept, or `stop` was thrown. What was finished by then is kept.
+pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Result<Summary> {
+    let removed = residue::clear()?;
+    if removed > 0 {
+        say(&format!(
+            "removed what {removed} killed experiments had left"
+        ));
+    }
+    let prefix = residue::prefix()?;
+    let kit = Kit {
+        stable: Stable::new(config.bentpipe.clone(), &prefix)?,
+        prefix,
+    };
+    let build = Build::of(&config.bentpipe)?;
+    let experiment = &config.experiment;
+    let mut manifest = Manifest::new(
+        experiment,
+        config.selection.clone(),
+        build,
+        kit.stable.list(),
+    );
+    let mut store = Store::open(&config.output, &manifest)?;
+    let finished = finished(&store, config.retry);
+    let runs = remaining(config.plan(), &finished);
+    say(&opening(config, runs.len()));
+    let mut course = Course::new(runs.len());
+    let mut checked = BTreeSet::new();
+    for run in &runs {
+        if checked.insert(run.scenario) {
+            let named = &experiment.scenarios[run.scenario];
+            let check = check::check(&kit, named, stop)?;
+            say(&format!(
+                "{}: RTT {:.1} ms without contender, {:.1} ms promised; {}",
+                named.name, check.rtt_ms, check.expected_rtt_ms, check.verdict
+            ));
+            manifest.link_checks.insert(named.name.clone(), check);
+            store.describe(&manifest)?;
+        }
+        let record = single::measure(&kit, experiment, run, stop)?;
+        say(&course.line(&record));
+        store.add(record)?;
+    }
+    let table = store.tabulate()?;
+    say(&format!("results: {}", table.display()));
+    Ok(Summary::new(experiment, store.records()))
+}
+
+fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {
+    let counts = |record: &&Record| !retry || record.status() == Status::Valid;
+    let records = store.records().values().filter(counts);
+    records.map(|record| record.key.clone()).collect()
+}
+
+fn opening(config: &RunnerConfig, left: usize) -> String {
+    let all = config.plan().len();
+    let name = &config.experiment.name;
+    let extent = config.experiment.extent.name();
+    let known = match all - left {
+        0 => String::new(),
+        done => format!(", {done} of them finished before"),
+    };
+    format!("{name}, {extent}: {all} runs{known}")
+}
+
+/// How far it is.
+struct Course {
+    all: usize,
+    done: usize,
+    took: Duration,
+}
+
+impl Course {
+    fn new(all: usize) -> Self {
+        Self {
+            all,
+            done: 0,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn line(&mut self, record: &Record) -> String {
+        self.done += 1;
+        self.took += Duration::from_secs_f64(record.took_s.max(0.0));
+        let left = self.took * u32::try_from(self.all - self.done).unwrap_or(u32::MAX)
+            / u32::try_from(self.done).unwrap_or(u32::MAX);
+        let figure = match record.seconds() {
+            [] => String::new(),
+            [one] => format!("{one:.3} s, "),
+            several => {
+                let sum: f64 = several.iter().sum();
+                format!("{:.3} s in the mean, ", sum / several.len() as f64)
+            }
+        };
+        let status = record.status().name();
+        let remark = record.remark();
+        let but = if remark.is_empty() { "" } else { ": " };
+        let minutes = left.as_secs().div_ceil(60);
+        format!(
+            "[{}/{}, {minutes} min left] {}: {figure}{status}{but}{remark}",
+            self.done, self.all, record.key
+        )
+    }
+}

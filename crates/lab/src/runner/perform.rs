@@ -1,0 +1,205 @@
+//! Doing a task: what the user does, timed at the user.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bentpipe_sys::netns::NetNs;
+use bentpipe_units::{ByteCount, Seed};
+
+use crate::Stop;
+use crate::experiment::{Direction, Task};
+use crate::workload::{
+    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, Page, get, load, put, run_in,
+};
+
+/// Between a transfer that is not measured and the one that is: queues empty.
+const PAUSE: Duration = Duration::from_secs(2);
+/// How long the file without end is on its way before the first request.
+const LEAD: Duration = Duration::from_secs(5);
+/// What ending takes besides the task's own time.
+const MARGIN: Duration = Duration::from_secs(30);
+
+/// A task with its content, which is made before any clock runs.
+pub(super) struct Prepared {
+    task: Task,
+    object: Expected,
+    warm_up: Expected,
+    page: Page,
+    seed: Seed,
+}
+
+/// What came of it.
+pub(super) enum Done {
+    /// Seconds of each figure.
+    Measured(Vec<f64>),
+    /// Patience ended first.
+    Unfinished,
+}
+
+/// Where it is done.
+pub(super) struct Place<'a> {
+    pub(super) user: &'a NetNs,
+    pub(super) hosts: &'a Hosts,
+    pub(super) authority: &'a Authority,
+}
+
+impl Prepared {
+    pub(super) fn new(task: Task, seed: Seed) -> Self {
+        let object = |name: &str, length: ByteCount| {
+            let (seed, length) = (seed.stream(name), length.as_u64());
+            Expected::from(Object { seed, length })
+        };
+        let (size, warm_up) = match task {
+            Task::Transfer { size, warm_up, .. } => (size, warm_up),
+            Task::Request { size, .. } | Task::Loaded { size, .. } => (size, ByteCount::ZERO),
+            Task::Page { .. } => (ByteCount::ZERO, ByteCount::ZERO),
+        };
+        Self {
+            task,
+            object: object("object", size),
+            warm_up: object("warm-up", warm_up),
+            page: Page::new(seed.stream("page")),
+            seed,
+        }
+    }
+
+    /// Bytes of content that are to cross.
+    pub(super) fn bytes(&self) -> u64 {
+        let each = match self.task {
+            Task::Page { .. } => self.page.bytes(),
+            _ => self.object.object.length,
+        };
+        each * u64::from(self.task.samples())
+    }
+
+    /// Where most of it goes.
+    pub(super) fn direction(&self) -> Direction {
+        match self.task {
+            Task::Transfer { direction, .. } => direction,
+            _ => Direction::Down,
+        }
+    }
+
+    /// The least that one figure can be.
+    pub(super) fn limit(&self, link: &LinkLimit) -> Duration {
+        match self.task {
+            Task::Page { .. } => link.page(&self.page),
+            _ => link.object(self.object.object.length),
+        }
+    }
+
+    /// Does it all.
+    pub(super) fn perform(
+        &self,
+        place: &Place<'_>,
+        patience: Duration,
+        stop: &Stop,
+    ) -> Result<Done> {
+        let (name, address) = place.hosts.get(0).context("there is no host")?;
+        let target = Target {
+            name,
+            address: (address, HTTP_PORT).into(),
+        };
+        let tls = place.authority.client_config()?;
+        // The warm-up has as much time as what is measured.
+        let most = 2 * patience + PAUSE + LEAD + MARGIN;
+        run_in(place.user, stop, most, || async {
+            let samples = async {
+                match self.task {
+                    Task::Transfer { direction, .. } => {
+                        Ok(vec![target.transfer(direction, &self.object).await?])
+                    }
+                    Task::Request { count, .. } => target.requests(&self.object, count).await,
+                    Task::Page { count } => {
+                        let mut times = Vec::new();
+                        for _ in 0..count {
+                            let loaded = load(&self.page, place.hosts, tls.clone(), |_| ()).await;
+                            times.push(loaded.context("page")?.time);
+                        }
+                        Ok(times)
+                    }
+                    Task::Loaded {
+                        count, background, ..
+                    } => self.loaded(&target, count, background).await,
+                }
+            };
+            self.warm_up(&target, patience).await?;
+            match tokio::time::timeout(patience, samples).await {
+                Ok(times) => {
+                    let seconds = times?.iter().map(Duration::as_secs_f64).collect();
+                    Ok(Done::Measured(seconds))
+                }
+                Err(_) => Ok(Done::Unfinished),
+            }
+        })
+    }
+
+    async fn warm_up(&self, target: &Target<'_>, patience: Duration) -> Result<()> {
+        let Task::Transfer {
+            direction, warm_up, ..
+        } = self.task
+        else {
+            return Ok(());
+        };
+        if warm_up == ByteCount::ZERO {
+            return Ok(());
+        }
+        let transfer = target.transfer(direction, &self.warm_up);
+        // One that takes too long has warmed up whoever was to be.
+        if let Ok(outcome) = tokio::time::timeout(patience, transfer).await {
+            outcome.context("warm-up")?;
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    async fn loaded(
+        &self,
+        target: &Target<'_>,
+        count: u32,
+        background: Direction,
+    ) -> Result<Vec<Duration>> {
+        let endless = Expected::endless(self.seed.stream("background"));
+        let requests = async {
+            tokio::time::sleep(LEAD).await;
+            target.requests(&self.object, count).await
+        };
+        tokio::select! {
+            times = requests => times,
+            ended = target.transfer(background, &endless) => {
+                ended.context("the file in the background")?;
+                bail!("the file in the background came to its end: the link is too fast for it")
+            }
+        }
+    }
+}
+
+/// Whom the user talks to.
+struct Target<'a> {
+    name: &'a str,
+    address: SocketAddr,
+}
+
+impl Target<'_> {
+    async fn transfer(&self, direction: Direction, expected: &Expected) -> Result<Duration> {
+        match direction {
+            Direction::Down => get(self.address, self.name, expected, |_| ()).await,
+            Direction::Up => put(self.address, self.name, expected).await,
+        }
+    }
+
+    /// One after another, each on a new connection.
+    async fn requests(&self, expected: &Expected, count: u32) -> Result<Vec<Duration>> {
+        let mut times = Vec::new();
+        for _ in 0..count {
+            times.push(self.transfer(Direction::Down, expected).await?);
+        }
+        Ok(times)
+    }
+}
+
+/// Seconds since `start`, for records.
+pub(super) fn since(start: Instant) -> f64 {
+    (start.elapsed().as_secs_f64() * 1e3).round() / 1e3
+}

@@ -1,0 +1,216 @@
+//! One run, from empty namespaces to a record.
+//!
+//! ```text
+//!  topology ─► captures ─► contender ─► task ─► captures' and emulator's word ─► outcome, doubts
+//! ```
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::Kit;
+use super::bounds::{Best, Watch};
+use super::perform::{Done, Place, Prepared, since};
+use crate::Stop;
+use crate::capture::{Capture, CaptureReport};
+use crate::emulator::{EmulatorConfig, EmulatorStats, Live, Outputs, Verdict};
+use crate::experiment::{Direction, Experiment, NamedScenario, Run};
+use crate::results::{Crossed, Outcome, Record};
+use crate::topology::{LINK_DEVICE, Topology, TopologyConfig};
+use crate::workload::{Authority, Hosts, PAGE_HOSTS, Web};
+
+/// A tunnel may carry this share of the content's bytes and still have carried all of it: markers in the content can be
+/// compressed, and nothing else.
+const LEAST_CARRIED: f64 = 0.85;
+/// What a figure may be below the bound: clocks are read at other instants than packets leave.
+const TOLERANCE_S: f64 = 0.002;
+
+/// The link of one run.
+pub(super) fn link(
+    named: &NamedScenario,
+    seed: bentpipe_units::Seed,
+    live: Live,
+) -> EmulatorConfig {
+    let mut scenario = named.scenario.clone();
+    scenario.general.seed = seed;
+    EmulatorConfig {
+        scenario,
+        files: named.files.clone(),
+        outputs: Outputs::default(),
+        live,
+    }
+}
+
+/// Makes the run, whatever comes of it.
+///
+/// # Errors
+/// The machine failed, or `stop` was thrown: there is no result.
+pub(super) fn measure(
+    kit: &Kit,
+    experiment: &Experiment,
+    run: &Run,
+    stop: &Stop,
+) -> Result<Record> {
+    let start = Instant::now();
+    let began = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs());
+    let contender = &experiment.contenders[run.contender];
+    let mut record = Record {
+        key: run.key.clone(),
+        seed: run.seed,
+        version: String::new(),
+        began,
+        took_s: 0.0,
+        outcome: Outcome::Failed {
+            reason: String::new(),
+        },
+        doubts: Vec::new(),
+        limit_s: None,
+        crossed: None,
+        link: None,
+    };
+    match contender.version(&kit.stable) {
+        Ok(version) => {
+            record.version = version;
+            carry_out(kit, experiment, run, stop, &mut record)?;
+        }
+        Err(reason) => record.outcome = Outcome::Unsupported { reason },
+    }
+    record.took_s = since(start);
+    Ok(record)
+}
+
+fn carry_out(
+    kit: &Kit,
+    experiment: &Experiment,
+    run: &Run,
+    stop: &Stop,
+    record: &mut Record,
+) -> Result<()> {
+    let contender = &experiment.contenders[run.contender];
+    let prepared = Prepared::new(experiment.tasks[run.task].task, run.seed.stream("content"));
+    let live = Live::default();
+    let config = TopologyConfig {
+        link: link(
+            &experiment.scenarios[run.scenario],
+            run.seed.stream("link"),
+            live.clone(),
+        ),
+        prefix: kit.prefix.clone(),
+        hosts: PAGE_HOSTS,
+    };
+    let topology = Topology::build_with(&config, contender.tcp())?;
+    let (hosts, authority) = (Hosts::of_topology(PAGE_HOSTS), Authority::new()?);
+    let web = Web::start(topology.web(), &hosts, &authority)?;
+    let watch = Watch::start(live)?;
+    let captures = captures(contender.tunnel(), &topology)?;
+    let place = Place {
+        user: topology.user(),
+        hosts: &hosts,
+        authority: &authority,
+    };
+    let mut at_work = None;
+    let done = contender.start(&kit.stable, &topology).and_then(|started| {
+        at_work = Some(started);
+        prepared.perform(&place, experiment.patience, stop)
+    });
+    if stop.wait(std::time::Duration::ZERO) {
+        bail!("interrupted");
+    }
+    // Before anything ends: what the kernel does then is not the contender's doing.
+    let crossed = captures
+        .into_iter()
+        .map(Capture::stop)
+        .collect::<Result<Vec<_>>>()?;
+    let best = watch.finish();
+    drop(at_work);
+    drop(web);
+    let stats = topology.finish()?;
+    record.outcome = match done {
+        Ok(Done::Measured(seconds)) => Outcome::Measured {
+            seconds,
+            bytes: prepared.bytes(),
+        },
+        Ok(Done::Unfinished) => Outcome::Unfinished {
+            after_s: experiment.patience.as_secs_f64(),
+        },
+        Err(error) => Outcome::Failed {
+            reason: format!("{error:#}"),
+        },
+    };
+    judge(record, &prepared, best, &stats, &crossed);
+    record.link = Some(serde_json::to_value(&stats).context("the emulator's account")?);
+    Ok(())
+}
+
+fn captures(tunnel: Option<crate::capture::Tunnel>, topology: &Topology) -> Result<Vec<Capture>> {
+    let Some(tunnel) = tunnel else {
+        return Ok(Vec::new());
+    };
+    let ends = [topology.terminal(), topology.gateway()];
+    let start = |end| Capture::start(end, LINK_DEVICE, tunnel);
+    ends.into_iter().map(start).collect()
+}
+
+/// Everything that speaks against the figures.
+fn judge(
+    record: &mut Record,
+    prepared: &Prepared,
+    best: Option<Best>,
+    stats: &EmulatorStats,
+    crossed: &[CaptureReport],
+) {
+    if let Verdict::Invalid(reasons) = &stats.verdict {
+        record.doubts.extend(reasons.iter().cloned());
+    }
+    if let Some(best) = best {
+        let direction = prepared.direction();
+        let limit = |link| prepared.limit(&link).as_secs_f64();
+        record.limit_s = Some(limit(best.limit(direction, stats)));
+        let least = limit(best.lucky(direction, stats)) - TOLERANCE_S;
+        if let Some(wrong) = record.seconds().iter().find(|seconds| **seconds < least) {
+            let text = format!("{wrong:.3} s is less than the {least:.3} s that the link needs");
+            record.doubts.push(text);
+        }
+    }
+    let content = match &record.outcome {
+        Outcome::Measured { bytes, .. } => *bytes as f64 * LEAST_CARRIED,
+        _ => 0.0,
+    };
+    let delivered = match prepared.direction() {
+        Direction::Down => stats.forward_link.delivered_bytes,
+        Direction::Up => stats.return_link.delivered_bytes,
+    };
+    if (delivered.as_u64() as f64) < content {
+        let text = format!("the link delivered {delivered}: the content went another way");
+        record.doubts.push(text);
+    }
+    // One end alone sees every byte of the tunnel; in clear may be what only one end sees.
+    let Some(first) = crossed.first() else {
+        return;
+    };
+    if (first.tunnel_bytes as f64) < content {
+        let text = format!(
+            "the tunnel carried {} bytes: the content went another way",
+            first.tunnel_bytes
+        );
+        record.doubts.push(text);
+    }
+    let mut all = CaptureReport::default();
+    crossed.iter().for_each(|report| all += report.clone());
+    if all.missed > 0 {
+        let text = format!(
+            "the capture missed {} packets: there is no knowing what crossed",
+            all.missed
+        );
+        record.doubts.push(text);
+    }
+    if all.clear_packets > 0 || all.marker_packets > 0 {
+        record.doubts.push(format!(
+            "outside of the tunnel crossed {} packets, with readable content {}",
+            all.clear_packets, all.marker_packets
+        ));
+    }
+    record.crossed = Some(Crossed::from(&all));
+}

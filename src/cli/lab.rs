@@ -1,0 +1,83 @@
+//! The command line of `bentpipe lab`.
+
+use std::path::PathBuf;
+
+use bentpipe_lab::experiment::Shard;
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Run an experiment, or what of it is not finished yet
+    ///
+    /// Every run has namespaces of its own. A finished run is a line of results.jsonl in the output directory; killed at
+    /// any moment and started again, it removes what was left and goes on. Needs root, or a kernel that allows user
+    /// namespaces.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Run),
+
+    /// Put results of several shards or machines together
+    #[command(
+        after_help = "Example:\n  bentpipe lab merge --output all lab-results/cnes-full-1-of-2 lab-results/cnes-full-2-of-2"
+    )]
+    Merge(Merge),
+
+    /// List the contenders, and what of them this machine has
+    List,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  bentpipe lab run scenarios/cnes.toml --quick
+  bentpipe lab run scenarios/cnes.toml --filter 'bentpipe cnes-geo' --filter 'plain/cubic cnes-geo'
+  bentpipe lab run scenarios/cnes.toml --shard 2/5";
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The experiment
+    pub(crate) experiment: PathBuf,
+
+    /// Only what the experiment's [quick] leaves
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Only runs whose names hold all of these words; given several times, those of any
+    #[arg(long, value_name = "WORDS")]
+    pub(crate) filter: Vec<String>,
+
+    /// Only this share, as in 2/5: the second of five
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub(crate) shard: Option<Shard>,
+
+    /// List the runs in their order, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Do runs again whose result is not valid
+    #[arg(long)]
+    pub(crate) retry: bool,
+
+    /// Where results go [default: lab-results/NAME-quick, -full, and the shard's numbers]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+fn shard(text: &str) -> Result<Shard, &'static str> {
+    text.parse()
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    /// Where they go; made if need be
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: PathBuf,
+
+    /// Directories of results
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) from: Vec<PathBuf>,
+}

@@ -1,0 +1,110 @@
+//! `bentpipe lab`: experiments.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use bentpipe_lab::Stop;
+use bentpipe_lab::contender::Stable;
+use bentpipe_lab::emulator::keep_memory;
+use bentpipe_lab::experiment::{Experiment, Extent, Filter};
+use bentpipe_lab::machine::{Tool, prepare};
+use bentpipe_lab::results::merge;
+use bentpipe_lab::runner::{self, RunnerConfig};
+use bentpipe_lab::topology::unique_prefix;
+use tracing::warn;
+
+use crate::cli::{Lab, LabCommand, LabMerge, LabRun};
+use crate::exit::Failure;
+
+/// Where results go if nothing is said.
+const RESULTS: &str = "lab-results";
+
+/// Does what was asked.
+pub(crate) fn run(options: &Lab) -> Result<(), Failure> {
+    match &options.command {
+        LabCommand::Run(options) => experiment(options),
+        LabCommand::Merge(options) => put_together(options),
+        LabCommand::List => list(),
+    }
+}
+
+fn experiment(options: &LabRun) -> Result<(), Failure> {
+    let extent = if options.quick {
+        Extent::Quick
+    } else {
+        Extent::Full
+    };
+    let experiment = Experiment::load(&options.experiment, extent)?;
+    let config = RunnerConfig {
+        output: options
+            .output
+            .clone()
+            .unwrap_or_else(|| output(&experiment, options)),
+        filter: Filter::new(&options.filter),
+        shard: options.shard,
+        selection: selection(options),
+        bentpipe: own_path()?,
+        retry: options.retry,
+        experiment,
+    };
+    let plan = config.plan();
+    if plan.is_empty() {
+        let text = "no run is left by --filter and --shard; --dry-run without them lists all";
+        return Err(anyhow::anyhow!(text).into());
+    }
+    if options.dry_run {
+        let lines: Vec<String> = plan.iter().map(|run| run.key.to_string()).collect();
+        return super::print(&lines.join("\n"));
+    }
+    // Before the first thread: see there.
+    prepare(&[Tool::Ip, Tool::Nft])?;
+    if !keep_memory() {
+        warn!("memory is not locked (CAP_IPC_LOCK is missing): a busy machine may delay packets");
+    }
+    let stop = Stop::on_signals()?;
+    // Without a standard error there is nobody to tell.
+    let mut say = |line: &str| drop(writeln!(io::stderr(), "{line}"));
+    let summary = runner::run(&config, &stop, &mut say)?;
+    super::print(&summary.to_string())
+}
+
+fn own_path() -> Result<PathBuf, Failure> {
+    Ok(std::env::current_exe().context("cannot tell where this program is")?)
+}
+
+/// Each shard has its own: they may share a file system.
+fn output(experiment: &Experiment, options: &LabRun) -> PathBuf {
+    let mut name = format!("{}-{}", experiment.name, experiment.extent.name());
+    if let Some(shard) = options.shard {
+        name += &format!("-{}", shard.to_string().replace('/', "-of-"));
+    }
+    Path::new(RESULTS).join(name)
+}
+
+fn selection(options: &LabRun) -> Vec<String> {
+    let filters = options
+        .filter
+        .iter()
+        .map(|words| format!("--filter {words}"));
+    let shard = options.shard.map(|shard| format!("--shard {shard}"));
+    filters.chain(shard).collect()
+}
+
+fn put_together(options: &LabMerge) -> Result<(), Failure> {
+    let runs = merge(&options.output, &options.from)?;
+    super::print(&format!("{runs} runs in {}", options.output.display()))
+}
+
+fn list() -> Result<(), Failure> {
+    prepare(&[Tool::Ip])?;
+    let stable = Stable::new(own_path()?, &unique_prefix())?;
+    let lines = stable
+        .list()
+        .into_iter()
+        .map(|(name, version)| match version {
+            Ok(version) => format!("{name:<28}{version}"),
+            Err(reason) => format!("{name:<28}unsupported: {reason}"),
+        });
+    super::print(&lines.collect::<Vec<_>>().join("\n"))
+}
