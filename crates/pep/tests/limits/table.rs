@@ -212,7 +212,7 @@ fn moving() -> Vec<Row> {
         ),
         download(&L1, Cold, 100 * MB, Shown),
         download(&L1, Warm, 2 * MB, Shown),
-        download(&L1, Warm, 100 * MB, AtMost(1.06)).checked(3, 1.9),
+        download(&L1, Warm, 100 * MB, AtMost(1.06)).checked(3, 1.15),
         download(&L1_DEEP, Warm, 100 * MB, AtMost(1.06)),
         download(&R1, Warm, 200 * MB, AtLeast(0.95)),
         download(&R1_OUT, Warm, 200 * MB, AtLeast(0.95)),

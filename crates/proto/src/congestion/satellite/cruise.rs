@@ -92,6 +92,8 @@ pub(super) struct Cruise {
     share: Share,
     /// The round-trip time without queue.
     base: Duration,
+    /// The last round's queue.
+    last_queue: Duration,
 }
 
 impl Cruise {
@@ -105,6 +107,7 @@ impl Cruise {
             company: Company::new(now),
             share: Share::new(),
             base: Duration::ZERO,
+            last_queue: Duration::MAX,
             gain: 1000,
             stage: Stage::Hold,
             until_dip: BETWEEN_DIPS + noise % SPREAD,
@@ -116,6 +119,11 @@ impl Cruise {
 
     pub(super) fn rate(&self) -> u64 {
         self.rate
+    }
+
+    /// Neither slower nor faster than the path is believed to be.
+    pub(super) fn is_holding(&self) -> bool {
+        matches!(self.stage, Stage::Hold)
     }
 
     /// What the queue is to be.
@@ -172,8 +180,12 @@ impl Cruise {
         losses: &mut Losses,
         mtu: u64,
     ) {
-        let queue = path.queue_least();
+        let mut queue = path.queue_least();
         self.watch(ack, queue, path, losses, mtu);
+        if !path.noise().is_zero() {
+            // A few ACKs do not tell.
+            queue = queue.min(self.last_queue);
+        }
         match self.stage {
             Stage::Pulse(mut pulse) => {
                 if ack.app_limited {
@@ -240,7 +252,7 @@ impl Cruise {
     }
 
     fn pulse(&mut self, now: Instant, before: Duration, path: &Path, losses: &mut Losses) {
-        let pulse = Pulse::new(now, self.step, before, path.base());
+        let pulse = Pulse::new(now, self.step, before, path.base(), path.audible());
         losses.watch(now, pulse.end());
         self.stage = Stage::Pulse(pulse);
     }
@@ -281,6 +293,7 @@ impl Cruise {
             self.stage = Stage::Hold;
         }
         let queue = path.queue(round.rtt.unwrap_or(path.base()));
+        self.last_queue = queue;
         self.company.end_round(queue, self.target(mtu));
         self.look_for_company(queue, mtu);
         self.follow(queue, round, losses, mtu);

@@ -10,8 +10,8 @@
 //!                        compete                        CUBIC's window, until the queue is empty again
 //! ```
 //!
-//! What the path is like is in `path.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs`, who else is
-//! there in `company.rs`, and how the path is shared with one's own kind in `share.rs`; `phases.rs` leads from phase to phase. What
+//! What the path is like is in `path.rs` and `noise.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs` and
+//! `stuck.rs`, who else is there in `company.rs`, and how the path is shared with one's own kind in `share.rs`; `phases.rs` leads from phase to phase. What
 //! follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
@@ -24,12 +24,14 @@ mod company;
 mod compete;
 mod cruise;
 mod losses;
+mod noise;
 mod path;
 mod phases;
 mod pulse;
 mod share;
 mod standing;
 mod startup;
+mod stuck;
 #[cfg(test)]
 mod tests;
 
@@ -47,6 +49,7 @@ use losses::{Lesson, Losses};
 use path::Path;
 use standing::Standing;
 use startup::{End, Startup};
+use stuck::Stuck;
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
@@ -68,6 +71,9 @@ const MEASURED: u64 = 750;
 /// Fewest initial windows in what the path holds for which a measured rate makes a difference.
 const WORTHWHILE: u64 = 2;
 
+/// A share of losses beyond the path's own that somebody else's packets take part in.
+const OVERLOAD: f64 = 0.08;
+
 /// State of one path's controller.
 #[derive(Clone, Debug)]
 pub struct Satellite {
@@ -79,6 +85,7 @@ pub struct Satellite {
     phase: Phase,
     cruise: Cruise,
     standing: Standing,
+    stuck: Stuck,
     /// What an earlier connection had of the path.
     remembered: Option<Saved>,
     /// Rounds in a row without a long queue, and the rate when there were enough of them.
@@ -122,6 +129,7 @@ impl Satellite {
             phase: Phase::Startup(startup),
             cruise: Cruise::new(0, 0, now),
             standing: Standing::default(),
+            stuck: Stuck::default(),
             remembered: None,
             calm: 0,
             rate_before: 0,
@@ -141,14 +149,14 @@ impl Satellite {
         }
         if let Phase::Startup(startup) = &mut self.phase {
             startup.begin_flight(now);
-            self.path.rest();
+            self.path.rest(now);
         }
         // The path was idle, and idle drains.
         if let Phase::Drain { .. } = self.phase {
             self.phase = Phase::Cruise;
         }
         if let Phase::Cruise = self.phase {
-            self.path.rest();
+            self.path.rest(now);
             self.cruise.rest();
             self.standing.reset();
             self.losses.give_up_quiet();
@@ -160,6 +168,9 @@ impl Satellite {
         self.now = ack.now;
         self.delivered += ack.newly_acked;
         self.path.on_ack(ack);
+        if self.path.is_filling() || self.losses.exceeds_share(self.losses.baseline(), OVERLOAD) {
+            self.path.on_overload(ack.now);
+        }
         let queued = self.path.queue_least() > self.cruise.empty(self.mtu);
         let lesson = self
             .losses

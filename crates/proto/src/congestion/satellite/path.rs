@@ -6,10 +6,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, RateSample, rate_of};
+use super::noise::Noise;
 
 /// The arrival rate of ACKs is taken over this share of a round trip, which brings several, and at least so long,
 const FRESH_SHARE: u32 = 3;
 const FRESH_LEAST: Duration = Duration::from_millis(30);
+/// or so many times as long as round-trip times vary,
+const FRESH_NOISES: u32 = 40;
 /// or from so many ACKs.
 const FRESH_ACKS: usize = 4;
 /// The smallest round-trip time is that of the last one to two spans.
@@ -21,6 +24,10 @@ const SHARED_SPAN: Duration = Duration::from_secs(30);
 const SHORT_RTT: Duration = Duration::from_millis(200);
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
+/// Rounds after a rest in which the path may turn out to be no longer than it was.
+const TRIAL: u32 = 5;
+/// A queue of this part of a round trip shows it.
+const FILLING: u32 = 4;
 /// ACKs whose round-trip times say whether the queue is empty now.
 const RECENT: usize = 4;
 
@@ -67,11 +74,15 @@ pub(super) struct Path {
     recent: [Duration; RECENT],
     next: usize,
     round_rtt: Option<Duration>,
+    noise: Noise,
     rates: Mean,
     sends: Mean,
     /// When ACKs came, and how much was acknowledged by then.
     arrivals: VecDeque<(Instant, u64)>,
     acked: u64,
+    heard_at: Instant,
+    /// The round-trip time before a rest, and rounds since then.
+    before_rest: Option<(Duration, u32)>,
 }
 
 impl Path {
@@ -86,15 +97,19 @@ impl Path {
             recent: [Duration::ZERO; RECENT],
             next: 0,
             round_rtt: None,
+            noise: Noise::new(),
             rates: Mean::default(),
             sends: Mean::default(),
             arrivals: VecDeque::new(),
             acked: 0,
+            heard_at: now,
+            before_rest: None,
         }
     }
 
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         self.acked += ack.newly_acked;
+        self.heard_at = ack.now;
         let Some(rtt) = ack.rtt else { return };
         let span = if self.shared && !self.is_far() {
             SHARED_SPAN
@@ -139,6 +154,10 @@ impl Path {
     }
 
     pub(super) fn end_round(&mut self) -> Round {
+        self.before_rest = self
+            .before_rest
+            .map(|(rtt, rounds)| (rtt, rounds + 1))
+            .filter(|(_, rounds)| *rounds < TRIAL);
         Round {
             rtt: self.round_rtt.take(),
             rate: self.rates.take(),
@@ -165,7 +184,14 @@ impl Path {
     }
 
     /// Nothing was in flight: there is no queue of ours.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn rest(&mut self, now: Instant) {
+        let idle = now.saturating_duration_since(self.heard_at);
+        if !self.is_far() && idle > SHORT_SPAN && !self.held {
+            // In a low orbit it is another path by now.
+            self.before_rest = self.measured().map(|rtt| (rtt, 0));
+            self.initial_rtt = self.base();
+            self.rtts = [None; 2];
+        }
         self.recent = [self.base(); RECENT];
         self.round_rtt = None;
         self.arrivals.clear();
@@ -174,6 +200,20 @@ impl Path {
     /// Packets arrive this far apart: so long may the newest of an ACK have waited for it.
     pub(super) fn set_spacing(&mut self, spacing: Duration) {
         self.spacing = spacing.min(MAX_SPACING);
+    }
+
+    /// Too much is sent. Soon after a rest that means: the path did not become longer, somebody fills it.
+    pub(super) fn on_overload(&mut self, now: Instant) {
+        if let Some((rtt, _)) = self.before_rest.take()
+            && rtt < self.base()
+        {
+            self.adopt(rtt, now);
+        }
+    }
+
+    /// The queue grows to a part of the round trip.
+    pub(super) fn is_filling(&self) -> bool {
+        self.before_rest.is_some() && self.queue_least() > self.base() / FILLING
     }
 
     /// Its round trips are long.
@@ -191,9 +231,34 @@ impl Path {
         self.shared = shared;
     }
 
+    /// A round ended; `steady` if it was sent like the one before, so that what differs is the path's own.
+    pub(super) fn compare(&mut self, rtt: Option<Duration>, steady: bool) {
+        if !self.is_far() {
+            self.noise.on_round(rtt.filter(|_| steady), self.base());
+        }
+    }
+
+    /// By how much round-trip times differ although the queue does not. Where they are long all of it is our queue.
+    pub(super) fn noise(&self) -> Duration {
+        if self.is_far() {
+            Duration::ZERO
+        } else {
+            self.noise.get(self.spacing)
+        }
+    }
+
+    /// The same where it is to be told from a queue: never nothing where it may not have shown yet.
+    pub(super) fn audible(&self) -> Duration {
+        if self.is_far() {
+            Duration::ZERO
+        } else {
+            self.noise.at_worst(self.spacing)
+        }
+    }
+
     /// The round-trip time of the queue behind `rtt`.
     pub(super) fn queue(&self, rtt: Duration) -> Duration {
-        rtt.saturating_sub(self.base() + self.spacing)
+        rtt.saturating_sub(self.base() + self.spacing + self.noise() * 2)
     }
 
     /// The smallest queue that the last ACKs saw.
@@ -210,7 +275,9 @@ impl Path {
 
     /// Over how long the arrival rate of ACKs is taken.
     fn fresh_span(&self) -> Duration {
-        (self.base() / FRESH_SHARE).max(FRESH_LEAST)
+        (self.base() / FRESH_SHARE)
+            .max(FRESH_LEAST)
+            .max(self.noise() * FRESH_NOISES)
     }
 
     /// At what rate acknowledgements came lately; `None` until enough did.
@@ -219,7 +286,9 @@ impl Path {
         let (last, after) = *self.arrivals.back()?;
         let span = last.saturating_duration_since(first);
         let enough = span >= self.fresh_span() / 2;
-        (enough || self.arrivals.len() >= FRESH_ACKS).then(|| rate_of(after - before, span))
+        // What varies while ACKs are under way stretches and presses them.
+        let many = self.arrivals.len() >= FRESH_ACKS && self.noise().is_zero();
+        (enough || many).then(|| rate_of(after - before, span))
     }
 }
 
@@ -232,4 +301,62 @@ pub(super) fn is_busy(ack: &AckSample) -> bool {
 /// A sample that spans much more than a round trip measured a silence (an outage), not the path.
 fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
     sample.interval <= rtt * 2 + Duration::from_millis(100)
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
+mod tests {
+    use super::*;
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn answer(path: &mut Path, now: Instant, rtt: Duration) {
+        path.on_ack(&AckSample {
+            now,
+            newly_acked: 1500,
+            rtt: Some(rtt),
+            newest_sent: now - rtt,
+            in_flight: 15_000,
+            app_limited: false,
+            rate: None,
+        });
+    }
+
+    /// A path of `before` that after `idle` answers after `rtt`; what it then is taken for.
+    fn rested(before: Duration, idle: Duration, rtt: Duration) -> Path {
+        let start = Instant::now() + ms(1000);
+        let mut path = Path::new(ms(333), start);
+        answer(&mut path, start, before);
+        path.rest(start + idle);
+        answer(&mut path, start + idle + rtt, rtt);
+        path
+    }
+
+    /// In a low orbit another satellite has come in the meantime; a high one stays where it is.
+    #[test]
+    fn a_rest_makes_a_near_path_another() {
+        assert_eq!(rested(ms(40), ms(10_000), ms(80)).base(), ms(80));
+        assert_eq!(rested(ms(40), ms(500), ms(80)).base(), ms(40), "no rest");
+        assert_eq!(rested(ms(600), ms(10_000), ms(650)).base(), ms(600), "far");
+    }
+
+    /// What is lost, or queues, soon after a rest tells somebody who fills the queue from a longer path; later it does not.
+    #[test]
+    fn an_overload_after_a_rest_means_the_path_is_what_it_was() {
+        let now = Instant::now() + ms(30_000);
+        let mut path = rested(ms(40), ms(10_000), ms(80));
+        path.on_overload(now);
+        assert_eq!(path.base(), ms(40));
+        let mut path = rested(ms(40), ms(10_000), ms(80));
+        for _ in 0..TRIAL {
+            path.end_round();
+        }
+        path.on_overload(now);
+        assert_eq!(path.base(), ms(80));
+    }
 }

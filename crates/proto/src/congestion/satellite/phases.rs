@@ -66,6 +66,7 @@ impl Satellite {
             return;
         };
         self.busy_at = ack.now;
+        self.path.compare(round.rtt, self.cruise.is_holding());
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
         let rtt = round.rtt.unwrap_or(self.path.base());
@@ -78,8 +79,17 @@ impl Satellite {
         if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
             return self.start_competing(ack.now, ack.in_flight);
         }
+        if self.is_stuck(rtt, round) {
+            self.path.adopt(rtt, ack.now);
+            self.standing.reset();
+            return self.cruise.restore(self.rate_before);
+        }
         if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
-            self.calm += 1;
+            self.calm = if self.stuck.is_watching() {
+                0
+            } else {
+                self.calm + 1
+            };
             if self.calm >= CALM {
                 self.rate_before = self.cruise.rate();
             }
@@ -98,6 +108,21 @@ impl Satellite {
         }
     }
 
+    /// A queue too short to alarm does not answer to what is sent: the path became longer.
+    fn is_stuck(&mut self, rtt: Duration, round: Round) -> bool {
+        let (queue, noise) = (self.path.queue(rtt), self.path.noise());
+        let changes = !self.path.is_far() && !self.cruise.is_shared();
+        if !changes || queue <= self.cruise.target(self.mtu) * 2 {
+            self.stuck.reset();
+            return false;
+        }
+        let stuck = self.stuck.end_round(rtt, queue, round, noise);
+        if stuck {
+            self.stuck.reset();
+        }
+        stuck
+    }
+
     fn on_longer(&mut self, now: Instant, rtt: Duration) {
         let base = self.path.base();
         let again = self
@@ -111,6 +136,7 @@ impl Satellite {
         self.longer = Some((self.round.count(), base));
         self.path.adopt(rtt, now);
         self.standing.reset();
+        self.stuck.reset();
         self.cruise.restore(self.rate_before);
     }
 

@@ -10,6 +10,8 @@ use super::super::scaled;
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(40);
+/// It is at least so many times as long as round-trip times vary, so that its queue can be told from that.
+const AUDIBLE: u32 = 32;
 /// A queue that round-trip times show without one.
 const NOISE: Duration = Duration::from_millis(4);
 /// No pulse is stronger, in permille.
@@ -27,6 +29,8 @@ pub(super) struct Pulse {
     /// Queue before it, and the highest that it met.
     before: Duration,
     most: Duration,
+    /// What round-trip times differ by without a queue.
+    noise: Duration,
     /// The queue after it, once it is answered, and whether only that is asked.
     after: Option<Duration>,
     measures: bool,
@@ -49,12 +53,20 @@ impl Found {
 }
 
 impl Pulse {
-    pub(super) fn new(now: Instant, step: u64, before: Duration, base: Duration) -> Self {
+    /// `noise` is what round-trip times differ by without a queue.
+    pub(super) fn new(
+        now: Instant,
+        step: u64,
+        before: Duration,
+        base: Duration,
+        noise: Duration,
+    ) -> Self {
         Self {
             step,
             start: now,
-            end: now + (base / SHARE).max(LEAST),
+            end: now + (base / SHARE).max(LEAST).max(noise * AUDIBLE),
             before,
+            noise,
             most: Duration::ZERO,
             after: None,
             measures: false,
@@ -115,7 +127,7 @@ impl Pulse {
 
     /// All of it was answered, and two ACKs more for what was lost last.
     pub(super) fn is_answered(&self, sent: Instant, base: Duration) -> bool {
-        sent >= self.end + base / 8
+        sent >= self.end + (base / 8).max(self.noise * AUDIBLE)
     }
 
     /// The queue that it leaves if the path takes nothing of what is more.
@@ -133,8 +145,13 @@ impl Pulse {
     /// What it found, when the path was believed to take `rate`, of which the share `excess` was lost beyond the usual.
     pub(super) fn found(&self, rate: u64, excess: f64) -> Found {
         let fast = scaled(rate, 1000 + self.step);
-        let raised = self.most.saturating_sub(self.before);
-        let least = (self.queue_if_full() / 3).min((self.queue_if_full() / 8).max(NOISE));
+        let raised = if self.noise.is_zero() {
+            self.most.saturating_sub(self.before)
+        } else {
+            self.raised()
+        };
+        let noise = NOISE.max(self.noise);
+        let least = (self.queue_if_full() / 3).min((self.queue_if_full() / 8).max(noise));
         let lossy = excess > self.missing_if_full() / 4.0;
         if raised < least {
             // Losses without a queue are a policer's, who lets more pass for a while than in the long run.
@@ -161,4 +178,42 @@ impl Pulse {
 )]
 fn arrived(rate: u64, lost: f64) -> u64 {
     (rate as f64 * (1.0 - lost)) as u64
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
+mod tests {
+    use super::*;
+
+    const BASE: Duration = Duration::from_millis(60);
+
+    /// What a pulse at 1000 finds whose packets, and those behind it, meet these queues in milliseconds.
+    fn found(noise: Duration, during: &[u64], behind: &[u64]) -> Found {
+        let start = Instant::now();
+        let mut pulse = Pulse::new(start, 250, Duration::ZERO, BASE, noise);
+        for queue in during {
+            pulse.on_ack(start, Duration::from_millis(*queue));
+        }
+        for queue in behind {
+            pulse.on_ack(pulse.end(), Duration::from_millis(*queue));
+        }
+        pulse.found(1000, 0.0)
+    }
+
+    /// What comes and goes is no queue; what is still there behind the pulse is.
+    #[test]
+    fn a_pulse_over_a_noisy_path_looks_behind_itself() {
+        let noise = Duration::from_millis(2);
+        assert_eq!(found(noise, &[9, 1, 6], &[7, 1, 5]), Found::All(1250));
+        let Found::Part(rate) = found(noise, &[4, 9, 16], &[18, 24, 16]) else {
+            panic!("the path is full")
+        };
+        assert!((950..=1020).contains(&rate), "{rate}");
+        let Found::Part(_) = found(Duration::ZERO, &[9, 1, 6], &[1]) else {
+            panic!("without noise every queue counts")
+        };
+    }
 }

@@ -122,7 +122,7 @@ impl Cruise {
         losses: &mut Losses,
         mtu: u64,
     ) {
-        let pulse = Pulse::new(now, FIRST_STEP, before, path.base());
+        let pulse = Pulse::new(now, FIRST_STEP, before, path.base(), path.audible());
         let most = if self.share.is_shared() {
             Duration::MAX
         } else {
