@@ -12,6 +12,7 @@ mod limit;
 mod memory;
 mod outage;
 mod physics;
+mod policed;
 mod published;
 mod resume;
 mod satellite;

@@ -10,6 +10,7 @@
 //!   quarter faster. If no queue answers, the rate was right; if one does, its height tells the path's rate.
 
 mod crowd;
+mod policed;
 
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,10 @@ use super::super::{AckSample, bytes_in, scaled};
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
-use super::pulse::{Found, Pulse};
+use super::pulse::Pulse;
 use super::share::{EMPTY, Share};
 use crowd::overflows;
+use policed::Policed;
 
 /// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
 const TARGET: f64 = 0.008;
@@ -90,6 +92,7 @@ pub(super) struct Cruise {
     alarmed: bool,
     company: Company,
     share: Share,
+    policed: Policed,
     /// The round-trip time without queue.
     base: Duration,
     /// The last round's queue.
@@ -106,6 +109,7 @@ impl Cruise {
             alarmed: false,
             company: Company::new(now),
             share: Share::new(),
+            policed: Policed::default(),
             base: Duration::ZERO,
             last_queue: Duration::MAX,
             gain: 1000,
@@ -192,7 +196,8 @@ impl Cruise {
                     self.stage = Stage::Hold;
                     return;
                 }
-                pulse.on_ack(ack.newest_sent, path.queue(ack.rtt.unwrap_or_default()));
+                let queue = path.queue(ack.rtt.unwrap_or_default());
+                pulse.on_ack(ack.newest_sent, queue, ack.newly_acked);
                 self.stage = Stage::Pulse(pulse);
                 if pulse.is_answered(ack.newest_sent, path.base()) {
                     self.conclude(pulse, losses);
@@ -257,23 +262,6 @@ impl Cruise {
         self.stage = Stage::Pulse(pulse);
     }
 
-    fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
-        self.stage = Stage::Hold;
-        if pulse.measures() {
-            return self.conclude_measure(pulse, losses);
-        }
-        self.gain = 1000;
-        let found = pulse.found(self.rate, losses.excess_of_pulse());
-        self.rate = self.rate.max(found.rate());
-        if let Found::All(_) = found {
-            self.step = (self.step * 2).min(MOST_STEP);
-            return;
-        }
-        self.step = FIRST_STEP;
-        self.patience = PATIENCE + self.noise % SPREAD;
-        self.noise = self.noise / SPREAD + self.noise % 7919;
-    }
-
     /// A round ended in which the sender was busy.
     pub(super) fn end_round(
         &mut self,
@@ -294,6 +282,8 @@ impl Cruise {
         }
         let queue = path.queue(round.rtt.unwrap_or(path.base()));
         self.last_queue = queue;
+        self.policed
+            .end_round(round.rate, queue >= self.target(mtu) / 2);
         self.company.end_round(queue, self.target(mtu));
         self.look_for_company(queue, mtu);
         self.follow(queue, round, losses, mtu);
@@ -308,16 +298,21 @@ impl Cruise {
         if !losses.is_known() {
             self.until_dip = self.until_dip.min(2);
         }
-        let suspicious = losses.was_excessive(LOSS_MARGIN) && queue <= self.high(mtu);
+        let lossy = losses.was_excessive(LOSS_MARGIN) && !self.policed.is_found();
+        let suspicious = lossy && queue <= self.high(mtu);
         let again = suspicious && self.until_dip <= BETWEEN_DIPS - 4;
         if (self.until_dip == 0 || again) && !losses.is_waiting() {
             // Deep if the losses are to tell congestion from a lossy path.
-            let least = if suspicious { DEEP } else { SHALLOW };
+            let least = if suspicious || losses.wants_depth() {
+                DEEP
+            } else {
+                SHALLOW
+            };
             self.dip(now, queue, least, path.base(), losses, round.rate);
         }
     }
 
-    fn follow(&mut self, queue: Duration, round: Round, losses: &Losses, mtu: u64) {
+    fn follow(&mut self, queue: Duration, round: Round, losses: &mut Losses, mtu: u64) {
         if round.rate == 0 {
             return;
         }
@@ -338,6 +333,8 @@ impl Cruise {
             let steady = self.growth.abs() <= STEADY && !overflows(losses);
             let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
+        } else if self.policed.is_found() {
+            self.follow_policed(losses);
         } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
             self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
             self.patience = self.patience.max(2);
@@ -362,7 +359,9 @@ impl Cruise {
             let nanos = difference.as_nanos() * u128::from(strength) / base.as_nanos().max(1);
             u64::try_from(nanos).unwrap_or(u64::MAX)
         };
-        if queue > target {
+        if queue <= target && self.policed.is_found() {
+            1000
+        } else if queue > target {
             1000u64.saturating_sub(part(queue - target)).max(SLOWEST)
         } else {
             1000 + part(target - queue).min(FOLLOW)

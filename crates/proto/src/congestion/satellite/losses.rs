@@ -24,6 +24,8 @@ const UNKNOWN: f64 = 0.02;
 const DOUBT: f64 = 1.5;
 /// Losses come in bursts: the variance of a round's count is at least this many times that of independent losses.
 const BURSTS: f64 = 2.0;
+/// No more than that, whatever is measured (bursts of 20 packets): what explains everything finds nothing.
+const MOST_BURSTS: f64 = 40.0;
 /// How fast the measured variance follows.
 const GAIN: f64 = 0.125;
 
@@ -95,8 +97,11 @@ pub(super) struct Losses {
     quiet: Option<Span>,
     /// Above it.
     pulse: Option<Span>,
-    /// If as many packets a second arrive of the quiet span, it was not below the path's rate.
+    /// How far the quiet span is below the path's rate, as a share. If `full` packets a second arrive, it was not.
+    depth: f64,
     full: f64,
+    /// The last quiet span was not quiet enough to tell.
+    inconclusive: bool,
     /// What quiet spans showed since the baseline was last learned: on a slow link one is too short.
     quiet_total: Tally,
     baseline: f64,
@@ -120,7 +125,9 @@ impl Losses {
             last: Tally::default(),
             quiet: None,
             pulse: None,
+            depth: 0.0,
             full: 0.0,
+            inconclusive: false,
             quiet_total: Tally::default(),
             baseline: 0.0,
             learned: Tally::default(),
@@ -142,7 +149,13 @@ impl Losses {
     /// Packets leave `depth` (a share) below the path's rate from now on; until now `rate` packets a second arrived.
     pub(super) fn start_quiet(&mut self, now: Instant, depth: f64, rate: u64) {
         self.quiet = Some(Span::new(now, None));
+        self.depth = depth;
         self.full = packets(rate, self.packet) * (1.0 - depth / 4.0);
+    }
+
+    /// The next quiet span is to be as deep as possible.
+    pub(super) fn wants_depth(&self) -> bool {
+        self.inconclusive
     }
 
     /// What was to be quiet will not be.
@@ -170,6 +183,17 @@ impl Losses {
                 0.0
             }
         })
+    }
+
+    /// The share lost of them beyond the path's own, whatever is chance.
+    pub(super) fn surplus_of_pulse(&self) -> f64 {
+        let share = self.pulse.map_or(0.0, |span| span.tally.share());
+        share - self.baseline
+    }
+
+    /// The round that ended last was below the path's rate, as it turned out.
+    pub(super) fn learn_last(&mut self) {
+        self.learn(self.last, false);
     }
 
     /// They no longer do.
@@ -203,6 +227,12 @@ impl Losses {
             if excess && arrived > self.full {
                 return Some(Lesson::Congested(bytes_of(arrived, self.packet)));
             }
+        }
+        // Had the excess been congestion, so shallow a span would have left some of it.
+        self.inconclusive = span.tally.share() > self.baseline + UNKNOWN + self.depth;
+        if self.inconclusive {
+            self.quiet_total = Tally::default();
+            return None;
         }
         self.quiet_total.acked += span.tally.acked;
         self.quiet_total.lost += span.tally.lost;
@@ -321,7 +351,12 @@ impl Losses {
         total >= MIN_PACKETS && self.last.lost > most * total + 2.0
     }
 
+    /// A round with few packets tells nothing alone, so it goes on with the next.
     pub(super) fn end_round(&mut self) {
+        if self.round.total() < MIN_PACKETS {
+            self.last = Tally::default();
+            return;
+        }
         self.last = std::mem::take(&mut self.round);
         if self.recent.total() > MEMORY {
             self.recent.acked /= 2.0;
@@ -342,7 +377,8 @@ impl Losses {
         }
         if total >= MIN_PACKETS && expected >= 2.0 && !self.was_excessive(0.0) {
             let deviation = (self.last.lost - expected).powi(2) / expected;
-            self.bursts = (self.bursts + (deviation - self.bursts) * GAIN).max(BURSTS);
+            let bursts = self.bursts + (deviation - self.bursts) * GAIN;
+            self.bursts = bursts.clamp(BURSTS, MOST_BURSTS);
         }
     }
 }

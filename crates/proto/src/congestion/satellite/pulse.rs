@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::scaled;
+use super::super::{rate_of, scaled};
 
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;
@@ -26,6 +26,10 @@ pub(super) struct Pulse {
     step: u64,
     start: Instant,
     end: Instant,
+    /// The newest packet acknowledged that left before it, the same of its own, and their bytes that arrived.
+    preceding: Option<Instant>,
+    newest: Option<Instant>,
+    arrived: u64,
     /// Queue before it, and the highest that it met.
     before: Duration,
     most: Duration,
@@ -43,13 +47,8 @@ pub(super) enum Found {
     All(u64),
     /// The path takes this much.
     Part(u64),
-}
-
-impl Found {
-    pub(super) fn rate(self) -> u64 {
-        let (Self::All(rate) | Self::Part(rate)) = self;
-        rate
-    }
+    /// Somebody drops what is more, without a queue; this much arrived.
+    Policed(u64),
 }
 
 impl Pulse {
@@ -65,6 +64,9 @@ impl Pulse {
             step,
             start: now,
             end: now + (base / SHARE).max(LEAST).max(noise * AUDIBLE),
+            preceding: None,
+            newest: None,
+            arrived: 0,
             before,
             noise,
             most: Duration::ZERO,
@@ -115,8 +117,14 @@ impl Pulse {
         now < self.end
     }
 
-    /// An ACK's newest packet left at `sent` and met `queue`.
-    pub(super) fn on_ack(&mut self, sent: Instant, queue: Duration) {
+    /// An ACK of so many bytes came, whose newest packet left at `sent` and met `queue`.
+    pub(super) fn on_ack(&mut self, sent: Instant, queue: Duration, bytes: u64) {
+        if sent < self.start {
+            self.preceding = Some(sent);
+        } else if sent < self.end {
+            self.newest = Some(sent);
+            self.arrived += bytes;
+        }
         if sent >= self.start {
             self.most = self.most.max(queue);
         }
@@ -128,6 +136,12 @@ impl Pulse {
     /// All of it was answered, and two ACKs more for what was lost last.
     pub(super) fn is_answered(&self, sent: Instant, base: Duration) -> bool {
         sent >= self.end + (base / 8).max(self.noise * AUDIBLE)
+    }
+
+    /// At what rate its packets arrived, taken over the time in which they left.
+    fn delivered(&self) -> Option<u64> {
+        let span = self.newest?.saturating_duration_since(self.preceding?);
+        Some(rate_of(self.arrived, span))
     }
 
     /// The queue that it leaves if the path takes nothing of what is more.
@@ -142,8 +156,9 @@ impl Pulse {
         extra / (1.0 + extra)
     }
 
-    /// What it found, when the path was believed to take `rate`, of which the share `excess` was lost beyond the usual.
-    pub(super) fn found(&self, rate: u64, excess: f64) -> Found {
+    /// What it found, when the path was believed to take `rate`, of which the share `excess` was lost beyond the usual, and
+    /// `surplus` beyond the path's own, which may be chance.
+    pub(super) fn found(&self, rate: u64, excess: f64, surplus: f64) -> Found {
         let fast = scaled(rate, 1000 + self.step);
         let raised = if self.noise.is_zero() {
             self.most.saturating_sub(self.before)
@@ -155,8 +170,8 @@ impl Pulse {
         let lossy = excess > self.missing_if_full() / 4.0;
         if raised < least {
             // Losses without a queue are a policer's, who lets more pass for a while than in the long run.
-            return if lossy {
-                Found::Part(0)
+            return if lossy || surplus > self.missing_if_full() / 2.0 {
+                Found::Policed(self.delivered().unwrap_or(rate))
             } else {
                 Found::All(fast)
             };
@@ -195,12 +210,12 @@ mod tests {
         let start = Instant::now();
         let mut pulse = Pulse::new(start, 250, Duration::ZERO, BASE, noise);
         for queue in during {
-            pulse.on_ack(start, Duration::from_millis(*queue));
+            pulse.on_ack(start, Duration::from_millis(*queue), 0);
         }
         for queue in behind {
-            pulse.on_ack(pulse.end(), Duration::from_millis(*queue));
+            pulse.on_ack(pulse.end(), Duration::from_millis(*queue), 0);
         }
-        pulse.found(1000, 0.0)
+        pulse.found(1000, 0.0, 0.0)
     }
 
     /// What comes and goes is no queue; what is still there behind the pulse is.

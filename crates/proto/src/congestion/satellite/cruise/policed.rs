@@ -1,0 +1,165 @@
+//! Cruise before a policer: somebody who drops what exceeds a rate, and queues nothing.
+//!
+//! No queue shows that the path is full, so only a pulse that is lost does. From then on the rate creeps up and falls by
+//! half of what is lost beyond the path's own losses, until there is a queue again. Pulses are lost all alike, so they
+//! become rare; one that arrives is repeated before it is believed, for a policer saves what was not used. If the losses
+//! stay the same however slow the rate, there is no policer. It sends nothing and judges no losses.
+
+use super::super::losses::Losses;
+use super::super::pulse::{Found, Pulse};
+use super::{Cruise, FIRST_STEP, MOST_STEP, PATIENCE, SPREAD, Stage, sent};
+
+/// By how much the rate grows in a round without losses, as a share.
+const CREEP: f64 = 0.0025;
+/// Part of what is lost in a round by which the rate falls.
+const PART: f64 = 0.5;
+/// Each lost pulse doubles the rounds until the next, but no more often than that.
+const DOUBLINGS: u32 = 3;
+/// Losses that last at this share of the first rate are the path's own.
+const REFUTED: f64 = 0.8;
+/// Rounds in a row behind a queue after which the queue is what limits.
+const QUEUED: u32 = 4;
+
+/// What is known of a policer. Rates are bytes per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Policed {
+    /// Pulses in a row that were lost.
+    lost: u32,
+    /// The rate after the first of them.
+    first: u64,
+    /// The last one arrived.
+    passed: bool,
+    /// Rounds in a row behind a queue.
+    queued: u32,
+    /// What arrived in the last round.
+    seen: u64,
+}
+
+impl Policed {
+    /// There is one.
+    pub(super) fn is_found(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// There is none any more.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A pulse was lost; the rate of what the policer lets pass is the first one, if it was below `rate`.
+    pub(super) fn on_lost_pulse(&mut self, rate: u64, passed: u64) -> u64 {
+        let rate = rate.min(passed);
+        if !self.is_found() {
+            self.first = rate;
+        }
+        self.lost += 1;
+        self.passed = false;
+        self.queued = 0;
+        rate
+    }
+
+    /// What arrived in the last round.
+    pub(super) fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// A pulse arrived; whether that is to be believed.
+    pub(super) fn on_passed_pulse(&mut self) -> bool {
+        let believed = !self.is_found() || self.passed;
+        self.passed = !believed;
+        believed
+    }
+
+    /// Rounds until the next pulse, when they are `rounds` elsewhere.
+    pub(super) fn patience(&self, rounds: u64) -> u64 {
+        rounds << self.lost.saturating_sub(1).min(DOUBLINGS)
+    }
+
+    /// A round ended in which `seen` arrived.
+    pub(super) fn end_round(&mut self, seen: u64, queued: bool) {
+        self.seen = seen;
+        self.queued = if queued { self.queued + 1 } else { 0 };
+        if self.queued >= QUEUED {
+            self.forget();
+        }
+    }
+
+    /// The rate after a round in which the share `excess` was lost beyond the path's own losses; or the first one, and
+    /// there is no policer.
+    pub(super) fn follow(&mut self, rate: u64, excess: f64) -> Followed {
+        let next = share_of(rate, 1.0 + CREEP - PART * excess);
+        if next < share_of(self.first, REFUTED) {
+            let first = self.first;
+            self.forget();
+            return Followed::Refuted(first);
+        }
+        Followed::Rate(next)
+    }
+}
+
+impl Cruise {
+    /// A pulse was answered.
+    pub(super) fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
+        self.stage = Stage::Hold;
+        if pulse.measures() {
+            return self.conclude_measure(pulse, losses);
+        }
+        self.gain = 1000;
+        let found = pulse.found(
+            self.rate,
+            losses.excess_of_pulse(),
+            losses.surplus_of_pulse(),
+        );
+        match found {
+            Found::All(rate) => {
+                if self.policed.on_passed_pulse() {
+                    self.rate = self.rate.max(rate);
+                }
+                if !self.policed.is_found() {
+                    self.step = (self.step * 2).min(MOST_STEP);
+                }
+                return;
+            }
+            Found::Part(rate) => {
+                self.rate = self.rate.max(rate);
+                self.policed.forget();
+            }
+            Found::Policed(delivered) => {
+                // A pulse is short: its bytes are few, and some of them are what the policer saved.
+                let passed = sent(delivered.max(self.policed.seen()), losses.baseline());
+                self.rate = self.policed.on_lost_pulse(self.rate, passed);
+            }
+        }
+        self.step = FIRST_STEP;
+        self.patience = self.policed.patience(PATIENCE) + self.noise % SPREAD;
+        self.noise = self.noise / SPREAD + self.noise % 7919;
+    }
+
+    /// The rate after a round before a policer, without a queue.
+    pub(super) fn follow_policed(&mut self, losses: &mut Losses) {
+        let lost = losses.share_of_last().unwrap_or(losses.baseline());
+        self.rate = match self.policed.follow(self.rate, lost - losses.baseline()) {
+            Followed::Rate(rate) => rate,
+            Followed::Refuted(rate) => {
+                losses.learn_last();
+                rate
+            }
+        };
+    }
+}
+
+/// What became of the rate.
+pub(super) enum Followed {
+    Rate(u64),
+    Refuted(u64),
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "far below 2^53; the share is not negative"
+)]
+fn share_of(rate: u64, share: f64) -> u64 {
+    (rate as f64 * share) as u64
+}
