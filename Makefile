@@ -86,6 +86,8 @@ lab: privileges
 	for name in $(LAB_EXPERIMENTS); do \
 		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $(LAB_OPTIONS) || exit 1; \
 	done
+	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/quick.html \
+		$(LAB_EXPERIMENTS:%=lab-results/%-quick)
 
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources

@@ -8,7 +8,7 @@ use bentpipe_lab::TimeSpan;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
-pub(crate) use lab::{Lab, LabCommand, Merge as LabMerge, Run as LabRun};
+pub(crate) use lab::{Lab, LabCommand, Merge as LabMerge, Report as LabReport, Run as LabRun};
 
 /// Encrypts and accelerates everything that crosses a satellite or other high-latency link.
 #[derive(Debug, Parser)]

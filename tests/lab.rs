@@ -134,6 +134,11 @@ fn an_experiment_measures_every_contender_and_checks_what_crossed() -> Result<()
     let check = &manifest["link_checks"]["near.toml"];
     let rtt = check["rtt_ms"].as_f64().context("a link check")?;
     ensure!((20.0..30.0).contains(&rtt), "{check}");
+    let mut report = Command::new(BENTPIPE);
+    report.args(["lab", "report", "out"]).current_dir(path);
+    ensure!(done(&report.output()?)?.trim() == "report.html");
+    let page = fs::read_to_string(path.join("report.html"))?;
+    ensure!(page.contains("near.toml, loaded") && page.contains("7.50 s"));
     Ok(())
 }
 

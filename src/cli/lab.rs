@@ -27,6 +27,12 @@ pub(crate) enum LabCommand {
     )]
     Merge(Merge),
 
+    /// Draw results into one HTML page that needs no other file
+    #[command(
+        after_help = "Example:\n  bentpipe lab report --page report.html lab-results/cnes-quick lab-results/qpep-goodput-quick"
+    )]
+    Report(Report),
+
     /// List the contenders, and what of them this machine has
     List,
 }
@@ -76,6 +82,17 @@ pub(crate) struct Merge {
     /// Where they go; made if need be
     #[arg(long, value_name = "DIR")]
     pub(crate) output: PathBuf,
+
+    /// Directories of results
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) from: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// The page
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) page: PathBuf,
 
     /// Directories of results
     #[arg(required = true, value_name = "DIR")]

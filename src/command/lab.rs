@@ -9,12 +9,13 @@ use bentpipe_lab::contender::Stable;
 use bentpipe_lab::emulator::keep_memory;
 use bentpipe_lab::experiment::{Experiment, Extent, Filter};
 use bentpipe_lab::machine::{Tool, prepare};
+use bentpipe_lab::report::report;
 use bentpipe_lab::results::merge;
 use bentpipe_lab::runner::{self, RunnerConfig};
 use bentpipe_lab::topology::unique_prefix;
 use tracing::warn;
 
-use crate::cli::{Lab, LabCommand, LabMerge, LabRun};
+use crate::cli::{Lab, LabCommand, LabMerge, LabReport, LabRun};
 use crate::exit::Failure;
 
 /// Where results go if nothing is said.
@@ -25,6 +26,7 @@ pub(crate) fn run(options: &Lab) -> Result<(), Failure> {
     match &options.command {
         LabCommand::Run(options) => experiment(options),
         LabCommand::Merge(options) => put_together(options),
+        LabCommand::Report(options) => draw(options),
         LabCommand::List => list(),
     }
 }
@@ -94,6 +96,11 @@ fn selection(options: &LabRun) -> Vec<String> {
 fn put_together(options: &LabMerge) -> Result<(), Failure> {
     let runs = merge(&options.output, &options.from)?;
     super::print(&format!("{runs} runs in {}", options.output.display()))
+}
+
+fn draw(options: &LabReport) -> Result<(), Failure> {
+    report(&options.from, &options.page)?;
+    super::print(&options.page.display().to_string())
 }
 
 fn list() -> Result<(), Failure> {

@@ -26,6 +26,7 @@ pub mod emulator;
 pub mod experiment;
 pub mod machine;
 pub mod plot;
+pub mod report;
 pub mod results;
 pub mod runner;
 pub mod scenario;

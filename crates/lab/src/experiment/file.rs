@@ -377,7 +377,7 @@ mod tests {
     fn published_figures_belong_to_what_is_measured() {
         let figure = "[[published]]\ncontender = \"bentpipe\"\nscenario = \"geo\"\ntask = \"get\"\nseconds = 1.5\nsource = \"S\"\n";
         let experiment = read_text(&format!("{GOOD}{figure}")).unwrap();
-        let found = experiment.published("bentpipe", "geo", "get").unwrap();
+        let found = &experiment.published[0];
         assert_eq!((found.seconds, &*found.source), (1.5, "S"));
         let error = read_text(&format!("{GOOD}{}", figure.replace("\"geo\"", "\"leo\"")));
         assert_eq!(error.unwrap_err().line(), 12);

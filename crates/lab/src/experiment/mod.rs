@@ -10,6 +10,8 @@
 
 mod file;
 mod filter;
+#[cfg(test)]
+mod hostile;
 mod plan;
 mod task;
 
@@ -19,6 +21,7 @@ use std::time::Duration;
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_link::{Files, Scenario};
 use bentpipe_units::Seed;
+use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
 pub use filter::Filter;
@@ -93,7 +96,7 @@ pub struct NamedTask {
 }
 
 /// A figure that somebody has published.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// Of which contender.
     pub contender: String,
@@ -122,13 +125,5 @@ impl Experiment {
     /// `FILE:LINE: message`, with the culprit and the mend.
     pub fn parse(source: &Source, extent: Extent) -> Result<Self, ConfigError> {
         file::read(source, extent)
-    }
-
-    /// The figure that others have published for this, if the file names one.
-    #[must_use]
-    pub fn published(&self, contender: &str, scenario: &str, task: &str) -> Option<&Published> {
-        self.published.iter().find(|figure| {
-            [&*figure.contender, &*figure.scenario, &*figure.task] == [contender, scenario, task]
-        })
     }
 }

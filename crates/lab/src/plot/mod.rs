@@ -20,8 +20,8 @@ use columns::Columns;
 
 const PAGE: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
-const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
-const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+pub(crate) const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
+pub(crate) const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
 
 /// No line of probes is nearly as long, with however many queues.
 const LONGEST_LINE: u64 = 1 << 20;

@@ -10,7 +10,7 @@ use bentpipe_sys::command::{run_command, tool};
 use bentpipe_units::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, Published};
 
 /// Settings of the machine that TCP's figures depend on.
 const SYSCTLS: [&str; 8] = [
@@ -37,6 +37,8 @@ pub struct Manifest {
     pub selection: Vec<String>,
     /// The experiment's file.
     pub text: String,
+    /// What of the experiment results are shown by.
+    pub outline: Outline,
     /// The program.
     pub bentpipe: Build,
     /// The machine.
@@ -49,6 +51,21 @@ pub struct Manifest {
     /// Of merged results: the manifests of what was merged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<Self>,
+}
+
+/// What of an experiment results are shown by.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outline {
+    /// What it is to answer.
+    pub question: String,
+    /// The contenders, in the order of the file.
+    pub contenders: Vec<String>,
+    /// The links.
+    pub scenarios: Vec<String>,
+    /// The tasks.
+    pub tasks: Vec<String>,
+    /// Figures of others.
+    pub published: Vec<Published>,
 }
 
 /// Which program it was.
@@ -106,6 +123,7 @@ impl Manifest {
             seed: experiment.seed,
             selection,
             text: experiment.text.clone(),
+            outline: Outline::of(experiment),
             bentpipe,
             machine: Machine::here(),
             contenders: contenders
@@ -142,6 +160,7 @@ impl Manifest {
             seed: Seed::new(1),
             selection: Vec::new(),
             text: text.into(),
+            outline: Outline::default(),
             bentpipe: Build {
                 version: "v".into(),
                 sha256: "00".into(),
@@ -152,6 +171,35 @@ impl Manifest {
             link_checks: BTreeMap::new(),
             merged: Vec::new(),
         }
+    }
+}
+
+impl Outline {
+    fn of(experiment: &Experiment) -> Self {
+        let contenders = experiment.contenders.iter();
+        Self {
+            question: experiment.question.clone(),
+            contenders: contenders.map(|one| one.name().to_owned()).collect(),
+            scenarios: experiment
+                .scenarios
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
+            tasks: experiment
+                .tasks
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
+            published: experiment.published.clone(),
+        }
+    }
+
+    /// The figure that others have published for this, if there is one.
+    #[must_use]
+    pub fn published(&self, contender: &str, scenario: &str, task: &str) -> Option<&Published> {
+        self.published.iter().find(|figure| {
+            [&*figure.contender, &*figure.scenario, &*figure.task] == [contender, scenario, task]
+        })
     }
 }
 

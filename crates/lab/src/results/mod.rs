@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::capture::CaptureReport;
 use crate::experiment::RunKey;
 
-pub use manifest::{Build, LinkCheck, Machine, Manifest};
+pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
 pub use merge::merge;
 pub use store::{Store, read};
 pub use summary::{Figures, Row, Summary};

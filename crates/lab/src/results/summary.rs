@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Outcome, Record, Status};
-use crate::experiment::{Experiment, RunKey};
+use super::{Outcome, Outline, Record, Status};
+use crate::experiment::RunKey;
 
 /// A whole experiment's.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,14 +92,14 @@ fn rank(count: usize) -> Option<usize> {
 }
 
 impl Summary {
-    /// Of what came of `experiment`.
+    /// Of what came of an experiment.
     #[must_use]
-    pub fn new(experiment: &Experiment, records: &BTreeMap<RunKey, Record>) -> Self {
+    pub fn new(outline: &Outline, records: &BTreeMap<RunKey, Record>) -> Self {
         let mut rows = Vec::new();
-        for scenario in &experiment.scenarios {
-            for task in &experiment.tasks {
-                for contender in &experiment.contenders {
-                    let names = [contender.name(), &*scenario.name, &*task.name];
+        for scenario in &outline.scenarios {
+            for task in &outline.tasks {
+                for contender in &outline.contenders {
+                    let names = [&**contender, &**scenario, &**task];
                     let own = records
                         .values()
                         .filter(|record| record.key.names() == names);
@@ -107,7 +107,7 @@ impl Summary {
                     if own.is_empty() {
                         continue;
                     }
-                    let published = experiment.published(names[0], names[1], names[2]);
+                    let published = outline.published(contender, scenario, task);
                     rows.push(Row::new(
                         names,
                         &own,
@@ -117,7 +117,7 @@ impl Summary {
             }
         }
         Self {
-            question: experiment.question.clone(),
+            question: outline.question.clone(),
             rows,
         }
     }
@@ -166,6 +166,17 @@ impl Row {
     }
 }
 
+impl Row {
+    /// How many runs there were, by status.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let names = ["valid", "invalid", "unfinished", "failed", "unsupported"];
+        let counted = self.runs.iter().zip(names).filter(|(count, _)| **count > 0);
+        let counted = counted.map(|(count, name)| format!("{count} {name}"));
+        counted.collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.question)?;
@@ -205,12 +216,7 @@ impl fmt::Display for Row {
             self.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
             seconds(self.published),
         )?;
-        let names = ["valid", "invalid", "unfinished", "failed", "unsupported"];
-        let counted = self.runs.iter().zip(names).filter(|(count, _)| **count > 0);
-        let counted: Vec<String> = counted
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
-        f.write_str(&counted.join(", "))?;
+        f.write_str(&self.counts())?;
         self.remarks
             .iter()
             .try_for_each(|remark| write!(f, "\n      {remark}"))

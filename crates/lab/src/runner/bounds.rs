@@ -89,6 +89,11 @@ fn better(best: Option<Best>, live: &Live) -> Option<Best> {
 }
 
 impl Best {
+    #[cfg(test)]
+    pub(super) fn new(rtt: Duration, rates: [BitRate; 2]) -> Self {
+        Self { rtt, rates }
+    }
+
     /// The smallest round-trip time.
     pub(super) fn rtt(&self) -> Duration {
         self.rtt

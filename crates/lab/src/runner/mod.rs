@@ -108,7 +108,7 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
     }
     let table = store.tabulate()?;
     say(&format!("results: {}", table.display()));
-    Ok(Summary::new(experiment, store.records()))
+    Ok(Summary::new(&manifest.outline, store.records()))
 }
 
 fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {

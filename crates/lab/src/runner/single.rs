@@ -214,3 +214,154 @@ fn judge(
     }
     record.crossed = Some(Crossed::from(&all));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bentpipe_link::Counters;
+    use bentpipe_units::{BitRate, ByteCount, Seed, TimeSpan};
+
+    use super::*;
+    use crate::capture::ClearPacket;
+    use crate::emulator::Health;
+    use crate::experiment::{RunKey, Task};
+    use crate::results::Status;
+
+    const BYTES: u64 = 1_000_000;
+
+    /// A sound run: a file of 1 MB at 10 Mbit/s and a round trip of 500 ms.
+    struct Case {
+        seconds: f64,
+        stats: EmulatorStats,
+        crossed: [CaptureReport; 2],
+    }
+
+    impl Case {
+        fn sound() -> Self {
+            let forward_link = Counters {
+                delivered: 700,
+                delivered_bytes: ByteCount::new(BYTES + 40_000),
+                ..Counters::default()
+            };
+            let seen = CaptureReport {
+                tunnel_packets: 700,
+                tunnel_bytes: BYTES + 40_000,
+                ..CaptureReport::default()
+            };
+            Self {
+                seconds: 1.5,
+                stats: EmulatorStats {
+                    scenario: "geo".into(),
+                    seed: Seed::new(1),
+                    duration: TimeSpan::from(Duration::from_secs(3)),
+                    verdict: Verdict::Valid,
+                    forward_link,
+                    return_link: Counters::default(),
+                    terminals: Vec::new(),
+                    emulator: Health::default(),
+                },
+                crossed: [seen.clone(), seen],
+            }
+        }
+
+        fn judged(&self) -> Record {
+            let mut record = Record {
+                key: RunKey {
+                    contender: "c".into(),
+                    scenario: "s".into(),
+                    task: "t".into(),
+                    repeat: 1,
+                },
+                seed: Seed::new(1),
+                version: String::new(),
+                began: 0,
+                took_s: 0.0,
+                outcome: Outcome::Measured {
+                    seconds: vec![self.seconds],
+                    bytes: BYTES,
+                },
+                doubts: Vec::new(),
+                limit_s: None,
+                crossed: None,
+                link: None,
+            };
+            let task = Task::Transfer {
+                size: ByteCount::new(BYTES),
+                direction: Direction::Down,
+                warm_up: ByteCount::ZERO,
+            };
+            let rate = BitRate::megabits_per_second(10);
+            let best = Best::new(Duration::from_millis(500), [rate, rate]);
+            let prepared = Prepared::new(task, Seed::new(1));
+            judge(
+                &mut record,
+                &prepared,
+                Some(best),
+                &self.stats,
+                &self.crossed,
+            );
+            record
+        }
+
+        fn expect_doubt(change: impl FnOnce(&mut Self), text: &str) {
+            let mut case = Self::sound();
+            change(&mut case);
+            let record = case.judged();
+            assert_eq!(record.status(), Status::Invalid);
+            assert!(record.remark().contains(text), "{}", record.remark());
+        }
+    }
+
+    #[test]
+    fn a_sound_run_has_its_limit_and_no_doubt() {
+        let record = Case::sound().judged();
+        assert_eq!(
+            (record.status(), record.remark()),
+            (Status::Valid, String::new())
+        );
+        // 0.5 s, and 8 Mbit in packets of which 1446 of 1500 bytes are content.
+        let limit = record.limit_s.unwrap();
+        assert!((limit - 1.3299).abs() < 0.001, "{limit}");
+    }
+
+    #[test]
+    fn losses_raise_the_limit() {
+        let mut case = Case::sound();
+        case.stats.forward_link.dropped_channel = 700;
+        case.seconds = 2.2;
+        let limit = case.judged().limit_s.unwrap();
+        assert!((limit - 2.1598).abs() < 0.001, "{limit}");
+    }
+
+    #[test]
+    fn whoever_leaks_is_not_believed() {
+        let leak = |case: &mut Case| {
+            case.crossed[1].clear_packets = 1;
+            case.crossed[1].clear.push(ClearPacket {
+                at: Duration::ZERO,
+                what: "TCP".into(),
+                marker: false,
+            });
+        };
+        Case::expect_doubt(leak, "outside of the tunnel crossed 1 packets");
+        let readable = |case: &mut Case| case.crossed[0].marker_packets = 3;
+        Case::expect_doubt(readable, "readable content 3");
+    }
+
+    #[test]
+    fn content_that_went_another_way_is_noticed() {
+        let idle = |case: &mut Case| case.crossed[0].tunnel_bytes = 20_000;
+        Case::expect_doubt(idle, "the tunnel carried 20000 bytes");
+        let around = |case: &mut Case| case.stats.forward_link.delivered_bytes = ByteCount::ZERO;
+        Case::expect_doubt(around, "the link delivered 0 B");
+    }
+
+    #[test]
+    fn a_link_or_capture_that_cannot_be_trusted_shows() {
+        let busy = |case: &mut Case| case.stats.verdict = Verdict::Invalid(vec!["busy".into()]);
+        Case::expect_doubt(busy, "busy");
+        Case::expect_doubt(|case| case.seconds = 1.2, "less than the 1.328 s");
+        Case::expect_doubt(|case| case.crossed[1].missed = 2, "missed 2 packets");
+    }
+}

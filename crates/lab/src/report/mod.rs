@@ -1,0 +1,312 @@
+//! Results as one HTML page, which needs nothing but itself: per experiment its question, tables with bars, distributions,
+//! what was not valid and why, and how to run it again.
+//!
+//! Tables are there without any script, for print and for the smallest browser; distributions are drawn by uPlot, as the plots
+//! of [`crate::plot`] are.
+//!
+//! ```text
+//!  DIR/results.jsonl, DIR/manifest.json ──► Summary ──► tables, bars ─► report.html
+//!                                       └─► figures ──► curves ──┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::experiment::RunKey;
+use crate::plot::{UPLOT, UPLOT_STYLE};
+use crate::results::{Manifest, Record, Row, Status, Summary, read};
+
+const PAGE: &str = include_str!("page.html");
+const SCRIPT: &str = include_str!("page.js");
+
+/// Fewer figures than this make no distribution.
+const FEWEST: usize = 5;
+
+/// Writes a page about what the directories hold.
+///
+/// # Errors
+/// One of them holds no results, or the page cannot be written.
+pub fn report(directories: &[PathBuf], page: &Path) -> Result<()> {
+    let (mut body, mut figures) = (String::new(), Vec::new());
+    for directory in directories {
+        let (manifest, records) = read(directory)?;
+        experiment(&manifest, &records, &mut body, &mut figures);
+    }
+    // Within a script no text of ours may end it.
+    let data = serde_json::to_string(&figures)?.replace('<', "\\u003c");
+    let parts = [
+        ("UPLOT_STYLE", UPLOT_STYLE),
+        ("UPLOT", UPLOT),
+        ("SCRIPT", SCRIPT),
+        ("DATA", &data),
+        ("BODY", &body),
+    ];
+    // From the end to the beginning of the page: nothing is looked for in what was put in.
+    let text = ["SCRIPT", "DATA", "UPLOT", "BODY", "UPLOT_STYLE"]
+        .iter()
+        .filter_map(|name| parts.iter().find(|(known, _)| known == name))
+        .fold(PAGE.to_owned(), |page, (name, text)| {
+            page.replacen(&format!("/*{name}*/"), text, 1)
+        });
+    fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
+}
+
+fn experiment(
+    manifest: &Manifest,
+    records: &BTreeMap<RunKey, Record>,
+    body: &mut String,
+    figures: &mut Vec<Value>,
+) {
+    let summary = Summary::new(&manifest.outline, records);
+    let name = escape(&manifest.experiment);
+    // Writing into a String cannot fail, here and below.
+    let _ = write!(
+        body,
+        "<h2>{name}, {}</h2>\n<p>{}</p>\n",
+        escape(&manifest.extent),
+        escape(&summary.question)
+    );
+    for rows in summary
+        .rows
+        .chunk_by(|one, other| place(one) == place(other))
+    {
+        let (scenario, task) = place(&rows[0]);
+        let _ = writeln!(body, "<h3>{}, {}</h3>", escape(scenario), escape(task));
+        body.push_str(&table(rows));
+        let curves: Vec<Value> = rows.iter().filter_map(|row| curve(row, records)).collect();
+        if !curves.is_empty() {
+            let id = format!("figure-{}", figures.len());
+            let _ = writeln!(body, "<div class=\"plot\" id=\"{id}\"></div>");
+            figures.push(json!({ "id": id, "curves": curves }));
+        }
+    }
+    faults(&summary, body);
+    colophon(manifest, body);
+}
+
+fn place(row: &Row) -> (&str, &str) {
+    (&row.scenario, &row.task)
+}
+
+fn table(rows: &[Row]) -> String {
+    let longest = rows.iter().filter_map(median).fold(0.0, f64::max);
+    let seconds = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2} s"));
+    let mut text = String::from(
+        "<div class=\"table\"><table><tr><th>contender</th><th></th><th>median</th><th>95 % interval</th><th>p95</th>\
+         <th>× limit</th><th>published</th><th>valid runs</th></tr>\n",
+    );
+    for row in rows {
+        let figures = row.figures;
+        let interval = figures.and_then(|figures| figures.interval);
+        let shown = match (figures, row.longer_than) {
+            (None, Some(patience)) => format!("&gt; {patience:.0} s"),
+            _ => seconds(median(row)),
+        };
+        let all: usize = row.runs.iter().sum();
+        let _ = writeln!(
+            text,
+            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{} of {all}</td></tr>",
+            escape(&row.contender),
+            bar(row, longest),
+            interval.map_or("–".into(), |[low, high]| format!(
+                "{low:.2} – {high:.2} s"
+            )),
+            seconds(figures.map(|figures| figures.p95)),
+            row.ratio.map_or("–".into(), |ratio| format!("{ratio:.2}")),
+            seconds(row.published),
+            row.runs[Status::Valid as usize],
+        );
+    }
+    text + "</table></div>\n"
+}
+
+/// The median, or the patience that it exceeds.
+fn median(row: &Row) -> Option<f64> {
+    row.figures
+        .map(|figures| figures.median)
+        .or(row.longer_than)
+}
+
+fn bar(row: &Row, longest: f64) -> String {
+    let Some(median) = median(row) else {
+        return String::new();
+    };
+    let class = if row.figures.is_none() {
+        " class=\"more\""
+    } else {
+        ""
+    };
+    let percent = |seconds: f64| (100.0 * seconds / longest).min(100.0);
+    let limit = row
+        .ratio
+        .map(|ratio| format!("<b style=\"left:{:.1}%\"></b>", percent(median / ratio)));
+    format!(
+        "<div><i{class} style=\"width:{:.1}%\"></i>{}</div>",
+        percent(median),
+        limit.unwrap_or_default()
+    )
+}
+
+/// The sorted figures of a row, if they are enough.
+fn curve(row: &Row, records: &BTreeMap<RunKey, Record>) -> Option<Value> {
+    let names = [&*row.contender, &*row.scenario, &*row.task];
+    let own = |record: &&Record| record.key.names() == names && record.status() == Status::Valid;
+    let valid = records.values().filter(own);
+    let mut seconds: Vec<f64> = valid
+        .flat_map(|record| record.seconds().iter().copied())
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    (seconds.len() >= FEWEST).then(|| json!({ "name": row.contender, "seconds": seconds }))
+}
+
+/// Everything that counts in no median, with its reasons.
+fn faults(summary: &Summary, body: &mut String) {
+    let faulty: Vec<&Row> = summary
+        .rows
+        .iter()
+        .filter(|row| !row.remarks.is_empty())
+        .collect();
+    if faulty.is_empty() {
+        return;
+    }
+    body.push_str("<h3>Runs that count in no median</h3>\n<ul class=\"faults\">\n");
+    for row in faulty {
+        let [contender, scenario, task] =
+            [&row.contender, &row.scenario, &row.task].map(|name| escape(name));
+        let _ = write!(
+            body,
+            "<li>{contender}, {scenario}, {task} ({}): ",
+            row.counts()
+        );
+        let remarks: Vec<String> = row.remarks.iter().map(|remark| escape(remark)).collect();
+        let _ = writeln!(body, "{}</li>", remarks.join("; "));
+    }
+    body.push_str("</ul>\n");
+}
+
+/// Where the figures are from, and how to get them again.
+fn colophon(manifest: &Manifest, body: &mut String) {
+    let (build, machine) = (&manifest.bentpipe, &manifest.machine);
+    let revision = build.revision.as_deref().unwrap_or("no work tree");
+    let quick = if manifest.extent == "quick" {
+        " --quick"
+    } else {
+        ""
+    };
+    let mut lines = vec![
+        format!("{} ({revision}, SHA-256 {})", build.version, build.sha256),
+        format!("{}, {} × {}", machine.kernel, machine.cpus, machine.cpu),
+        format!("seed {}", manifest.seed.as_u64()),
+    ];
+    lines.extend(
+        manifest
+            .contenders
+            .iter()
+            .map(|(name, version)| format!("{name}: {version}")),
+    );
+    lines.extend(manifest.link_checks.iter().map(|(name, check)| {
+        format!(
+            "{name}: RTT {:.1} ms without contender, {:.1} ms promised; {}",
+            check.rtt_ms, check.expected_rtt_ms, check.verdict
+        )
+    }));
+    for figure in &manifest.outline.published {
+        let text = format!("published: {}", figure.source);
+        if !lines.contains(&text) {
+            lines.push(text);
+        }
+    }
+    let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+    let _ = write!(
+        body,
+        "<p class=\"note\">Again: <code>bentpipe lab run scenarios/{}.toml{quick}</code></p>\n<details><summary>What it was \
+         made with</summary><small>{}</small></details>\n",
+        escape(&manifest.experiment),
+        lines.join("<br>\n")
+    );
+}
+
+/// Text as HTML shows it.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Outcome, Store};
+
+    fn record(contender: &str, repeat: u32, outcome: Outcome) -> Record {
+        Record {
+            key: RunKey {
+                contender: contender.into(),
+                scenario: "geo".into(),
+                task: "get".into(),
+                repeat,
+            },
+            seed: bentpipe_units::Seed::new(1),
+            version: "v".into(),
+            began: 1,
+            took_s: 2.0,
+            outcome,
+            doubts: Vec::new(),
+            limit_s: Some(0.5),
+            crossed: None,
+            link: None,
+        }
+    }
+
+    #[test]
+    fn a_page_shows_figures_and_faults_and_needs_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().to_owned();
+        let mut manifest = Manifest::example("e");
+        manifest.outline.question = "</script> & why?".into();
+        manifest.outline.contenders = vec!["x".into(), "y".into()];
+        manifest.outline.scenarios = vec!["geo".into()];
+        manifest.outline.tasks = vec!["get".into()];
+        let mut store = Store::open(&place, &manifest).unwrap();
+        let seconds = vec![1.25, 1.0, 1.5, 1.75, 1.0, 2.0];
+        let measured = Outcome::Measured { seconds, bytes: 1 };
+        store.add(record("x", 1, measured)).unwrap();
+        let reason = "<b>its SHA-256 is wrong".into();
+        store
+            .add(record("y", 1, Outcome::Failed { reason }))
+            .unwrap();
+        let page = place.join("r.html");
+        report(&[place], &page).unwrap();
+        let text = fs::read_to_string(&page).unwrap();
+        for part in [
+            "&lt;/script&gt; &amp; why?",
+            "1.38 s",
+            "1.00 – 2.00 s",
+            "y, geo, get (1 failed): &lt;b&gt;its SHA-256 is wrong",
+            "\"seconds\":[1.0,1.0,1.25,1.5,1.75,2.0]",
+            "id=\"figure-0\"",
+        ] {
+            assert!(text.contains(part), "{part}");
+        }
+        let scripts = ["<script", "</script>"].map(|tag| text.matches(tag).count());
+        assert_eq!(scripts, [3, 3]);
+        for outside in [
+            "src=",
+            "href=",
+            "@import",
+            "url(",
+            "/*DATA*/",
+            "/*SCRIPT*/",
+            "/*BODY*/",
+        ] {
+            assert!(!text.contains(outside), "{outside}");
+        }
+    }
+}
