@@ -52,6 +52,8 @@ impl Connection {
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
             self.ask_loudly();
+            // How fast probes are acknowledged is not how fast the path is.
+            self.control.gate.flight().set_app_limited();
             return self
                 .transmit_through_gate(now, 1, buf)
                 .map(|(transmit, _)| transmit);
