@@ -64,6 +64,25 @@ pub(crate) struct Remaining {
     pub(crate) begun: bool,
 }
 
+impl Remaining {
+    /// Makes a fragment with so long a header, of what fits behind it into `space`; says how many bytes that takes, and
+    /// what remains. The last byte is never cut off: what ends a packet, a CRC or a sequence number, comes with at least
+    /// a byte. Takes nothing where not one byte would fit.
+    pub(crate) fn cut(self, space: u32, header: u32) -> (u32, Option<Self>) {
+        let fits = space
+            .saturating_sub(header)
+            .min(self.bytes.saturating_sub(1));
+        if fits == 0 {
+            return (0, Some(self));
+        }
+        let rest = Self {
+            bytes: self.bytes - fits,
+            begun: true,
+        };
+        (header + fits, Some(rest))
+    }
+}
+
 impl Gse {
     /// A packet of so many IP bytes, of which nothing has been sent.
     pub(crate) const fn packet(&self, size: u32) -> Remaining {
@@ -87,18 +106,7 @@ impl Gse {
         if packet.bytes.saturating_add(whole) <= space {
             return (packet.bytes + whole, None);
         }
-        // The CRC is not cut, and comes with at least a byte.
-        let fits = space
-            .saturating_sub(header)
-            .min(packet.bytes.saturating_sub(1));
-        if fits == 0 {
-            return (0, Some(packet));
-        }
-        let rest = Remaining {
-            bytes: packet.bytes - fits,
-            begun: true,
-        };
-        (header + fits, Some(rest))
+        packet.cut(space, header)
     }
 }
 

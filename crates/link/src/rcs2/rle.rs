@@ -50,18 +50,7 @@ impl Rle {
         } else {
             START_HEADER
         };
-        // The last byte goes with the end of the packet, which has its protection beside it.
-        let fits = space
-            .saturating_sub(header)
-            .min(packet.bytes.saturating_sub(1));
-        if fits == 0 {
-            return (0, Some(packet));
-        }
-        let rest = Remaining {
-            bytes: packet.bytes - fits,
-            begun: true,
-        };
-        (header + fits, Some(rest))
+        packet.cut(space, header)
     }
 
     /// About how many bytes of bursts a queue of this many bytes in this many packets will take: what a terminal asks

@@ -4,6 +4,8 @@
 //! has been asked until then; once a period each terminal has a control burst for its request. A grant is known to the
 //! terminal before its timeslots begin, or it is void. Slots are taken in the order of their beginnings.
 
+mod slots;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ use crate::event::EventKind;
 use crate::propagation::Propagation;
 use crate::random::Random;
 
+pub(crate) use slots::Slot;
+
 /// Below this the terminal does not hear the gateway: QPSK 1/4, the most robust MODCOD of DVB-S2.
 const DEAF: Decibel = Decibel::new(-2.35);
 /// Es/N0 where no link budget says anything.
@@ -27,14 +31,6 @@ const NOISELESS: Decibel = Decibel::new(100.0);
 const SILENCE: Duration = Duration::from_secs(5);
 /// A logon that got lost is tried again after the answer should have come and up to so many superframes more.
 const BACKOFF: f64 = 8.0;
-
-/// One timeslot of one terminal, in the terminal's time.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Slot {
-    pub(crate) start: Duration,
-    pub(crate) end: Duration,
-    pub(crate) waveform: &'static Waveform,
-}
 
 /// What somebody may want to know: when, which terminal, what.
 pub(crate) type Note = (Duration, usize, EventKind);
@@ -330,62 +326,6 @@ impl Access {
             self.controller.set_logged_on(index, false);
             notes.push((at, index, EventKind::LoggedOff));
         }
-    }
-
-    /// The first slot of a terminal that begins at `from` or later, as far as is decided.
-    pub(crate) fn next_slot(
-        &mut self,
-        terminal: usize,
-        from: Duration,
-        propagation: &Propagation,
-    ) -> Option<Slot> {
-        let total = self.model.sharing.slots;
-        let (ticks, duration) = (self.model.sharing.opensand, self.model.sharing.superframe);
-        let cursor = &mut self.terminals[terminal].cursor;
-        for superframe in &mut self.superframes {
-            let index = superframe.index;
-            if index < cursor.0 {
-                continue;
-            }
-            if index > cursor.0 {
-                *cursor = (index, 0);
-            }
-            if superframe.grants[terminal].slots == 0 {
-                continue;
-            }
-            let received = self.model.beginning(index);
-            let delay = propagation.one_way_delay(received, terminal, Way::Return);
-            let (Some(waveform), Some(sent)) = (
-                superframe.grants[terminal].waveform,
-                received.checked_sub(delay),
-            ) else {
-                continue;
-            };
-            for slot in superframe.slots(terminal, total).iter().skip(cursor.1) {
-                let edge = |slot: u32| sent + duration.mul_f64(f64::from(slot) / f64::from(total));
-                // OpenSAND sends all of a superframe at its tick.
-                let (start, end) = if ticks {
-                    (sent, sent)
-                } else {
-                    (edge(*slot), edge(slot + 1))
-                };
-                let held = || propagation.state(start, terminal).held_until.is_some();
-                if start >= from && !held() {
-                    return Some(Slot {
-                        start,
-                        end,
-                        waveform,
-                    });
-                }
-                cursor.1 += 1;
-            }
-        }
-        None
-    }
-
-    /// Goes past the slot that `next_slot` gave.
-    pub(crate) fn use_slot(&mut self, terminal: usize) {
-        self.terminals[terminal].cursor.1 += 1;
     }
 }
 
