@@ -136,6 +136,12 @@ fn namespaces_carry_pings_and_leave_records_and_nothing_else() {
     }
     let verdict = report["verdict"].as_str();
     assert!(matches!(verdict, Some("VALID" | "INVALID")), "{report}");
+    // Where the machine was in time, so was the ping.
+    let lateness = report["lateness"]["p99"].as_str();
+    let lateness = lateness.and_then(|text| text.strip_suffix(" ns")?.parse::<u64>().ok());
+    if lateness.expect("a time") < 200_000 {
+        assert!(least <= 500.6, "{least} ms");
+    }
     assert!(!Path::new(&format!("/run/netns/{prefix}-user")).exists());
 
     let probes = lines(&probes);
@@ -337,7 +343,7 @@ fn a_broken_scenario_is_told_with_file_line_and_mend() {
             "model = \"constant\"\none_way_delay = \"250 ms\"",
             trace,
             6,
-            "cannot read the file missing.csv",
+            "cannot read the file missing.csv: No such file or directory (os error 2); it belongs at ",
         ),
     ] {
         fs::write(&file, good.replace(from, to)).expect("the directory is ours");

@@ -90,8 +90,12 @@ fn load_from(name_or_file: &str, path: &Path) -> Result<(Scenario, Files), BadSc
 
 fn read_files(source: &Source, scenario: &Scenario) -> Result<Files, ConfigError> {
     let read = |named: std::path::PathBuf| {
-        let text = read_bounded(&source.resolve(&named)).map_err(|error| {
-            let text = format!("cannot read the file {}: {error}", named.display());
+        let path = source.resolve(&named);
+        let text = read_bounded(&path).map_err(|error| {
+            let (name, path) = (named.display(), path.display());
+            let text = format!(
+                "cannot read the file {name}: {error}; it belongs at {path}, relative to the scenario"
+            );
             source.error_at_text(&named.to_string_lossy(), text)
         })?;
         Ok((named, text))

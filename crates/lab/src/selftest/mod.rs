@@ -5,12 +5,13 @@
 //! lost packets itself, a row says INVALID instead of giving the machine's figure for the emulator's.
 //!
 //! ```text
-//!  bench (Link in virtual time) ──► model, dvb, opensand      ──┐
-//!                                                               ├──► rows ──► table
-//!  wire (namespaces, TUN, sockets) ──► propagation, rate, … ──┘
+//!  bench (Link in virtual time) ──► model, dvb, dama, opensand ────┐
+//!                                                                   ├──► rows ──► table
+//!  wire (namespaces, TUN, sockets) ──► propagation, rate, cpu, tcp ──┘
 //! ```
 
 mod bench;
+mod dama;
 mod dvb;
 mod model;
 mod opensand;
@@ -30,6 +31,7 @@ pub fn run(quick: bool, stop: &Stop, say: &mut dyn FnMut(&str) -> Result<()>) ->
     let mut table = Table::new(say)?;
     table.add(model::rows(quick)?)?;
     table.add(dvb::rows(quick)?)?;
+    table.add(dama::rows()?)?;
     table.add(opensand::rows()?)?;
     wall::run(quick, stop, &mut |rows| table.add(rows))?;
     table.finish()

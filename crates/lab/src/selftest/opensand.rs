@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use bentpipe_link::Way;
 
 use super::bench::Bench;
-use super::dvb::{first_packets, losses, paper_return, round_trip};
+use super::dama::{first_packets, paper_return, round_trip};
+use super::dvb::losses;
 use super::row::{Row, quantile};
 
 const SECOND: Duration = Duration::from_secs(1);
