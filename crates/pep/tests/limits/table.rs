@@ -170,7 +170,7 @@ fn medium_and_small() -> Vec<Row> {
         download(&G8, Warm, 100 * MB, AtMost(1.01)),
         upload(&G8, Warm, 2 * MB, AtMost(1.05)).checked(1, 1.10),
         upload(&G8, Warm, 100 * MB, AtMost(1.01)),
-        download(&S1, Warm, MB / 2, AtMost(1.03)),
+        download(&S1, Warm, MB / 2, AtMost(1.03)).checked(1, 1.03),
         download(&S1, Warm, 10 * MB, AtMost(1.01)),
         download(&S1_TRACE, Warm, 10 * MB, AtMost(1.05)),
     ]

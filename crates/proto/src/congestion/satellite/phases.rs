@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::super::{AckSample, bytes_in, time_of};
 use super::compete::Compete;
 use super::cruise::{self, Cruise};
-use super::path::Round;
+use super::path::{Round, is_busy};
 use super::standing::Verdict;
-use super::{Phase, SHALLOW_DRAIN, Satellite};
+use super::{LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
 
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
@@ -32,7 +32,15 @@ impl Satellite {
 
     /// The queue that start-up left runs out at the path's rate, and so shows it.
     pub(super) fn on_drain(&mut self, ack: &AckSample, ended: bool) {
-        let standing = self.path.queue_least() > self.cruise.high(self.mtu);
+        // What left in start-up may have left while there was no more to send, and queues all the same.
+        let several = ack.in_flight >= LEAST_PACKETS * self.mtu;
+        let unseen = ack.rtt.filter(|_| several && !is_busy(ack));
+        // A single ACK may be late.
+        let late = self.path.base() / 8;
+        let queue = unseen.map_or(self.path.queue_least(), |rtt| {
+            self.path.queue(rtt).saturating_sub(late)
+        });
+        let standing = queue > self.cruise.high(self.mtu);
         if standing && let Some(fresh) = self.path.fresh_rate() {
             let rate = self.cruise.rate().max(fresh);
             let noise = self.noise();

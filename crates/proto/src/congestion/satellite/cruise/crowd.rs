@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::super::{scaled, time_of};
+use super::super::super::{bytes_in, scaled, time_of};
 use super::super::losses::Losses;
 use super::super::path::Path;
 use super::super::pulse::Pulse;
@@ -26,6 +26,8 @@ const FAR: Duration = Duration::from_millis(200);
 const FAINT: Duration = Duration::from_millis(20);
 /// Packets that it adds at least.
 const PACKETS: u64 = 4;
+/// With fewer packets to a round trip a part of it cannot be measured.
+const FEWEST: u64 = 40;
 /// Share of losses beyond the path's own that is no chance.
 const OVERFLOWING: f64 = 0.04;
 /// What an overflow in company leaves of the rate, in permille.
@@ -109,7 +111,9 @@ impl Cruise {
 
     /// Measuring this tunnel's part makes sense now.
     pub(super) fn may_measure(&self, queue: Duration, mtu: u64) -> bool {
-        let due = self.base >= NEAR && self.share.is_due(self.rate);
+        // On a thin path single packets are a queue of their own.
+        let thin = bytes_in(self.rate, self.base) < FEWEST * mtu;
+        let due = self.base >= NEAR && !thin && self.share.is_due(self.rate);
         due && queue > self.target(mtu) / 2 && queue <= self.limit(mtu)
     }
 
