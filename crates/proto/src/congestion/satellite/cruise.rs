@@ -59,6 +59,9 @@ const FIRST_STEP: u64 = 250;
 const MOST_STEP: u64 = 1000;
 /// Rounds after a pulse that found nothing.
 const PATIENCE: u64 = 8;
+/// The same for some rounds after the path became slower: rain passes.
+const SOON: u64 = 2;
+const EAGER: u64 = 128;
 /// Excess losses, as a share, that stop growth.
 const LOSS_MARGIN: f64 = 0.005;
 
@@ -82,6 +85,8 @@ pub(super) struct Cruise {
     stage: Stage,
     until_dip: u64,
     patience: u64,
+    /// Rounds for which a path that became slower is expected to become faster again.
+    eager: u64,
     step: u64,
     noise: u64,
     /// When an alarming queue last lowered the rate.
@@ -116,6 +121,7 @@ impl Cruise {
             stage: Stage::Hold,
             until_dip: BETWEEN_DIPS + noise % SPREAD,
             patience: 0,
+            eager: 0,
             step: FIRST_STEP,
             noise,
         }
@@ -250,6 +256,7 @@ impl Cruise {
                 // The path became slower at a stroke: that is no yielding.
                 self.company.forget_peak();
                 self.share.forget();
+                self.eager = EAGER;
             }
             self.rate = self.rate.min(fresh).max(least);
             self.cut_at = ack.now;
@@ -272,6 +279,7 @@ impl Cruise {
         mtu: u64,
     ) {
         self.patience = self.patience.saturating_sub(1);
+        self.eager = self.eager.saturating_sub(1);
         self.base = path.base();
         if let Stage::Hold = self.stage {
             self.step = FIRST_STEP;

@@ -247,3 +247,23 @@ fn ten_share() {
     assert!(jain >= 0.9, "{jain} {shares:?}");
     assert!(used >= 0.95 && lost <= 0.005, "{used} {lost}");
 }
+
+/// Rain passes: a path that became slower is asked soon, and often, whether it is as fast as before, and what the weather
+/// loses meanwhile is not taken for a policer's doing.
+#[test]
+fn a_path_that_was_faster_is_found_to_be_so_again() {
+    let mut world = world((20_000_000, 600, 600, 0), &[Kind::Satellite]);
+    world.run(20 * SECOND);
+    let mut used = Vec::new();
+    for _ in 0..4 {
+        world.link.rate = 5_000_000;
+        world.run(20 * SECOND);
+        (world.link.rate, world.link.loss) = (20_000_000, 50);
+        let lossy = world.run(SECOND);
+        world.link.loss = 0;
+        used.push((lossy + 14.0 * world.run(14 * SECOND)) / 15.0);
+    }
+    println!("after rain: {used:?}");
+    let mean = used.iter().sum::<f64>() / 4.0;
+    assert!(mean >= 0.68, "{used:?}");
+}

@@ -7,7 +7,7 @@
 
 use super::super::losses::Losses;
 use super::super::pulse::{Found, Pulse};
-use super::{Cruise, FIRST_STEP, MOST_STEP, PATIENCE, SPREAD, Stage, sent};
+use super::{Cruise, FIRST_STEP, MOST_STEP, PATIENCE, SOON, SPREAD, Stage, sent};
 
 /// By how much the rate grows in a round without losses, as a share.
 const CREEP: f64 = 0.0025;
@@ -124,6 +124,8 @@ impl Cruise {
                 self.rate = self.rate.max(rate);
                 self.policed.forget();
             }
+            // Where a queue stood not long ago it would stand again: what was lost is the weather's.
+            Found::Policed(_) if self.eager > 0 && !self.policed.is_found() => {}
             Found::Policed(delivered) => {
                 // A pulse is short: its bytes are few, and some of them are what the policer saved.
                 let passed = sent(delivered.max(self.policed.seen()), losses.baseline());
@@ -131,7 +133,11 @@ impl Cruise {
             }
         }
         self.step = FIRST_STEP;
-        self.patience = self.policed.patience(PATIENCE) + self.noise % SPREAD;
+        self.patience = if self.eager > 0 && !self.policed.is_found() {
+            SOON + self.noise % SOON
+        } else {
+            self.policed.patience(PATIENCE) + self.noise % SPREAD
+        };
         self.noise = self.noise / SPREAD + self.noise % 7919;
     }
 
