@@ -88,7 +88,7 @@ fn selection(options: &LabRun) -> Vec<String> {
     let filters = options
         .filter
         .iter()
-        .map(|words| format!("--filter {words}"));
+        .map(|words| format!("--filter '{words}'"));
     let shard = options.shard.map(|shard| format!("--shard {shard}"));
     filters.chain(shard).collect()
 }

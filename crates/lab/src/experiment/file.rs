@@ -128,6 +128,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
         published,
+        file: source.path().display().to_string(),
         text: source.text().to_owned(),
     };
     check_size(source, &found)?;

@@ -71,6 +71,8 @@ pub struct Experiment {
     pub patience: Duration,
     /// Figures of others, for the same.
     pub published: Vec<Published>,
+    /// The file, as it was named.
+    pub file: String,
     /// The file's text: results are only added to those of the same.
     pub text: String,
 }

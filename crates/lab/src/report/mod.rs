@@ -223,11 +223,14 @@ fn colophon(manifest: &Manifest, body: &mut String) {
         }
     }
     let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+    let selection = manifest.selection.iter().map(|part| format!(" {part}"));
+    let selection: String = selection.collect();
     let _ = write!(
         body,
-        "<p class=\"note\">Again: <code>bentpipe lab run scenarios/{}.toml{quick}</code></p>\n<details><summary>What it was \
+        "<p class=\"note\">Again: <code>bentpipe lab run {}{quick}{}</code></p>\n<details><summary>What it was \
          made with</summary><small>{}</small></details>\n",
-        escape(&manifest.experiment),
+        escape(&manifest.file),
+        escape(&selection),
         lines.join("<br>\n")
     );
 }

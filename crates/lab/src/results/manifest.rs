@@ -35,7 +35,9 @@ pub struct Manifest {
     pub seed: Seed,
     /// What the runs of this directory were chosen by, as on the command line.
     pub selection: Vec<String>,
-    /// The experiment's file.
+    /// The experiment's file, as it was named.
+    pub file: String,
+    /// Its text.
     pub text: String,
     /// What of the experiment results are shown by.
     pub outline: Outline,
@@ -122,6 +124,7 @@ impl Manifest {
             extent: experiment.extent.name().to_owned(),
             seed: experiment.seed,
             selection,
+            file: experiment.file.clone(),
             text: experiment.text.clone(),
             outline: Outline::of(experiment),
             bentpipe,
@@ -159,6 +162,7 @@ impl Manifest {
             extent: "full".into(),
             seed: Seed::new(1),
             selection: Vec::new(),
+            file: "e.toml".into(),
             text: text.into(),
             outline: Outline::default(),
             bentpipe: Build {
