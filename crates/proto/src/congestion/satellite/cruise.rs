@@ -62,6 +62,12 @@ const PATIENCE: u64 = 8;
 /// The same for some rounds after the path became slower: rain passes.
 const SOON: u64 = 2;
 const EAGER: u64 = 128;
+/// The least queue that is taken for one at which packets are marked, and in how many rounds it is believed to be longer
+/// by a factor of e.
+const ROOM_LEAST: Duration = Duration::from_millis(2);
+const SPACIOUS: u32 = 300;
+/// The round in which the rate is cut, and the next one.
+const STALE: u32 = 3;
 /// Excess losses, as a share, that stop growth.
 const LOSS_MARGIN: f64 = 0.005;
 
@@ -93,6 +99,12 @@ pub(super) struct Cruise {
     cut_at: Instant,
     /// By what share more was sent than delivered lately: a queue of ours grows, or shrinks.
     growth: f64,
+    /// The last pulse found no more than was known, and what it added stood in the queue.
+    full: bool,
+    /// Rounds whose samples are of before the rate was cut.
+    stale: u32,
+    /// The queue from which on the path marks packets, where it does.
+    room: Option<Duration>,
     /// The last ACK came behind such a queue.
     alarmed: bool,
     company: Company,
@@ -111,6 +123,9 @@ impl Cruise {
             rate,
             cut_at: now,
             growth: 0.0,
+            full: false,
+            stale: 0,
+            room: None,
             alarmed: false,
             company: Company::new(now),
             share: Share::new(),
@@ -145,6 +160,9 @@ impl Cruise {
         if self.share.is_shared() {
             target = target.max(self.share.queue(self.rate, self.base));
         }
+        if let Some(room) = self.room {
+            target = target.min(room / 4 * 3);
+        }
         // Less than two packets is no queue.
         target.max(Duration::from_secs_f64(
             (2.0 * packet / rate).min(MOST_TARGET),
@@ -161,8 +179,7 @@ impl Cruise {
         let gain = match self.stage {
             Stage::Hold => self.gain,
             Stage::Dip { gain } => gain,
-            Stage::Pulse(pulse) if pulse.lasts(now) => 1000 + pulse.step(),
-            Stage::Pulse(_) => 1000,
+            Stage::Pulse(pulse) => pulse.pace(now),
         };
         scaled(self.rate, gain)
     }
@@ -264,7 +281,11 @@ impl Cruise {
     }
 
     fn pulse(&mut self, now: Instant, before: Duration, path: &Path, losses: &mut Losses) {
-        let pulse = Pulse::new(now, self.step, before, path.base(), path.audible());
+        let mut pulse =
+            Pulse::new(now, self.step, before, path.base(), path.audible()).balanced(self.full);
+        if let Some(room) = self.room {
+            pulse = pulse.limited(room / 2, Duration::ZERO);
+        }
         losses.watch(now, pulse.end());
         self.stage = Stage::Pulse(pulse);
     }
@@ -280,6 +301,7 @@ impl Cruise {
     ) {
         self.patience = self.patience.saturating_sub(1);
         self.eager = self.eager.saturating_sub(1);
+        self.room = self.room.map(|room| room + room / SPACIOUS);
         self.base = path.base();
         if let Stage::Hold = self.stage {
             self.step = FIRST_STEP;
@@ -321,7 +343,8 @@ impl Cruise {
     }
 
     fn follow(&mut self, queue: Duration, round: Round, losses: &mut Losses, mtu: u64) {
-        if round.rate == 0 {
+        self.stale = self.stale.saturating_sub(1);
+        if round.rate == 0 || self.stale > 0 {
             return;
         }
         let seen = sent(round.rate, losses.share());
@@ -425,10 +448,15 @@ impl Cruise {
         self.gain = 1000;
     }
 
-    /// Marked or lost beyond doubt: slower at once.
-    pub(super) fn cut(&mut self, permille: u64) {
+    /// Packets were marked behind `queue`: slower at once, and a shorter queue from now on.
+    pub(super) fn on_mark(&mut self, queue: Duration, permille: u64) {
+        let queue = queue.max(ROOM_LEAST);
+        self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
         self.rate = scaled(self.rate, permille);
+        self.gain = self.gain.min(1000);
         self.patience = self.patience.max(PATIENCE);
+        self.share.on_failure(true);
+        self.stale = STALE;
         self.stage = Stage::Hold;
     }
 }

@@ -242,7 +242,9 @@ impl Satellite {
         self.marked_at = Some(loss.now);
         match &mut self.phase {
             Phase::Startup(_) => self.start_drain(loss.now, self.arriving(), DRAIN),
-            Phase::Drain { .. } | Phase::Cruise => self.cruise.cut(MARKED),
+            Phase::Drain { .. } | Phase::Cruise => {
+                self.cruise.on_mark(self.path.queue_least(), MARKED);
+            }
             Phase::Compete(compete) => compete.on_loss(loss, &self.losses),
         }
     }

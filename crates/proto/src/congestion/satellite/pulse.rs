@@ -16,6 +16,8 @@ const AUDIBLE: u32 = 32;
 const NOISE: Duration = Duration::from_millis(4);
 /// No pulse is stronger, in permille.
 const STRONGEST: u64 = 1000;
+/// Nor is what follows slower, in permille of the rate.
+const SLOWEST: u64 = 500;
 /// What is made of a rate that a queue's height told, in permille.
 const CAUTION: u64 = 980;
 
@@ -38,6 +40,8 @@ pub(super) struct Pulse {
     /// The queue after it, once it is answered, and whether only that is asked.
     after: Option<Duration>,
     measures: bool,
+    /// The path is known to be full: what the pulse adds is taken back at once.
+    balanced: bool,
 }
 
 /// What a pulse found, in bytes per second.
@@ -72,7 +76,14 @@ impl Pulse {
             most: Duration::ZERO,
             after: None,
             measures: false,
+            balanced: false,
         }
+    }
+
+    /// On a path that is full, as far as is known.
+    pub(super) fn balanced(mut self, balanced: bool) -> Self {
+        self.balanced = balanced;
+        self
     }
 
     /// Behind a queue: it measures our part of the path, not whether there is more.
@@ -104,17 +115,20 @@ impl Pulse {
         self.after.unwrap_or(self.most).saturating_sub(self.before)
     }
 
-    pub(super) fn step(&self) -> u64 {
-        self.step
+    /// Pacing, in permille of the rate. A balanced one is followed by as much less: were that to wait for the answer, the
+    /// queue would stand for a round trip and more, and requests in it.
+    pub(super) fn pace(&self, now: Instant) -> u64 {
+        if now < self.end {
+            1000 + self.step
+        } else if self.balanced && now < self.end + (self.end - self.start) {
+            1000u64.saturating_sub(self.step).max(SLOWEST)
+        } else {
+            1000
+        }
     }
 
     pub(super) fn end(&self) -> Instant {
         self.end
-    }
-
-    /// Packets that leave `now` belong to it.
-    pub(super) fn lasts(&self, now: Instant) -> bool {
-        now < self.end
     }
 
     /// An ACK of so many bytes came, whose newest packet left at `sent` and met `queue`.

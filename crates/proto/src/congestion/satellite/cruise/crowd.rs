@@ -145,6 +145,12 @@ impl Cruise {
         }
         let (raised, full) = (pulse.raised(), pulse.queue_if_full());
         self.share.on_pulse(self.rate, raised, full, self.noise);
+        if !self.share.is_shared() {
+            // Take back in the next round trip what it added.
+            let added = raised.min(full).as_nanos() * 1000 / self.base.as_nanos().max(1);
+            let added = u64::try_from(added).unwrap_or(u64::MAX);
+            self.gain = self.gain.saturating_sub(added).max(SLOWEST);
+        }
         self.noise = self.noise / SPREAD + self.noise % 7919;
     }
 

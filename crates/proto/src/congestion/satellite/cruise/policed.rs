@@ -5,9 +5,12 @@
 //! become rare; one that arrives is repeated before it is believed, for a policer saves what was not used. If the losses
 //! stay the same however slow the rate, there is no policer. It sends nothing and judges no losses.
 
+use super::super::super::scaled;
 use super::super::losses::Losses;
 use super::super::pulse::{Found, Pulse};
-use super::{Cruise, FIRST_STEP, MOST_STEP, PATIENCE, SOON, SPREAD, Stage, sent};
+use super::{
+    AS_SENT, Cruise, FIRST_STEP, LOSS_MARGIN, MOST_STEP, PATIENCE, SOON, SPREAD, Stage, sent,
+};
 
 /// By how much the rate grows in a round without losses, as a share.
 const CREEP: f64 = 0.0025;
@@ -105,11 +108,10 @@ impl Cruise {
             return self.conclude_measure(pulse, losses);
         }
         self.gain = 1000;
-        let found = pulse.found(
-            self.rate,
-            losses.excess_of_pulse(),
-            losses.surplus_of_pulse(),
-        );
+        let excess = losses.excess_of_pulse();
+        let found = pulse.found(self.rate, excess, losses.surplus_of_pulse());
+        let as_known = scaled(self.rate, 1000 + AS_SENT);
+        self.full = excess < LOSS_MARGIN && matches!(found, Found::Part(rate) if rate <= as_known);
         match found {
             Found::All(rate) => {
                 if self.policed.on_passed_pulse() {
