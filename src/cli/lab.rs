@@ -48,7 +48,7 @@ pub(crate) struct Run {
     /// The experiment
     pub(crate) experiment: PathBuf,
 
-    /// Only what the experiment's [quick] leaves
+    /// Only what the experiment's `[quick]` leaves
     #[arg(long)]
     pub(crate) quick: bool,
 
