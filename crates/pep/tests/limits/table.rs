@@ -36,6 +36,12 @@ static G4: Scenario = Scenario {
     ..Scenario::geo("G4", [250.0, 3.0], 325)
 };
 static G5: Scenario = Scenario::geo("G5", [50.0, 10.0], 325);
+/// ACKs wait for frames of the return link, and for capacity on it.
+static G5_FRAMES: Scenario = Scenario {
+    name: "G5-frames",
+    variation: Variation::Jitter(26),
+    ..G5
+};
 static G6: Scenario = Scenario::geo("G6", [50.0, 0.5], 325);
 static G7: Scenario = Scenario {
     variation: Variation::Step(10),
@@ -156,6 +162,9 @@ fn medium_and_small() -> Vec<Row> {
         download(&G5, Warm, 100 * MB, AtMost(1.03)),
         // Within 2 % of G5.
         download(&G6, Warm, 2 * MB, AtMost(1.10)),
+        download(&G5_FRAMES, Cold, 10 * MB, AtMost(1.5)),
+        download(&G5_FRAMES, Warm, 10 * MB, AtMost(1.25)),
+        download(&G5_FRAMES, Warm, 100 * MB, AtMost(1.10)),
         download(&G6, Warm, 10 * MB, AtMost(1.08)).checked(1, 1.08),
         download(&G6, Warm, 100 * MB, AtMost(1.05)),
         upload(&G5, Warm, 10 * MB, AtMost(1.03)),

@@ -31,6 +31,8 @@ pub(super) struct Link {
     pub(super) burst: Option<(u64, u64)>,
     /// Packets that would wait longer than this are marked CE.
     pub(super) mark: Option<Duration>,
+    /// ACKs leave in frames of this length, and after a silence four of them later: capacity has to be asked for.
+    pub(super) frames: Option<Duration>,
 }
 
 enum Event {
@@ -66,6 +68,9 @@ pub(super) struct World {
     pub(super) senders: Vec<Sender>,
     pub(super) link: Link,
     link_free: Instant,
+    origin: Instant,
+    return_used: Instant,
+    granted: Instant,
     in_burst: bool,
     pub(super) random: u64,
     events: BTreeMap<(Instant, u64), Event>,
@@ -91,6 +96,9 @@ impl World {
             senders,
             link,
             link_free: now,
+            origin: now,
+            return_used: now,
+            granted: now,
             in_burst: false,
             random: 1,
             events: BTreeMap::new(),
@@ -282,9 +290,23 @@ impl World {
         let packets = std::mem::take(&mut receiver.unacked);
         let marked = std::mem::take(&mut receiver.marked);
         if !packets.is_empty() {
-            let at = self.now + self.link.one_way;
+            let at = self.return_frame() + self.link.one_way;
             self.push(at, Event::Acked(index, packets, marked));
         }
+    }
+
+    /// When what the return link is given now leaves.
+    fn return_frame(&mut self) -> Instant {
+        let Some(frame) = self.link.frames else {
+            return self.now;
+        };
+        if self.now.saturating_duration_since(self.return_used) > self.link.one_way {
+            self.granted = self.now + 4 * frame;
+        }
+        self.return_used = self.now;
+        let into = (self.now - self.origin).as_nanos() % frame.as_nanos();
+        let into = Duration::from_nanos(u64::try_from(into).unwrap_or(0));
+        (self.now + (frame - into)).max(self.granted)
     }
 }
 

@@ -18,6 +18,7 @@ pub(super) fn link(rate: u64, rtt_ms: u64, queue_ms: u64) -> Link {
         queue: Duration::from_millis(queue_ms),
         loss: 0,
         burst: None,
+        frames: None,
         mark: None,
     }
 }

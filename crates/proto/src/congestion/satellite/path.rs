@@ -28,14 +28,19 @@ const MAX_SPACING: Duration = Duration::from_millis(80);
 const TRIAL: u32 = 5;
 /// A queue of this part of a round trip shows it.
 const FILLING: u32 = 4;
+/// Rounds whose round-trip times must all differ, standard deviations by which those of a round do, and what matters of one.
+const SPREADS: usize = 3;
+const DEVIATIONS: u32 = 4;
+const LOUD: Duration = Duration::from_millis(2);
 /// ACKs whose round-trip times say whether the queue is empty now.
 const RECENT: usize = 4;
 
 /// What a whole round showed. Rates are bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    /// Smallest round-trip time.
+    /// Smallest round-trip time, and by how much the longest was longer.
     pub(super) rtt: Option<Duration>,
+    pub(super) spread: Duration,
     /// Mean rate at which acknowledgements came for what a busy sender sent; 0 if it never was busy.
     pub(super) rate: u64,
     /// Mean rate at which the same bytes had been sent, without those that were lost.
@@ -74,6 +79,9 @@ pub(super) struct Path {
     recent: [Duration; RECENT],
     next: usize,
     round_rtt: Option<Duration>,
+    /// The longest of the round, and what the two differed by in the last steady rounds.
+    round_most: Duration,
+    spreads: [Duration; SPREADS],
     noise: Noise,
     rates: Mean,
     sends: Mean,
@@ -97,6 +105,8 @@ impl Path {
             recent: [Duration::ZERO; RECENT],
             next: 0,
             round_rtt: None,
+            round_most: Duration::ZERO,
+            spreads: [Duration::ZERO; SPREADS],
             noise: Noise::new(),
             rates: Mean::default(),
             sends: Mean::default(),
@@ -140,6 +150,7 @@ impl Path {
         if is_busy(ack) || self.rtts == [None; 2] || rtt < self.base() {
             self.rtts[1] = Some(self.rtts[1].map_or(rtt, |least| least.min(rtt)));
             self.round_rtt = Some(self.round_rtt.map_or(rtt, |least| least.min(rtt)));
+            self.round_most = self.round_most.max(rtt);
             self.recent[self.next] = rtt;
             self.next = (self.next + 1) % RECENT;
         }
@@ -158,7 +169,9 @@ impl Path {
             .before_rest
             .map(|(rtt, rounds)| (rtt, rounds + 1))
             .filter(|(_, rounds)| *rounds < TRIAL);
+        let most = std::mem::take(&mut self.round_most);
         Round {
+            spread: self.round_rtt.map_or(most, |rtt| most.saturating_sub(rtt)),
             rtt: self.round_rtt.take(),
             rate: self.rates.take(),
             sent: self.sends.take(),
@@ -194,6 +207,7 @@ impl Path {
         }
         self.recent = [self.base(); RECENT];
         self.round_rtt = None;
+        self.round_most = Duration::ZERO;
         self.arrivals.clear();
     }
 
@@ -232,9 +246,13 @@ impl Path {
     }
 
     /// A round ended; `steady` if it was sent like the one before, so that what differs is the path's own.
-    pub(super) fn compare(&mut self, rtt: Option<Duration>, steady: bool) {
+    pub(super) fn compare(&mut self, round: Round, steady: bool) {
         if !self.is_far() {
-            self.noise.on_round(rtt.filter(|_| steady), self.base());
+            self.noise
+                .on_round(round.rtt.filter(|_| steady), self.base());
+        } else if steady {
+            self.spreads.rotate_left(1);
+            self.spreads[SPREADS - 1] = round.spread;
         }
     }
 
@@ -247,10 +265,14 @@ impl Path {
         }
     }
 
-    /// The same where it is to be told from a queue: never nothing where it may not have shown yet.
+    /// The same where it is to be told from a queue: never nothing where it may not have shown yet. Where round trips are
+    /// long it shows within one, and ACKs that wait for a return link's frames differ by much.
     pub(super) fn audible(&self) -> Duration {
         if self.is_far() {
-            Duration::ZERO
+            let spread = self.spreads.into_iter().min().unwrap_or_default();
+            Some(spread / DEVIATIONS)
+                .filter(|noise| *noise >= LOUD)
+                .unwrap_or_default()
         } else {
             self.noise.at_worst(self.spacing)
         }

@@ -74,7 +74,7 @@ impl Satellite {
             return;
         };
         self.busy_at = ack.now;
-        self.path.compare(round.rtt, self.cruise.is_holding());
+        self.path.compare(round, self.cruise.is_holding());
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
         let rtt = round.rtt.unwrap_or(self.path.base());

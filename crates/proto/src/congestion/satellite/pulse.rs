@@ -80,9 +80,9 @@ impl Pulse {
         }
     }
 
-    /// On a path that is full, as far as is known.
-    pub(super) fn balanced(mut self, balanced: bool) -> Self {
-        self.balanced = balanced;
+    /// On a path that is full, as far as is known. The queue behind it, which tells over a noisy path, has to stay.
+    pub(super) fn balanced(mut self, full: bool) -> Self {
+        self.balanced = full && self.noise.is_zero();
         self
     }
 

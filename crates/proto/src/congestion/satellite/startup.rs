@@ -32,8 +32,11 @@ const SHORT: Growth = Growth {
 const LONG_RTT: Duration = Duration::from_millis(200);
 /// A round that is less than this faster than the one before, in permille, is a plateau.
 const PLATEAU: u64 = 1250;
-/// ACKs whose smallest round-trip time must show a queue.
-const SAMPLES: usize = 2;
+/// ACKs in a row that must show a queue.
+const SAMPLES: u32 = 2;
+/// Share of a round trip for which they must where nobody has measured the path's rate: a first ACK is delayed, and the next
+/// ones with it if the return link has to be asked for capacity.
+const WATCHED: u32 = 8;
 /// Threshold of the queue: an eighth of the round trip, as long as the ACK delay, within these bounds.
 const LONG_THRESHOLD: u32 = 8;
 const MIN_THRESHOLD: Duration = Duration::from_millis(8);
@@ -83,8 +86,8 @@ pub(super) struct Startup {
     limit: Option<u64>,
     /// When what is in flight began to leave.
     flight_at: Instant,
-    recent: [Duration; SAMPLES],
-    next: usize,
+    /// When ACKs began to show a queue, and how many did.
+    queued: Option<(Instant, u32)>,
     /// Smallest round-trip times of this round and of the last one: a queue that stood before is not ours.
     round_rtt: Option<Duration>,
     last_rtt: Option<Duration>,
@@ -102,8 +105,7 @@ impl Startup {
             hint: None,
             limit: None,
             flight_at: now,
-            recent: [Duration::ZERO; SAMPLES],
-            next: 0,
+            queued: None,
             round_rtt: None,
             last_rtt: None,
             rate: 0,
@@ -231,21 +233,22 @@ impl Startup {
 
     fn sees_queue(&mut self, ack: &AckSample, least: Duration) -> bool {
         let Some(rtt) = ack.rtt else { return false };
-        self.recent[self.next] = rtt;
-        self.next = (self.next + 1) % SAMPLES;
-        let lowest = self.recent.into_iter().min().unwrap_or_default();
         self.round_rtt = Some(self.round_rtt.map_or(rtt, |least| least.min(rtt)));
         let Some(before) = self.last_rtt else {
             return false;
         };
-        let part = if self.limit.is_some() {
-            SHORT_THRESHOLD
+        let (part, watched) = if self.limit.is_some() {
+            (SHORT_THRESHOLD, Duration::ZERO)
         } else {
-            LONG_THRESHOLD
+            (LONG_THRESHOLD, least / WATCHED)
         };
-        lowest
-            >= before.saturating_sub(least) / 2
-                + least
-                + (least / part).clamp(MIN_THRESHOLD, MAX_THRESHOLD)
+        let threshold = (least / part).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
+        if rtt < before.saturating_sub(least) / 2 + least + threshold {
+            self.queued = None;
+            return false;
+        }
+        let (since, count) = self.queued.unwrap_or((ack.now, 0));
+        self.queued = Some((since, count + 1));
+        count + 1 >= SAMPLES && ack.now.saturating_duration_since(since) >= watched
     }
 }

@@ -81,6 +81,7 @@ mod tests {
                 rtt: Some(ms(rtt)),
                 rate: 1000,
                 sent,
+                ..Round::default()
             };
             stuck.end_round(ms(rtt), ms(rtt - 50), round, ms(1))
         })

@@ -154,6 +154,19 @@ fn steps_are_followed() {
     assert!(used >= 0.93, "faster: {used}");
 }
 
+/// ACKs that wait for the return link's frames, and at first for capacity on it, are no queue.
+#[test]
+fn frames_of_the_return_link_are_no_queue() {
+    for rate in [20_000_000, 50_000_000, 180_000_000] {
+        let mut world = world((rate, 500, 500, 0), &[Kind::Satellite]);
+        world.link.frames = Some(Duration::from_micros(26_500));
+        world.run(8 * SECOND);
+        let (used, lost) = measure(&mut world, 20 * SECOND);
+        println!("{rate}: {used:.3} {lost:.4}");
+        assert!(used >= 0.9 && lost <= 0.01, "{rate}: {used} {lost}");
+    }
+}
+
 /// A handover lengthens a low orbit's path within an instant.
 #[test]
 fn handovers_do_not_stop_the_flow() {

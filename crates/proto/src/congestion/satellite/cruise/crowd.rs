@@ -24,6 +24,8 @@ const NEAR: Duration = Duration::from_millis(100);
 const FAR: Duration = Duration::from_millis(200);
 /// Alone, a pulse that measures makes the queue no longer than by this.
 const FAINT: Duration = Duration::from_millis(20);
+/// By so many times what round-trip times differ by without a queue.
+const CLEAR: u32 = 4;
 /// Packets that it adds at least.
 const PACKETS: u64 = 4;
 /// With fewer packets to a round trip a part of it cannot be measured.
@@ -130,7 +132,7 @@ impl Cruise {
         let most = if self.share.is_shared() {
             Duration::MAX
         } else {
-            FAINT
+            FAINT.max(path.audible() * CLEAR)
         };
         let pulse = pulse.limited(most, time_of(PACKETS * mtu, self.rate));
         let pulse = pulse.measuring();
