@@ -18,7 +18,7 @@ use super::super::{AckSample, bytes_in, scaled};
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
-use super::pulse::Pulse;
+use super::pulse::{Pulse, proportion};
 use super::share::{EMPTY, Share};
 use crowd::overflows;
 use policed::Policed;
@@ -37,7 +37,7 @@ const HIGH_LEAST: Duration = Duration::from_millis(25);
 const GENTLE: u64 = 250;
 const FIRM: u64 = 500;
 /// Slowest pacing, in permille of the rate.
-const SLOWEST: u64 = 500;
+pub(super) const SLOWEST: u64 = 500;
 /// Most by which the rate follows one round's delivery while the queue is short, in permille.
 const FOLLOW: u64 = 30;
 /// The same where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
@@ -386,10 +386,7 @@ impl Cruise {
             return self.law_in_company(queue, target, losses);
         }
         let strength = if queue > target * 2 { FIRM } else { GENTLE };
-        let part = |difference: Duration| {
-            let nanos = difference.as_nanos() * u128::from(strength) / base.as_nanos().max(1);
-            u64::try_from(nanos).unwrap_or(u64::MAX)
-        };
+        let part = |difference| proportion(difference, base, strength);
         if queue <= target && self.policed.is_found() {
             1000
         } else if queue > target {
@@ -408,12 +405,9 @@ impl Cruise {
         losses: &mut Losses,
         rate: u64,
     ) {
-        let needed = queue.as_nanos() * 1500 / base.as_nanos().max(1);
         let shared = self.share.is_shared();
         let deepest = if shared { SLOWEST } else { DEEP };
-        let depth = u64::try_from(needed)
-            .unwrap_or(deepest)
-            .clamp(least, deepest);
+        let depth = proportion(queue, base, 1500).clamp(least, deepest);
         self.stage = Stage::Dip { gain: 1000 - depth };
         self.company.on_dip(queue);
         self.until_dip = if shared {

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::{rate_of, scaled};
+use super::cruise::SLOWEST;
 
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;
@@ -16,8 +17,6 @@ const AUDIBLE: u32 = 32;
 const NOISE: Duration = Duration::from_millis(4);
 /// No pulse is stronger, in permille.
 const STRONGEST: u64 = 1000;
-/// Nor is what follows slower, in permille of the rate.
-const SLOWEST: u64 = 500;
 /// What is made of a rate that a queue's height told, in permille.
 const CAUTION: u64 = 980;
 
@@ -99,9 +98,7 @@ impl Pulse {
 
     /// No stronger than to make a queue of `most` if the path is full, and no weaker than to make one of `least`.
     pub(super) fn limited(mut self, most: Duration, least: Duration) -> Self {
-        let nanos = (self.end - self.start).as_nanos().max(1);
-        let step =
-            |queue: Duration| u64::try_from(queue.as_nanos() * 1000 / nanos).unwrap_or(u64::MAX);
+        let step = |queue| proportion(queue, self.end - self.start, 1000);
         self.step = self.step.min(step(most)).max(step(least)).min(STRONGEST);
         self
     }
@@ -194,19 +191,29 @@ impl Pulse {
         let part = u128::from(fast) * length.as_nanos() / (length + raised).as_nanos().max(1);
         let part = scaled(u64::try_from(part).unwrap_or(u64::MAX), CAUTION);
         // What did not fit into the queue was lost.
-        Found::Part(if lossy { arrived(part, excess) } else { part })
+        Found::Part(if lossy {
+            share_of(part, 1.0 - excess)
+        } else {
+            part
+        })
     }
 }
 
-/// What is left of `rate` without the `lost` share.
+/// A share of `rate`.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "far below 2^53; the share is below one"
+    reason = "far below 2^53; the share is not negative"
 )]
-fn arrived(rate: u64, lost: f64) -> u64 {
-    (rate as f64 * (1.0 - lost)) as u64
+pub(super) fn share_of(rate: u64, share: f64) -> u64 {
+    (rate as f64 * share) as u64
+}
+
+/// `strength` times `part`, as a share of `whole`, in whole numbers: with 1000, `part` in permille.
+pub(super) fn proportion(part: Duration, whole: Duration, strength: u64) -> u64 {
+    let share = part.as_nanos() * u128::from(strength) / whole.as_nanos().max(1);
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

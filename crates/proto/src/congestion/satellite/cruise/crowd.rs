@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::super::super::{bytes_in, scaled, time_of};
 use super::super::losses::Losses;
 use super::super::path::Path;
-use super::super::pulse::Pulse;
+use super::super::pulse::{Pulse, proportion};
 use super::super::share::EMPTY;
 use super::{Cruise, FIRST_STEP, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
 
@@ -149,8 +149,7 @@ impl Cruise {
         self.share.on_pulse(self.rate, raised, full, self.noise);
         if !self.share.is_shared() {
             // Take back in the next round trip what it added.
-            let added = raised.min(full).as_nanos() * 1000 / self.base.as_nanos().max(1);
-            let added = u64::try_from(added).unwrap_or(u64::MAX);
+            let added = proportion(raised.min(full), self.base, 1000);
             self.gain = self.gain.saturating_sub(added).max(SLOWEST);
         }
         self.noise = self.noise / SPREAD + self.noise % 7919;

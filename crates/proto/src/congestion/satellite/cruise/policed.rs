@@ -7,7 +7,7 @@
 
 use super::super::super::scaled;
 use super::super::losses::Losses;
-use super::super::pulse::{Found, Pulse};
+use super::super::pulse::{Found, Pulse, share_of};
 use super::{
     AS_SENT, Cruise, FIRST_STEP, LOSS_MARGIN, MOST_STEP, PATIENCE, SOON, SPREAD, Stage, sent,
 };
@@ -160,14 +160,4 @@ impl Cruise {
 pub(super) enum Followed {
     Rate(u64),
     Refuted(u64),
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "far below 2^53; the share is not negative"
-)]
-fn share_of(rate: u64, share: f64) -> u64 {
-    (rate as f64 * share) as u64
 }
