@@ -10,7 +10,9 @@
 //!   quarter faster. If no queue answers, the rate was right; if one does, its height tells the path's rate.
 
 mod crowd;
+mod laws;
 mod policed;
+mod pulses;
 
 use std::time::{Duration, Instant};
 
@@ -20,30 +22,12 @@ use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
 use super::pulse::{Pulse, proportion};
 use super::share::{EMPTY, Share};
-use crowd::overflows;
+use laws::FOLLOW;
 use policed::Policed;
+use pulses::{EAGER, FIRST_STEP, PATIENCE};
 
-/// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
-const TARGET: f64 = 0.008;
-/// 20 Mbit/s in bytes per second.
-const REFERENCE: f64 = 2_500_000.0;
-const TARGET_BOUNDS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(25)];
-/// No target is longer, in seconds, however slow the path.
-const MOST_TARGET: f64 = 0.05;
-/// A queue this far above its target is somebody's mistake.
-const HIGH: u32 = 3;
-const HIGH_LEAST: Duration = Duration::from_millis(25);
-/// Share of the difference between queue and target that one round mends, in permille.
-const GENTLE: u64 = 250;
-const FIRM: u64 = 500;
 /// Slowest pacing, in permille of the rate.
 pub(super) const SLOWEST: u64 = 500;
-/// Most by which the rate follows one round's delivery while the queue is short, in permille.
-const FOLLOW: u64 = 30;
-/// The same where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
-const CREEP: u64 = 3;
-/// Share by which it may.
-const STEADY: f64 = 0.03;
 /// Rates that differ by no more are the same, in permille.
 const AS_SENT: u64 = 20;
 /// Rounds between two dips, at least, and how many more at most: tunnels are not to do it in step.
@@ -54,14 +38,6 @@ const AGAIN: u64 = 4;
 /// How much slower a dip is, in permille.
 const SHALLOW: u64 = 50;
 const DEEP: u64 = 250;
-/// How much faster a pulse is, in permille: the first, and at most after successes, each of which doubles it.
-const FIRST_STEP: u64 = 250;
-const MOST_STEP: u64 = 1000;
-/// Rounds after a pulse that found nothing.
-const PATIENCE: u64 = 8;
-/// The same for some rounds after the path became slower: rain passes.
-const SOON: u64 = 2;
-const EAGER: u64 = 128;
 /// The least queue that is taken for one at which packets are marked, and in how many rounds it is believed to be longer
 /// by a factor of e.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
@@ -149,29 +125,6 @@ impl Cruise {
     /// Neither slower nor faster than the path is believed to be.
     pub(super) fn is_holding(&self) -> bool {
         matches!(self.stage, Stage::Hold)
-    }
-
-    /// What the queue is to be.
-    pub(super) fn target(&self, mtu: u64) -> Duration {
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
-        let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
-        let mut target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
-        if self.share.is_shared() {
-            target = target.max(self.share.queue(self.rate, self.base));
-        }
-        if let Some(room) = self.room {
-            target = target.min(room / 4 * 3);
-        }
-        // Less than two packets is no queue.
-        target.max(Duration::from_secs_f64(
-            (2.0 * packet / rate).min(MOST_TARGET),
-        ))
-    }
-
-    /// A queue above this is too long.
-    pub(super) fn high(&self, mtu: u64) -> Duration {
-        (self.target(mtu) * HIGH).max(HIGH_LEAST)
     }
 
     /// Bytes per second.
@@ -280,16 +233,6 @@ impl Cruise {
         }
     }
 
-    fn pulse(&mut self, now: Instant, before: Duration, path: &Path, losses: &mut Losses) {
-        let mut pulse =
-            Pulse::new(now, self.step, before, path.base(), path.audible()).balanced(self.full);
-        if let Some(room) = self.room {
-            pulse = pulse.limited(room / 2, Duration::ZERO);
-        }
-        losses.watch(now, pulse.end());
-        self.stage = Stage::Pulse(pulse);
-    }
-
     /// A round ended in which the sender was busy.
     pub(super) fn end_round(
         &mut self,
@@ -342,58 +285,9 @@ impl Cruise {
         }
     }
 
-    fn follow(&mut self, queue: Duration, round: Round, losses: &mut Losses, mtu: u64) {
-        self.stale = self.stale.saturating_sub(1);
-        if round.rate == 0 || self.stale > 0 {
-            return;
-        }
-        let seen = sent(round.rate, losses.share());
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let growth = round.sent as f64 / round.rate as f64 - 1.0;
-        self.growth += (growth - self.growth) / 8.0;
-        // Delivered as it was sent: the path may carry more, and its delay is not our queue.
-        let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
-        if self.share.is_shared() && self.follow_in_company(queue, seen, losses) {
-            return;
-        }
-        if queue > self.high(mtu) {
-            if !as_sent {
-                self.rate = seen;
-            }
-        } else if queue >= self.target(mtu) / 2 {
-            let steady = self.growth.abs() <= STEADY && !overflows(losses);
-            let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
-            self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
-        } else if self.policed.is_found() {
-            self.follow_policed(losses);
-        } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
-            self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
-            self.patience = self.patience.max(2);
-        } else {
-            self.rate = self.rate.max(seen.min(scaled(self.rate, 1000 + FOLLOW)));
-        }
-    }
-
     /// Somebody whom our dips do not make room for has taken most of what this tunnel had.
     pub(super) fn is_pushed_out(&self) -> bool {
         self.company.pushes_out(self.rate)
-    }
-
-    /// Pacing that brings the queue to its target.
-    fn law(&self, queue: Duration, base: Duration, mtu: u64, losses: &Losses) -> u64 {
-        let target = self.target(mtu);
-        if self.share.is_shared() {
-            return self.law_in_company(queue, target, losses);
-        }
-        let strength = if queue > target * 2 { FIRM } else { GENTLE };
-        let part = |difference| proportion(difference, base, strength);
-        if queue <= target && self.policed.is_found() {
-            1000
-        } else if queue > target {
-            1000u64.saturating_sub(part(queue - target)).max(SLOWEST)
-        } else {
-            1000 + part(target - queue).min(FOLLOW)
-        }
     }
 
     fn dip(

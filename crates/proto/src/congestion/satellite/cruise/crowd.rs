@@ -16,7 +16,8 @@ use super::super::losses::Losses;
 use super::super::path::Path;
 use super::super::pulse::{Pulse, proportion};
 use super::super::share::EMPTY;
-use super::{Cruise, FIRST_STEP, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
+use super::pulses::FIRST_STEP;
+use super::{Cruise, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
 
 /// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
 const NEAR: Duration = Duration::from_millis(100);

@@ -5,12 +5,9 @@
 //! become rare; one that arrives is repeated before it is believed, for a policer saves what was not used. If the losses
 //! stay the same however slow the rate, there is no policer. It sends nothing and judges no losses.
 
-use super::super::super::scaled;
 use super::super::losses::Losses;
-use super::super::pulse::{Found, Pulse, share_of};
-use super::{
-    AS_SENT, Cruise, FIRST_STEP, LOSS_MARGIN, MOST_STEP, PATIENCE, SOON, SPREAD, Stage, sent,
-};
+use super::super::pulse::share_of;
+use super::Cruise;
 
 /// By how much the rate grows in a round without losses, as a share.
 const CREEP: f64 = 0.0025;
@@ -101,48 +98,6 @@ impl Policed {
 }
 
 impl Cruise {
-    /// A pulse was answered.
-    pub(super) fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
-        self.stage = Stage::Hold;
-        if pulse.measures() {
-            return self.conclude_measure(pulse, losses);
-        }
-        self.gain = 1000;
-        let excess = losses.excess_of_pulse();
-        let found = pulse.found(self.rate, excess, losses.surplus_of_pulse());
-        let as_known = scaled(self.rate, 1000 + AS_SENT);
-        self.full = excess < LOSS_MARGIN && matches!(found, Found::Part(rate) if rate <= as_known);
-        match found {
-            Found::All(rate) => {
-                if self.policed.on_passed_pulse() {
-                    self.rate = self.rate.max(rate);
-                }
-                if !self.policed.is_found() {
-                    self.step = (self.step * 2).min(MOST_STEP);
-                }
-                return;
-            }
-            Found::Part(rate) => {
-                self.rate = self.rate.max(rate);
-                self.policed.forget();
-            }
-            // Where a queue stood not long ago it would stand again: what was lost is the weather's.
-            Found::Policed(_) if self.eager > 0 && !self.policed.is_found() => {}
-            Found::Policed(delivered) => {
-                // A pulse is short: its bytes are few, and some of them are what the policer saved.
-                let passed = sent(delivered.max(self.policed.seen()), losses.baseline());
-                self.rate = self.policed.on_lost_pulse(self.rate, passed);
-            }
-        }
-        self.step = FIRST_STEP;
-        self.patience = if self.eager > 0 && !self.policed.is_found() {
-            SOON + self.noise % SOON
-        } else {
-            self.policed.patience(PATIENCE) + self.noise % SPREAD
-        };
-        self.noise = self.noise / SPREAD + self.noise % 7919;
-    }
-
     /// The rate after a round before a policer, without a queue.
     pub(super) fn follow_policed(&mut self, losses: &mut Losses) {
         let lost = losses.share_of_last().unwrap_or(losses.baseline());

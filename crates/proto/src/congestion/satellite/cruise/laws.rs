@@ -1,0 +1,105 @@
+//! The queue that cruising aims at, and the rate and the pacing that lead there.
+
+use std::time::Duration;
+
+use super::super::super::scaled;
+use super::super::losses::Losses;
+use super::super::path::Round;
+use super::super::pulse::proportion;
+use super::crowd::overflows;
+use super::{AS_SENT, Cruise, LOSS_MARGIN, SLOWEST, sent};
+
+/// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
+const TARGET: f64 = 0.008;
+/// 20 Mbit/s in bytes per second.
+const REFERENCE: f64 = 2_500_000.0;
+const TARGET_BOUNDS: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(25)];
+/// No target is longer, in seconds, however slow the path.
+const MOST_TARGET: f64 = 0.05;
+/// A queue this far above its target is somebody's mistake.
+const HIGH: u32 = 3;
+const HIGH_LEAST: Duration = Duration::from_millis(25);
+/// Share of the difference between queue and target that one round mends, in permille.
+const GENTLE: u64 = 250;
+const FIRM: u64 = 500;
+/// Most by which the rate follows one round's delivery while the queue is short, in permille.
+pub(super) const FOLLOW: u64 = 30;
+/// The same where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
+const CREEP: u64 = 3;
+/// Share by which it may.
+const STEADY: f64 = 0.03;
+
+impl Cruise {
+    /// What the queue is to be.
+    pub(in super::super) fn target(&self, mtu: u64) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
+        let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
+        let mut target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
+        if self.share.is_shared() {
+            target = target.max(self.share.queue(self.rate, self.base));
+        }
+        if let Some(room) = self.room {
+            target = target.min(room / 4 * 3);
+        }
+        // Less than two packets is no queue.
+        target.max(Duration::from_secs_f64(
+            (2.0 * packet / rate).min(MOST_TARGET),
+        ))
+    }
+
+    /// A queue above this is too long.
+    pub(in super::super) fn high(&self, mtu: u64) -> Duration {
+        (self.target(mtu) * HIGH).max(HIGH_LEAST)
+    }
+
+    /// The rate after a round behind `queue`.
+    pub(super) fn follow(&mut self, queue: Duration, round: Round, losses: &mut Losses, mtu: u64) {
+        self.stale = self.stale.saturating_sub(1);
+        if round.rate == 0 || self.stale > 0 {
+            return;
+        }
+        let seen = sent(round.rate, losses.share());
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let growth = round.sent as f64 / round.rate as f64 - 1.0;
+        self.growth += (growth - self.growth) / 8.0;
+        // Delivered as it was sent: the path may carry more, and its delay is not our queue.
+        let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
+        if self.share.is_shared() && self.follow_in_company(queue, seen, losses) {
+            return;
+        }
+        if queue > self.high(mtu) {
+            if !as_sent {
+                self.rate = seen;
+            }
+        } else if queue >= self.target(mtu) / 2 {
+            let steady = self.growth.abs() <= STEADY && !overflows(losses);
+            let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
+            self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
+        } else if self.policed.is_found() {
+            self.follow_policed(losses);
+        } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
+            self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
+            self.patience = self.patience.max(2);
+        } else {
+            self.rate = self.rate.max(seen.min(scaled(self.rate, 1000 + FOLLOW)));
+        }
+    }
+
+    /// Pacing that brings the queue to its target.
+    pub(super) fn law(&self, queue: Duration, base: Duration, mtu: u64, losses: &Losses) -> u64 {
+        let target = self.target(mtu);
+        if self.share.is_shared() {
+            return self.law_in_company(queue, target, losses);
+        }
+        let strength = if queue > target * 2 { FIRM } else { GENTLE };
+        let part = |difference| proportion(difference, base, strength);
+        if queue <= target && self.policed.is_found() {
+            1000
+        } else if queue > target {
+            1000u64.saturating_sub(part(queue - target)).max(SLOWEST)
+        } else {
+            1000 + part(target - queue).min(FOLLOW)
+        }
+    }
+}
