@@ -89,16 +89,19 @@ fn exit_codes_are_those_of_the_help() {
 fn every_key_is_documented_and_no_other() {
     let text = page("docs/configuration.md");
     let directory = directory("keys");
-    for (role, title) in [
-        ("server", "## The server's file\n"),
-        ("client", "## The client's file\n"),
+    let plain = "transport = \"plain\"\n";
+    for (role, head, title) in [
+        ("server", "", "## The server's file\n"),
+        ("client", "", "## The client's file\n"),
+        ("server", plain, "## The server's file without a tunnel\n"),
+        ("client", plain, "## The client's file without a tunnel\n"),
     ] {
         let (_, chapter) = text.split_once(title).expect("the chapter exists");
         let chapter = chapter.split("\n## ").next().unwrap_or_default();
         let sections = sections(chapter);
         for section in &sections {
             for table in &section.tables {
-                let known = known_keys(&directory, role, table);
+                let known = known_keys(&directory, role, &format!("{head}{table}"));
                 assert_eq!(section.keys, known, "keys of {table} in the {role}'s file");
             }
         }
@@ -108,7 +111,7 @@ fn every_key_is_documented_and_no_other() {
         let tables = rest.iter().flat_map(|section| &section.tables);
         let tables = tables.filter(|table| !table.contains('.'));
         keys.extend(tables.map(|table| table.trim_matches(['[', ']']).to_owned()));
-        let known = known_keys(&directory, role, "");
+        let known = known_keys(&directory, role, head);
         assert_eq!(keys, known, "top-level keys of the {role}'s file");
     }
 }

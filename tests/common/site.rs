@@ -14,7 +14,8 @@ use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::capture::Capture;
 use bentpipe_lab::scenario::preset;
 use bentpipe_lab::topology::{
-    GATEWAY_SAT, LINK_DEVICE, Process, Topology, TopologyConfig, WEB, WEB6, unique_prefix,
+    GATEWAY_SAT, LINK_DEVICE, Process, TERMINAL_SAT, Topology, TopologyConfig, WEB, WEB6,
+    unique_prefix,
 };
 use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
 use rustix::process::Signal;
@@ -81,10 +82,24 @@ fn losing(rate: &str) -> Scenario {
     }
 }
 
+/// What bentpipe carries connections in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// In the tunnel.
+    Tunnel,
+    /// In TCP, split at both ends.
+    Distributed,
+    /// In TCP, split at the terminal alone.
+    IntegratedAtTerminal,
+    /// In TCP, split at the gateway alone.
+    IntegratedAtGateway,
+}
+
 /// What differs from one site to another.
 #[derive(Debug, Clone)]
 pub(crate) struct SiteConfig {
     pub(crate) scenario: Scenario,
+    pub(crate) carried: Carried,
     /// Keys of the client's configuration, before its first table.
     pub(crate) client_keys: String,
     /// Tables of the client's configuration: front ends and rules.
@@ -99,6 +114,7 @@ impl Default for SiteConfig {
     fn default() -> Self {
         Self {
             scenario: geo(),
+            carried: Carried::Tunnel,
             client_keys: String::new(),
             client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n".into(),
             unprivileged: false,
@@ -121,7 +137,9 @@ impl Site {
     /// Builds the site and starts bentpipe on both sides; the tunnel is up.
     pub(crate) fn start(config: SiteConfig) -> Result<Self> {
         let mut site = Self::plain(config)?;
-        site.start_server()?;
+        if matches!(site.config.carried, Carried::Tunnel | Carried::Distributed) {
+            site.start_server()?;
+        }
         site.start_client()?;
         Ok(site)
     }
@@ -146,7 +164,36 @@ impl Site {
         Ok(site)
     }
 
+    /// Configures both ends without a tunnel.
+    fn configure_splitters(&self) -> Result<()> {
+        let text = format!(
+            "transport = \"plain\"\nlisten = \"{GATEWAY_SAT}:{PORT}\"\nstatus_socket = \"server.sock\"\n\
+             drain_timeout = \"5 s\"\n\
+             [[client]]\nname = \"terminal-1\"\nsource = \"{TERMINAL_SAT}\"\n\
+             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+        );
+        fs::write(self.topology.directory().join("server.toml"), text)?;
+        let server = match self.config.carried {
+            Carried::Distributed => format!("[server]\naddress = \"{GATEWAY_SAT}:{PORT}\"\n"),
+            _ => String::new(),
+        };
+        let SiteConfig {
+            client_keys,
+            client_tables,
+            ..
+        } = &self.config;
+        let text = format!(
+            "transport = \"plain\"\nstatus_socket = \"client.sock\"\ndrain_timeout = \"5 s\"\n\
+             {client_keys}\n{server}{client_tables}"
+        );
+        fs::write(self.client_home.path().join("client.toml"), text)?;
+        Ok(())
+    }
+
     fn configure(&self) -> Result<()> {
+        if self.config.carried != Carried::Tunnel {
+            return self.configure_splitters();
+        }
         let (server, client) = (self.topology.directory(), self.client_home.path());
         let server_key = keys::generate(&server.join("server.key"))?;
         let client_key = keys::generate(&client.join("client.key"))?;
@@ -226,7 +273,11 @@ impl Site {
         command
             .args(["client", "--config"])
             .arg(home.join("client.toml"));
-        let process = self.topology.spawn_in(self.topology.terminal(), command)?;
+        let place = match self.config.carried {
+            Carried::IntegratedAtGateway => self.topology.gateway(),
+            _ => self.topology.terminal(),
+        };
+        let process = self.topology.spawn_in(place, command)?;
         process.wait_for_line("ready", COMES_UP)?;
         self.client = Some(process);
         Ok(())

@@ -22,7 +22,7 @@ use anyhow::{Result, anyhow};
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use common::privileged;
 use common::route::{Place, Route};
-use common::site::{Site, SiteConfig, fast_geo, lossy_geo, near};
+use common::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
 use wrong::Fault;
 
 /// How one case ended on one route.
@@ -132,6 +132,41 @@ fn bentpipe_passes_every_case() {
     })
     .expect("a site");
     judge(&all_cases(&site.routes()), &site.logs());
+}
+
+/// Splitting without a tunnel is held to the same.
+fn split(carried: Carried, interface: &str) {
+    if !privileged("fidelity of splitters") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        carried,
+        client_tables: format!("[intercept]\ninterfaces = [\"{interface}\"]\n"),
+        ..SiteConfig::default()
+    })
+    .expect("a site");
+    let routes = site.routes();
+    let mut outcomes = Vec::new();
+    for phase in [ENDS, TRAPS, MANY, BULK, LOSS] {
+        outcomes.extend(together(&routes, phase));
+    }
+    judge(&outcomes, &site.logs());
+}
+
+#[test]
+fn splitters_at_both_ends_pass_every_case() {
+    split(Carried::Distributed, "lan0");
+}
+
+#[test]
+fn a_splitter_at_the_terminal_passes_every_case() {
+    split(Carried::IntegratedAtTerminal, "lan0");
+}
+
+#[test]
+fn a_splitter_at_the_gateway_passes_every_case() {
+    split(Carried::IntegratedAtGateway, "sat0");
 }
 
 #[test]

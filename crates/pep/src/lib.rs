@@ -12,6 +12,7 @@
 
 pub mod client;
 pub mod config;
+mod congestion_control;
 pub mod engine;
 mod frontend;
 mod paths;

@@ -7,8 +7,10 @@
 mod connecting;
 mod link;
 mod memory;
+pub(crate) mod plain;
 mod report;
 mod session;
+mod transport;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
@@ -24,8 +26,9 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 pub(crate) use session::{Session, Unready};
+pub(crate) use transport::Transport;
 
-use crate::config::{ClientConfig, Role};
+use crate::config::{ClientConfig, ClientFile, Role};
 use crate::engine::identity::{self, PrivateKey};
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{Engine, EngineConfig, Wishes};
@@ -39,7 +42,14 @@ use crate::status::{Side, StatusReport};
 /// # Errors
 /// [`RunError`] says what could not be set up; a server that cannot be reached is no error, the
 /// client keeps trying.
-pub fn run(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
+pub fn run(config: ClientFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
+    match config {
+        ClientFile::Tunnel(config) => run_tunnel(*config, diagnosis),
+        ClientFile::Plain(config) => plain::run(*config),
+    }
+}
+
+fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
     let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Client)?;
@@ -73,7 +83,7 @@ async fn serve(
     let mut stop = process::stop_signal()?;
     // A reload has nothing to change yet on this side; the default action would be death.
     let mut hangup = signal(SignalKind::hangup())?;
-    let front_ends = FrontEnds::start(&config, &session)?;
+    let front_ends = FrontEnds::start(&config.front, &Transport::Tunnel(session.clone()))?;
     process::raise_file_limit();
     let snapshot = || {
         let uptime = process::now().saturating_duration_since(started);
@@ -129,7 +139,7 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
     let socket =
         open(Domain::IPV6, address).or_else(|_| open(Domain::IPV4, ([0, 0, 0, 0], 0).into()))?;
     #[cfg(target_os = "linux")]
-    if let Some(intercept) = &config.intercept {
+    if let Some(intercept) = &config.front.intercept {
         let mark = crate::frontend::tproxy::own_mark();
         bentpipe_sys::socket::set_mark(&socket, mark)
             .map_err(|error| RunError::privilege(&intercept.place, &error))?;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{CloseCode, Destination, Families, Host};
+use bentpipe_proto::tunnel::{CloseCode, Families};
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -20,7 +20,7 @@ use super::connecting::{Attempt, RETRY};
 use super::link::{Choice, LinkMeter, Seen};
 use super::memory::Memory;
 use super::report::{Told, is_replaced};
-use crate::config::{ClientConfig, Role, Server, ServerAddress};
+use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
 use crate::engine::{Connection, ConnectionId, ConnectionNotice, Event};
@@ -167,13 +167,8 @@ impl Session {
         }
     }
 
-    /// Whether an application hears "connected" before the server has connected.
-    pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
-        let address = match destination.host {
-            Host::Ip(address) => Some(address),
-            Host::Name(_) => None,
-        };
-        self.config.is_optimistic(address, destination.port)
+    pub(super) fn front(&self) -> &FrontEnds {
+        &self.config.front
     }
 
     /// Address families that the server reaches; both while that is unknown.

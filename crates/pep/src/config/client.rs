@@ -1,27 +1,22 @@
-//! The client's file: its servers, what it takes in (interception, SOCKS5, HTTP CONNECT) and the link it crosses.
-//!
-//! At least one front end is configured, else the client would have nothing to do.
+//! The client's file: its servers, what it takes in (`front.rs`) and the link it crosses.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_config::{Placed, Source};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
-use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::value::{self, InterfaceName, OtherTraffic, ServerAddress};
+use super::front::{FrontEnds, Intercept, ProxyFrontEnd, Rule};
+use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
 use crate::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
 /// How long a flow waits for the tunnel when nothing else is said.
 const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
-/// TPROXY's target port when nothing else is said.
-const DEFAULT_INTERCEPT_PORT: u16 = 4480;
 
 /// What `bentpipe client` runs on.
 #[derive(Clone, Debug)]
@@ -32,14 +27,10 @@ pub struct ClientConfig {
     pub private_key_file: PathBuf,
     /// The servers in order of preference; at least one.
     pub servers: Vec<Server>,
-    /// Transparent interception.
-    pub intercept: Option<Placed<Intercept>>,
+    /// What it takes in.
+    pub front: FrontEnds,
     /// The links below the tunnel; at least one.
     pub links: Vec<Link>,
-    /// SOCKS5 front end.
-    pub socks5: Option<Placed<ProxyFrontEnd>>,
-    /// HTTP CONNECT front end.
-    pub http: Option<Placed<ProxyFrontEnd>>,
     /// How long a new flow waits for the tunnel before it is refused.
     pub open_wait: Duration,
     /// How long a stop waits for open flows.
@@ -52,8 +43,6 @@ pub struct ClientConfig {
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
-    /// Exceptions by destination; the first match counts.
-    pub rules: Vec<Rule>,
 }
 
 /// One server.
@@ -65,36 +54,6 @@ pub struct Server {
     pub address: ServerAddress,
     /// What it proves to hold.
     pub public_key: PublicKey,
-}
-
-/// Transparent interception of TCP.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Intercept {
-    /// LAN interfaces whose TCP is taken in; empty only if `local` is set.
-    #[serde(default, deserialize_with = "interfaces")]
-    pub interfaces: Vec<String>,
-    /// Whether this machine's own TCP is taken in too.
-    #[serde(default)]
-    pub local: bool,
-    /// Destinations left alone.
-    #[serde(default, deserialize_with = "value::texts")]
-    pub bypass: Vec<IpNet>,
-    /// What happens to everything but TCP.
-    #[serde(default)]
-    pub other: OtherTraffic,
-    /// Local TCP port that TPROXY hands connections to.
-    #[serde(default = "default_intercept_port")]
-    pub port: u16,
-}
-
-/// SOCKS5 or HTTP CONNECT, without authentication.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProxyFrontEnd {
-    /// TCP address to serve.
-    #[serde(deserialize_with = "value::text")]
-    pub listen: SocketAddr,
 }
 
 /// What is known about the link below the tunnel, and how its directions are to be used.
@@ -200,38 +159,7 @@ impl<'de> Deserialize<'de> for Link {
     }
 }
 
-/// An exception for some destinations.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rule {
-    /// Destination ports it is for; empty: all.
-    #[serde(default)]
-    pub ports: Vec<u16>,
-    /// Destinations it is for; empty: all.
-    #[serde(default, deserialize_with = "value::texts")]
-    pub destinations: Vec<IpNet>,
-    /// Whether connections are accepted before the server has connected.
-    pub optimistic: bool,
-}
-
-impl Rule {
-    /// Whether the rule is for `port` at `address`; `None` is a host name, which only a rule for all destinations meets.
-    #[must_use]
-    pub fn matches(&self, address: Option<IpAddr>, port: u16) -> bool {
-        let destination = |address| {
-            self.destinations
-                .iter()
-                .any(|prefix| prefix.contains(&address))
-        };
-        (self.ports.is_empty() || self.ports.contains(&port))
-            && (self.destinations.is_empty() || address.is_some_and(destination))
-    }
-}
-
 impl ClientConfig {
-    /// Ports that are never accepted before the server has connected: SMTP and BGP judge a peer by that.
-    pub const NEVER_OPTIMISTIC: [u16; 2] = [25, 179];
-
     /// Reads and validates `path` and the private key file it names.
     ///
     /// # Errors
@@ -240,17 +168,9 @@ impl ClientConfig {
         Self::from_source(&Source::read(path)?)
     }
 
-    /// Whether a connection to `port` at `address` (`None`: a host name) may be accepted before the server has
-    /// connected. Never for SMTP and BGP, whatever the rules say.
-    #[must_use]
-    pub fn is_optimistic(&self, address: Option<IpAddr>, port: u16) -> bool {
-        let rule = self.rules.iter().find(|rule| rule.matches(address, port));
-        !Self::NEVER_OPTIMISTIC.contains(&port) && rule.is_none_or(|rule| rule.optimistic)
-    }
-
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
-        file.check_front_ends(source)?;
+        let front = FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?;
         let private_key_file = source.resolve(file.private_key_file.get_ref());
         PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
@@ -258,10 +178,8 @@ impl ClientConfig {
             file: source.path().to_owned(),
             private_key_file,
             servers: file.server,
-            intercept: file.intercept.map(|intercept| source.placed(intercept)),
+            front,
             links: file.link,
-            socks5: file.socks5.map(|front_end| source.placed(front_end)),
-            http: file.http.map(|front_end| source.placed(front_end)),
             open_wait: file.open_wait.map_or(DEFAULT_OPEN_WAIT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             state_dir: source.resolve(
@@ -272,7 +190,6 @@ impl ClientConfig {
             memory: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
-            rules: file.rule,
         })
     }
 }
@@ -281,6 +198,9 @@ impl ClientConfig {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    // Seen before this is parsed: the other transports have files of another shape.
+    #[serde(default, rename = "transport")]
+    _transport: Transport,
     private_key_file: Spanned<PathBuf>,
     #[serde(deserialize_with = "value::one_or_many")]
     server: Vec<Server>,
@@ -306,41 +226,6 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Limits {
     memory: Option<ByteCount>,
-}
-
-impl File {
-    /// Refuses a client that would take in nothing.
-    fn check_front_ends(&self, source: &Source) -> Result<(), ConfigError> {
-        if self.intercept.is_none() && self.socks5.is_none() && self.http.is_none() {
-            return Err(source.error_at_line(
-                1,
-                "no front end is configured; add `[intercept]`, `[socks5]` or `[http]`",
-            ));
-        }
-        let Some(intercept) = &self.intercept else {
-            return Ok(());
-        };
-        if intercept.get_ref().interfaces.is_empty() && !intercept.get_ref().local {
-            let fault = "`[intercept]` takes in nothing; list `interfaces` or set `local = true`";
-            return Err(source.error(&intercept.span(), fault));
-        }
-        if intercept.get_ref().port == 0 {
-            return Err(source.error(
-                &intercept.span(),
-                "`port` of `[intercept]` is 0; choose 1 to 65535",
-            ));
-        }
-        Ok(())
-    }
-}
-
-fn interfaces<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    let names: Vec<InterfaceName> = value::texts(deserializer)?;
-    Ok(names.into_iter().map(|name| name.0).collect())
-}
-
-fn default_intercept_port() -> u16 {
-    DEFAULT_INTERCEPT_PORT
 }
 
 fn default_links() -> Vec<Link> {

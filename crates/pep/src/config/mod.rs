@@ -8,6 +8,8 @@
 //! Quantities are strings with units, paths are relative to the file, unknown keys are errors with a suggestion.
 
 mod client;
+mod front;
+mod plain;
 mod server;
 mod value;
 
@@ -20,11 +22,14 @@ use std::time::Duration;
 
 use bentpipe_config::Source;
 use bentpipe_units::ByteCount;
+use serde::Deserialize;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
-pub use client::{ClientConfig, Direction, Intercept, Link, ProxyFrontEnd, Rule, Server};
+pub use client::{ClientConfig, Direction, Link, Server};
+pub use front::{FrontEnds, Intercept, ProxyFrontEnd, Rule};
+pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use server::{Client, ServerConfig};
-pub use value::{OtherTraffic, ServerAddress};
+pub use value::{CongestionControl, OtherTraffic, ServerAddress, Transport};
 
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -53,6 +58,68 @@ impl fmt::Display for Role {
     }
 }
 
+/// What a client runs on, by its transport.
+#[derive(Clone, Debug)]
+pub enum ClientFile {
+    /// `transport = "quic"`, the default.
+    Tunnel(Box<ClientConfig>),
+    /// `transport = "plain"`.
+    Plain(Box<PlainClient>),
+}
+
+/// What a server runs on, by its transport.
+#[derive(Clone, Debug)]
+pub enum ServerFile {
+    /// `transport = "quic"`, the default.
+    Tunnel(ServerConfig),
+    /// `transport = "plain"`.
+    Plain(PlainServer),
+}
+
+impl ClientFile {
+    /// Reads and validates `path` and the private key file it names, if it names one.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first fault found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::read(path)?)
+    }
+
+    fn from_source(source: &Source) -> Result<Self, ConfigError> {
+        Ok(match transport(source)? {
+            Transport::Quic => Self::Tunnel(Box::new(ClientConfig::from_source(source)?)),
+            Transport::Plain => Self::Plain(Box::new(PlainClient::from_source(source)?)),
+        })
+    }
+}
+
+impl ServerFile {
+    /// Reads and validates `path` and the private key file it names, if it names one.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first fault found.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::from_source(&Source::read(path)?)
+    }
+
+    fn from_source(source: &Source) -> Result<Self, ConfigError> {
+        Ok(match transport(source)? {
+            Transport::Quic => Self::Tunnel(ServerConfig::from_source(source)?),
+            Transport::Plain => Self::Plain(PlainServer::from_source(source)?),
+        })
+    }
+}
+
+/// Which transport `source` asks for: it decides which other keys there are.
+fn transport(source: &Source) -> Result<Transport, ConfigError> {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(default)]
+        transport: Transport,
+    }
+    source.parse().map(|head: Head| head.transport)
+}
+
 /// Validates `path` as `role`, or as the role its content shows: `listen` or `[[client]]` make a server,
 /// `[server]` and the front ends a client.
 ///
@@ -65,8 +132,8 @@ pub fn check(path: &Path, role: Option<Role>) -> Result<Role, ConfigError> {
         None => detect(&source)?,
     };
     match role {
-        Role::Client => ClientConfig::from_source(&source).map(drop)?,
-        Role::Server => ServerConfig::from_source(&source).map(drop)?,
+        Role::Client => ClientFile::from_source(&source).map(drop)?,
+        Role::Server => ServerFile::from_source(&source).map(drop)?,
     }
     Ok(role)
 }

@@ -14,14 +14,14 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::value;
+use super::value::{self, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
-const DEFAULT_MAX_FLOWS: u32 = 50_000;
+pub(super) const DEFAULT_MAX_FLOWS: u32 = 50_000;
 /// How long the server tries to connect to a destination when nothing else is said.
-const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
+pub(super) const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
 
 /// What `bentpipe server` runs on.
 #[derive(Clone, Debug)]
@@ -81,14 +81,7 @@ impl ServerConfig {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let clients = clients(source, file.client, &file.limits)?;
-        let mut listen = file.listen.get_ref().clone();
-        listen.sort_unstable();
-        if let Some(pair) = listen.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(source.error(
-                &file.listen.span(),
-                format!("`listen` names {} twice; remove one", pair[0]),
-            ));
-        }
+        one_of_each(source, &file.listen)?;
         let shards = file.shards.as_ref().map(|shards| match shards.get_ref() {
             1..=256 => Ok(*shards.get_ref()),
             other => Err(source.error(
@@ -123,6 +116,9 @@ impl ServerConfig {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    // Seen before this is parsed: the other transports have files of another shape.
+    #[serde(default, rename = "transport")]
+    _transport: Transport,
     private_key_file: Spanned<PathBuf>,
     #[serde(deserialize_with = "listen")]
     listen: Spanned<Vec<SocketAddr>>,
@@ -141,8 +137,46 @@ struct File {
     status_socket: Option<Spanned<PathBuf>>,
 }
 
+/// Refuses an address that is listed twice.
+pub(super) fn one_of_each(
+    source: &Source,
+    listen: &Spanned<Vec<SocketAddr>>,
+) -> Result<(), ConfigError> {
+    let mut sorted = listen.get_ref().clone();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(source.error(
+            &listen.span(),
+            format!("`listen` names {} twice; remove one", pair[0]),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a client's name that cannot be shown, or that another has.
+pub(super) fn check_name(
+    source: &Source,
+    name: &Spanned<String>,
+    names: &mut HashSet<String>,
+) -> Result<(), ConfigError> {
+    let text = name.get_ref();
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(source.error(
+            &name.span(),
+            "`name` is empty or holds control characters; choose a printable one",
+        ));
+    }
+    if !names.insert(text.clone()) {
+        return Err(source.error(
+            &name.span(),
+            format!("duplicate client name `{text}`; choose another"),
+        ));
+    }
+    Ok(())
+}
+
 /// An address or a list of them, with its place.
-fn listen<'de, D: Deserializer<'de>>(
+pub(super) fn listen<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Spanned<Vec<SocketAddr>>, D::Error> {
     #[derive(Deserialize)]
@@ -190,18 +224,7 @@ fn clients(
     let mut clients = Vec::new();
     for entry in entries {
         let (name, key) = (entry.name.get_ref().clone(), *entry.public_key.get_ref());
-        if name.is_empty() || name.chars().any(char::is_control) {
-            return Err(source.error(
-                &entry.name.span(),
-                "`name` is empty or holds control characters; choose a printable one",
-            ));
-        }
-        if !names.insert(name.clone()) {
-            return Err(source.error(
-                &entry.name.span(),
-                format!("duplicate client name `{name}`; choose another"),
-            ));
-        }
+        check_name(source, &entry.name, &mut names)?;
         if let Some(owner) = keys.insert(key, name.clone()) {
             let fault = format!(
                 "clients `{owner}` and `{name}` have the same public key; give each its own"

@@ -109,8 +109,8 @@ fn tables_and_strings_may_be_lists() {
     ))
     .unwrap();
     assert_eq!((config.servers.len(), config.links.len()), (2, 2));
-    assert!(!config.is_optimistic(None, 22) && !config.is_optimistic(None, 25));
-    assert!(config.is_optimistic(None, 443));
+    assert!(!config.front.is_optimistic(None, 22) && !config.front.is_optimistic(None, 25));
+    assert!(config.front.is_optimistic(None, 443));
 }
 
 #[test]
@@ -164,8 +164,8 @@ const FAULTS: &[(&str, &str)] = &[
     ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)"),
     ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
     ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
-    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `allow_classical`, `status_socket`"),
-    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `allow_classical`, `status_socket`"),
+    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `allow_classical`, `status_socket`"),
+    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `transport`, `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `allow_classical`, `status_socket`"),
     ("S listne = []\n", "x.toml:3: unknown key `listne`; did you mean `listen`?"),
     ("S shards = 0\nC", "x.toml:3: `shards` is 0; expected 1 to 256"),
     ("S shards = \"two\"\n", "x.toml:3: `shards`: invalid type: string \"two\", expected an integer from 0 to 65535"),
@@ -219,6 +219,15 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: missing key `optimistic`"),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1\"\n", "x.toml:3: `address`: bad address `10.0.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.300:1\"\n", "x.toml:3: `address`: bad address `10.0.0.300:1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
+    ("P\ncontroller = \"c c\"\n[intercept]\ninterfaces = [\"sat0\"]\n", "x.toml:2: `controller`: bad name `c c`; expected what TCP may send with, by the kernel's name, such as \"cubic\" or \"bbr\""),
+    ("P\nprivate_key_file = \"good.key\"\n[http]\nlisten = \"127.0.0.1:1\"\n", "x.toml:2: `private_key_file` belongs to a tunnel; `transport = \"plain\"` neither encrypts nor authenticates: remove one of them"),
+    ("P\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"KEY1\"\n", "x.toml:4: `public_key` belongs to a tunnel; `transport = \"plain\"` neither encrypts nor authenticates: remove one of them"),
+    ("P\n[server]\naddress = \"gw.example.net:1\"\n", "x.toml:3: `address`: bad address `gw.example.net:1`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
+    ("P\n[http]\nlisten = \"127.0.0.1:1\"\n", "x.toml:1: with `transport = \"plain\"` and no `[server]` only `[intercept]` is possible: a proxy would connect from this machine to whatever it can reach; add `[server]`"),
+    ("P\nlisten = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\n", "x.toml:3: missing key `source`"),
+    ("P\nlisten = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n", "x.toml:5: `public_key` belongs to a tunnel; `transport = \"plain\"` neither encrypts nor authenticates: remove one of them"),
+    ("P\nlisten = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\nsource = []\n", "x.toml:5: `source`: the list is empty; at least one entry is needed"),
+    ("transport = \"plian\"\nlisten = \"1.1.1.1:1\"\n", "x.toml:1: unknown value `plian` for `transport`; did you mean `plain`?"),
     ("private_key_file = \"good.key\"\nserver = []\n", "x.toml:2: `server`: the list is empty; at least one entry is needed"),
     ("private_key_file = \"good.key\"\n[server]\nadress = \"10.0.0.1:1\"\n", "x.toml:3: unknown key `adress`; did you mean `address`?"),
     ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
@@ -238,6 +247,7 @@ fn faults_are_one_line_that_names_the_mend() {
         let text = match text.split_at_checked(1) {
             Some(("S", rest)) => format!("{server}\n{}", rest.trim_start()),
             Some(("T", rest)) => format!("{client}{rest}"),
+            Some(("P", rest)) => format!("transport = \"plain\"{rest}"),
             _ => (*text).to_owned(),
         };
         let text = text

@@ -12,7 +12,7 @@ use bentpipe_units::BitRate;
 use ipnet::IpNet;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::engine::identity::PublicKey;
 
@@ -157,6 +157,41 @@ impl FromText for congestion::Kind {
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse()
             .map_err(|error: congestion::UnknownController| error.to_string())
+    }
+}
+
+/// What carries connections from one end to the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// One encrypted and authenticated QUIC connection.
+    #[default]
+    Quic,
+    /// A TCP connection for each: neither encrypted nor authenticated.
+    Plain,
+}
+
+/// What the kernel's TCP sends with, by the kernel's name for it. Whether it has that is seen when it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CongestionControl(pub(crate) String);
+
+impl FromText for CongestionControl {
+    const EXPECTED: &'static str =
+        "what TCP may send with, by the kernel's name, such as \"cubic\" or \"bbr\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let usable = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        // TCP_CA_NAME_MAX, less its terminator.
+        if (1..=15).contains(&text.len()) && text.bytes().all(usable) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("bad name `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+impl<'de> Deserialize<'de> for CongestionControl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text(deserializer)
     }
 }
 

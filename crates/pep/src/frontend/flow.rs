@@ -16,7 +16,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{Session, Unready};
+use crate::client::plain::NotOpened;
+use crate::client::{Session, Transport, Unready};
+use crate::relay::split::{Bench, Far, Split};
 use crate::relay::{FlowHandle, Outcome, Relay};
 use crate::transport::OpenError;
 
@@ -78,9 +80,68 @@ impl From<Unready> for Failure {
     }
 }
 
+impl From<NotOpened> for Failure {
+    fn from(reason: NotOpened) -> Self {
+        match reason {
+            NotOpened::NoServer => Self::NoTunnel,
+            NotOpened::Code(code) => Self::Code(code),
+        }
+    }
+}
+
+/// A flow, by its transport.
+pub(super) enum Flow {
+    Tunnel(FlowHandle),
+    Plain(Box<Far>),
+}
+
+impl Flow {
+    /// Waits for the server's answer: the address that it connected from.
+    async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
+        match self {
+            Self::Tunnel(flow) => flow.reply().await,
+            Self::Plain(far) => far.reply().await,
+        }
+    }
+
+    /// Between the flow and its application.
+    pub(super) fn relay(self, transport: &Transport, socket: TcpStream) -> Carried {
+        match (self, transport) {
+            (Self::Tunnel(flow), _) => Carried::Tunnel(Relay::new(flow, socket)),
+            (Self::Plain(far), Transport::Plain(splitter)) => {
+                splitter.take(&socket);
+                Bench::count(&splitter.bench().far_in, &far.read);
+                Carried::Plain(Box::new(Split {
+                    near: socket,
+                    far: *far,
+                    bench: splitter.bench().clone(),
+                }))
+            }
+            (Self::Plain(_), Transport::Tunnel(_)) => unreachable!("a tunnel opens its own flows"),
+        }
+    }
+}
+
+/// A relay, by its transport.
+pub(super) enum Carried {
+    Tunnel(Relay),
+    Plain(Box<Split>),
+}
+
+impl Carried {
+    /// Relays until the flow is over.
+    pub(super) async fn run(self) -> Outcome {
+        match self {
+            Self::Tunnel(relay) => relay.run().await,
+            // Apart: its lanes hold more than a relay of the tunnel.
+            Self::Plain(split) => Box::pin(split.run()).await,
+        }
+    }
+}
+
 /// A flow that is open as far as its application is concerned.
 pub(super) struct Opened {
-    pub(super) flow: FlowHandle,
+    pub(super) flow: Flow,
     /// The application has sent FIN already.
     ended: bool,
     /// The address that the server connected from, if it was waited for.
@@ -88,9 +149,9 @@ pub(super) struct Opened {
 }
 
 /// Opens a flow for `intake` and relays it to its end.
-pub(super) fn carry(session: &Session, intake: Intake) -> impl Future<Output = Outcome> {
+pub(super) fn carry(transport: &Transport, intake: Intake) -> impl Future<Output = Outcome> {
     // Apart, so that what opening needs does not stay with the flow for its life.
-    let establishing = Box::pin(establish(session, intake));
+    let establishing = Box::pin(establish(transport, intake));
     async move {
         match establishing.await {
             Ok(relay) => relay.run().await,
@@ -100,7 +161,7 @@ pub(super) fn carry(session: &Session, intake: Intake) -> impl Future<Output = O
 }
 
 /// Opens a flow and tells the application.
-async fn establish(session: &Session, intake: Intake) -> Result<Relay, Outcome> {
+async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Outcome> {
     let Intake {
         mut socket,
         destination,
@@ -108,26 +169,24 @@ async fn establish(session: &Session, intake: Intake) -> Result<Relay, Outcome> 
         first,
         answer,
     } = intake;
-    let optimistic = session.is_optimistic(&destination);
+    let optimistic = transport.is_optimistic(&destination);
     let accepted = |bound| answer.text(ReplyCode::Ok, bound);
     if optimistic && socket.write_all(&accepted(None)).await.is_err() {
         return Err(Outcome::LanReset);
     }
     let opened = if optimistic {
-        open_with_first_bytes(session, &socket, &destination, source, first).await
+        open_with_first_bytes(transport, &socket, &destination, source, first).await
     } else {
-        open_and_wait(session, &destination, source, first).await
+        open_and_wait(transport, &destination, source, first).await
     };
     match opened {
         Ok(opened) => {
             if !optimistic && socket.write_all(&accepted(opened.bound)).await.is_err() {
                 return Err(Outcome::LanReset);
             }
-            let relay = Relay::new(opened.flow, socket);
-            Ok(if opened.ended {
-                relay.half_closed()
-            } else {
-                relay
+            Ok(match opened.flow.relay(transport, socket) {
+                Carried::Tunnel(relay) if opened.ended => Carried::Tunnel(relay.half_closed()),
+                relay => relay,
             })
         }
         Err(failure) => {
@@ -146,12 +205,21 @@ async fn establish(session: &Session, intake: Intake) -> Result<Relay, Outcome> 
 }
 
 async fn open_with_first_bytes(
-    session: &Session,
+    transport: &Transport,
     socket: &TcpStream,
     destination: &Destination,
     source: Option<SocketAddr>,
     first: Bytes,
 ) -> Result<Opened, Failure> {
+    // Only in a tunnel is there something to be won by waiting for them.
+    let Transport::Tunnel(session) = transport else {
+        let flow = open(transport, destination, source, &first).await?;
+        return Ok(Opened {
+            flow,
+            ended: false,
+            bound: None,
+        });
+    };
     // Whatever the application says while there is no tunnel comes with the first bytes, too.
     session.tunnel().await?;
     let (first, ended) = if first.is_empty() {
@@ -161,7 +229,7 @@ async fn open_with_first_bytes(
     } else {
         (first, false)
     };
-    let flow = open(session, destination, source, &first).await?;
+    let flow = open(transport, destination, source, &first).await?;
     Ok(Opened {
         flow,
         ended,
@@ -171,12 +239,12 @@ async fn open_with_first_bytes(
 
 /// Opens a flow and waits for the server's answer.
 pub(super) async fn open_and_wait(
-    session: &Session,
+    transport: &Transport,
     destination: &Destination,
     source: Option<SocketAddr>,
     first: Bytes,
 ) -> Result<Opened, Failure> {
-    let flow = open(session, destination, source, &first).await?;
+    let mut flow = open(transport, destination, source, &first).await?;
     let bound = flow.reply().await.map_err(Failure::Code)?;
     Ok(Opened {
         flow,
@@ -199,8 +267,25 @@ async fn first_bytes(session: &Session, socket: &TcpStream) -> io::Result<(Bytes
     }
 }
 
-/// Opens the flow in the tunnel, as soon as there is one.
+/// Opens a flow.
 async fn open(
+    transport: &Transport,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    first: &Bytes,
+) -> Result<Flow, Failure> {
+    Ok(match transport {
+        Transport::Tunnel(session) => {
+            Flow::Tunnel(open_in_tunnel(session, destination, source, first).await?)
+        }
+        Transport::Plain(splitter) => {
+            Flow::Plain(Box::new(splitter.open(destination, source, first).await?))
+        }
+    })
+}
+
+/// Opens the flow in the tunnel, as soon as there is one.
+async fn open_in_tunnel(
     session: &Session,
     destination: &Destination,
     source: Option<SocketAddr>,

@@ -24,9 +24,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use super::flow::{Failure, open_and_wait};
+use super::flow::{Failure, Flow, open_and_wait};
 use super::tproxy::Front;
-use crate::relay::FlowHandle;
 
 /// Connections that wait at once; beyond that a host's repetition gets its chance.
 const MAX_WAITING: usize = 1024;
@@ -34,7 +33,7 @@ const MAX_WAITING: usize = 1024;
 const MAX_WAITING_OF_HOST: usize = 128;
 
 /// The connections that wait; `None` until the server has answered.
-pub(super) type Waiting = RefCell<HashMap<Opening, Option<FlowHandle>>>;
+pub(super) type Waiting = RefCell<HashMap<Opening, Option<Flow>>>;
 
 /// Watches `interface` for connections that wait.
 pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle<()>> {
@@ -81,7 +80,7 @@ fn on_opening(front: &Rc<Front>, opening: Opening) {
     let host = opening.source.ip();
     let of_host = waiting.keys().filter(|other| other.source.ip() == host);
     if of_host.count() >= MAX_WAITING_OF_HOST
-        || front.session.is_optimistic(&to_tunnel(destination))
+        || front.transport.is_optimistic(&to_tunnel(destination))
         || waiting.len() >= MAX_WAITING
         || waiting.contains_key(&opening)
         || is_left_alone(front, destination)
@@ -108,7 +107,7 @@ async fn ask(front: Rc<Front>, opening: Opening) {
         destination,
     } = opening;
     let wanted = to_tunnel(destination);
-    let opened = open_and_wait(&front.session, &wanted, Some(source), Bytes::new()).await;
+    let opened = open_and_wait(&front.transport, &wanted, Some(source), Bytes::new()).await;
     match opened {
         Ok(opened) => {
             front

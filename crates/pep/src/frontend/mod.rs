@@ -18,7 +18,6 @@ pub(crate) mod tproxy;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -26,8 +25,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
-use crate::client::Session;
-use crate::config::{ClientConfig, Placed, ProxyFrontEnd};
+use crate::client::Transport;
+use crate::config::{self, Place};
 use crate::process::RunError;
 
 /// Connections that the kernel completes before we take them in.
@@ -45,17 +44,24 @@ pub(crate) struct FrontEnds {
 
 impl FrontEnds {
     /// Opens the listeners and puts the interception rules in force. Needs a `LocalSet`.
-    pub(crate) fn start(config: &ClientConfig, session: &Rc<Session>) -> Result<Self, RunError> {
+    pub(crate) fn start(
+        config: &config::FrontEnds,
+        transport: &Transport,
+    ) -> Result<Self, RunError> {
         let mut tasks = Vec::new();
         if let Some(front_end) = &config.socks5 {
-            tasks.push(proxy::start(session, front_end, proxy::Protocol::Socks5)?);
+            tasks.push(proxy::start(transport, front_end, proxy::Protocol::Socks5)?);
         }
         if let Some(front_end) = &config.http {
-            tasks.push(proxy::start(session, front_end, proxy::Protocol::Connect)?);
+            tasks.push(proxy::start(
+                transport,
+                front_end,
+                proxy::Protocol::Connect,
+            )?);
         }
         #[cfg(target_os = "linux")]
         let interception = match &config.intercept {
-            Some(intercept) => Some(tproxy::start(config, intercept, session, &mut tasks)?),
+            Some(intercept) => Some(tproxy::start(config, intercept, transport, &mut tasks)?),
             None => None,
         };
         #[cfg(not(target_os = "linux"))]
@@ -85,9 +91,8 @@ impl FrontEnds {
     }
 }
 
-/// An ordinary listener, for `front_end`.
-fn listen(front_end: &Placed<ProxyFrontEnd>) -> Result<TcpListener, RunError> {
-    let address = front_end.listen;
+/// An ordinary listener; `place` is where the configuration asks for it.
+pub(crate) fn listen(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
     let open = || {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -100,7 +105,7 @@ fn listen(front_end: &Placed<ProxyFrontEnd>) -> Result<TcpListener, RunError> {
         socket.listen(BACKLOG)?;
         TcpListener::from_std(socket.into())
     };
-    let place = front_end.place.clone();
+    let place = place.clone();
     open().map_err(|source| RunError::Bind {
         place,
         address,
@@ -110,7 +115,7 @@ fn listen(front_end: &Placed<ProxyFrontEnd>) -> Result<TcpListener, RunError> {
 }
 
 /// Hands every connection of `listener` to a task of its own.
-fn accept<F: Future<Output = ()> + 'static>(
+pub(crate) fn accept<F: Future<Output = ()> + 'static>(
     listener: TcpListener,
     serve: impl Fn(TcpStream, SocketAddr) -> F + 'static,
 ) -> JoinHandle<()> {

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_proto::proxy::{connect, socks5};
@@ -18,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::flow::{Answer, Intake, carry};
-use crate::client::Session;
+use crate::client::Transport;
 use crate::config::{Placed, ProxyFrontEnd};
 use crate::process::RunError;
 use crate::relay;
@@ -34,22 +33,22 @@ pub(super) enum Protocol {
 
 /// Listens for applications.
 pub(super) fn start(
-    session: &Rc<Session>,
+    transport: &Transport,
     front_end: &Placed<ProxyFrontEnd>,
     protocol: Protocol,
 ) -> Result<JoinHandle<()>, RunError> {
-    let listener = super::listen(front_end)?;
+    let listener = super::listen(front_end.listen, &front_end.place)?;
     let address = front_end.listen;
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
-    let session = session.clone();
+    let transport = transport.clone();
     Ok(super::accept(listener, move |socket, peer| {
-        serve(session.clone(), socket, peer, protocol)
+        serve(transport.clone(), socket, peer, protocol)
     }))
 }
 
-async fn serve(session: Rc<Session>, mut socket: TcpStream, peer: SocketAddr, protocol: Protocol) {
+async fn serve(transport: Transport, mut socket: TcpStream, peer: SocketAddr, protocol: Protocol) {
     if relay::prepare(&socket).is_err() {
         return;
     }
@@ -68,7 +67,7 @@ async fn serve(session: Rc<Session>, mut socket: TcpStream, peer: SocketAddr, pr
     };
     let text = destination.to_string();
     let outcome = carry(
-        &session,
+        &transport,
         Intake {
             socket,
             destination,

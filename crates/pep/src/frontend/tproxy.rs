@@ -20,10 +20,10 @@ use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
-use crate::client::Session;
-use crate::config::{ClientConfig, Intercept, OtherTraffic, Place, Placed};
+use crate::client::Transport;
+use crate::config::{FrontEnds, Intercept, OtherTraffic, Place, Placed};
 use crate::process::RunError;
-use crate::relay::{self, Outcome, Relay};
+use crate::relay::{self, Outcome};
 
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
@@ -38,7 +38,7 @@ pub(crate) fn own_mark() -> u32 {
 
 /// What everything that intercepts shares.
 pub(super) struct Front {
-    pub(super) session: Rc<Session>,
+    pub(super) transport: Transport,
     pub(super) waiting: Waiting,
     /// `None` once they have been removed.
     rules: Arc<Mutex<Option<Installed>>>,
@@ -60,13 +60,13 @@ impl Interceptor {
 
 /// Opens the listeners, then puts the rules in force.
 pub(super) fn start(
-    config: &ClientConfig,
+    config: &FrontEnds,
     intercept: &Placed<Intercept>,
-    session: &Rc<Session>,
+    transport: &Transport,
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
     let place = &intercept.place;
-    let wanted = interception(config, intercept, session);
+    let wanted = interception(config, intercept, transport);
     let mut addresses = vec![SocketAddr::from(([0, 0, 0, 0], intercept.port))];
     if route::ipv6_usable() {
         addresses.push(SocketAddr::from(([0_u16; 8], intercept.port)));
@@ -77,7 +77,7 @@ pub(super) fn start(
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let lacking = |error: io::Error| RunError::privilege(place, &error);
     let front = Rc::new(Front {
-        session: session.clone(),
+        transport: transport.clone(),
         waiting: Waiting::default(),
         rules: Arc::new(Mutex::new(Some(wanted.install().map_err(lacking)?))),
         telling: Semaphore::new(MAX_TELLING),
@@ -112,7 +112,7 @@ fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError>
     Ok(TcpListener::from_std(listener)?)
 }
 
-fn interception(config: &ClientConfig, intercept: &Intercept, session: &Session) -> Interception {
+fn interception(config: &FrontEnds, intercept: &Intercept, transport: &Transport) -> Interception {
     let mut wanted = Interception {
         interfaces: intercept.interfaces.clone(),
         local: intercept.local,
@@ -121,22 +121,22 @@ fn interception(config: &ClientConfig, intercept: &Intercept, session: &Session)
         gates: gates(config),
         ..Interception::new(intercept.port)
     };
-    adapt(&mut wanted, session);
+    adapt(&mut wanted, transport);
     wanted
 }
 
 /// What changes while we run.
-fn adapt(interception: &mut Interception, session: &Session) {
-    let families = session.families();
+fn adapt(interception: &mut Interception, transport: &Transport) {
+    let families = transport.families();
     interception.ipv4 = families.ipv4;
     interception.ipv6 = families.ipv6;
-    interception.server = session.server_addresses();
+    interception.server = transport.server_addresses();
 }
 
-/// [`ClientConfig::is_optimistic`], for the kernel.
-fn gates(config: &ClientConfig) -> Vec<Gate> {
+/// [`FrontEnds::is_optimistic`], for the kernel.
+fn gates(config: &FrontEnds) -> Vec<Gate> {
     let never = Gate {
-        ports: ClientConfig::NEVER_OPTIMISTIC.to_vec(),
+        ports: FrontEnds::NEVER_OPTIMISTIC.to_vec(),
         destinations: Vec::new(),
         shut: true,
     };
@@ -150,10 +150,10 @@ fn gates(config: &ClientConfig) -> Vec<Gate> {
 
 /// Keeps the rules in step with what the tunnel can reach and where its server is; never ends.
 async fn follow(front: Rc<Front>, mut current: Interception) {
-    let mut changes = front.session.changes();
+    let mut changes = front.transport.changes();
     while changes.changed().await.is_ok() {
         let mut wanted = current.clone();
-        adapt(&mut wanted, &front.session);
+        adapt(&mut wanted, &front.transport);
         if wanted != current {
             let changed = wanted.clone();
             front.tell(move |rules| rules.update(&changed)).await;
@@ -212,7 +212,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     let destination = opening.destination;
     let admitted = front.waiting.borrow_mut().remove(&opening).flatten();
     let outcome = match admitted {
-        Some(flow) => Relay::new(flow, socket).run().await,
+        Some(flow) => flow.relay(&front.transport, socket).run().await,
         None => {
             let intake = Intake {
                 socket,
@@ -221,7 +221,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
                 first: Bytes::new(),
                 answer: Answer::Intercepted,
             };
-            carry(&front.session, intake).await
+            carry(&front.transport, intake).await
         }
     };
     tracing::debug!("{peer} to {destination}: {outcome:?}");

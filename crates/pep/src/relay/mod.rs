@@ -6,6 +6,7 @@
 //! passes for a clean end; it is cleared just before an orderly close.
 
 mod handle;
+pub(crate) mod split;
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -111,7 +112,7 @@ impl Relay {
         let outcome = poll_fn(|cx| self.poll(cx)).await;
         match outcome {
             // Apart: few flows end so, and all would keep room for its timer.
-            Outcome::PeerReset => Box::pin(self.drain()).await,
+            Outcome::PeerReset => Box::pin(delivered(&self.socket)).await,
             Outcome::Closed => {
                 let _ = SockRef::from(&*self.socket).set_linger(None);
             }
@@ -263,22 +264,22 @@ impl Relay {
             .abort(self.lost.unwrap_or_else(|| abort_code(error)));
         Err(Outcome::LanReset)
     }
+}
 
-    /// Waits until the LAN host has everything that precedes the reset: closing with SO_LINGER 0
-    /// throws away what the kernel has not delivered yet.
-    async fn drain(&self) {
-        let mut left = u32::MAX;
-        let mut idle = Duration::ZERO;
-        let mut pause = Duration::from_millis(1);
-        while idle < RESET_PATIENCE {
-            match unsent(&self.socket) {
-                Ok(0) | Err(_) => return,
-                Ok(now) if now < left => (left, idle) = (now, Duration::ZERO),
-                Ok(_) => idle += pause,
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(20));
+/// Waits until the other end of `socket` has everything that precedes a reset: closing with SO_LINGER 0
+/// throws away what the kernel has not delivered yet.
+pub(crate) async fn delivered(socket: &TcpStream) {
+    let mut left = u32::MAX;
+    let mut idle = Duration::ZERO;
+    let mut pause = Duration::from_millis(1);
+    while idle < RESET_PATIENCE {
+        match unsent(socket) {
+            Ok(0) | Err(_) => return,
+            Ok(now) if now < left => (left, idle) = (now, Duration::ZERO),
+            Ok(_) => idle += pause,
         }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(20));
     }
 }
 

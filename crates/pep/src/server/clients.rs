@@ -8,8 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use bentpipe_units::BitRate;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
+use super::dial::Rights;
 use super::policy::Policy;
 use super::worker::Command;
 use crate::config::ServerConfig;
@@ -20,16 +21,11 @@ use crate::engine::identity::PublicKey;
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) name: String,
-    pub(super) policy: Policy,
+    pub(super) rights: Rights,
     pub(super) max_flows: u64,
     pub(super) memory: u64,
     pub(super) max_rate: Option<BitRate>,
-    /// Name lookups under way. They occupy threads that all clients share, some for many seconds.
-    pub(super) lookups: Arc<Semaphore>,
 }
-
-/// Name lookups that one client may have under way.
-const MAX_LOOKUPS: usize = 64;
 
 type Table = HashMap<PublicKey, Arc<Client>>;
 
@@ -78,7 +74,7 @@ impl Clients {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         table
             .values()
-            .flat_map(|client| client.policy.allow.clone())
+            .flat_map(|client| client.rights.policy.allow.clone())
             .collect()
     }
 
@@ -98,14 +94,13 @@ fn table(config: &ServerConfig) -> Table {
     let entry = |client: &crate::config::Client| {
         let entry = Client {
             name: client.name.clone(),
-            policy: Policy {
+            rights: Rights::new(Policy {
                 allow: client.allow.clone(),
                 only: client.only.clone(),
-            },
+            }),
             max_flows: u64::from(client.max_flows),
             memory: client.memory.as_u64(),
             max_rate: client.max_rate,
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
         };
         (client.public_key, Arc::new(entry))
     };

@@ -6,43 +6,63 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::clients::Client;
 use super::policy::Policy;
 use crate::{process, relay};
 
 /// Addresses tried for one name; more would only prolong a failure.
 const MAX_ADDRESSES: usize = 6;
 
-/// Connects to `destination` on behalf of `client`, within `patience` in all.
+/// Name lookups that one client may have under way. They occupy threads that all clients share, some for many seconds.
+const MAX_LOOKUPS: usize = 64;
+
+/// What may be dialled for one client.
+#[derive(Debug)]
+pub(super) struct Rights {
+    pub(super) policy: Policy,
+    lookups: Arc<Semaphore>,
+}
+
+impl Rights {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }
+    }
+}
+
+/// Connects to `destination` on behalf of a client with these `rights`, within `patience` in all.
 pub(super) async fn dial(
     destination: &Destination,
-    client: &Client,
+    rights: &Rights,
     patience: Duration,
 ) -> Result<TcpStream, ReplyCode> {
-    timeout(patience, connect(destination, client))
+    timeout(patience, connect(destination, rights))
         .await
         .unwrap_or(Err(ReplyCode::TimedOut))
 }
 
-async fn connect(destination: &Destination, client: &Client) -> Result<TcpStream, ReplyCode> {
+async fn connect(destination: &Destination, rights: &Rights) -> Result<TcpStream, ReplyCode> {
     if destination.port == 0 {
         return Err(ReplyCode::Refused);
     }
     let mut outcome = Err(ReplyCode::NameNotFound);
-    for address in resolve(destination, client).await? {
-        outcome = if !is_permitted(address.ip(), &client.policy).await {
+    for address in resolve(destination, rights).await? {
+        outcome = if !is_permitted(address.ip(), &rights.policy).await {
             Err(ReplyCode::Denied)
         } else {
-            open(address).await.map_err(|error| code_of(&error))
+            open(address, None).await.map_err(|error| code_of(&error))
         };
         if outcome.is_ok() {
             break;
@@ -51,12 +71,12 @@ async fn connect(destination: &Destination, client: &Client) -> Result<TcpStream
     outcome
 }
 
-async fn resolve(destination: &Destination, client: &Client) -> Result<Vec<SocketAddr>, ReplyCode> {
+async fn resolve(destination: &Destination, rights: &Rights) -> Result<Vec<SocketAddr>, ReplyCode> {
     let name = match &destination.host {
         Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
         Host::Name(name) => name.as_str().to_owned(),
     };
-    let permit = client.lookups.clone().acquire_owned().await;
+    let permit = rights.lookups.clone().acquire_owned().await;
     let port = destination.port;
     let found = spawn_blocking(move || {
         // Held until the resolver returns, which may be long after the flow has given up.
@@ -78,7 +98,8 @@ async fn is_own(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).await.is_ok()
 }
 
-async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+/// Connects to `address`, which nobody has checked; `mark` is the socket's, if it needs one.
+pub(crate) async fn open(address: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -86,6 +107,12 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     )?;
     // From birth: a crash while connecting must not look like a clean close either.
     socket.set_linger(Some(Duration::ZERO))?;
+    #[cfg(target_os = "linux")]
+    if let Some(mark) = mark {
+        bentpipe_sys::socket::set_mark(&socket, mark)?;
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = mark;
     socket.set_nonblocking(true)?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
@@ -106,7 +133,7 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn code_of(error: &io::Error) -> ReplyCode {
+pub(crate) fn code_of(error: &io::Error) -> ReplyCode {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ReplyCode::Refused,
         io::ErrorKind::NetworkUnreachable => ReplyCode::NetworkUnreachable,

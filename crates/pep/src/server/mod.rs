@@ -4,7 +4,8 @@
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
 mod clients;
-mod dial;
+pub(crate) mod dial;
+mod plain;
 mod policy;
 mod sessions;
 mod worker;
@@ -21,7 +22,7 @@ use tokio::sync::mpsc;
 
 pub use policy::{Denied, Policy};
 
-use crate::config::{Role, ServerConfig};
+use crate::config::{Role, ServerConfig, ServerFile};
 use crate::engine::Neighbours;
 use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
@@ -36,7 +37,14 @@ use worker::{Command, Worker};
 ///
 /// # Errors
 /// [`RunError`] says what could not be set up; afterwards only a dead shard is an error.
-pub fn run(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
+pub fn run(config: ServerFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
+    match config {
+        ServerFile::Tunnel(config) => serve(&config, diagnosis),
+        ServerFile::Plain(config) => plain::run(config),
+    }
+}
+
+fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
     let clients = Arc::new(Clients::new(config));
     let setup = ServerSetup {

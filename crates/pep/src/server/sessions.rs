@@ -193,7 +193,7 @@ impl Sessions {
             let destination = open.destination;
             let handle = FlowHandle::new(this.shard.clone(), id, flow);
             // Apart, so that what dialling needs does not stay with the flow for its life.
-            let dialling = Box::pin(dial(&destination, &client, this.connect_timeout));
+            let dialling = Box::pin(dial(&destination, &client.rights, this.connect_timeout));
             let dialled = tokio::select! {
                 dialled = dialling => dialled,
                 // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
-use crate::config::Role;
+use crate::config::{Role, Transport};
 use crate::engine::Profile;
 
 /// Version of the document's schema.
@@ -38,6 +38,9 @@ pub struct StatusReport {
     pub uptime_s: u64,
     /// The configuration it runs on.
     pub config_file: PathBuf,
+    /// What carries the connections.
+    #[serde(default)]
+    pub transport: Transport,
     /// What depends on the role; its fields stand beside the ones above, with `"role"` telling which they are.
     #[serde(flatten)]
     pub side: Side,
@@ -54,6 +57,7 @@ impl StatusReport {
             pid: std::process::id(),
             uptime_s,
             config_file,
+            transport: Transport::Quic,
             side,
         }
     }
@@ -280,6 +284,19 @@ pub struct Flows {
     pub waiting: u64,
 }
 
+impl Volumes {
+    /// As the other end of the link has them.
+    #[must_use]
+    pub fn turned(self) -> Self {
+        Self {
+            lan_in: self.lan_out,
+            lan_out: self.lan_in,
+            wire_in: self.wire_out,
+            wire_out: self.wire_in,
+        }
+    }
+}
+
 /// Volumes in bytes since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volumes {
@@ -287,9 +304,9 @@ pub struct Volumes {
     pub lan_in: u64,
     /// Payload written to TCP connections.
     pub lan_out: u64,
-    /// UDP payload received from the link.
+    /// Received from the link: UDP payload, or TCP payload with `transport = "plain"`.
     pub wire_in: u64,
-    /// UDP payload sent to the link.
+    /// Sent to the link, likewise.
     pub wire_out: u64,
 }
 

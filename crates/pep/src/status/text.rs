@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use crate::config::Transport;
+
 use super::{Acks, ClassSource, LinkClass, Session, Side, StatusReport, Tunnel, TunnelState};
 
 const WIDTH: usize = 80;
@@ -18,15 +20,19 @@ impl Display for StatusReport {
             self.pid
         )?;
         line(f, "config", &self.config_file.display().to_string())?;
+        let session = |f: &mut Formatter<'_>, session, peer| match self.transport {
+            Transport::Quic => write_session(f, session, peer),
+            Transport::Plain => write_plain(f, session, peer),
+        };
         match &self.side {
-            Side::Client(session) => write_session(f, session, "server"),
+            Side::Client(client) => session(f, client, "server"),
             Side::Server { listen, clients } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 line(f, "listen", &listen.join(", "))?;
                 for client in clients {
                     writeln!(f)?;
                     line(f, "client", &client.name)?;
-                    write_session(f, &client.session, "at")?;
+                    session(f, &client.session, "at")?;
                 }
                 Ok(())
             }
@@ -70,13 +76,36 @@ impl Display for LinkClass {
     }
 }
 
+/// Without a tunnel: what crosses is the kernel's TCP.
+fn write_plain(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
+    let tunnel = &session.tunnel;
+    let address = tunnel
+        .peer
+        .as_ref()
+        .map(|address| format!(", {peer} {address}"))
+        .unwrap_or_default();
+    line(
+        f,
+        "transport",
+        &format!(
+            "plain TCP: neither encrypted nor authenticated; {} for {}{address}",
+            tunnel.state,
+            span(tunnel.since_s)
+        ),
+    )?;
+    if let Some(error) = &tunnel.last_error {
+        line(f, "last error", error)?;
+    }
+    write_flows(f, session)
+}
+
 /// `peer` introduces the address of the other end.
 fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
     let Session {
         tunnel,
-        flows,
         bytes,
         memory,
+        ..
     } = session;
     let address = tunnel
         .peer
@@ -97,6 +126,25 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
     if matches!(tunnel.state, TunnelState::Ready | TunnelState::Draining) {
         write_path(f, tunnel)?;
     }
+    write_flows(f, session)?;
+    line(
+        f,
+        "link",
+        &format!(
+            "{} received, {} sent",
+            size(bytes.wire_in),
+            size(bytes.wire_out)
+        ),
+    )?;
+    line(
+        f,
+        "memory",
+        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
+    )
+}
+
+fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
+    let Session { flows, bytes, .. } = session;
     let (active, waiting) = (flows.active, flows.waiting);
     let (opened, refused) = (flows.opened_total, flows.refused_total);
     line(
@@ -112,20 +160,6 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
             size(bytes.lan_in),
             size(bytes.lan_out)
         ),
-    )?;
-    line(
-        f,
-        "link",
-        &format!(
-            "{} received, {} sent",
-            size(bytes.wire_in),
-            size(bytes.wire_out)
-        ),
-    )?;
-    line(
-        f,
-        "memory",
-        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
     )
 }
 

@@ -1,0 +1,271 @@
+//! A client with `transport = "plain"`: each connection that it takes in goes on as a TCP connection of its own, to a server
+//! of the same kind (distributed) or to the destination (integrated).
+//!
+//! It shows what splitting alone is worth, and hides and proves nothing. To a server each connection begins with OPEN
+//! and is answered with REPLY, as in the tunnel (`PROTOCOL.md` §12).
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::tunnel::{Destination, FlowId, Host, Open, ReplyCode};
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use super::transport::Transport;
+use crate::config::{self, PlainClient, Role};
+use crate::congestion_control::CongestionControl;
+use crate::frontend::FrontEnds;
+use crate::process::{self, RunError};
+use crate::relay::split::{Bench, Far};
+use crate::server::dial;
+use crate::status::{self, Side, StatusReport, TunnelState};
+
+/// Between looks at whether all is over.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Why there is no far side.
+pub(crate) enum NotOpened {
+    /// The server cannot be reached.
+    NoServer,
+    /// The destination cannot.
+    Code(ReplyCode),
+}
+
+/// What all connections share.
+pub(crate) struct Splitter {
+    config: Rc<PlainClient>,
+    controller: Option<CongestionControl>,
+    /// Of our own sockets, where interception would take them in.
+    mark: Option<u32>,
+    bench: Rc<Bench>,
+    started: Instant,
+    waiting: Cell<u64>,
+    last_error: RefCell<Option<String>>,
+    draining: Cell<bool>,
+    changes: watch::Sender<()>,
+}
+
+/// Runs the client until SIGINT or SIGTERM.
+pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
+    let runtime = process::runtime()?;
+    LocalSet::new().block_on(&runtime, serve(Rc::new(config)))
+}
+
+async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
+    let splitter = Rc::new(Splitter::new(config.clone())?);
+    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
+    let mut stop = process::stop_signal()?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()))?;
+    process::raise_file_limit();
+    tracing::warn!("transport = \"plain\": what crosses is neither encrypted nor authenticated");
+    match config.server {
+        Some(server) => tracing::info!("ready: splitting TCP towards {server}"),
+        None => tracing::info!("ready: splitting TCP towards its destinations"),
+    }
+    tokio::select! {
+        () = status.serve(|| splitter.report()) => {}
+        () = async {
+            loop {
+                tokio::select! {
+                    () = stop.wait() => break,
+                    Some(()) = hangup.recv() => {
+                        tracing::info!("nothing to reload: restart the client to change its configuration");
+                    }
+                }
+            }
+            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            splitter.draining.set(true);
+            let _ = timeout(config.drain_timeout, splitter.until_idle()).await;
+        } => {}
+    }
+    front_ends.stop()
+}
+
+impl Splitter {
+    fn new(config: Rc<PlainClient>) -> Result<Self, RunError> {
+        let controller = CongestionControl::find(config.controller.as_ref())?;
+        Ok(Self {
+            controller,
+            mark: mark(&config),
+            bench: Bench::new(),
+            started: process::now(),
+            waiting: Cell::new(0),
+            last_error: RefCell::default(),
+            draining: Cell::new(false),
+            changes: watch::Sender::new(()),
+            config,
+        })
+    }
+
+    pub(super) fn front(&self) -> &config::FrontEnds {
+        &self.config.front
+    }
+
+    pub(super) fn server_addresses(&self) -> Vec<IpAddr> {
+        self.config.server.iter().map(SocketAddr::ip).collect()
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// What splits are run with.
+    pub(crate) fn bench(&self) -> &Rc<Bench> {
+        &self.bench
+    }
+
+    /// Prepares the socket of who asked.
+    pub(crate) fn take(&self, near: &TcpStream) {
+        if let Some(controller) = &self.controller {
+            controller.apply(near);
+        }
+    }
+
+    /// Connects a new flow; `first` is the application's.
+    pub(crate) async fn open(
+        &self,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+        first: &Bytes,
+    ) -> Result<Far, NotOpened> {
+        if self.draining.get() {
+            return Err(NotOpened::Code(ReplyCode::Draining));
+        }
+        Bench::count(&self.bench.near_in, first);
+        self.waiting.set(self.waiting.get() + 1);
+        let opened = match self.config.server {
+            Some(server) => self.ask(server, destination, source, first).await,
+            None => self.connect(destination, first).await,
+        };
+        self.waiting.set(self.waiting.get() - 1);
+        opened
+    }
+
+    async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let patience = self.config.connect_timeout;
+        let socket = timeout(patience, dial::open(address, self.mark))
+            .await
+            .unwrap_or(Err(io::ErrorKind::TimedOut.into()))?;
+        // Connecting has set what the route says.
+        self.take(&socket);
+        Ok(socket)
+    }
+
+    /// Through the server.
+    async fn ask(
+        &self,
+        server: SocketAddr,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+        first: &Bytes,
+    ) -> Result<Far, NotOpened> {
+        let socket = match self.dial(server).await {
+            Ok(socket) => socket,
+            Err(error) => {
+                let text = format!("cannot connect to the server at {server}: {error}");
+                let last = self.last_error.replace(Some(text.clone()));
+                if last.as_ref() != Some(&text) {
+                    tracing::warn!("{text}");
+                }
+                return Err(NotOpened::NoServer);
+            }
+        };
+        self.last_error.replace(None);
+        let open = Open {
+            flow: FlowId(0),
+            destination: destination.clone(),
+            source,
+            credit: 0,
+        };
+        let mut owed = Vec::with_capacity(64 + first.len());
+        open.encode(&mut owed);
+        owed.extend_from_slice(first);
+        // Who waits for the answer before he relays needs it to have left.
+        let sent = socket.try_write(&owed).unwrap_or(0);
+        Ok(Far {
+            socket,
+            owed: Bytes::from(owed).slice(sent..),
+            read: Bytes::new(),
+            replies: true,
+        })
+    }
+
+    /// Straight to the destination.
+    async fn connect(&self, destination: &Destination, first: &Bytes) -> Result<Far, NotOpened> {
+        let Host::Ip(address) = destination.host else {
+            // Names come from proxies, which need a server (`config/plain.rs`).
+            return Err(NotOpened::Code(ReplyCode::NameNotFound));
+        };
+        let address = SocketAddr::new(address, destination.port);
+        let socket = self.dial(address).await.map_err(|error| {
+            self.bench.refused.set(self.bench.refused.get() + 1);
+            NotOpened::Code(dial::code_of(&error))
+        })?;
+        Ok(Far {
+            socket,
+            owed: first.clone(),
+            read: Bytes::new(),
+            replies: false,
+        })
+    }
+
+    fn active(&self) -> u64 {
+        // Each split holds the bench.
+        (Rc::strong_count(&self.bench) as u64).saturating_sub(1)
+    }
+
+    async fn until_idle(&self) {
+        while self.active() > 0 || self.waiting.get() > 0 {
+            sleep(POLL).await;
+        }
+    }
+
+    fn report(&self) -> StatusReport {
+        let up = process::now()
+            .saturating_duration_since(self.started)
+            .as_secs();
+        let session = status::Session {
+            tunnel: status::Tunnel {
+                state: if self.draining.get() {
+                    TunnelState::Draining
+                } else {
+                    TunnelState::Ready
+                },
+                peer: self.config.server.map(|server| server.to_string()),
+                since_s: up,
+                last_error: self.last_error.borrow().clone(),
+                ..status::Tunnel::default()
+            },
+            flows: status::Flows {
+                active: self.active(),
+                waiting: self.waiting.get(),
+                ..self.bench.flows()
+            },
+            bytes: self.bench.volumes(),
+            memory: status::Memory::default(),
+        };
+        StatusReport {
+            transport: config::Transport::Plain,
+            ..StatusReport::new(self.config.file.clone(), up, Side::Client(session.into()))
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn mark(config: &PlainClient) -> Option<u32> {
+    let intercept = config.front.intercept.as_ref();
+    intercept.map(|_| crate::frontend::tproxy::own_mark())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mark(_config: &PlainClient) -> Option<u32> {
+    None
+}

@@ -1,0 +1,62 @@
+//! What carries a client's connections on: the tunnel, or TCP in clear. Front ends ask here, and know neither.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use bentpipe_proto::tunnel::{Destination, Families, Host};
+use tokio::sync::watch;
+
+use super::plain::Splitter;
+use super::session::Session;
+use crate::config::FrontEnds;
+
+/// The transport of a running client.
+#[derive(Clone)]
+pub(crate) enum Transport {
+    /// The QUIC tunnel.
+    Tunnel(Rc<Session>),
+    /// A TCP connection for each, in clear.
+    Plain(Rc<Splitter>),
+}
+
+impl Transport {
+    /// Whether an application hears "connected" before the server has connected.
+    pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
+        let front: &FrontEnds = match self {
+            Self::Tunnel(session) => session.front(),
+            Self::Plain(splitter) => splitter.front(),
+        };
+        let address = match destination.host {
+            Host::Ip(address) => Some(address),
+            Host::Name(_) => None,
+        };
+        front.is_optimistic(address, destination.port)
+    }
+
+    /// Address families that the other side reaches; both while that is unknown.
+    pub(crate) fn families(&self) -> Families {
+        match self {
+            Self::Tunnel(session) => session.families(),
+            Self::Plain(_) => Families {
+                ipv4: true,
+                ipv6: true,
+            },
+        }
+    }
+
+    /// Where our servers are, as far as is known.
+    pub(crate) fn server_addresses(&self) -> Vec<IpAddr> {
+        match self {
+            Self::Tunnel(session) => session.server_addresses(),
+            Self::Plain(splitter) => splitter.server_addresses(),
+        }
+    }
+
+    /// Hears of every change of families and addresses.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        match self {
+            Self::Tunnel(session) => session.changes(),
+            Self::Plain(splitter) => splitter.changes(),
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Between two TCP sockets, with `transport = "plain"`: what [`super::Relay`] is for a flow of the tunnel.
+//!
+//! FIN crosses each way on its own; a reset crosses after the bytes before it. Both sockets must have been
+//! [`super::prepare`]d. How much is on its way is the kernel's business: its buffers are the only ones.
+//!
+//! ```text
+//!   near ──► lane ──► far        the side that asked, and the side that was connected to; a lane holds at most
+//!   near ◄── lane ◄── far        one read
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::pin::pin;
+use std::rc::Rc;
+
+use bentpipe_proto::tunnel::{MAX_REPLY, Reply, ReplyCode};
+use bytes::{Buf as _, Bytes};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::select;
+
+use super::{Outcome, delivered};
+use crate::status;
+
+/// What one read takes at most; all splits of a thread share the room.
+const SCRATCH: usize = 256 << 10;
+
+/// Length and code of a REPLY, whatever follows them.
+const LONGEST_REPLY: usize = MAX_REPLY + 8;
+
+/// What the splits of a thread share: room for reading, and counters.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    scratch: RefCell<Vec<u8>>,
+    /// Splits that were begun.
+    pub(crate) opened: Cell<u64>,
+    /// Connections that were refused.
+    pub(crate) refused: Cell<u64>,
+    /// Bytes read from the near sides.
+    pub(crate) near_in: Cell<u64>,
+    /// Bytes read from the far sides.
+    pub(crate) far_in: Cell<u64>,
+}
+
+impl Bench {
+    /// Shared, and counted: whoever holds it besides its owner is a split at work.
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self {
+            scratch: RefCell::new(vec![0; SCRATCH]),
+            opened: Cell::default(),
+            refused: Cell::default(),
+            near_in: Cell::default(),
+            far_in: Cell::default(),
+        })
+    }
+
+    /// Counts payload that was read before the lanes began.
+    pub(crate) fn count(total: &Cell<u64>, bytes: &Bytes) {
+        total.set(total.get() + bytes.len() as u64);
+    }
+
+    /// What `status` tells of them.
+    pub(crate) fn flows(&self) -> status::Flows {
+        status::Flows {
+            opened_total: self.opened.get(),
+            refused_total: self.refused.get(),
+            ..status::Flows::default()
+        }
+    }
+
+    /// What `status` tells of them, where the near side is the LAN.
+    pub(crate) fn volumes(&self) -> status::Volumes {
+        status::Volumes {
+            lan_in: self.near_in.get(),
+            lan_out: self.far_in.get(),
+            wire_in: self.far_in.get(),
+            wire_out: self.near_in.get(),
+        }
+    }
+}
+
+/// The far side of a connection, as far as it has been dealt with.
+#[derive(Debug)]
+pub(crate) struct Far {
+    /// Connected.
+    pub(crate) socket: TcpStream,
+    /// Bytes that have still to be written to it.
+    pub(crate) owed: Bytes,
+    /// Bytes that were read from it already.
+    pub(crate) read: Bytes,
+    /// Before anything else it says in a REPLY whether there is a connection.
+    pub(crate) replies: bool,
+}
+
+impl Far {
+    /// Waits for the far side's REPLY, if it has one to give; then the address that it connected from.
+    pub(crate) async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
+        if !self.replies {
+            return Ok(self.socket.local_addr().ok());
+        }
+        self.replies = false;
+        let (reply, rest) = read_reply(&self.socket)
+            .await
+            .map_err(|_| ReplyCode::Internal)?;
+        self.read = rest;
+        match reply.code {
+            ReplyCode::Ok => Ok(reply.bound),
+            code => Err(code),
+        }
+    }
+}
+
+/// The REPLY at the start of `socket`, and what came with it.
+async fn read_reply(socket: &TcpStream) -> io::Result<(Reply, Bytes)> {
+    let mut bytes = Vec::with_capacity(LONGEST_REPLY);
+    loop {
+        let malformed = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        if let Some((reply, used)) = Reply::decode(&bytes).map_err(malformed)? {
+            return Ok((reply, Bytes::from(bytes).slice(used..)));
+        }
+        read_some(socket, &mut bytes, LONGEST_REPLY).await?;
+    }
+}
+
+/// Reads on, up to `most` bytes in all; the end of the stream is an error.
+pub(crate) async fn read_some(
+    socket: &TcpStream,
+    bytes: &mut Vec<u8>,
+    most: usize,
+) -> io::Result<()> {
+    loop {
+        socket.readable().await?;
+        let room = most.saturating_sub(bytes.len());
+        let before = bytes.len();
+        bytes.resize(before + room, 0);
+        let read = socket.try_read(&mut bytes[before..]);
+        bytes.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// One of the two ends.
+struct End<'a> {
+    socket: &'a TcpStream,
+    who: Who,
+    /// It has sent FIN.
+    ended: Cell<bool>,
+    /// It was lost while it was written to; what it said before may still have to be read.
+    lost: Cell<bool>,
+    count: &'a Cell<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Near,
+    Far,
+}
+
+/// Why a split ends before both ends have sent FIN.
+enum Broken {
+    /// An end was reset, timed out or became unreachable, and all that it said has been passed on.
+    By(Who),
+    Refused(ReplyCode),
+}
+
+/// Two sockets with a relay between them.
+pub(crate) struct Split {
+    /// Of the side that asked.
+    pub(crate) near: TcpStream,
+    pub(crate) far: Far,
+    pub(crate) bench: Rc<Bench>,
+}
+
+impl Split {
+    /// Relays until both ends have sent FIN, or one was reset.
+    pub(crate) async fn run(self) -> Outcome {
+        let Self { near, far, bench } = self;
+        bench.opened.set(bench.opened.get() + 1);
+        let Far {
+            socket: far,
+            owed,
+            read,
+            replies,
+        } = far;
+        let end = |socket, who, count| End {
+            socket,
+            who,
+            ended: Cell::new(false),
+            lost: Cell::new(false),
+            count,
+        };
+        let left = end(&near, Who::Near, &bench.near_in);
+        let right = end(&far, Who::Far, &bench.far_in);
+        let up = lane(&left, &right, owed, &bench.scratch);
+        let down = async {
+            let mut read = read;
+            if replies {
+                let (reply, rest) = read_reply(&far).await.map_err(|_| Broken::By(Who::Far))?;
+                if reply.code != ReplyCode::Ok {
+                    return Err(Broken::Refused(reply.code));
+                }
+                Bench::count(&bench.far_in, &rest);
+                read = rest;
+            }
+            lane(&right, &left, read, &bench.scratch).await
+        };
+        let outcome = both(&left, &right, up, down).await;
+        match outcome {
+            Ok(()) => {
+                for socket in [&near, &far] {
+                    let _ = SockRef::from(socket).set_linger(None);
+                }
+                Outcome::Closed
+            }
+            Err(Broken::By(Who::Near)) => {
+                drop(near);
+                delivered(&far).await;
+                Outcome::LanReset
+            }
+            Err(Broken::By(Who::Far)) => {
+                drop(far);
+                delivered(&near).await;
+                Outcome::PeerReset
+            }
+            Err(Broken::Refused(code)) => {
+                bench.refused.set(bench.refused.get() + 1);
+                Outcome::Refused(code)
+            }
+        }
+    }
+}
+
+/// Both directions, until both have ended or one cannot.
+async fn both(
+    left: &End<'_>,
+    right: &End<'_>,
+    up: impl Future<Output = Result<(), Broken>>,
+    down: impl Future<Output = Result<(), Broken>>,
+) -> Result<(), Broken> {
+    let (mut up, mut down) = (pin!(up), pin!(down));
+    select! {
+        done = &mut up => {
+            done?;
+            select! { done = down => done, () = hangup(left.socket) => Err(Broken::By(left.who)) }
+        }
+        done = &mut down => {
+            done?;
+            select! { done = up => done, () = hangup(right.socket) => Err(Broken::By(right.who)) }
+        }
+    }
+}
+
+/// Ready when an end is reset after its FIN, which nobody would see otherwise.
+async fn hangup(socket: &TcpStream) {
+    let _ = socket.ready(Interest::ERROR).await;
+}
+
+/// One direction, until its FIN has been passed on.
+async fn lane(
+    from: &End<'_>,
+    to: &End<'_>,
+    mut owed: Bytes,
+    scratch: &RefCell<Vec<u8>>,
+) -> Result<(), Broken> {
+    loop {
+        while !owed.is_empty() {
+            let written = match to.socket.writable().await {
+                Ok(()) => to.socket.try_write(&owed),
+                Err(error) => Err(error),
+            };
+            match written {
+                Ok(n) => owed.advance(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return lose(to).await,
+            }
+        }
+        if from.socket.readable().await.is_err() {
+            return Err(Broken::By(from.who));
+        }
+        let mut scratch = scratch.borrow_mut();
+        match from.socket.try_read(&mut scratch) {
+            // A write has taken the error: this is no FIN.
+            Ok(0) if from.lost.get() => return Err(Broken::By(from.who)),
+            Ok(0) => break,
+            Ok(n) => {
+                from.count.set(from.count.get() + n as u64);
+                let written = to.socket.try_write(&scratch[..n]);
+                // Whatever is wrong with it the next attempt tells as well.
+                owed = Bytes::copy_from_slice(&scratch[written.unwrap_or(0)..n]);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Broken::By(from.who)),
+        }
+    }
+    from.ended.set(true);
+    match SockRef::from(to.socket).shutdown(Shutdown::Write) {
+        Ok(()) => Ok(()),
+        Err(_) => lose(to).await,
+    }
+}
+
+/// `to` cannot be written to any more. Data that came before its reset is still in the socket: the other
+/// direction ends the split when that has been read.
+async fn lose(to: &End<'_>) -> Result<(), Broken> {
+    if to.ended.get() {
+        return Err(Broken::By(to.who));
+    }
+    to.lost.set(true);
+    pending().await
+}

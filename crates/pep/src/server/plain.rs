@@ -1,0 +1,274 @@
+//! A server with `transport = "plain"`: each TCP connection from a listed prefix is one flow. It begins with OPEN; REPLY
+//! says how connecting to the destination ended, and then both are relayed (`PROTOCOL.md` §12).
+//!
+//! Whoever can send from such a prefix is believed. What may be dialled is checked as for a tunnel's client.
+
+use std::cell::RefCell;
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::tunnel::{MAX_OPEN, Open, Reply, ReplyCode};
+use bytes::Bytes;
+use ipnet::IpNet;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use super::dial::{Rights, dial};
+use super::policy::Policy;
+use crate::config::{PlainServer, Role, Transport};
+use crate::congestion_control::CongestionControl;
+use crate::frontend::{accept, listen};
+use crate::process::{self, RunError};
+use crate::relay::split::{Bench, Far, Split, read_some};
+use crate::relay::{delivered, prepare};
+use crate::status::{self, ClientStatus, Side, StatusReport, TunnelState};
+
+/// For OPEN to come: it leaves right after the connection.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Stream kind, length and body of an OPEN.
+const LONGEST_OPEN: usize = MAX_OPEN + 16;
+/// Between looks at whether all is over.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Who may use the server, and what he has used.
+struct Client {
+    name: String,
+    source: Vec<IpNet>,
+    rights: Rights,
+    max_flows: u64,
+    bench: Rc<Bench>,
+}
+
+struct Server {
+    config: PlainServer,
+    clients: RefCell<Vec<Rc<Client>>>,
+    controller: Option<CongestionControl>,
+    started: Instant,
+}
+
+/// Runs the server until SIGINT or SIGTERM.
+pub(super) fn run(config: PlainServer) -> Result<(), RunError> {
+    let runtime = process::runtime()?;
+    LocalSet::new().block_on(&runtime, serve(config))
+}
+
+async fn serve(config: PlainServer) -> Result<(), RunError> {
+    let server = Rc::new(Server {
+        clients: RefCell::new(clients(&config)),
+        controller: CongestionControl::find(config.controller.as_ref())?,
+        started: process::now(),
+        config,
+    });
+    let config = &server.config;
+    let mut tasks = Vec::new();
+    for &address in config.listen.iter() {
+        let listener = listen(address, &config.listen.place)?;
+        let server = server.clone();
+        tasks.push(accept(listener, move |socket, peer| {
+            server.clone().take(socket, peer)
+        }));
+    }
+    let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
+    let mut stop = process::stop_signal()?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    process::raise_file_limit();
+    let listening = process::join(&config.listen);
+    tracing::warn!(
+        "transport = \"plain\": what crosses is neither encrypted nor authenticated, and clients are known by their addresses alone"
+    );
+    tracing::info!("ready: splitting TCP on {listening}");
+    tokio::select! {
+        () = status.serve(|| server.report()) => {}
+        () = async {
+            loop {
+                tokio::select! {
+                    () = stop.wait() => break,
+                    Some(()) = hangup.recv() => server.reload(),
+                }
+            }
+            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            tasks.iter().for_each(tokio::task::JoinHandle::abort);
+            let _ = timeout(config.drain_timeout, server.until_idle()).await;
+        } => {}
+    }
+    Ok(())
+}
+
+fn clients(config: &PlainServer) -> Vec<Rc<Client>> {
+    let client = |entry: &crate::config::PlainSource| {
+        Rc::new(Client {
+            name: entry.name.get_ref().clone(),
+            source: entry.source.clone(),
+            rights: Rights::new(Policy {
+                allow: entry.allow.clone(),
+                only: entry.only.clone(),
+            }),
+            max_flows: entry.max_flows.into(),
+            bench: Bench::new(),
+        })
+    };
+    config.clients.iter().map(client).collect()
+}
+
+impl Server {
+    /// The first client that lists the address.
+    fn client_at(&self, peer: SocketAddr) -> Option<Rc<Client>> {
+        let address = peer.ip().to_canonical();
+        let clients = self.clients.borrow();
+        let at = |client: &&Rc<Client>| client.source.iter().any(|net| net.contains(&address));
+        clients.iter().find(at).cloned()
+    }
+
+    async fn take(self: Rc<Self>, socket: TcpStream, peer: SocketAddr) {
+        // What goes wrong before the relay ends the connection with a reset, which is all there is to say.
+        if prepare(&socket).is_err() {
+            return;
+        }
+        let Some(client) = self.client_at(peer) else {
+            tracing::debug!("{peer} is in no client's `source`");
+            return;
+        };
+        if let Some(controller) = &self.controller {
+            controller.apply(&socket);
+        }
+        let Ok(Ok((open, rest))) = Box::pin(timeout(PATIENCE, read_open(&socket))).await else {
+            tracing::debug!(client = client.name, "{peer} sent no OPEN");
+            return;
+        };
+        let destination = open.destination;
+        // From now on it is one of the client's flows.
+        let bench = client.bench.clone();
+        let dialled = if client.active() > client.max_flows {
+            Err(ReplyCode::LimitReached)
+        } else {
+            let patience = self.config.connect_timeout;
+            Box::pin(dial(&destination, &client.rights, patience)).await
+        };
+        match dialled {
+            Ok(origin) => {
+                if let Some(controller) = &self.controller {
+                    controller.apply(&origin);
+                }
+                Bench::count(&bench.near_in, &rest);
+                let reply = reply(ReplyCode::Ok, origin.local_addr().ok());
+                let far = Far {
+                    socket: origin,
+                    owed: rest,
+                    read: reply,
+                    replies: false,
+                };
+                let split = Split {
+                    near: socket,
+                    far,
+                    bench,
+                };
+                let outcome = split.run().await;
+                tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
+            }
+            Err(code) => {
+                let refused = &client.bench.refused;
+                refused.set(refused.get() + 1);
+                tracing::debug!(client = client.name, %destination, ?code, "flow refused");
+                turn_away(&socket, &reply(code, None)).await;
+            }
+        }
+    }
+
+    fn reload(&self) {
+        match PlainServer::load(&self.config.file) {
+            Ok(fresh) => {
+                let fresh = clients(&fresh);
+                tracing::info!("reloaded: {} clients", fresh.len());
+                self.clients.replace(fresh);
+            }
+            Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
+        }
+    }
+
+    async fn until_idle(&self) {
+        let busy = || {
+            self.clients
+                .borrow()
+                .iter()
+                .any(|client| client.active() > 0)
+        };
+        while busy() {
+            sleep(POLL).await;
+        }
+    }
+
+    fn report(&self) -> StatusReport {
+        let up = process::now()
+            .saturating_duration_since(self.started)
+            .as_secs();
+        let clients = self.clients.borrow();
+        let status = |client: &Rc<Client>| ClientStatus {
+            name: client.name.clone(),
+            session: status::Session {
+                tunnel: status::Tunnel {
+                    state: TunnelState::Ready,
+                    peer: Some(process::join(&client.source)),
+                    since_s: up,
+                    ..status::Tunnel::default()
+                },
+                flows: status::Flows {
+                    active: client.active(),
+                    ..client.bench.flows()
+                },
+                bytes: client.bench.volumes().turned(),
+                memory: status::Memory::default(),
+            },
+        };
+        let side = Side::Server {
+            listen: self.config.listen.to_vec(),
+            clients: clients.iter().map(status).collect(),
+        };
+        StatusReport {
+            transport: Transport::Plain,
+            ..StatusReport::new(self.config.file.clone(), up, side)
+        }
+    }
+}
+
+impl Client {
+    fn active(&self) -> u64 {
+        // Each of its flows holds the bench.
+        (Rc::strong_count(&self.bench) as u64).saturating_sub(1)
+    }
+}
+
+/// The OPEN at the start of `socket`, and what came with it.
+async fn read_open(socket: &TcpStream) -> std::io::Result<(Open, Bytes)> {
+    let mut bytes = Vec::with_capacity(LONGEST_OPEN);
+    loop {
+        let malformed = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+        if let Some((open, used)) = Open::decode(&bytes).map_err(malformed)? {
+            return Ok((open, Bytes::from(bytes).slice(used..)));
+        }
+        read_some(socket, &mut bytes, LONGEST_OPEN).await?;
+    }
+}
+
+fn reply(code: ReplyCode, bound: Option<SocketAddr>) -> Bytes {
+    let mut bytes = Vec::with_capacity(32);
+    let reply = Reply {
+        code,
+        bound,
+        credit: 0,
+    };
+    reply.encode(&mut bytes);
+    bytes.into()
+}
+
+/// Says why. The reset that ends it must not overtake that.
+async fn turn_away(socket: &TcpStream, text: &[u8]) {
+    if socket.try_write(text).is_ok_and(|n| n == text.len())
+        && SockRef::from(socket).shutdown(Shutdown::Write).is_ok()
+    {
+        delivered(socket).await;
+    }
+}
