@@ -141,10 +141,10 @@ fn first_packet() -> Result<[Row; 2]> {
     };
     pair(
         "first RTT after idle, RBDC only, 8 of 9",
-        "1.13 to 1.92 s, to 0.2 s",
+        "1.13 to 1.92 s, to 0.1 s",
         measure,
         seconds,
-        |(low, high)| (low - 1.13).abs() <= 0.2 && (high - 1.92).abs() <= 0.2,
+        |(low, high)| (low - 1.13).abs() <= 0.1 && (high - 1.92).abs() <= 0.1,
     )
 }
 

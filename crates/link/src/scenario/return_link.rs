@@ -249,6 +249,9 @@ impl DvbRcs2 {
         let needed = u64::try_from(needed).unwrap_or(u64::MAX) + 1;
         match self.msl.map(u64::from) {
             None => Ok(needed),
+            // OpenSAND's terminals use a grant from the first superframe after they heard it; their MSL is a figure in the
+            // computation of requests, and delays nothing.
+            Some(msl) if msl >= needed && self.timing == Timing::OpensandTicks => Ok(needed),
             Some(msl) if msl >= needed => Ok(msl),
             Some(msl) => {
                 let problem = format!(
