@@ -8,7 +8,9 @@ use bentpipe_lab::TimeSpan;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
-pub(crate) use lab::{Lab, LabCommand, Merge as LabMerge, Report as LabReport, Run as LabRun};
+pub(crate) use lab::{
+    Compare as LabCompare, Lab, LabCommand, Merge as LabMerge, Report as LabReport, Run as LabRun,
+};
 
 /// Encrypts and accelerates everything that crosses a satellite or other high-latency link.
 #[derive(Debug, Parser)]
@@ -144,6 +146,10 @@ pub(crate) struct Emulate {
     /// The shorter self-test, of less than a minute
     #[arg(long, requires = "selftest")]
     pub(crate) quick: bool,
+
+    /// Of the self-test only what has this in its title, as in "TCP reno", "rate 50" or "from outside"
+    #[arg(long, value_name = "TEXT", requires = "selftest")]
+    pub(crate) only: Option<String>,
 }
 
 /// What to write down about an emulation.

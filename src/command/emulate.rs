@@ -9,9 +9,10 @@ use bentpipe_lab::emulator::{
     Emulator, EmulatorConfig, EmulatorStats, Live, Outputs, keep_memory, status,
 };
 use bentpipe_lab::machine::{Tool, prepare, require_root};
+use bentpipe_lab::selftest::{self, Selection};
 use bentpipe_lab::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::PAGE_HOSTS;
-use bentpipe_lab::{plot, scenario, selftest};
+use bentpipe_lab::{plot, scenario};
 use tracing::{info, warn};
 
 use crate::cli::{Emulate, Namespaces};
@@ -23,7 +24,10 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
         return super::print(&scenario::presets());
     }
     if options.selftest {
-        return certify(options.quick);
+        return certify(Selection {
+            quick: options.quick,
+            only: options.only.clone(),
+        });
     }
     if let (Some(probes), Some(page)) = (&options.from, &options.outputs.plot) {
         return Ok(plot::draw(probes, page)?);
@@ -135,12 +139,12 @@ impl Drawing {
 }
 
 /// Prints the self-test's table.
-fn certify(quick: bool) -> Result<(), Failure> {
+fn certify(selection: Selection) -> Result<(), Failure> {
     // Before the first thread: see there.
     prepare(&[Tool::Ip])?;
     let stop = Stop::on_signals()?;
     let mut say = |line: &str| super::print(line).map_err(|failure| anyhow::anyhow!("{failure}"));
-    selftest::run(quick, &stop, &mut say)?;
+    selftest::run(&selection, &stop, &mut say)?;
     Ok(())
 }
 

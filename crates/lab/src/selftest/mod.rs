@@ -7,7 +7,8 @@
 //! ```text
 //!  bench (Link in virtual time) ──► model, dvb, dama, opensand ────┐
 //!                                                                   ├──► rows ──► table
-//!  wire (namespaces, TUN, sockets) ──► propagation, rate, cpu, tcp ──┘
+//!  wire (namespaces, TUN, sockets) ──► propagation, rate, cpu, tcp ──┤
+//!  strangers (ping, iperf3) ──► outside ─────────────────────────────┘
 //! ```
 
 mod bench;
@@ -18,22 +19,51 @@ mod opensand;
 mod row;
 mod wall;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::Stop;
 use row::{Row, Verdict};
 
-/// Runs the self-test and says each row as soon as there is one; `quick` is the part that takes less than a minute.
+/// Which part of the self-test to run.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// The part that takes less than a minute.
+    pub quick: bool,
+    /// Only measurements whose title contains this, in any case.
+    pub only: Option<String>,
+}
+
+impl Selection {
+    fn wants(&self, title: &str) -> bool {
+        let title = title.to_lowercase();
+        let only = self.only.as_ref();
+        only.is_none_or(|text| title.contains(&text.to_lowercase()))
+    }
+}
+
+/// Runs the self-test and says each row as soon as there is one.
 ///
 /// # Errors
-/// A row failed, the switch was thrown, or something is missing that a row needs.
-pub fn run(quick: bool, stop: &Stop, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+/// A row failed, the switch was thrown, something is missing that a row needs, or nothing is selected.
+pub fn run(
+    selection: &Selection,
+    stop: &Stop,
+    say: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<()> {
+    type Rows = fn(bool) -> Result<Vec<Row>>;
+    let virtual_time: [(&str, Rows); 4] = [
+        ("model: queue, rate, loss, determinism", model::rows),
+        ("DVB-S2: MODCODs, PER, ACM edge", dvb::rows),
+        ("DAMA", |_| dama::rows()),
+        ("OpenSAND", |_| opensand::rows()),
+    ];
     let mut table = Table::new(say)?;
-    table.add(model::rows(quick)?)?;
-    table.add(dvb::rows(quick)?)?;
-    table.add(dama::rows()?)?;
-    table.add(opensand::rows()?)?;
-    wall::run(quick, stop, &mut |rows| table.add(rows))?;
+    for (title, rows) in virtual_time {
+        if selection.wants(title) {
+            table.add(rows(selection.quick)?)?;
+        }
+    }
+    wall::run(selection, stop, &mut |rows| table.add(rows))?;
     table.finish()
 }
 
@@ -67,6 +97,10 @@ impl<'a> Table<'a> {
 
     fn finish(self) -> Result<()> {
         let [pass, fail, invalid] = self.counts;
+        ensure!(
+            pass + fail + invalid > 0,
+            "no row of the self-test has such a title"
+        );
         (self.say)(&format!("{pass} passed, {fail} failed, {invalid} invalid"))?;
         if fail > 0 {
             bail!("{fail} rows of the self-test failed");

@@ -5,6 +5,7 @@
 
 mod canary;
 mod cpu;
+mod outside;
 mod propagation;
 mod rate;
 mod tcp;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::canary::Canary;
+use super::Selection;
 use super::row::Row;
 use crate::Stop;
 use crate::emulator::{EmulatorStats, Verdict};
@@ -36,23 +38,30 @@ type Measure<'a> = &'a dyn Fn() -> Result<Measured>;
 
 /// Runs all of them, saying rows as they come.
 pub(super) fn run(
-    quick: bool,
+    selection: &Selection,
     stop: &Stop,
     add: &mut dyn FnMut(Vec<Row>) -> Result<()>,
 ) -> Result<()> {
-    let propagation = || propagation::measure(quick);
-    add(valid(stop, &propagation)?)?;
+    let quick = selection.quick;
+    let mut make = |title: &str, measure: Measure<'_>| -> Result<()> {
+        if selection.wants(title) {
+            add(valid(stop, measure)?)?;
+        }
+        Ok(())
+    };
+    make("propagation and asymmetry", &|| propagation::measure(quick))?;
     for case in rate::cases(quick) {
-        let measure = || rate::measure(case);
-        add(valid(stop, &measure)?)?;
+        make(&case.title(), &|| rate::measure(case))?;
     }
     for megabits in cpu::rates(quick) {
-        let measure = || cpu::measure(megabits, quick);
-        add(valid(stop, &measure)?)?;
+        let title = format!("CPU {megabits} Mbit/s");
+        make(&title, &|| cpu::measure(megabits, quick))?;
     }
     for flow in tcp::flows(quick) {
-        let measure = || tcp::measure(&flow);
-        add(valid(stop, &measure)?)?;
+        make(&flow.title(), &|| tcp::measure(&flow))?;
+    }
+    for check in outside::checks(quick) {
+        make(&check.title(), &|| outside::measure(check))?;
     }
     Ok(())
 }
@@ -65,7 +74,7 @@ fn valid(stop: &Stop, measure: Measure<'_>) -> Result<Vec<Row>> {
         stop.sleep(Duration::ZERO)?;
         let canary = Canary::start()?;
         let Measured { rows, stats, unfit } = measure()?;
-        let noise = canary.finish()?.or_else(|| stats.iter().find_map(slow));
+        let noise = canary.finish()?;
         let reasons = stats.into_iter().filter_map(|stats| match stats.verdict {
             Verdict::Valid => None,
             Verdict::Invalid(reasons) => Some(reasons),
@@ -76,7 +85,7 @@ fn valid(stop: &Stop, measure: Measure<'_>) -> Result<Vec<Row>> {
             return Ok(rows);
         }
         if attempt == ATTEMPTS {
-            // What fails on a machine that is late itself says nothing.
+            // What fails on a machine that is late where the emulator has no part says nothing.
             return Ok(match unsound.or(noise) {
                 Some(reason) => rows.into_iter().map(|row| row.invalid(&reason)).collect(),
                 None => rows,
@@ -84,17 +93,4 @@ fn valid(stop: &Stop, measure: Measure<'_>) -> Result<Vec<Row>> {
         }
         attempt += 1;
     }
-}
-
-/// Why a run that may be believed is not fit for the tolerances here, a third of those of a run: three wake-ups make a
-/// round trip.
-fn slow(stats: &EmulatorStats) -> Option<String> {
-    const MEDIAN: Duration = Duration::from_micros(90);
-    const P99: Duration = Duration::from_micros(330);
-    let (median, p99) = (
-        stats.emulator.lateness.p50.get(),
-        stats.emulator.lateness.p99.get(),
-    );
-    (median > MEDIAN || p99 > P99)
-        .then(|| format!("this machine woke the emulator {median:.0?} (p99 {p99:.0?}) late"))
 }

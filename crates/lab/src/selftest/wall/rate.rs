@@ -48,6 +48,13 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
         .collect()
 }
 
+impl Case {
+    /// What it is found by.
+    pub(super) fn title(self) -> String {
+        format!("rate {} Mbit/s, {} B", self.megabits, self.bytes)
+    }
+}
+
 pub(super) fn measure(case: Case) -> Result<Measured> {
     let rate = case.megabits as f64 * 1e6;
     let queue = (rate * QUEUE.as_secs_f64() / 8.0).max(64e3);

@@ -68,6 +68,16 @@ pub(super) fn flows(quick: bool) -> Vec<Flow> {
 }
 
 impl Flow {
+    /// What it is found by.
+    pub(super) fn title(&self) -> String {
+        let over = match self.over {
+            Over::CnesGeo => "cnes-geo",
+            Over::Pipe => "fills a link",
+            Over::Losses => "losses",
+        };
+        format!("TCP {} {over}", self.congestion_control)
+    }
+
     fn scenario(&self) -> Result<Scenario> {
         let link = |(millis, megabits): (u64, f64), more: &str| {
             scenario(&constant(
