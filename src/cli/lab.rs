@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bentpipe_lab::Ratio;
 use bentpipe_lab::experiment::Shard;
 use clap::{Args, Subcommand};
 
@@ -32,6 +33,12 @@ pub(crate) enum LabCommand {
         after_help = "Example:\n  bentpipe lab report --page report.html lab-results/cnes-quick lab-results/qpep-goodput-quick"
     )]
     Report(Report),
+
+    /// Compare results with earlier ones, cell by cell; exits with 1 if any became worse
+    #[command(
+        after_help = "Example:\n  bentpipe lab compare before/cnes-full lab-results/cnes-full --threshold '5 %'"
+    )]
+    Compare(Compare),
 
     /// List the contenders, and what of them this machine has
     List,
@@ -86,6 +93,19 @@ pub(crate) struct Merge {
     /// Directories of results
     #[arg(required = true, value_name = "DIR")]
     pub(crate) from: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// A directory of earlier results
+    pub(crate) before: PathBuf,
+
+    /// The directory of those in question
+    pub(crate) after: PathBuf,
+
+    /// By how much a median must be larger to count as worse
+    #[arg(long, value_name = "RATIO", default_value = "10 %")]
+    pub(crate) threshold: Ratio,
 }
 
 #[derive(Debug, Args)]

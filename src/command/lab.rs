@@ -10,12 +10,12 @@ use bentpipe_lab::emulator::keep_memory;
 use bentpipe_lab::experiment::{Experiment, Extent, Filter};
 use bentpipe_lab::machine::{Tool, prepare};
 use bentpipe_lab::report::report;
-use bentpipe_lab::results::merge;
+use bentpipe_lab::results::{Comparison, merge, read};
 use bentpipe_lab::runner::{self, RunnerConfig};
 use bentpipe_lab::topology::unique_prefix;
 use tracing::warn;
 
-use crate::cli::{Lab, LabCommand, LabMerge, LabReport, LabRun};
+use crate::cli::{Lab, LabCommand, LabCompare, LabMerge, LabReport, LabRun};
 use crate::exit::Failure;
 
 /// Where results go if nothing is said.
@@ -27,6 +27,7 @@ pub(crate) fn run(options: &Lab) -> Result<(), Failure> {
         LabCommand::Run(options) => experiment(options),
         LabCommand::Merge(options) => put_together(options),
         LabCommand::Report(options) => draw(options),
+        LabCommand::Compare(options) => compare(options),
         LabCommand::List => list(),
     }
 }
@@ -101,6 +102,16 @@ fn put_together(options: &LabMerge) -> Result<(), Failure> {
 fn draw(options: &LabReport) -> Result<(), Failure> {
     report(&options.from, &options.page)?;
     super::print(&options.page.display().to_string())
+}
+
+fn compare(options: &LabCompare) -> Result<(), Failure> {
+    let (before, after) = (read(&options.before)?, read(&options.after)?);
+    let comparison = Comparison::new(&before, &after, options.threshold.as_f64());
+    super::print(&comparison.to_string())?;
+    if comparison.is_worse() {
+        return Err(anyhow::anyhow!("something became worse; see above").into());
+    }
+    Ok(())
 }
 
 fn list() -> Result<(), Failure> {

@@ -25,6 +25,7 @@ pub mod demo;
 pub mod emulator;
 pub mod experiment;
 pub mod machine;
+mod page;
 pub mod plot;
 pub mod report;
 pub mod results;
@@ -36,5 +37,5 @@ pub mod topology;
 pub mod usage;
 pub mod workload;
 
-pub use bentpipe_units::TimeSpan;
+pub use bentpipe_units::{Ratio, TimeSpan};
 pub use stop::Stop;

@@ -1,10 +1,9 @@
 //! A run's probes as one HTML page: rate, queue, C/N and MODCOD, delay and drops over time.
 //!
-//! The page needs nothing but itself: uPlot 1.6.32 (MIT, its licence beside it in `uplot/`) is embedded, unchanged, as
-//! published on npm. Curves are made here, so that the page's script only draws.
+//! The page needs nothing but itself ([`crate::page`]). Curves are made here, so that the page's script only draws.
 //!
 //! ```text
-//!  probes (JSON lines) ──columns──► curves ──► page.html + page.js + uPlot ──► FILE.html
+//!  probes (JSON lines) ──columns──► curves ──► page, page.js ──► FILE.html
 //! ```
 
 mod columns;
@@ -16,12 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
+use crate::page::Page;
 use columns::Columns;
-
-const PAGE: &str = include_str!("page.html");
-const SCRIPT: &str = include_str!("page.js");
-pub(crate) const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
-pub(crate) const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
 
 /// No line of probes is nearly as long, with however many queues.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -73,18 +68,13 @@ pub fn draw(probes: &Path, page: &Path) -> Result<()> {
 }
 
 fn html(columns: &Columns) -> Result<String> {
-    // Within a script no text of ours may end it.
-    let data = serde_json::to_string(&columns.curves())?.replace('<', "\\u003c");
-    // The data last: nothing is looked for in it.
-    let parts = [
-        ("UPLOT_STYLE", UPLOT_STYLE),
-        ("UPLOT", UPLOT),
-        ("SCRIPT", SCRIPT),
-        ("DATA", &data),
-    ];
-    let fill =
-        |page: String, (name, text): (&str, &str)| page.replacen(&format!("/*{name}*/"), text, 1);
-    Ok(parts.into_iter().fold(PAGE.to_owned(), fill))
+    let page = Page {
+        title: "bentpipe: a run of the emulated link",
+        style: include_str!("page.css"),
+        body: include_str!("body.html"),
+        script: include_str!("page.js"),
+    };
+    page.with(&columns.curves())
 }
 
 #[cfg(test)]

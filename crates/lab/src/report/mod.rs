@@ -9,6 +9,9 @@
 //!                                       └─► figures ──► curves ──┘
 //! ```
 
+mod goodput;
+mod heat;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -18,11 +21,10 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
-use crate::plot::{UPLOT, UPLOT_STYLE};
+use crate::page::{Page, escape};
 use crate::results::{Manifest, Record, Row, Status, Summary, read};
 
-const PAGE: &str = include_str!("page.html");
-const SCRIPT: &str = include_str!("page.js");
+const HEAD: &str = include_str!("head.html");
 
 /// Fewer figures than this make no distribution.
 const FEWEST: usize = 5;
@@ -37,22 +39,13 @@ pub fn report(directories: &[PathBuf], page: &Path) -> Result<()> {
         let (manifest, records) = read(directory)?;
         experiment(&manifest, &records, &mut body, &mut figures);
     }
-    // Within a script no text of ours may end it.
-    let data = serde_json::to_string(&figures)?.replace('<', "\\u003c");
-    let parts = [
-        ("UPLOT_STYLE", UPLOT_STYLE),
-        ("UPLOT", UPLOT),
-        ("SCRIPT", SCRIPT),
-        ("DATA", &data),
-        ("BODY", &body),
-    ];
-    // From the end to the beginning of the page: nothing is looked for in what was put in.
-    let text = ["SCRIPT", "DATA", "UPLOT", "BODY", "UPLOT_STYLE"]
-        .iter()
-        .filter_map(|name| parts.iter().find(|(known, _)| known == name))
-        .fold(PAGE.to_owned(), |page, (name, text)| {
-            page.replacen(&format!("/*{name}*/"), text, 1)
-        });
+    let text = Page {
+        title: "bentpipe lab",
+        style: include_str!("page.css"),
+        body: &(HEAD.to_owned() + &body),
+        script: include_str!("page.js"),
+    }
+    .with(&figures)?;
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
 }
 
@@ -80,13 +73,29 @@ fn experiment(
         body.push_str(&table(rows));
         let curves: Vec<Value> = rows.iter().filter_map(|row| curve(row, records)).collect();
         if !curves.is_empty() {
-            let id = format!("figure-{}", figures.len());
-            let _ = writeln!(body, "<div class=\"plot\" id=\"{id}\"></div>");
-            figures.push(json!({ "id": id, "curves": curves }));
+            let title = "Share of figures that are no larger";
+            draw(
+                json!({ "kind": "shares", "title": title, "curves": curves }),
+                body,
+                figures,
+            );
         }
     }
+    for (scenario, figure) in goodput::figures(manifest, &summary, records) {
+        let _ = writeln!(body, "<h3>{}, goodput by size</h3>", escape(&scenario));
+        draw(figure, body, figures);
+    }
+    body.push_str(&heat::maps(&manifest.outline, &summary));
     faults(&summary, body);
     colophon(manifest, body);
+}
+
+/// Leaves room for a figure, which the page's script fills.
+fn draw(mut figure: Value, body: &mut String, figures: &mut Vec<Value>) {
+    let id = format!("figure-{}", figures.len());
+    let _ = writeln!(body, "<div class=\"plot\" id=\"{id}\"></div>");
+    figure["id"] = id.into();
+    figures.push(figure);
 }
 
 fn place(row: &Row) -> (&str, &str) {
@@ -233,14 +242,6 @@ fn colophon(manifest: &Manifest, body: &mut String) {
         escape(&selection),
         lines.join("<br>\n")
     );
-}
-
-/// Text as HTML shows it.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

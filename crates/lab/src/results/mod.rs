@@ -10,7 +10,10 @@
 //!  DIR/manifest.json    experiment, build, machine, versions
 //! ```
 
+mod compare;
 mod csv;
+#[cfg(test)]
+mod hostile;
 mod manifest;
 mod merge;
 mod store;
@@ -22,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::capture::CaptureReport;
 use crate::experiment::RunKey;
 
+pub use compare::{Cell, Change, Comparison};
 pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
 pub use merge::merge;
 pub use store::{Store, read};

@@ -162,7 +162,7 @@ fn whole_lines(file: &mut File, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-fn parse(text: &str, path: &Path) -> Result<BTreeMap<RunKey, Record>> {
+pub(super) fn parse(text: &str, path: &Path) -> Result<BTreeMap<RunKey, Record>> {
     let mut records = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let record: Record = serde_json::from_str(line).with_context(|| {

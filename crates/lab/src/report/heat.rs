@@ -1,0 +1,127 @@
+//! Heat maps: for each task how far every contender is from the physical limit, over every link.
+
+use std::fmt::Write as _;
+
+use crate::page::escape;
+use crate::results::{Outline, Row, Summary};
+
+/// From the limit itself to ten times it and more, evenly on a scale of ratios. Cividis: blue to yellow, in the order of
+/// its brightness too, so that neither colour-blind nor grey print changes the order.
+const COLOURS: [&str; 7] = [
+    "#fee838", "#d9c55c", "#b3a772", "#8e8a79", "#6b6d76", "#434e6c", "#00224e",
+];
+/// From this colour on text is white.
+const DARK: usize = 4;
+const MOST: f64 = 10.0;
+
+/// A table per task that was done over several links by several contenders.
+pub(super) fn maps(outline: &Outline, summary: &Summary) -> String {
+    let mut text = String::new();
+    for task in &outline.tasks {
+        let rows: Vec<&Row> = summary
+            .rows
+            .iter()
+            .filter(|row| &row.task == task)
+            .collect();
+        let among = |names: &[String], name: fn(&Row) -> &String| -> Vec<String> {
+            let met = |known: &&String| rows.iter().any(|row| name(row) == *known);
+            names.iter().filter(met).cloned().collect()
+        };
+        let scenarios = among(&outline.scenarios, |row| &row.scenario);
+        let contenders = among(&outline.contenders, |row| &row.contender);
+        if scenarios.len() > 1 && contenders.len() > 1 {
+            map(task, &contenders, &scenarios, &rows, &mut text);
+        }
+    }
+    text
+}
+
+fn map(task: &str, contenders: &[String], scenarios: &[String], rows: &[&Row], text: &mut String) {
+    // Writing into a String cannot fail, here and below.
+    let _ = write!(
+        text,
+        "<h3>{}: median, × limit</h3>\n<div class=\"table\"><table class=\"heat\"><tr><th></th>",
+        escape(task)
+    );
+    for scenario in scenarios {
+        let _ = write!(text, "<th>{}</th>", escape(scenario));
+    }
+    for contender in contenders {
+        let _ = write!(text, "</tr>\n<tr><td>{}</td>", escape(contender));
+        for scenario in scenarios {
+            let own = |row: &&&Row| &row.contender == contender && &row.scenario == scenario;
+            text.push_str(&cell(rows.iter().find(own).copied()));
+        }
+    }
+    text.push_str("</tr></table></div>\n");
+}
+
+fn cell(row: Option<&Row>) -> String {
+    match row {
+        None => "<td></td>".into(),
+        Some(Row {
+            ratio: Some(ratio), ..
+        }) => {
+            let place = ratio.max(1.0).ln() / MOST.ln() * (COLOURS.len() - 1) as f64;
+            let index = (place.round() as usize).min(COLOURS.len() - 1);
+            let ink = if index >= DARK { "#fff" } else { "#222" };
+            let colour = COLOURS[index];
+            format!("<td style=\"background:{colour};color:{ink}\">{ratio:.2}</td>")
+        }
+        Some(Row {
+            longer_than: Some(seconds),
+            ..
+        }) => format!("<td>&gt; {seconds:.0} s</td>"),
+        Some(row) => format!("<td>{}</td>", escape(&row.counts())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(contender: &str, scenario: &str, ratio: Option<f64>) -> Row {
+        Row {
+            scenario: scenario.into(),
+            task: "get".into(),
+            contender: contender.into(),
+            figures: None,
+            ratio,
+            longer_than: None,
+            published: None,
+            runs: [0, 0, 0, 1, 0],
+            remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_cell_has_its_figure_and_the_far_ones_are_dark() {
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let outline = Outline {
+            contenders: names(["x", "y"]),
+            scenarios: names(["geo", "leo"]),
+            tasks: vec!["get".into()],
+            ..Outline::default()
+        };
+        let rows = vec![
+            row("x", "geo", Some(1.0)),
+            row("y", "geo", Some(12.0)),
+            row("x", "leo", None),
+        ];
+        let summary = |rows| Summary {
+            question: String::new(),
+            rows,
+        };
+        let text = maps(&outline, &summary(rows.clone()));
+        for part in [
+            "background:#fee838;color:#222\">1.00<",
+            "background:#00224e;color:#fff\">12.00<",
+            "<td>1 failed</td>",
+            "<tr><td>y</td>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        // One link is no map.
+        assert_eq!(maps(&outline, &summary(rows[..2].to_vec())), "");
+    }
+}
