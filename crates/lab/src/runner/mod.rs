@@ -128,6 +128,9 @@ fn opening(config: &RunnerConfig, left: usize) -> String {
     format!("{name}, {extent}: {all} runs{known}")
 }
 
+/// Characters of the bar that shows how far it is. A line per run: it reads the same in a terminal and in a log.
+const BAR: usize = 20;
+
 /// How far it is.
 struct Course {
     all: usize,
@@ -161,9 +164,11 @@ impl Course {
         let remark = record.remark();
         let but = if remark.is_empty() { "" } else { ": " };
         let minutes = left.as_secs().div_ceil(60);
+        let (done, all) = (self.done, self.all);
+        let bar = "=".repeat(BAR * done / all.max(1));
         format!(
-            "[{}/{}, {minutes} min left] {}: {figure}{status}{but}{remark}",
-            self.done, self.all, record.key
+            "[{bar:<BAR$}] {done}/{all}, {minutes} min left  {}: {figure}{status}{but}{remark}",
+            record.key
         )
     }
 }
