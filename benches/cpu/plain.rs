@@ -191,7 +191,7 @@ impl Peer {
                 segment_size: transmit.segment_size,
                 src_ip: None,
             };
-            while let Err(error) = self.state.send(UdpSockRef::from(&self.socket), &out) {
+            while let Err(error) = self.state.try_send(UdpSockRef::from(&self.socket), &out) {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
                 thread::yield_now();
             }

@@ -52,6 +52,8 @@ struct Row {
     goal: f64,
     /// What it takes at most now: one run's losses may need one round trip more than another's at the end.
     ceiling: f64,
+    /// The same in a new tunnel: without a figure from its train of packets a start takes longer.
+    cold_ceiling: f64,
 }
 
 const ROWS: [Row; 4] = [
@@ -64,6 +66,7 @@ const ROWS: [Row; 4] = [
         cap: Duration::from_secs(60),
         goal: 5.1,
         ceiling: 5.1,
+        cold_ceiling: 9.0,
     },
     Row {
         name: "10 MB at 20/2 Mbit/s, 600 ms, 1 % loss",
@@ -74,6 +77,7 @@ const ROWS: [Row; 4] = [
         cap: Duration::from_secs(60),
         goal: 5.3,
         ceiling: 6.5,
+        cold_ceiling: 12.0,
     },
     Row {
         name: "30 MB at 10/10 Mbit/s, 500 ms, 1 % loss",
@@ -84,6 +88,7 @@ const ROWS: [Row; 4] = [
         cap: Duration::from_secs(90),
         goal: 26.6,
         ceiling: 28.5,
+        cold_ceiling: 32.0,
     },
     Row {
         name: "100 MB at 250/3 Mbit/s, 600 ms",
@@ -94,6 +99,7 @@ const ROWS: [Row; 4] = [
         cap: Duration::from_secs(60),
         goal: 4.3,
         ceiling: 4.3,
+        cold_ceiling: 6.0,
     },
 ];
 
@@ -173,20 +179,17 @@ impl Row {
                 tell(&who, outcome, limit, &peers);
             }
             if controller == CONTROLLERS[0] {
-                let within = |bound| {
-                    let warm = outcomes.get(1).filter(|warm| warm.whole);
-                    warm.is_some_and(|warm| warm.took.as_secs_f64() <= bound)
+                let within = |index: usize, bound| {
+                    let whole = outcomes.get(index).filter(|outcome| outcome.whole);
+                    whole.is_some_and(|outcome| outcome.took.as_secs_f64() <= bound)
                 };
-                kept = within(self.ceiling);
-                let verdict = match (within(self.goal), kept) {
+                kept = within(0, self.cold_ceiling) && within(1, self.ceiling);
+                let verdict = match (within(1, self.goal), kept) {
                     (true, _) => "met",
                     (false, true) => "SHORT",
                     (false, false) => "SHORT, and above the ceiling",
                 };
-                println!(
-                    "  {:32} {:7.2} s {verdict}",
-                    "goal of the line above", self.goal
-                );
+                println!("  {:32} {:7.2} s {verdict}", "goal when warm", self.goal);
             }
         }
         Ok(kept)

@@ -134,8 +134,14 @@ impl Connection {
         }
     }
 
-    /// quinn takes an event, caused by a datagram of `size` bytes.
-    pub(super) fn handle_event(&mut self, now: Instant, event: ConnectionEvent, size: usize) {
+    /// quinn takes an event, caused by a datagram of `size` bytes that arrived at `at`.
+    pub(super) fn handle_event(
+        &mut self,
+        now: Instant,
+        event: ConnectionEvent,
+        at: Instant,
+        size: usize,
+    ) {
         self.unanswered.get_or_insert((now, 0)).1 += 1;
         self.last_received = now;
         let address = self.quic.remote_address();
@@ -143,7 +149,7 @@ impl Connection {
         self.moved |= self.quic.remote_address() != address;
         let bytes = size as u64 + self.control.path.headers();
         while let Some(content) = self.quic.datagrams().recv() {
-            self.train.on_datagram(now, &content, bytes);
+            self.train.on_datagram(now, at, &content, bytes);
         }
     }
 

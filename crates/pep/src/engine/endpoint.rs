@@ -7,17 +7,16 @@
 mod admission;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bentpipe_proto::tunnel::Hello;
 use bentpipe_units::Seed;
-use bytes::BytesMut;
 use quinn_proto::crypto::ServerConfig as ServerCrypto;
-use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
+use quinn_proto::{DatagramEvent, Endpoint, QlogStream, ServerConfig, Transmit};
 
 use super::connection::{Connection, ConnectionNotice};
+use super::handover::Arrival;
 use super::settings::Wishes;
 use super::tuning;
 
@@ -126,15 +125,15 @@ impl Engine {
         self.tracer = Some(tracer);
     }
 
-    /// Takes a datagram from the socket. `buf` is scratch space.
-    pub fn handle_datagram(
-        &mut self,
-        now: Instant,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-        ecn: Option<EcnCodepoint>,
-        data: BytesMut,
-    ) {
+    /// Takes a datagram from the socket.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival) {
+        let Arrival {
+            at,
+            remote,
+            local,
+            ecn,
+            data,
+        } = arrival;
         let mut buf = Vec::new();
         let size = data.len();
         match self
@@ -145,7 +144,7 @@ impl Engine {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(connection) = self.connections.get_mut(&id)
                 {
-                    connection.handle_event(now, event, size);
+                    connection.handle_event(now, event, at, size);
                     self.dirty.insert(id);
                 }
             }

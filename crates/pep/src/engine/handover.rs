@@ -1,6 +1,7 @@
 //! From shard to shard: the kernel spreads datagrams by address, connections live where their ID says.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use bytes::BytesMut;
 use quinn_proto::EcnCodepoint;
@@ -11,19 +12,26 @@ use super::cid::shard_of;
 /// Datagrams that may wait for another shard before they are dropped.
 const HANDOVER_QUEUE: usize = 1024;
 
-/// A datagram on its way to the shard that owns its connection.
-pub(super) struct Handover {
-    pub(super) remote: SocketAddr,
-    pub(super) local: Option<IpAddr>,
-    pub(super) ecn: Option<EcnCodepoint>,
-    pub(super) data: BytesMut,
+/// A UDP datagram from the network.
+#[derive(Debug)]
+pub struct Arrival {
+    /// When the kernel had it: earlier than it is read.
+    pub at: Instant,
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// The address it was sent to, where that is known.
+    pub local: Option<IpAddr>,
+    /// The ECN field of its IP header.
+    pub ecn: Option<EcnCodepoint>,
+    /// Its payload.
+    pub data: BytesMut,
 }
 
 /// The shards of a process, as seen by one of them.
 pub struct Neighbours {
     own: u8,
-    pub(super) inbox: mpsc::Receiver<Handover>,
-    outboxes: Vec<mpsc::Sender<Handover>>,
+    pub(super) inbox: mpsc::Receiver<Arrival>,
+    outboxes: Vec<mpsc::Sender<Arrival>>,
 }
 
 impl Neighbours {
@@ -42,7 +50,7 @@ impl Neighbours {
     }
 
     /// Hands a datagram over if it belongs elsewhere; gives it back otherwise.
-    pub(super) fn route(&self, datagram: Handover) -> Option<Handover> {
+    pub(super) fn route(&self, datagram: Arrival) -> Option<Arrival> {
         let owner = shard_of(&datagram.data).map(|shard| usize::from(shard) % self.outboxes.len());
         match owner {
             // A restarted server may have fewer shards: the CID then names one that answers with a

@@ -26,7 +26,7 @@ mod tuning;
 
 pub use connection::{Connection, ConnectionNotice};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
-pub use handover::Neighbours;
+pub use handover::{Arrival, Neighbours};
 pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
 pub use settings::{MAX_INITIAL_WINDOW, Wishes};
 

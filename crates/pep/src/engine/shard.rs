@@ -11,7 +11,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
@@ -20,7 +20,7 @@ use tokio::net::UdpSocket;
 
 use super::alarm::Alarm;
 use super::connection::ConnectionNotice;
-use super::handover::{Handover, Neighbours};
+use super::handover::{Arrival, Neighbours};
 use super::{Connection, ConnectionId, Engine, Event, Output};
 use crate::transport::{FlowKey, TunnelEvent};
 
@@ -29,6 +29,9 @@ const RECEIVE_SIZE: usize = 64 * 1024;
 
 /// Batches sent or received before flows and timers get a turn.
 const TURN: usize = 64;
+
+/// Nothing waits longer to be read.
+const OLDEST: Duration = Duration::from_secs(1);
 
 /// From one line about failures to send to the next: on a server they may be one client's only.
 const COMPLAINTS: Duration = Duration::from_secs(60);
@@ -230,16 +233,10 @@ impl Driver {
         let mut any = false;
         while let Poll::Ready(Some(datagram)) = neighbours.inbox.poll_recv(cx) {
             any = true;
-            let Handover {
-                remote,
-                local,
-                ecn,
-                data,
-            } = datagram;
             self.shard
                 .engine
                 .borrow_mut()
-                .handle_datagram(now, remote, local, ecn, data);
+                .handle_datagram(now, datagram);
         }
         any
     }
@@ -338,6 +335,21 @@ impl Driver {
     }
 }
 
+/// When the kernel had what was just read: many packets are read at one instant.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shell; the engine gets it as an argument"
+)]
+fn arrived(meta: &RecvMeta) -> Instant {
+    let (read, clock) = (Instant::now(), SystemTime::now());
+    let clock = clock.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age = meta.timestamp.and_then(|at| clock.checked_sub(at));
+    // The wall clock may have been set meanwhile.
+    age.filter(|age| *age <= OLDEST)
+        .and_then(|age| read.checked_sub(age))
+        .unwrap_or(read)
+}
+
 /// Splits what GRO joined and gives it to the engine.
 fn take_segments(
     shard: &Shard,
@@ -348,8 +360,10 @@ fn take_segments(
 ) {
     let (received, sent) = shard.wire.get();
     shard.wire.set((received + bytes.len() as u64, sent));
+    let at = arrived(meta);
     for segment in bytes.chunks(meta.stride.max(1)) {
-        let datagram = Handover {
+        let arrival = Arrival {
+            at,
             remote: meta.addr,
             local: meta.dst_ip,
             ecn: meta
@@ -358,20 +372,11 @@ fn take_segments(
             data: BytesMut::from(segment),
         };
         let kept = match neighbours {
-            Some(neighbours) => neighbours.route(datagram),
-            None => Some(datagram),
+            Some(neighbours) => neighbours.route(arrival),
+            None => Some(arrival),
         };
-        if let Some(Handover {
-            remote,
-            local,
-            ecn,
-            data,
-        }) = kept
-        {
-            shard
-                .engine
-                .borrow_mut()
-                .handle_datagram(now, remote, local, ecn, data);
+        if let Some(arrival) = kept {
+            shard.engine.borrow_mut().handle_datagram(now, arrival);
         }
     }
 }

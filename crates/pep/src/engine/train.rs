@@ -97,12 +97,12 @@ impl Train {
         };
     }
 
-    /// A DATAGRAM frame came, in an IP packet of `bytes`.
-    pub(super) fn on_datagram(&mut self, now: Instant, content: &[u8], bytes: u64) {
+    /// A DATAGRAM frame is read that came at `at`, in an IP packet of `bytes`.
+    pub(super) fn on_datagram(&mut self, now: Instant, at: Instant, content: &[u8], bytes: u64) {
         let Some(packet) = TrainPacket::decode(content).filter(|_| !self.ended) else {
             return;
         };
-        self.receiving.on_packet(now, bytes);
+        self.receiving.on_packet(at, bytes);
         self.deadline = Some(now + SILENCE);
         if packet.index + 1 == packet.count {
             self.end();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_link::Duplex;
 use bentpipe_link::sim::next_wakeup;
-use bentpipe_pep::engine::{ConnectionNotice, Event};
+use bentpipe_pep::engine::{Arrival, ConnectionNotice, Event};
 use bentpipe_pep::transport::TunnelEvent;
 use bentpipe_proto::tunnel::ReplyCode;
 
@@ -130,7 +130,14 @@ impl World {
                 None => return,
             }
         };
-        engine.handle_datagram(self.now, datagram.from, None, datagram.ecn, datagram.data);
+        let arrival = Arrival {
+            at: self.now,
+            remote: datagram.from,
+            local: None,
+            ecn: datagram.ecn,
+            data: datagram.data,
+        };
+        engine.handle_datagram(self.now, arrival);
     }
 
     fn transmit(&mut self) -> bool {

@@ -5,7 +5,7 @@
 //! On the data path this belongs to the receiving side, once per connection; what the sender makes of the figure is the
 //! business of its controller (`satellite/startup.rs`).
 //!
-//! Packets are timed when they are read, and wireless links deliver them in clumps: a train that came in few clumps says
+//! Network interfaces and wireless links deliver packets in clumps: a train that came in few clumps says
 //! nothing, and gets no figure. No figure costs a slower start; a wrong one costs a queue.
 
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub struct Estimate {
 }
 
 impl Dispersion {
-    /// A packet of `bytes` of the train was read at `now`.
+    /// A packet of `bytes` of the train came at `now`.
     pub fn on_packet(&mut self, now: Instant, bytes: u64) {
         if self.packets == MOST_PACKETS {
             return;
