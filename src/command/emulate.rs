@@ -11,7 +11,7 @@ use bentpipe_lab::emulator::{
 use bentpipe_lab::machine::{Tool, prepare, require_root};
 use bentpipe_lab::selftest::{self, Selection};
 use bentpipe_lab::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
-use bentpipe_lab::workload::PAGE_HOSTS;
+use bentpipe_lab::workload::corpus;
 use bentpipe_lab::{plot, scenario};
 use tracing::{info, warn};
 
@@ -89,7 +89,7 @@ fn in_topology(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStat
     let topology = Topology::build(&TopologyConfig {
         link: config,
         prefix: options.prefix.clone().unwrap_or_else(unique_prefix),
-        hosts: PAGE_HOSTS,
+        hosts: corpus::HOSTS,
     })?;
     super::print(&topology.doors(standing))?;
     let namespaces: Vec<_> = topology

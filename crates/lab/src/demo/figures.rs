@@ -9,7 +9,8 @@ use bentpipe_units::Seed;
 use super::progress::Progress;
 use crate::Stop;
 use crate::workload::{
-    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, PAGE_OBJECTS, Page, get, load, run_in,
+    Authority, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Object, Page, Shape, get, load,
+    run_in,
 };
 
 /// Requests whose median counts.
@@ -42,7 +43,7 @@ pub struct Figures {
 pub(super) struct Workload {
     hosts: Hosts,
     authority: Authority,
-    page: Page,
+    page: ExpectedPage,
     request: Expected,
     warm_up: Expected,
     download: Expected,
@@ -54,10 +55,11 @@ impl Workload {
             let seed = SEED.stream(name);
             Expected::from(Object { seed, length })
         };
+        let page = Page::new(&Shape::USUAL, SEED.stream("page"));
         Self {
+            page: ExpectedPage::new(page, &hosts),
             hosts,
             authority,
-            page: Page::new(SEED.stream("page")),
             request: object("request", REQUEST_BYTES),
             warm_up: object("warm-up", WARM_UP_BYTES),
             download: object("download", DOWNLOAD_BYTES),
@@ -77,7 +79,7 @@ impl Workload {
         Figures {
             request: link.object(REQUEST_BYTES),
             download: link.object(DOWNLOAD_BYTES),
-            page: link.page(&self.page),
+            page: link.page(self.page.page()),
         }
     }
 
@@ -167,14 +169,15 @@ impl Run<'_> {
             ..
         } = self.workload;
         let (label, tls) = (self.label, authority.client_config()?);
+        let objects = page.page().objects().len();
         let loaded = run_in(self.user, self.stop, PATIENCE, || {
             load(page, hosts, tls, |done| {
-                progress.tick(|| format!("{label}: page: {done} of {PAGE_OBJECTS} objects"));
+                progress.tick(|| format!("{label}: page: {done} of {objects} objects"));
             })
         })
         .with_context(|| format!("{label}: page"))?;
         progress.step(&format!(
-            "{label}: page of {PAGE_OBJECTS} objects: {:.2} s over {} connections",
+            "{label}: page of {objects} objects: {:.2} s over {} connections",
             loaded.time.as_secs_f64(),
             loaded.connections
         ));

@@ -29,7 +29,7 @@ use crate::contender::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings};
 use crate::emulator::EmulatorStats;
 use crate::machine::Standing;
 use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
-use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, PAGE_HOSTS, Web};
+use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, Shape, Web};
 
 use figures::{Figures, Workload};
 pub use progress::Progress;
@@ -87,9 +87,9 @@ impl Demo {
         let topology = Topology::build(&TopologyConfig {
             link: scenario.into(),
             prefix: unique_prefix(),
-            hosts: PAGE_HOSTS,
+            hosts: Shape::USUAL.hosts,
         })?;
-        let hosts = Hosts::of_topology(PAGE_HOSTS);
+        let hosts = Hosts::of_topology(Shape::USUAL.hosts);
         let authority = Authority::new()?;
         Ok(Self {
             daemons: None,

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::figures::Figures;
 use crate::capture::CaptureReport;
-use crate::workload::{PAGE_HOSTS, PAGE_OBJECTS};
+use crate::workload::Shape;
 
 /// What was measured. Displays as a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +57,7 @@ impl Report {
     }
 
     fn rows(&self) -> [Row; 3] {
+        let (objects, hosts) = (Shape::USUAL.objects(), Shape::USUAL.hosts);
         let row = |name: String, time: fn(&Figures) -> Duration| Row {
             name,
             plain: time(&self.plain),
@@ -69,7 +70,7 @@ impl Report {
             }),
             row("10 MB download".into(), |figures| figures.download),
             row(
-                format!("page: {PAGE_OBJECTS} objects, 2 MB, {PAGE_HOSTS} hosts, HTTPS"),
+                format!("page: {objects} objects, 2 MB, {hosts} hosts, HTTPS"),
                 |figures| figures.page,
             ),
         ]

@@ -28,10 +28,13 @@ pub enum Task {
         /// How many.
         count: u32,
     },
-    /// A page of 70 objects on 11 hosts over HTTPS, as a browser loads it.
+    /// Pages of the corpus over HTTPS, one after another.
     Page {
-        /// How often, one after another.
+        /// How many: the first ones, and all again after the last.
         count: u32,
+        /// Who loads them.
+        #[serde(default)]
+        browser: Browser,
     },
     /// As `request`, while a file without end is being transferred.
     Loaded {
@@ -56,6 +59,17 @@ pub enum Direction {
     Up,
 }
 
+/// Who loads a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Browser {
+    /// A fetcher that does what browsers did with HTTP/1.1, and checks every body.
+    #[default]
+    Scripted,
+    /// Chromium, with HTTP/2 and all that it does.
+    Chromium,
+}
+
 /// Where the file without end goes.
 pub type Background = Direction;
 
@@ -74,12 +88,24 @@ impl Task {
         }
     }
 
+    /// Whether a real browser is needed.
+    #[must_use]
+    pub fn needs_chromium(&self) -> bool {
+        matches!(
+            self,
+            Self::Page {
+                browser: Browser::Chromium,
+                ..
+            }
+        )
+    }
+
     /// How many figures it yields.
     #[must_use]
     pub fn samples(&self) -> u32 {
         match self {
             Self::Transfer { .. } => 1,
-            Self::Request { count, .. } | Self::Page { count } | Self::Loaded { count, .. } => {
+            Self::Request { count, .. } | Self::Page { count, .. } | Self::Loaded { count, .. } => {
                 *count
             }
         }

@@ -264,6 +264,8 @@ mod tests {
             outcome,
             doubts: Vec::new(),
             limit_s: Some(0.5),
+            limits_s: Vec::new(),
+            first_paint_s: Vec::new(),
             crossed: None,
             link: None,
         }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 
 use super::Record;
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "contender",
     "scenario",
     "task",
@@ -15,6 +15,7 @@ const COLUMNS: [&str; 12] = [
     "seconds",
     "limit_s",
     "ratio",
+    "first_paint_s",
     "began",
     "version",
     "remark",
@@ -37,11 +38,10 @@ pub(super) fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Result<Str
     String::from_utf8(bytes).context("cannot write the table")
 }
 
-fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 12] {
+fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 13] {
     let number = |value: Option<f64>| value.map(|value| format!("{value:.6}")).unwrap_or_default();
-    let ratio = seconds
-        .zip(record.limit_s)
-        .map(|(seconds, limit)| seconds / limit);
+    let limit = record.limit(index);
+    let ratio = seconds.zip(limit).map(|(seconds, limit)| seconds / limit);
     let [contender, scenario, task] = record.key.names().map(str::to_owned);
     [
         contender,
@@ -51,8 +51,9 @@ fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 12] {
         record.status().name().to_owned(),
         seconds.map(|_| (index + 1).to_string()).unwrap_or_default(),
         number(seconds),
-        number(record.limit_s),
+        number(limit),
         number(ratio),
+        number(record.first_paint_s.get(index).copied()),
         record.began.to_string(),
         record.version.clone(),
         record.remark(),

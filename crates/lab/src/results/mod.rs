@@ -52,6 +52,12 @@ pub struct Record {
     pub doubts: Vec<String>,
     /// The least that physics allows for one figure, in seconds: with the link's own rate, delay and losses.
     pub limit_s: Option<f64>,
+    /// The same where each figure has a limit of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits_s: Vec<f64>,
+    /// When there was something to see of each page, in seconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_paint_s: Vec<f64>,
     /// What crossed the satellite, if a tunnel was to carry it.
     pub crossed: Option<Crossed>,
     /// The emulator's own account.
@@ -167,6 +173,12 @@ impl Record {
         };
         let all: Vec<String> = own.into_iter().chain(self.doubts.iter().cloned()).collect();
         all.join("; ").replace(char::is_control, " ")
+    }
+
+    /// The physical limit of its figure at this place, in seconds.
+    #[must_use]
+    pub fn limit(&self, place: usize) -> Option<f64> {
+        self.limits_s.get(place).copied().or(self.limit_s)
     }
 
     /// Its figures, whether they count or not.

@@ -133,9 +133,8 @@ impl Row {
         };
         let seconds = valid().flat_map(|record| record.seconds().iter().copied());
         let ratios = valid().flat_map(|record| {
-            let limit = record.limit_s;
-            let seconds = record.seconds().iter();
-            seconds.filter_map(move |seconds| Some(seconds / limit?))
+            let seconds = record.seconds().iter().enumerate();
+            seconds.filter_map(move |(place, seconds)| Some(seconds / record.limit(place)?))
         });
         let mut runs = [0; 5];
         let mut remarks: Vec<String> = Vec::new();

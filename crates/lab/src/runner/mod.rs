@@ -22,6 +22,7 @@ use crate::Stop;
 use crate::contender::Stable;
 use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
+use crate::workload::Chromium;
 
 /// What is to be run, and where results go.
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct RunnerConfig {
 #[derive(Debug)]
 struct Kit {
     stable: Stable,
+    /// Looked for where a task needs it; else none.
+    chromium: Option<Result<Chromium, String>>,
     prefix: String,
 }
 
@@ -73,18 +76,23 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
         ));
     }
     let prefix = residue::prefix()?;
+    let experiment = &config.experiment;
+    let browses = experiment
+        .tasks
+        .iter()
+        .any(|named| named.task.needs_chromium());
     let kit = Kit {
         stable: Stable::new(config.bentpipe.clone(), &prefix)?,
+        chromium: browses.then(|| Chromium::find(&config.bentpipe)),
         prefix,
     };
     let build = Build::of(&config.bentpipe)?;
-    let experiment = &config.experiment;
-    let mut manifest = Manifest::new(
-        experiment,
-        config.selection.clone(),
-        build,
-        kit.stable.list(),
-    );
+    let mut versions = kit.stable.list();
+    if let Some(found) = &kit.chromium {
+        let version = found.as_ref().map(|found| found.version().to_owned());
+        versions.push(("chromium".to_owned(), version.map_err(Clone::clone)));
+    }
+    let mut manifest = Manifest::new(experiment, config.selection.clone(), build, versions);
     let mut store = Store::open(&config.output, &manifest)?;
     let finished = finished(&store, config.retry);
     let runs = remaining(config.plan(), &finished);

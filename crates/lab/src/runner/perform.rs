@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use bentpipe_sys::netns::NetNs;
 use bentpipe_units::{ByteCount, Seed};
 
 use crate::Stop;
 use crate::experiment::{Direction, Task};
+use crate::topology::Topology;
 use crate::workload::{
-    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, Page, get, load, put, run_in,
+    Authority, Chromium, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Load, Object, Page,
+    corpus, get, load, put, run_in,
 };
 
 /// Between a transfer that is not measured and the one that is: queues empty.
@@ -25,7 +26,7 @@ pub(super) struct Prepared {
     task: Task,
     object: Expected,
     warm_up: Expected,
-    page: Page,
+    pages: Vec<Page>,
     seed: Seed,
 }
 
@@ -33,15 +34,18 @@ pub(super) struct Prepared {
 pub(super) enum Done {
     /// Seconds of each figure.
     Measured(Vec<f64>),
+    /// Pages that a real browser loaded.
+    Loaded(Vec<Load>),
     /// Patience ended first.
     Unfinished,
 }
 
 /// Where it is done.
 pub(super) struct Place<'a> {
-    pub(super) user: &'a NetNs,
+    pub(super) topology: &'a Topology,
     pub(super) hosts: &'a Hosts,
     pub(super) authority: &'a Authority,
+    pub(super) chromium: Option<&'a Chromium>,
 }
 
 impl Prepared {
@@ -59,18 +63,20 @@ impl Prepared {
             task,
             object: object("object", size),
             warm_up: object("warm-up", warm_up),
-            page: Page::new(seed.stream("page")),
+            pages: match task {
+                Task::Page { count, .. } => corpus::pages(count as usize).collect(),
+                _ => Vec::new(),
+            },
             seed,
         }
     }
 
     /// Bytes of content that are to cross.
     pub(super) fn bytes(&self) -> u64 {
-        let each = match self.task {
-            Task::Page { .. } => self.page.bytes(),
-            _ => self.object.object.length,
-        };
-        each * u64::from(self.task.samples())
+        match self.task {
+            Task::Page { .. } => self.pages.iter().map(Page::bytes).sum(),
+            _ => self.object.object.length * u64::from(self.task.samples()),
+        }
     }
 
     /// Where most of it goes.
@@ -81,12 +87,13 @@ impl Prepared {
         }
     }
 
-    /// The least that one figure can be.
-    pub(super) fn limit(&self, link: &LinkLimit) -> Duration {
-        match self.task {
-            Task::Page { .. } => link.page(&self.page),
-            _ => link.object(self.object.object.length),
-        }
+    /// The least that each figure can be; one for all where that is the same.
+    pub(super) fn limits(&self, link: &LinkLimit) -> Vec<f64> {
+        let limits = match self.task {
+            Task::Page { .. } => self.pages.iter().map(|page| link.page(page)).collect(),
+            _ => vec![link.object(self.object.object.length)],
+        };
+        limits.iter().map(Duration::as_secs_f64).collect()
     }
 
     /// Does it all.
@@ -96,6 +103,9 @@ impl Prepared {
         patience: Duration,
         stop: &Stop,
     ) -> Result<Done> {
+        if self.task.needs_chromium() {
+            return self.browse(place, patience, stop);
+        }
         let (name, address) = place.hosts.get(0).context("there is no host")?;
         let target = Target {
             name,
@@ -104,17 +114,20 @@ impl Prepared {
         let tls = place.authority.client_config()?;
         // The warm-up has as much time as what is measured.
         let most = 2 * patience + PAUSE + LEAD + MARGIN;
-        run_in(place.user, stop, most, || async {
+        // Digests, before any clock runs.
+        let expect = |page: &Page| ExpectedPage::new(page.clone(), place.hosts);
+        let pages: Vec<ExpectedPage> = self.pages.iter().map(expect).collect();
+        run_in(place.topology.user(), stop, most, || async {
             let samples = async {
                 match self.task {
                     Task::Transfer { direction, .. } => {
                         Ok(vec![target.transfer(direction, &self.object).await?])
                     }
                     Task::Request { count, .. } => target.requests(&self.object, count).await,
-                    Task::Page { count } => {
+                    Task::Page { .. } => {
                         let mut times = Vec::new();
-                        for _ in 0..count {
-                            let loaded = load(&self.page, place.hosts, tls.clone(), |_| ()).await;
+                        for page in &pages {
+                            let loaded = load(page, place.hosts, tls.clone(), |_| ()).await;
                             times.push(loaded.context("page")?.time);
                         }
                         Ok(times)
@@ -132,6 +145,15 @@ impl Prepared {
                 }
                 Err(_) => Ok(Done::Unfinished),
             }
+        })
+    }
+
+    fn browse(&self, place: &Place<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
+        let chromium = place.chromium.context("chromium was not looked for")?;
+        let loading = chromium.start(place.topology, place.hosts, place.authority, &self.pages)?;
+        Ok(match loading.finish(&self.pages, patience, stop)? {
+            Some(loads) => Done::Loaded(loads),
+            None => Done::Unfinished,
         })
     }
 

@@ -17,7 +17,7 @@ use crate::emulator::{EmulatorConfig, EmulatorStats, Live, Outputs, Verdict};
 use crate::experiment::{Direction, Experiment, NamedScenario, Run};
 use crate::results::{Crossed, Outcome, Record};
 use crate::topology::{LINK_DEVICE, Topology, TopologyConfig};
-use crate::workload::{Authority, Hosts, PAGE_HOSTS, Web};
+use crate::workload::{Authority, Hosts, Web, corpus};
 
 /// A tunnel may carry this share of the content's bytes and still have carried all of it: markers in the content can be
 /// compressed, and nothing else.
@@ -67,10 +67,17 @@ pub(super) fn measure(
         },
         doubts: Vec::new(),
         limit_s: None,
+        limits_s: Vec::new(),
+        first_paint_s: Vec::new(),
         crossed: None,
         link: None,
     };
-    match contender.version(&kit.stable) {
+    let task = &experiment.tasks[run.task].task;
+    let chromium = match &kit.chromium {
+        Some(Err(reason)) if task.needs_chromium() => Err(reason.clone()),
+        _ => Ok(()),
+    };
+    match chromium.and_then(|()| contender.version(&kit.stable)) {
         Ok(version) => {
             record.version = version;
             carry_out(kit, experiment, run, stop, &mut record)?;
@@ -98,17 +105,18 @@ fn carry_out(
             live.clone(),
         ),
         prefix: kit.prefix.clone(),
-        hosts: PAGE_HOSTS,
+        hosts: corpus::HOSTS,
     };
     let topology = Topology::build_with(&config, contender.tcp())?;
-    let (hosts, authority) = (Hosts::of_topology(PAGE_HOSTS), Authority::new()?);
+    let (hosts, authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
     let web = Web::start(topology.web(), &hosts, &authority)?;
     let watch = Watch::start(live)?;
     let captures = captures(contender.tunnel(), &topology)?;
     let place = Place {
-        user: topology.user(),
+        topology: &topology,
         hosts: &hosts,
         authority: &authority,
+        chromium: kit.chromium.as_ref().and_then(|found| found.as_ref().ok()),
     };
     let mut at_work = None;
     let done = contender.start(&kit.stable, &topology).and_then(|started| {
@@ -132,6 +140,15 @@ fn carry_out(
             seconds,
             bytes: prepared.bytes(),
         },
+        Ok(Done::Loaded(loads)) => {
+            let seconds = |ms: f64| ms / 1000.0;
+            let paints = loads.iter().filter_map(|load| load.paint_ms);
+            record.first_paint_s = paints.map(seconds).collect();
+            Outcome::Measured {
+                seconds: loads.iter().map(|load| seconds(load.load_ms)).collect(),
+                bytes: prepared.bytes(),
+            }
+        }
         Ok(Done::Unfinished) => Outcome::Unfinished {
             after_s: experiment.patience.as_secs_f64(),
         },
@@ -166,10 +183,14 @@ fn judge(
     }
     if let Some(best) = best {
         let direction = prepared.direction();
-        let limit = |link| prepared.limit(&link).as_secs_f64();
-        record.limit_s = Some(limit(best.limit(direction, stats)));
-        let least = limit(best.lucky(direction, stats)) - TOLERANCE_S;
-        if let Some(wrong) = record.seconds().iter().find(|seconds| **seconds < least) {
+        match &prepared.limits(&best.limit(direction, stats))[..] {
+            [one] => record.limit_s = Some(*one),
+            several => record.limits_s = several.to_vec(),
+        }
+        let least = prepared.limits(&best.lucky(direction, stats));
+        let least = least.iter().cycle().map(|least| least - TOLERANCE_S);
+        let mut figures = record.seconds().iter().zip(least);
+        if let Some((wrong, least)) = figures.find(|(seconds, least)| *seconds < least) {
             let text = format!("{wrong:.3} s is less than the {least:.3} s that the link needs");
             record.doubts.push(text);
         }
@@ -283,6 +304,8 @@ mod tests {
                 },
                 doubts: Vec::new(),
                 limit_s: None,
+                limits_s: Vec::new(),
+                first_paint_s: Vec::new(),
                 crossed: None,
                 link: None,
             };

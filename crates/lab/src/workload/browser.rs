@@ -1,5 +1,6 @@
-//! Loading a page as a browser does with HTTP/1.1 over TLS: a few connections per host, kept alive, each request to
-//! whichever connection is free first, and objects asked for as soon as what refers to them has come.
+//! Loading a page as a browser does with HTTP/1.1 over TLS, without being one: a few connections per host, kept alive, each
+//! request to whichever connection is free first, and objects asked for as soon as what refers to them has come. It takes
+//! what refers to what from the page's plan and reads no HTML.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,8 +14,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::content::Expected;
-use super::fetch::{Connection, connect};
+use super::content::Digest;
+use super::fetch::{Connection, Wanted, connect};
 use super::hosts::Hosts;
 use super::page::Page;
 use super::web::HTTPS_PORT;
@@ -31,16 +32,47 @@ pub struct PageLoad {
     pub connections: usize,
 }
 
+/// A page and what its bodies must hash to, known before any clock runs.
+#[derive(Debug, Clone)]
+pub struct ExpectedPage {
+    page: Page,
+    digests: Vec<Digest>,
+}
+
+impl ExpectedPage {
+    /// The page where hosts have these names.
+    #[must_use]
+    pub fn new(page: Page, hosts: &Hosts) -> Self {
+        let digests = page.digests(&hosts.names());
+        Self { page, digests }
+    }
+
+    /// The page itself.
+    #[must_use]
+    pub fn page(&self) -> &Page {
+        &self.page
+    }
+
+    fn wanted(&self, place: usize) -> Wanted {
+        Wanted {
+            path: self.page.path(place),
+            length: self.page.objects()[place].length,
+            digest: self.digests[place],
+        }
+    }
+}
+
 /// Loads the page; `progress` is told how many of its objects have come, after each.
 ///
 /// # Errors
 /// An object could not be fetched or is not the expected one; the text names it.
 pub async fn load(
-    page: &Page,
+    expected: &ExpectedPage,
     hosts: &Hosts,
     tls: Arc<ClientConfig>,
     mut progress: impl FnMut(usize),
 ) -> Result<PageLoad> {
+    let page = expected.page();
     let (fetched, mut arrivals) = mpsc::unbounded_channel();
     let origins: Vec<Arc<Origin>> = hosts
         .iter()
@@ -55,7 +87,7 @@ pub async fn load(
         let origin = origins
             .get(usize::from(wanted.host))
             .with_context(|| format!("the page has a host {} that nobody knows", wanted.host))?;
-        if origin.enqueue(index, wanted.expected) {
+        if origin.enqueue(index, expected.wanted(index)) {
             opened += 1;
             connections.spawn(Arc::clone(origin).serve(fetched.clone()));
         }
@@ -68,7 +100,7 @@ pub async fn load(
         };
         let name = || {
             let wanted = &page.objects()[index];
-            format!("{} of host {}", wanted.expected.object.path(), wanted.host)
+            format!("{} of host {}", page.path(index), wanted.host)
         };
         outcome.with_context(name)?;
         progress(done);
@@ -94,7 +126,7 @@ struct Origin {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<(usize, Expected)>,
+    waiting: VecDeque<(usize, Wanted)>,
     /// Connections in all.
     open: usize,
     /// Connections that are being made or have nothing to do: each will take one of `waiting`.
@@ -118,9 +150,9 @@ impl Origin {
     }
 
     /// Asks for an object; true if a connection shall be opened for it.
-    fn enqueue(&self, index: usize, expected: Expected) -> bool {
+    fn enqueue(&self, index: usize, wanted: Wanted) -> bool {
         let open = self.state(|state| {
-            state.waiting.push_back((index, expected));
+            state.waiting.push_back((index, wanted));
             let open = state.free < state.waiting.len() && state.open < CONNECTIONS_PER_HOST;
             if open {
                 state.open += 1;
@@ -136,9 +168,9 @@ impl Origin {
     async fn serve(self: Arc<Self>, fetched: mpsc::UnboundedSender<Arrival>) {
         let mut connection = self.open().await;
         loop {
-            let (index, expected) = self.next().await;
+            let (index, wanted) = self.next().await;
             let outcome = match &mut connection {
-                Ok(connection) => connection.fetch(&expected, &mut |_| ()).await,
+                Ok(connection) => connection.fetch(&wanted, &mut |_| ()).await,
                 Err(error) => Err(anyhow::anyhow!("{error:#}")),
             };
             self.state(|state| state.free += 1);
@@ -159,7 +191,7 @@ impl Origin {
     }
 
     /// Waits for the next object to fetch; the caller is free until then.
-    async fn next(&self) -> (usize, Expected) {
+    async fn next(&self) -> (usize, Wanted) {
         loop {
             let next = self.state(|state| {
                 let next = state.waiting.pop_front()?;

@@ -72,6 +72,16 @@ impl Object {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest([u8; 32]);
 
+impl Digest {
+    /// Of a body.
+    #[must_use]
+    pub fn of(body: &[u8]) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.update(body);
+        hasher.finish()
+    }
+}
+
 impl fmt::Display for Digest {
     /// In hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

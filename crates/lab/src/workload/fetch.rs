@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::content::{Expected, Hasher, MARKER};
+use super::content::{Digest, Expected, Hasher, MARKER};
 
 /// Fetches `expected` in clear over a new connection to `address`; the time from calling `connect` to the last byte.
 /// `progress` is told how many bytes have come, whenever some do.
@@ -32,7 +32,7 @@ pub async fn get(
     let start = Instant::now();
     let fetched = async {
         let mut connection = Connection::open(connect(address).await?, host).await?;
-        connection.fetch(expected, &mut progress).await?;
+        connection.fetch(&expected.into(), &mut progress).await?;
         anyhow::Ok(start.elapsed())
     };
     fetched
@@ -63,6 +63,27 @@ pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
+/// What is asked for, and what must come.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    /// Where the host has it.
+    pub(super) path: String,
+    /// Bytes of its body.
+    pub(super) length: u64,
+    /// Their SHA-256.
+    pub(super) digest: Digest,
+}
+
+impl From<&Expected> for Wanted {
+    fn from(expected: &Expected) -> Self {
+        Self {
+            path: expected.object.path(),
+            length: expected.object.length,
+            digest: expected.digest,
+        }
+    }
+}
+
 /// An HTTP/1.1 connection to one host; closed when dropped.
 pub(super) struct Connection {
     sender: SendRequest<BoxBody<Bytes, Infallible>>,
@@ -86,11 +107,11 @@ impl Connection {
     /// One request and its whole response.
     pub(super) async fn fetch(
         &mut self,
-        expected: &Expected,
+        wanted: &Wanted,
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
         let mut body = self
-            .ask(Method::GET, expected, Empty::new().boxed())
+            .ask(Method::GET, &wanted.path, Empty::new().boxed())
             .await?;
         let (mut received, mut hasher) = (0, Hasher::new());
         while let Some(frame) = body.frame().await {
@@ -101,12 +122,12 @@ impl Connection {
             hasher.update(&data);
             progress(received);
         }
-        let length = expected.object.length;
+        let length = wanted.length;
         if received != length {
             bail!("{received} bytes came, not {length}");
         }
         ensure!(
-            hasher.finish() == expected.digest,
+            hasher.finish() == wanted.digest,
             "its SHA-256 is wrong: the content was changed on the way"
         );
         Ok(())
@@ -115,7 +136,9 @@ impl Connection {
     /// One request with the whole object, and the server's answer to it.
     async fn send(&mut self, expected: &Expected) -> Result<()> {
         let content = expected.object.content().boxed();
-        let body = self.ask(Method::PUT, expected, content).await?;
+        let body = self
+            .ask(Method::PUT, &expected.object.path(), content)
+            .await?;
         let answer = body.collect().await.context("answer")?.to_bytes();
         ensure!(
             answer == expected.digest.to_string(),
@@ -127,12 +150,12 @@ impl Connection {
     async fn ask(
         &mut self,
         method: Method,
-        expected: &Expected,
+        path: &str,
         body: BoxBody<Bytes, Infallible>,
     ) -> Result<Incoming> {
         let request = Request::builder()
             .method(method)
-            .uri(expected.object.path())
+            .uri(path)
             .header(HOST, &self.host)
             .header("marker", &MARKER[..])
             .body(body)

@@ -38,6 +38,12 @@ impl Hosts {
         self.0.get(i).map(|(name, address)| (&**name, *address))
     }
 
+    /// Their names, in order.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         self.0.iter().map(|(name, address)| (&**name, *address))

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bentpipe_link::LinkConfig;
 use bentpipe_units::{BitRate, ByteCount};
 
-use super::page::Page;
+use super::page::{Kind, Page};
 
 /// The most content that fits into a packet of 1500 bytes, as a share: 1446 bytes in QUIC over IPv4, which is 28 bytes
 /// for IP and UDP, 3 for the short header, 16 for the tag and 7 for a stream frame. TCP's share is the same to 0.2 %.
@@ -59,7 +59,7 @@ impl LinkLimit {
             let later = starts.iter().zip(page.objects());
             let bytes = later
                 .filter(|(other, _)| **other >= start)
-                .map(|(_, object)| object.expected.object.length)
+                .map(|(_, object)| object.length)
                 .sum();
             start + self.transmit(bytes)
         };
@@ -83,8 +83,12 @@ impl LinkLimit {
             let object = &objects[index];
             let tls = *tls_done.entry(object.host).or_insert(now + self.rtt);
             starts[index] = tls.max(now) + self.rtt;
-            let end = starts[index] + self.transmit(object.expected.object.length);
-            found.extend(page.children(index).map(|child| (end, child)));
+            // A document is read as it comes, a script when it is whole.
+            let read = match object.kind {
+                Kind::Document => starts[index],
+                _ => starts[index] + self.transmit(object.length),
+            };
+            found.extend(page.children(index).map(|child| (read, child)));
         }
         starts
     }
@@ -100,6 +104,7 @@ mod tests {
     use bentpipe_units::Seed;
 
     use super::*;
+    use crate::workload::Shape;
 
     #[test]
     fn the_bounds_are_those_of_the_link() {
@@ -109,7 +114,7 @@ mod tests {
         assert_eq!(limit.object(1000).as_millis(), 500);
         // At least TLS and request of the document, request of the next level, TLS and request of the last.
         for seed in 1..20 {
-            let page = limit.page(&Page::new(Seed::new(seed)));
+            let page = limit.page(&Page::new(&Shape::USUAL, Seed::new(seed)));
             let transmit = limit.transmit(2_000_000);
             assert!(page > Duration::from_millis(2500), "{page:?}");
             assert!(page < Duration::from_millis(3000) + transmit, "{page:?}");

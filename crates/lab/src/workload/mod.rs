@@ -12,10 +12,13 @@
 //! ```
 
 mod browser;
+mod chromium;
 mod content;
+pub mod corpus;
 mod fetch;
 mod hosts;
 mod limit;
+mod markup;
 mod page;
 mod tls;
 mod web;
@@ -27,13 +30,14 @@ use bentpipe_sys::netns::NetNs;
 
 use crate::Stop;
 
-pub use browser::{CONNECTIONS_PER_HOST, PageLoad, load};
+pub use browser::{CONNECTIONS_PER_HOST, ExpectedPage, PageLoad, load};
+pub use chromium::{Chromium, Load, Loading};
 pub(crate) use content::generator;
 pub use content::{Digest, Expected, MARKER, Object};
 pub use fetch::{get, put};
 pub use hosts::Hosts;
 pub use limit::{LinkLimit, PAYLOAD_EFFICIENCY};
-pub use page::{HOSTS as PAGE_HOSTS, OBJECTS as PAGE_OBJECTS, Page, PageObject};
+pub use page::{Kind, Page, PageObject, Part, Shape};
 pub use tls::Authority;
 pub use web::{HTTP_PORT, HTTPS_PORT, Web};
 

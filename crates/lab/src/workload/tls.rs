@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use aws_lc_rs::digest;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PublicKeyData as _,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// Browsers name it; a server that picks another protocol is not ours.
-const ALPN: &[u8] = b"http/1.1";
+/// What the fetchers here speak.
+const HTTP1: &[u8] = b"http/1.1";
+/// What browsers take if they may.
+pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The authority, and what servers and clients derive from it.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
+    server: KeyPair,
     provider: Arc<CryptoProvider>,
 }
 
@@ -38,6 +44,7 @@ impl Authority {
         Ok(Self {
             issuer: CertifiedIssuer::self_signed(params, key)
                 .context("cannot make the test authority")?,
+            server: KeyPair::generate().context("cannot make a key")?,
             provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
         })
     }
@@ -48,7 +55,14 @@ impl Authority {
         self.issuer.pem()
     }
 
-    /// A server for all of `names`.
+    /// SHA-256 of the servers' public key (SubjectPublicKeyInfo): what a browser can be told to trust.
+    #[must_use]
+    pub fn server_key_sha256(&self) -> Vec<u8> {
+        let key = self.server.subject_public_key_info();
+        digest::digest(&digest::SHA256, &key).as_ref().to_vec()
+    }
+
+    /// A server for all of `names`, of HTTP/2 and of HTTP/1.1.
     ///
     /// # Errors
     /// A name is no DNS name.
@@ -57,20 +71,19 @@ impl Authority {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Arc<ServerConfig>> {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let key = KeyPair::generate().context("cannot make a key")?;
         let certificate = CertificateParams::new(names)
-            .and_then(|params| params.signed_by(&key, &self.issuer))
+            .and_then(|params| params.signed_by(&self.server, &self.issuer))
             .context("cannot make the web server's certificate")?;
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.server.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key)?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         Ok(Arc::new(config))
     }
 
-    /// A client that trusts this authority alone and remembers no earlier session.
+    /// A client of HTTP/1.1 that trusts this authority alone and remembers no earlier session.
     ///
     /// # Errors
     /// The authority's own certificate is refused, which would be a defect.
@@ -81,7 +94,7 @@ impl Authority {
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.alpn_protocols = vec![HTTP1.to_vec()];
         Ok(Arc::new(config))
     }
 }

@@ -1,9 +1,11 @@
-//! The web server: every object at every address of its namespace, in clear and over TLS; what is sent there, it digests.
+//! The web server: every object and every page at every address of its namespace, in clear and over TLS; what is sent
+//! there, it digests. Over TLS it speaks HTTP/2 with whoever offers it, as browsers do.
 //!
 //! Its sockets are inside the namespace, its thread need not be.
 
 use std::convert::Infallible;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,17 +15,20 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::content::{Hasher, Object};
 use super::hosts::Hosts;
-use super::tls::Authority;
+use super::markup::content_type;
+use super::page::Page;
+use super::tls::{Authority, HTTP2};
 use crate::Stop;
 
 /// The port of plain HTTP.
@@ -47,8 +52,9 @@ impl Web {
     /// # Errors
     /// A port is taken, or no thread or descriptor is left.
     pub fn start(namespace: &NetNs, hosts: &Hosts, authority: &Authority) -> Result<Self> {
-        let names = hosts.iter().map(|(name, _)| name);
-        let tls = TlsAcceptor::from(authority.server_config(names)?);
+        let names: Names = hosts.names().into();
+        let tls = authority.server_config(names.iter().map(String::as_str))?;
+        let tls = TlsAcceptor::from(tls);
         let stop = Stop::new().context("cannot make a switch")?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -58,7 +64,8 @@ impl Web {
             // Takes IPv4 too.
             let listener = listen(namespace, (Ipv6Addr::UNSPECIFIED, port).into())?;
             let _inside = runtime.enter();
-            runtime.spawn(accept(TcpListener::from_std(listener)?, tls));
+            let names = Arc::clone(&names);
+            runtime.spawn(accept(TcpListener::from_std(listener)?, tls, names));
         }
         let watched = stop.clone();
         let thread = thread::Builder::new()
@@ -96,46 +103,60 @@ fn listen(namespace: &NetNs, address: SocketAddr) -> Result<std::net::TcpListene
         .with_context(|| format!("cannot serve on {address} in {}", namespace.name()))
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>) {
+/// The names of all hosts: documents refer to them.
+type Names = Arc<[String]>;
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, names: Names) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(connection(stream, tls.clone()))),
+            Ok((stream, _)) => {
+                drop(tokio::spawn(connection(
+                    stream,
+                    tls.clone(),
+                    Arc::clone(&names),
+                )));
+            }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
 /// One connection. What goes wrong with it, the other end sees and tells.
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>) {
+async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, names: Names) {
     let _ = stream.set_nodelay(true);
-    match tls {
-        None => serve(stream).await,
-        Some(tls) => {
-            if let Ok(stream) = tls.accept(stream).await {
-                serve(stream).await;
-            }
-        }
+    let Some(tls) = tls else {
+        return serve(stream, names).await;
+    };
+    let Ok(stream) = tls.accept(stream).await else {
+        return;
+    };
+    if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+        return serve(stream, names).await;
     }
+    let service = service_fn(move |request| respond(request, Arc::clone(&names)));
+    let _ = http2::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let service = service_fn(respond);
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, names: Names) {
+    let service = service_fn(move |request| respond(request, Arc::clone(&names)));
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-async fn respond(
-    request: Request<Incoming>,
-) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
+async fn respond(request: Request<Incoming>, names: Names) -> Result<Answer, hyper::Error> {
     match *request.method() {
         Method::PUT => take(request.into_body()).await,
-        _ => Ok(answer(&request)),
+        _ => Ok(answer(&request, &names)),
     }
 }
 
 /// Takes what is sent, whatever it is, and answers with its SHA-256.
-async fn take(mut body: Incoming) -> Result<Response<BoxBody<Bytes, Infallible>>, hyper::Error> {
+async fn take(mut body: Incoming) -> Result<Answer, hyper::Error> {
     let mut hasher = Hasher::new();
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
@@ -146,12 +167,22 @@ async fn take(mut body: Incoming) -> Result<Response<BoxBody<Bytes, Infallible>>
     Ok(Response::new(Full::new(digest).boxed()))
 }
 
-fn answer<B>(request: &Request<B>) -> Response<BoxBody<Bytes, Infallible>> {
-    let Some(object) = Object::from_path(request.uri().path()) else {
-        let text = Bytes::from_static(b"only /object/<seed>/<length> is here\n");
-        let mut response = Response::new(Full::new(text).boxed());
+fn answer<B>(request: &Request<B>, names: &[String]) -> Answer {
+    let path = request.uri().path();
+    if let Some(object) = Object::from_path(path) {
+        return Response::new(object.content().boxed());
+    }
+    let whole = |body: Vec<u8>| Response::new(Full::new(Bytes::from(body)).boxed());
+    let Some((page, place)) = Page::at(path) else {
+        let mut response = whole(b"only /object/... and /page/... are here\n".to_vec());
         *response.status_mut() = StatusCode::NOT_FOUND;
         return response;
     };
-    Response::new(object.content().boxed())
+    let mut response = whole(page.body(place, names));
+    let kind = content_type(page.objects()[place].kind);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    // Lets the page see how many bytes came from other hosts.
+    headers.insert("timing-allow-origin", HeaderValue::from_static("*"));
+    response
 }

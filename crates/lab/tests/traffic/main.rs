@@ -3,5 +3,6 @@
 //! Needs root; without, each test says so and checks nothing.
 
 mod capture;
+mod chromium;
 mod workload;
 mod world;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_lab::workload::{
-    Authority, CONNECTIONS_PER_HOST, Expected, Object, PAGE_HOSTS, PAGE_OBJECTS, Page, load, run_in,
+    Authority, CONNECTIONS_PER_HOST, Expected, ExpectedPage, Object, Page, Shape, load, run_in,
 };
 use bentpipe_units::Seed;
 
@@ -49,16 +49,17 @@ fn a_wrong_body_is_an_error_that_names_the_object() {
 #[test]
 fn a_page_comes_whole_over_several_connections() {
     let Some(world) = world("page") else { return };
-    let page = Page::new(Seed::new(1));
+    let page = Page::new(&Shape::USUAL, Seed::new(1));
+    let expected = ExpectedPage::new(page.clone(), &world.hosts);
     let mut done = Vec::new();
     let tls = world.authority.client_config().unwrap();
     let loaded = run_in(world.topology.user(), &world.stop, PATIENCE, || {
-        load(&page, &world.hosts, tls, |count| done.push(count))
+        load(&expected, &world.hosts, tls, |count| done.push(count))
     })
     .unwrap();
     eprintln!("{loaded:?}, limit {:?}", world.limit.page(&page));
-    assert_eq!(done, (1..=PAGE_OBJECTS).collect::<Vec<usize>>());
-    let hosts = usize::from(PAGE_HOSTS);
+    assert_eq!(done, (1..=Shape::USUAL.objects()).collect::<Vec<usize>>());
+    let hosts = usize::from(page.hosts());
     let most = hosts * CONNECTIONS_PER_HOST;
     assert!((2 * hosts..=most).contains(&loaded.connections));
     // Three levels of new hosts: TCP's handshakes come on top of the limit.
@@ -72,7 +73,8 @@ fn a_page_comes_whole_over_several_connections() {
 #[test]
 fn a_browser_that_trusts_another_authority_refuses() {
     let Some(world) = world("trust") else { return };
-    let page = Page::new(Seed::new(1));
+    let page = Page::new(&Shape::USUAL, Seed::new(1));
+    let page = ExpectedPage::new(page, &world.hosts);
     let tls = Authority::new().unwrap().client_config().unwrap();
     let error = run_in(world.topology.user(), &world.stop, PATIENCE, || {
         load(&page, &world.hosts, tls, |_| ())

@@ -6,7 +6,7 @@ use bentpipe_lab::Stop;
 use bentpipe_lab::scenario::preset;
 use bentpipe_lab::topology::{Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::{
-    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, PAGE_HOSTS, Web, get, run_in,
+    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, Web, corpus, get, run_in,
 };
 use bentpipe_link::{Orbit, Scenario, Standard};
 use bentpipe_units::{BitRate, Seed};
@@ -43,10 +43,10 @@ pub(crate) fn world(test: &str) -> Option<World> {
     let topology = Topology::build(&TopologyConfig {
         link: scenario.into(),
         prefix: format!("{}-{test}", unique_prefix()),
-        hosts: PAGE_HOSTS,
+        hosts: corpus::HOSTS,
     })
     .unwrap();
-    let hosts = Hosts::of_topology(PAGE_HOSTS);
+    let hosts = Hosts::of_topology(corpus::HOSTS);
     let authority = Authority::new().unwrap();
     Some(World {
         _web: Web::start(topology.web(), &hosts, &authority).unwrap(),
