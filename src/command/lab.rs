@@ -57,6 +57,9 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
         return Err(anyhow::anyhow!(text).into());
     }
     if options.dry_run {
+        let minutes = config.experiment.estimate(&plan).as_secs().div_ceil(60);
+        // Without a standard error there is nobody to tell.
+        let _ = writeln!(io::stderr(), "{} runs, about {minutes} min", plan.len());
         let lines: Vec<String> = plan.iter().map(|run| run.key.to_string()).collect();
         return super::print(&lines.join("\n"));
     }

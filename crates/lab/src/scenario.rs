@@ -80,9 +80,31 @@ fn load_from(name_or_file: &str, path: &Path) -> Result<(Scenario, Files), BadSc
     if !path.exists() && bare.extension().is_none() && bare.components().count() == 1 {
         return Err(BadScenario::Unknown(name_or_file.to_owned()));
     }
-    let source = Source::read(path)?;
+    Ok(load_text(&Source::read(path)?)?)
+}
+
+/// As [`load_beside`], with its text put through `change` first.
+///
+/// # Errors
+/// As there, or `change`'s own.
+pub(crate) fn load_changed(
+    source: &Source,
+    name_or_file: &str,
+    change: impl FnOnce(&str) -> Result<String, ConfigError>,
+) -> Result<(Scenario, Files), BadScenario> {
+    // An unknown name is told as everywhere.
+    load_beside(source, name_or_file)?;
+    let path = source.resolve(Path::new(name_or_file));
+    let text = match bentpipe_link::preset(name_or_file) {
+        Some(text) => text.to_owned(),
+        None => Source::read(&path)?.text().to_owned(),
+    };
+    Ok(load_text(&Source::new(&path, change(&text)?))?)
+}
+
+fn load_text(source: &Source) -> Result<(Scenario, Files), ConfigError> {
     let scenario: Scenario = source.parse()?;
-    let files = read_files(&source, &scenario)?;
+    let files = read_files(source, &scenario)?;
     let model = scenario.build(&files);
     model.map_err(|error| source.error_at_key(error.key(), &error))?;
     Ok((scenario, files))

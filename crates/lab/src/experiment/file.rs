@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bentpipe_config::{ConfigError, Source};
-use bentpipe_link::Network;
 use bentpipe_units::{ByteCount, Seed, TimeSpan};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Experiment, Extent, NamedScenario, NamedTask, Published, Task};
+use super::variant::scenarios;
+use super::{Experiment, Extent, NamedTask, Published, Task};
 use crate::contender::Contender;
-use crate::scenario::load_beside;
 
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
@@ -25,6 +24,8 @@ const MOST_RUNS: usize = 100_000;
 struct File {
     experiment: General,
     task: BTreeMap<String, Task>,
+    #[serde(default)]
+    link: BTreeMap<String, toml::Table>,
     #[serde(default)]
     quick: Quick,
     #[serde(default)]
@@ -68,7 +69,7 @@ struct Figure {
     source: String,
 }
 
-type Names = Vec<Spanned<String>>;
+pub(super) type Names = Vec<Spanned<String>>;
 
 fn first_seed() -> Seed {
     Seed::new(1)
@@ -82,6 +83,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
     let File {
         experiment: general,
         task: tasks,
+        link: links,
         quick,
         published,
     } = source.parse()?;
@@ -89,7 +91,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
     check_tasks(source, &tasks)?;
     // All of the file is judged, whichever part of it is run.
     let everybody = contenders(source, &general.contenders)?;
-    let everywhere = scenarios(source, &general.scenarios)?;
+    let everywhere = scenarios(source, &general.scenarios, links)?;
     let known = [
         everybody.iter().map(|one| one.name().to_owned()).collect(),
         everywhere.iter().map(|one| one.name.clone()).collect(),
@@ -222,33 +224,7 @@ fn contenders(source: &Source, names: &Names) -> Result<Vec<Contender>, ConfigEr
     names.iter().map(parse).collect()
 }
 
-fn scenarios(source: &Source, names: &Names) -> Result<Vec<NamedScenario>, ConfigError> {
-    check_unique(source, names)?;
-    let load = |name: &Spanned<String>| {
-        let fault = |text: String| source.error(&name.span(), text);
-        let (scenario, files) =
-            load_beside(source, name.get_ref()).map_err(|error| fault(error.to_string()))?;
-        let text = name.get_ref();
-        if scenario.terminals.len() > 1 {
-            return Err(fault(format!(
-                "`{text}` has several terminals; experiments need links with one"
-            )));
-        }
-        if scenario.network != Network::default() {
-            return Err(fault(format!(
-                "`{text}` has addresses of its own; remove its `[network]`"
-            )));
-        }
-        Ok(NamedScenario {
-            name: text.clone(),
-            scenario,
-            files,
-        })
-    };
-    names.iter().map(load).collect()
-}
-
-fn check_unique(source: &Source, names: &Names) -> Result<(), ConfigError> {
+pub(super) fn check_unique(source: &Source, names: &Names) -> Result<(), ConfigError> {
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(name.get_ref())) {
         Some(twice) => {

@@ -9,9 +9,10 @@ use rand_core::Rng as _;
 use super::{Experiment, Extent, Filter, Shard};
 use crate::workload::generator;
 
-const SHIPPED: [&str; 2] = [
+const SHIPPED: [&str; 3] = [
     include_str!("../../../../scenarios/cnes.toml"),
     include_str!("../../../../scenarios/qpep-goodput.toml"),
+    include_str!("../../../../scenarios/policer.toml"),
 ];
 const ROUNDS: u64 = 1500;
 /// Larger plans are not wrong; here many are wanted.

@@ -8,19 +8,21 @@
 //!  EXPERIMENT.toml ──file──► Experiment ──plan──► runs, in order ──► filter ──► shard ──► not yet finished
 //! ```
 
+mod estimate;
 mod file;
 mod filter;
 #[cfg(test)]
 mod hostile;
 mod plan;
 mod task;
+mod variant;
 
 use std::path::Path;
 use std::time::Duration;
 
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_link::{Files, Scenario};
-use bentpipe_units::Seed;
+use bentpipe_units::{BitRate, Seed};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::Contender;
@@ -86,6 +88,8 @@ pub struct NamedScenario {
     pub scenario: Scenario,
     /// The files that it names.
     pub files: Files,
+    /// What of UDP may pass at either end of the satellite link, each way; the rest is dropped. All of it if absent.
+    pub udp_policer: Option<BitRate>,
 }
 
 /// Something to do and what the experiment calls it.

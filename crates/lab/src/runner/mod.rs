@@ -9,6 +9,7 @@
 mod bounds;
 mod check;
 mod perform;
+mod police;
 mod residue;
 mod single;
 

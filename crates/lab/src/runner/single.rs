@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use super::Kit;
 use super::bounds::{Best, Watch};
 use super::perform::{Done, Place, Prepared, since};
+use super::police::police;
 use crate::Stop;
 use crate::capture::{Capture, CaptureReport};
 use crate::emulator::{EmulatorConfig, EmulatorStats, Live, Outputs, Verdict};
@@ -108,6 +109,9 @@ fn carry_out(
         hosts: corpus::HOSTS,
     };
     let topology = Topology::build_with(&config, contender.tcp())?;
+    if let Some(rate) = experiment.scenarios[run.scenario].udp_policer {
+        police(&topology, rate)?;
+    }
     let (hosts, authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
     let web = Web::start(topology.web(), &hosts, &authority)?;
     let watch = Watch::start(live)?;

@@ -109,7 +109,6 @@ mod tests {
         let objects = median(|page| page.objects().len() as u64);
         let bytes = median(Page::bytes);
         let hosts = median(|page| page.hosts().into());
-        eprintln!("{objects} {bytes} {hosts} {:?}", all.iter().map(|p| (p.objects().len(), p.bytes(), p.hosts(), p.objects()[0].length)).collect::<Vec<_>>());
         assert!((50..=65).contains(&objects), "{objects} objects");
         assert!((1_500_000..=2_400_000).contains(&bytes), "{bytes} bytes");
         assert!((18..=25).contains(&hosts), "{hosts} hosts");

@@ -1,0 +1,83 @@
+//! How long an experiment takes: from what its links can do, roughly, and rather too long than too short.
+
+use std::time::{Duration, Instant};
+
+use bentpipe_link::Link;
+
+use super::{Experiment, NamedScenario, Run, Task};
+use crate::workload::{LinkLimit, corpus};
+
+/// Namespaces, link, contender and their end, and Chromium's start.
+const AROUND_A_RUN: Duration = Duration::from_secs(6);
+/// What whoever starts slowly needs besides, in round trips.
+const ROUND_TRIPS: u32 = 8;
+/// Between page loads, and what the machine computes for one.
+const AROUND_A_PAGE: Duration = Duration::from_millis(1500);
+/// How much longer than the link needs it takes on average, without and with losses.
+const STRETCH: [u32; 2] = [2, 5];
+
+impl Experiment {
+    /// About how long these runs take.
+    #[must_use]
+    pub fn estimate(&self, runs: &[Run]) -> Duration {
+        let links: Vec<_> = self.scenarios.iter().map(Pace::of).collect();
+        let time = |run: &Run| {
+            let task = &self.tasks[run.task].task;
+            let work = links[run.scenario].as_ref().map(|pace| pace.time(task));
+            AROUND_A_RUN + work.unwrap_or(self.patience).min(self.patience)
+        };
+        runs.iter().map(time).sum()
+    }
+}
+
+/// What a link can do when it starts.
+struct Pace {
+    rtt: Duration,
+    down: LinkLimit,
+    up: LinkLimit,
+    stretch: u32,
+}
+
+impl Pace {
+    fn of(named: &NamedScenario) -> Option<Self> {
+        let model = named.scenario.build(&named.files).ok()?;
+        let now = Instant::now();
+        let probe = Link::<()>::new(&model, now).probe(now);
+        let (forward, back) = {
+            let terminal = probe.terminals.first()?;
+            (&terminal.forward_link, &terminal.return_link)
+        };
+        let rtt = forward.one_way_delay.get() + back.one_way_delay.get();
+        let lossy = named.scenario.errors != Default::default();
+        Some(Self {
+            rtt,
+            down: LinkLimit::of(rtt, forward.capacity, 0.0),
+            up: LinkLimit::of(rtt, back.capacity, 0.0),
+            stretch: STRETCH[usize::from(lossy)],
+        })
+    }
+
+    fn time(&self, task: &Task) -> Duration {
+        let of = |direction| match direction {
+            super::Direction::Down => &self.down,
+            super::Direction::Up => &self.up,
+        };
+        let figure = |least: Duration| least * self.stretch + self.rtt * ROUND_TRIPS;
+        match *task {
+            Task::Transfer {
+                size,
+                direction,
+                warm_up,
+            } => {
+                let each = [size, warm_up].map(|size| of(direction).object(size.as_u64()));
+                figure(each.iter().sum())
+            }
+            Task::Request { count, size } | Task::Loaded { count, size, .. } => {
+                figure(self.down.object(size.as_u64())) * count
+            }
+            Task::Page { count, .. } => corpus::pages(count as usize)
+                .map(|page| figure(self.down.page(&page)) + AROUND_A_PAGE)
+                .sum(),
+        }
+    }
+}

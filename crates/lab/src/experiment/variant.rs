@@ -1,0 +1,228 @@
+//! `[link.NAME]`: a scenario that an experiment changes in some keys, for sweeps. It is written anew with the changes and
+//! then read as every other.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use bentpipe_config::{ConfigError, Source};
+use bentpipe_link::{Files, Network, Scenario};
+use bentpipe_units::BitRate;
+use toml::{Spanned, Table, Value};
+
+use super::NamedScenario;
+use super::file::{Names, check_unique};
+use crate::scenario::{load_beside, load_changed};
+
+/// The links that an experiment names, its own among them.
+pub(super) fn scenarios(
+    source: &Source,
+    names: &Names,
+    mut links: BTreeMap<String, Table>,
+) -> Result<Vec<NamedScenario>, ConfigError> {
+    check_unique(source, names)?;
+    let mut load = |name: &Spanned<String>| {
+        let fault = |text: String| source.error(&name.span(), text);
+        let text = name.get_ref();
+        let found = match links.remove(text) {
+            Some(changes) => make(source, text, changes)?,
+            None => {
+                let loaded = load_beside(source, text);
+                let (scenario, files) = loaded.map_err(|error| fault(error.to_string()))?;
+                Variant {
+                    scenario,
+                    files,
+                    udp_policer: None,
+                }
+            }
+        };
+        let Variant {
+            scenario,
+            files,
+            udp_policer,
+        } = found;
+        if scenario.terminals.len() > 1 {
+            return Err(fault(format!(
+                "`{text}` has several terminals; experiments need links with one"
+            )));
+        }
+        if scenario.network != Network::default() {
+            return Err(fault(format!(
+                "`{text}` has addresses of its own; remove its `[network]`"
+            )));
+        }
+        Ok(NamedScenario {
+            name: text.clone(),
+            scenario,
+            files,
+            udp_policer,
+        })
+    };
+    let loaded = names.iter().map(&mut load).collect::<Result<_, _>>()?;
+    match links.keys().next() {
+        None => Ok(loaded),
+        Some(name) => {
+            let text =
+                format!("`scenarios` names no `{name}`; name it there, or remove this table");
+            Err(source.error_at_key(&format!("link.{name}"), text))
+        }
+    }
+}
+
+/// A link that belongs to one experiment.
+struct Variant {
+    scenario: Scenario,
+    files: Files,
+    /// See [`super::NamedScenario::udp_policer`].
+    udp_policer: Option<BitRate>,
+}
+
+/// Makes the link called `name` of what its table in `source` says.
+fn make(source: &Source, name: &str, mut table: Table) -> Result<Variant, ConfigError> {
+    let fault = |text: String| source.error_at_key(&format!("link.{name}"), text);
+    let mut text = |key: &str| match table.remove(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(fault(format!("`{key}` of `{name}` is a string"))),
+    };
+    let base = text("base")?;
+    let base = base.ok_or_else(|| fault(format!("`{name}` has no `base`: a preset, or a file")))?;
+    let policer = text("udp_policer")?.map(|rate| rate.parse());
+    let udp_policer = policer
+        .transpose()
+        .map_err(|error| fault(format!("`udp_policer`: {error}")))?;
+    let mut general = Table::new();
+    general.insert("name".into(), Value::String(name.to_owned()));
+    table.insert("scenario".into(), Value::Table(general));
+    let change = |text: &str| {
+        let mut whole: Table = Source::new(Path::new(&base), text).parse()?;
+        merge(&mut whole, table.clone());
+        Ok(written(&whole))
+    };
+    let (scenario, files) =
+        load_changed(source, &base, change).map_err(|error| fault(format!("`{name}`: {error}")))?;
+    Ok(Variant {
+        scenario,
+        files,
+        udp_policer,
+    })
+}
+
+/// Tables are changed key by key, everything else is replaced; so is a table that is of another kind then.
+fn merge(into: &mut Table, from: Table) {
+    let kind = |table: &Table| {
+        ["model", "standard"]
+            .iter()
+            .any(|key| table.contains_key(*key))
+    };
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(Value::Table(into)), Value::Table(from)) if !kind(&from) => merge(into, from),
+            (_, value) => drop(into.insert(key, value)),
+        }
+    }
+}
+
+/// A line for each key, with tables in braces.
+fn written(table: &Table) -> String {
+    let line = |(key, value): (&String, &Value)| format!("{} = {}\n", quoted(key), inline(value));
+    table.iter().map(line).collect()
+}
+
+fn inline(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(inline).collect();
+            format!("[{}]", values.join(", "))
+        }
+        Value::Table(table) => {
+            let pair =
+                |(key, value): (&String, &Value)| format!("{} = {}", quoted(key), inline(value));
+            let pairs: Vec<String> = table.iter().map(pair).collect();
+            format!("{{ {} }}", pairs.join(", "))
+        }
+        Value::Float(number) => format!("{number:?}"),
+        Value::Integer(number) => number.to_string(),
+        Value::Boolean(truth) => truth.to_string(),
+        Value::Datetime(time) => time.to_string(),
+    }
+}
+
+/// Escapes of JSON are escapes of TOML.
+fn quoted(text: &str) -> String {
+    let escape = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04X}", u32::from(c)),
+        c => c.to_string(),
+    };
+    format!("\"{}\"", text.chars().map(escape).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_link::PRESETS;
+
+    use super::*;
+
+    fn made(text: &str) -> Result<Variant, ConfigError> {
+        let source = Source::new(Path::new("e.toml"), format!("[link.near]\n{text}"));
+        let mut tables: Table = source.parse()?;
+        let Some(Value::Table(mut links)) = tables.remove("link") else {
+            panic!("no table");
+        };
+        let Some(Value::Table(link)) = links.remove("near") else {
+            panic!("no link");
+        };
+        make(&source, "near", link)
+    }
+
+    #[test]
+    fn unchanged_it_is_its_base_with_another_name() {
+        for preset in PRESETS {
+            let found = made(&format!("base = \"{preset}\"\n")).unwrap();
+            let mut expected = crate::scenario::preset(preset).unwrap();
+            expected.general.name = "near".into();
+            assert_eq!(found.scenario, expected, "{preset}");
+            assert_eq!(found.udp_policer, None);
+        }
+    }
+
+    #[test]
+    fn what_is_changed_is_changed_and_the_rest_is_not() {
+        let found =
+            made("base = \"paper-plr\"\nudp_policer = \"4 Mbit/s\"\nerrors.rate = \"2 %\"\n")
+                .unwrap();
+        let text = |scenario: &Scenario| format!("{scenario:?}").replace("near", "paper-plr");
+        let base = crate::scenario::preset("paper-plr").unwrap();
+        assert_eq!(found.udp_policer, Some(BitRate::megabits_per_second(4)));
+        assert_ne!(found.scenario, base);
+        let mut back = found.scenario;
+        back.errors = base.errors.clone();
+        assert_eq!(text(&back), text(&base));
+        // Of another kind, a table keeps nothing.
+        let clear = "attenuation.forward_downlink = { model = \"constant\", value = \"3 dB\" }";
+        made(&format!("base = \"paper-atten\"\n{clear}\n")).unwrap();
+    }
+
+    #[test]
+    fn faults_name_the_link() {
+        for (text, expected) in [
+            ("errors.rate = \"2 %\"\n", "has no `base`"),
+            ("base = \"geo\"\nudp_policer = \"fast\"\n", "`fast`"),
+            ("base = \"geo\"\nudp_policer = 4\n", "is a string"),
+            ("base = \"gio\"\n", "gio"),
+            (
+                "base = \"geo\"\norbit.delay = \"1 s\"\n",
+                "unknown key `delay`",
+            ),
+            (
+                "base = \"geo\"\nforward.bit_rate = \"0 Mbit/s\"\n",
+                "bit_rate is zero",
+            ),
+        ] {
+            let error = made(text).err().unwrap();
+            assert_eq!(error.line(), 1, "{error}");
+            assert!(error.message().contains(expected), "{error}");
+        }
+    }
+}
