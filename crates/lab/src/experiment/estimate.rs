@@ -13,8 +13,8 @@ const AROUND_A_RUN: Duration = Duration::from_secs(6);
 const ROUND_TRIPS: u32 = 8;
 /// Between page loads, and what the machine computes for one.
 const AROUND_A_PAGE: Duration = Duration::from_millis(1500);
-/// How much longer than the link needs it takes on average, without and with losses.
-const STRETCH: [u32; 2] = [2, 5];
+/// How long it takes on average, in hundredths of what the link needs, without and with losses.
+const STRETCH: [u32; 2] = [130, 500];
 
 impl Experiment {
     /// About how long these runs take.
@@ -62,7 +62,7 @@ impl Pace {
             super::Direction::Down => &self.down,
             super::Direction::Up => &self.up,
         };
-        let figure = |least: Duration| least * self.stretch + self.rtt * ROUND_TRIPS;
+        let figure = |least: Duration| least * self.stretch / 100 + self.rtt * ROUND_TRIPS;
         match *task {
             Task::Transfer {
                 size,
