@@ -15,7 +15,8 @@ help:
 	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
-	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, the quick experiments; as root"
+	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
+	@echo "                 hour after the build; as root. LAB_EXPERIMENTS=\"rain policer\" runs others of scenarios/"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
 	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
 
@@ -79,7 +80,7 @@ wire: privileges
 
 # The quick size of the experiments in scenarios/. Ended and started again it goes on where it was; a run that this machine was
 # too busy for says `invalid`, and LAB_OPTIONS=--retry makes it again.
-LAB_EXPERIMENTS ?= cnes qpep-goodput
+LAB_EXPERIMENTS ?= cnes qpep-goodput qpep-pages fau starlink
 lab: privileges
 	@.ci/deps lab
 	cargo build --release --locked
