@@ -1,22 +1,42 @@
 //! Compete: beside somebody who fills the queue whatever its length, as CUBIC does.
 //!
 //! A sender that keeps the queue short loses all its share to one that does not. So the window is CUBIC's as well, and the
-//! shares are those of two CUBICs; only losses in excess of the path's own count. After each cut the window shrinks for a
-//! moment to what the path holds without a queue: if the round-trip time then shows no queue, the other one has left.
+//! shares are those of two CUBICs; only losses in excess of the path's own count. Now and then the window shrinks for a
+//! moment. If the queue shrinks by all that was taken from it, it is ours alone: the other one has left. If it shrinks by
+//! a part, that is our part of the path's rate.
 
 use std::time::{Duration, Instant};
 
 use super::super::LossBased;
-use super::super::{AckSample, Config, LossSample, bytes_in};
+use super::super::{AckSample, Config, LossSample, bytes_in, scaled, time_of};
 use super::losses::Losses;
-use super::path::Path;
+use super::path::{Path, Round};
 
-/// Rounds that a check takes.
+/// Rounds that a check takes, and what it leaves of the window at most, in permille.
 const CHECK: u32 = 2;
-/// Rounds before the losses are judged.
+const LESS: u64 = 750;
+/// Rounds after a cut, ours and that of the other, in which the queue settles.
+const SETTLED: u32 = 4;
+/// Rounds before the losses are judged, and before an empty queue is.
 const TRIAL: u32 = 8;
-/// Rounds without a cut after which a check is made anyway.
-const PATIENCE: u32 = 64;
+/// Rounds between checks otherwise, and how many must agree.
+const PATIENCE: u32 = 32;
+const AGREED: u32 = 2;
+/// Share of what a check takes from the window by which the queue shrinks at least if it is ours, and at most if there is
+/// none.
+const OURS: f64 = 0.75;
+const NONE: f64 = 0.1;
+
+/// Less in flight for a moment.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    /// Rounds left.
+    rounds: u32,
+    window: u64,
+    /// The round-trip time before, and by how much it becomes shorter if the queue is all ours.
+    rtt: Duration,
+    expected: Duration,
+}
 
 /// State of competing.
 #[derive(Clone, Debug)]
@@ -26,9 +46,11 @@ pub(super) struct Compete {
     rate: u64,
     /// Rounds since it began, or since the last check.
     rounds: u32,
-    /// Rounds left of a check, and the window meanwhile.
-    check: Option<(u32, u64)>,
-    cut: Option<u64>,
+    /// Rounds since the last cut.
+    uncut: u32,
+    check: Option<Check>,
+    /// Checks in a row that found nobody else.
+    alone: u32,
 }
 
 impl Compete {
@@ -37,14 +59,15 @@ impl Compete {
             cubic: LossBased::avoiding(config, window, now),
             rate,
             rounds: 0,
+            uncut: 0,
             check: None,
-            cut: None,
+            alone: 0,
         }
     }
 
     pub(super) fn window(&self) -> u64 {
         let window = self.cubic.window();
-        self.check.map_or(window, |(_, small)| window.min(small))
+        self.check.map_or(window, |check| window.min(check.window))
     }
 
     /// Bytes per second.
@@ -64,7 +87,7 @@ impl Compete {
             let before = self.cubic.window();
             self.cubic.on_loss(loss);
             if self.cubic.window() < before {
-                self.cut = Some(before);
+                self.uncut = 0;
             }
         }
     }
@@ -74,33 +97,43 @@ impl Compete {
         (self.rounds > TRIAL && rate > 0 && rate < self.rate / 2).then_some(self.rate)
     }
 
-    /// True if nobody else is there any more.
-    pub(super) fn end_round(
-        &mut self,
-        rate: u64,
-        queue: Duration,
-        empty: Duration,
-        path: &Path,
-    ) -> bool {
+    /// True if nobody else is there any more. A queue of `empty` is none.
+    pub(super) fn end_round(&mut self, round: Round, empty: Duration, path: &Path) -> bool {
         self.rounds += 1;
-        match &mut self.check {
-            Some((0, _)) => {
-                self.check = None;
+        self.uncut += 1;
+        let Some(rtt) = round.rtt.filter(|_| round.rate > 0) else {
+            self.check = None;
+            return false;
+        };
+        let queue = path.queue(rtt);
+        if let Some(check) = &mut self.check {
+            if check.rounds > 0 {
+                check.rounds -= 1;
+                return false;
+            }
+            let shrunk = check.rtt.saturating_sub(rtt).as_secs_f64();
+            let part = shrunk / check.expected.as_secs_f64().max(1e-6);
+            self.check = None;
+            if part >= OURS || part < NONE && queue <= empty {
+                self.alone += 1;
+                self.rounds = PATIENCE - SETTLED;
+            } else {
+                self.alone = 0;
                 self.rounds = 0;
-                queue <= empty
             }
-            Some((rounds, _)) => {
-                *rounds -= 1;
-                false
-            }
-            None => {
-                let short = queue <= path.base() / 2;
-                if self.cut.take().is_some() && short || self.rounds >= PATIENCE {
-                    let small = bytes_in(rate, path.base() + path.base() / 8);
-                    self.check = Some((CHECK, small));
-                }
-                queue <= empty / 2 && self.rounds > CHECK
-            }
+            return self.alone >= AGREED;
         }
+        let short = queue <= empty / 2 && self.rounds > TRIAL;
+        if self.uncut >= SETTLED && (short || self.rounds >= PATIENCE) {
+            let held = self.cubic.window();
+            let window = scaled(held, LESS).min(bytes_in(round.rate, path.base() / 8 * 9));
+            self.check = Some(Check {
+                rounds: CHECK,
+                window,
+                rtt,
+                expected: time_of(held - window, round.rate),
+            });
+        }
+        false
     }
 }

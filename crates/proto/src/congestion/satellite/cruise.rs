@@ -17,6 +17,7 @@ mod pulses;
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, bytes_in, scaled};
+use super::ceiling::Ceiling;
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
@@ -84,6 +85,7 @@ pub(super) struct Cruise {
     /// The last ACK came behind such a queue.
     alarmed: bool,
     company: Company,
+    ceiling: Ceiling,
     share: Share,
     policed: Policed,
     /// The round-trip time without queue.
@@ -104,6 +106,7 @@ impl Cruise {
             room: None,
             alarmed: false,
             company: Company::new(now),
+            ceiling: Ceiling::new(),
             share: Share::new(),
             policed: Policed::default(),
             base: Duration::ZERO,
@@ -242,6 +245,11 @@ impl Cruise {
         losses: &mut Losses,
         mtu: u64,
     ) {
+        if let Some(least) = round.rtt {
+            let steady = !matches!(self.stage, Stage::Pulse(_));
+            self.ceiling
+                .end_round(least + round.spread, losses.was_congestion(), steady);
+        }
         self.patience = self.patience.saturating_sub(1);
         self.eager = self.eager.saturating_sub(1);
         self.room = self.room.map(|room| room + room / SPACIOUS);
@@ -283,6 +291,11 @@ impl Cruise {
             };
             self.dip(now, queue, least, path.base(), losses, round.rate);
         }
+    }
+
+    /// Somebody fills the queue, and it overflows.
+    pub(super) fn is_overflown(&self) -> bool {
+        self.ceiling.is_hit()
     }
 
     /// Somebody whom our dips do not make room for has taken most of what this tunnel had.

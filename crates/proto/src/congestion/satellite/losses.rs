@@ -337,8 +337,17 @@ impl Losses {
 
     /// What was lost in this round is more than chance; on a path without losses of its own any is.
     pub(super) fn is_congestion(&self) -> bool {
-        let expected = self.baseline * self.round.total().max(MIN_PACKETS);
-        self.round.lost > expected + 3.0 * (expected * self.bursts).sqrt()
+        self.is_more(self.round)
+    }
+
+    /// The same of the round that ended last.
+    pub(super) fn was_congestion(&self) -> bool {
+        self.is_more(self.last)
+    }
+
+    fn is_more(&self, tally: Tally) -> bool {
+        let expected = self.baseline * tally.total().max(MIN_PACKETS);
+        tally.lost > expected + 3.0 * (expected * self.bursts).sqrt()
     }
 
     /// More was lost in the round that ended last than the path loses by itself: beyond three standard deviations and

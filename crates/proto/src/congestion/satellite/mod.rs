@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What the path is like is in `path.rs` and `noise.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs` and
-//! `stuck.rs`, who else is there in `company.rs`, and how the path is shared with one's own kind in `share.rs`; `phases.rs` leads from phase to phase. What
+//! `stuck.rs`, who else is there in `company.rs` and `ceiling.rs`, and how the path is shared with one's own kind in `share.rs`; `phases.rs` leads from phase to phase. What
 //! follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
@@ -20,6 +20,7 @@
 //!
 //! It does not detect losses and does not touch packets.
 
+mod ceiling;
 mod company;
 mod compete;
 mod cruise;

@@ -84,6 +84,9 @@ impl Satellite {
             }
             return self.start_competing(ack.now, bytes_in(rate, rtt).max(ack.in_flight));
         }
+        if self.cruise.is_overflown() {
+            return self.start_competing(ack.now, ack.in_flight);
+        }
         if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
             return self.start_competing(ack.now, ack.in_flight);
         }
@@ -150,7 +153,7 @@ impl Satellite {
 
     pub(super) fn start_competing(&mut self, now: Instant, window: u64) {
         self.standing.reset();
-        self.path.hold(self.path.is_far());
+        self.path.hold(true);
         self.path.set_shared(self.cruise.is_shared());
         self.losses.give_up_quiet();
         self.phase = Phase::Compete(Box::new(Compete::new(
@@ -171,7 +174,7 @@ impl Satellite {
         let losing = compete
             .is_losing(round.rate)
             .filter(|_| queue <= self.path.base() / 6);
-        if compete.end_round(round.rate, queue, empty, &self.path) || losing.is_some() {
+        if compete.end_round(round, empty, &self.path) || losing.is_some() {
             let seen = cruise::sent(round.rate, self.losses.share());
             let rate = losing.unwrap_or(seen);
             let noise = self.noise();
