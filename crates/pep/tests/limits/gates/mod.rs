@@ -36,7 +36,7 @@ const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 const CHECKED: [(&str, u64, f64); 5] = [
     ("E-leo steady, queue 1 BDP", 1, 20.0),
     ("E-leo 1 % loss, then half the rate", 2, 1.2),
-    ("E-leo beside CUBIC, 1 BDP", 5, 0.6),
+    ("E-leo beside CUBIC, 1 BDP", 2, 0.75),
     ("E-leo 1 kB beside bulk", 1, 25.0),
     ("G6 return traffic of bulk", 1, 60.0),
 ];
