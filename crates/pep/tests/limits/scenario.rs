@@ -1,9 +1,11 @@
-//! The links of the table, as data. Rates are Mbit/s, delays one-way milliseconds.
+//! The links of the table, as data: those that are built in, and some of its own. Rates are Mbit/s, delays one-way
+//! milliseconds.
 
 use std::time::Duration;
 
 use bentpipe_link::{
-    Change, GilbertElliott, LinkConfig, LossModel, Outage, PipeConfig, QueueLimit, Schedule,
+    Change, Direction, Errors, GilbertElliott, LinkConfig, LossModel, Orbit, Outage, PipeConfig,
+    PlannedChange, QueueLimit, Queues, Schedule, Standard, preset,
 };
 use bentpipe_pep::engine::Profile;
 use bentpipe_units::{BitRate, ByteCount, Ratio, Seed};
@@ -41,8 +43,6 @@ pub(crate) enum Queue {
     /// In BDP of the direction's own rate.
     Bdp(f64),
     Packets(usize),
-    /// In milliseconds of the direction's own rate.
-    Millis(u64),
 }
 
 /// What does not stay as it is.
@@ -51,24 +51,14 @@ pub(crate) enum Variation {
     None,
     /// Delay varies by up to so many milliseconds, every 20 ms.
     Jitter(u64),
-    /// 5 s after the transfer's beginning both directions have this rate (Mbit/s).
-    Step(u64),
-    /// Rain: a ladder of rates from the transfer's beginning on, losses at each step; the flag adds a 10 s outage.
-    Fade(bool),
+    /// What the preset of this name plans, from the transfer's beginning on.
+    Planned(&'static str),
     /// Every 15 s another rate, another delay and a gap between.
     Handovers,
     /// Every 5 s another one-way delay between these.
     Delays(u64, u64),
 }
 
-/// The rungs of a rain fade in Mbit/s, 10 s each.
-const FADE: [f64; 8] = [50.0, 35.0, 20.0, 10.0, 5.0, 10.0, 20.0, 50.0];
-const RUNG: Duration = Duration::from_secs(10);
-/// Outage in the fade, from the transfer's beginning.
-pub(crate) const FADE_OUTAGE: Outage = Outage {
-    start: Duration::from_secs(33),
-    length: Duration::from_secs(10),
-};
 /// For how long traces are drawn: longer than any run on them.
 const TRACE: Duration = Duration::from_secs(900);
 
@@ -95,16 +85,76 @@ impl Scenario {
         }
     }
 
+    /// The link that everybody has by the name `preset`. What chance draws in the course of time (jitter, epochs, delays) is
+    /// drawn here, for a transfer to meet other values with each seed.
+    pub(crate) fn built_in(name: &'static str, preset: &'static str) -> Self {
+        let link = read(preset);
+        let rates = [&link.forward_link, &link.return_link].map(|standard| match standard {
+            Standard::Cbr { bit_rate } => bit_rate.as_u64() as f64 / 1e6,
+            _ => panic!("{preset} has a constant bit rate"),
+        });
+        let (delay, variation) = match &link.orbit {
+            Orbit::Constant {
+                one_way_delay,
+                jitter,
+            } => {
+                let jitter = millis(jitter.get());
+                let variation = match jitter {
+                    0 if link.changes.is_empty() => Variation::None,
+                    0 => Variation::Planned(preset),
+                    _ => Variation::Jitter(jitter),
+                };
+                (millis(one_way_delay.get()), variation)
+            }
+            Orbit::Starlink(epochs) => {
+                let [low, high] =
+                    [epochs.minimum_delay, epochs.maximum_delay].map(|delay| millis(delay.get()));
+                let held = epochs.maximum_hold.get() > Duration::ZERO;
+                let variation = if held {
+                    Variation::Handovers
+                } else {
+                    Variation::Delays(low, high)
+                };
+                (high, variation)
+            }
+            _ => panic!("{preset} has a delay that the table knows"),
+        };
+        let mut scenario = Self {
+            loss: loss(&link.errors),
+            variation,
+            ..Self::geo(name, rates, delay)
+        };
+        scenario.queue = scenario.queue_of(&link.queues);
+        scenario
+    }
+
+    fn queue_of(&self, queues: &Queues) -> Queue {
+        // Where each direction has its own, both have as much of their own BDP.
+        let (limit, packets) = match queues {
+            Queues::One(queue) => (queue.limit, queue.packets),
+            Queues::Classes(classes) => (classes[0].limit, classes[0].packets),
+        };
+        match (limit, packets) {
+            (Some(limit), _) => Queue::Bdp(limit.as_u64() as f64 / self.bdp(0) as f64),
+            (_, Some(packets)) => Queue::Packets(packets as usize),
+            (None, None) => Queue::Bdp(1.0),
+        }
+    }
+
     /// Whether two seeds give two different links.
     pub(crate) fn is_random(&self) -> bool {
         let varies = matches!(
             self.variation,
-            Variation::Jitter(_)
-                | Variation::Fade(_)
-                | Variation::Handovers
-                | Variation::Delays(..)
+            Variation::Jitter(_) | Variation::Handovers | Variation::Delays(..)
         );
-        varies || !matches!(self.loss, Loss::None)
+        let loses = |name| {
+            read(name)
+                .changes
+                .iter()
+                .any(|change| change.loss.is_some())
+        };
+        let planned = matches!(self.variation, Variation::Planned(name) if loses(name));
+        varies || planned || !matches!(self.loss, Loss::None)
     }
 
     pub(crate) fn rtt(&self) -> Duration {
@@ -130,7 +180,6 @@ impl Scenario {
         let queue = match self.queue {
             Queue::Bdp(share) => bytes((self.bdp(direction) as f64 * share) as u64),
             Queue::Packets(count) => QueueLimit::Packets(count),
-            Queue::Millis(millis) => bytes(rate.bytes_in(Duration::from_millis(millis)).as_u64()),
         };
         let (schedule, outages) = self.trace(direction, seed);
         PipeConfig {
@@ -169,7 +218,7 @@ impl Scenario {
         let mut changes = Vec::new();
         let mut outages = Vec::new();
         match self.variation {
-            Variation::None | Variation::Step(_) | Variation::Fade(_) => {}
+            Variation::None | Variation::Planned(_) => {}
             Variation::Jitter(most) => {
                 for at in every(Duration::from_millis(20)) {
                     changes.push((at, delay(self.delay as f64 + draw(0.0, most as f64))));
@@ -204,25 +253,75 @@ impl Scenario {
 
     /// What is planned from the transfer's beginning on.
     pub(crate) fn plan(&self) -> Option<Plan> {
-        match self.variation {
-            Variation::Step(rate) => {
-                let step = (Duration::from_secs(5), Change::Rate(mbit(rate as f64)));
-                Some(Plan {
-                    schedules: [Schedule::new([step]), Schedule::new([step])],
-                    outages: Vec::new(),
-                })
-            }
-            Variation::Fade(outage) => Some(Plan {
-                schedules: [fade(), Schedule::none()],
-                outages: if outage {
-                    vec![FADE_OUTAGE]
-                } else {
-                    Vec::new()
-                },
-            }),
-            _ => None,
-        }
+        let Variation::Planned(name) = self.variation else {
+            return None;
+        };
+        let changes = read(name).changes;
+        Some(Plan {
+            schedules: [Direction::Forward, Direction::Return].map(|way| schedule(&changes, way)),
+            outages: outages(&changes),
+        })
     }
+}
+
+/// The scenario that is built in by this name.
+fn read(name: &str) -> bentpipe_link::Scenario {
+    let text = preset(name).unwrap_or_else(|| panic!("no link is called {name}"));
+    toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).expect("a delay")
+}
+
+fn loss(errors: &Errors) -> Loss {
+    match errors {
+        Errors::Iid { rate, .. } => Loss::Iid(rate.as_f64()),
+        Errors::GilbertElliott {
+            rate, mean_burst, ..
+        } => Loss::Bursts(rate.as_f64(), *mean_burst),
+        Errors::Periodic { every, .. } => Loss::Periodic(*every),
+        // Without a link budget noise is no matter.
+        _ => Loss::None,
+    }
+}
+
+/// Whether all is lost from here on.
+fn is_outage(change: &PlannedChange) -> bool {
+    change.loss.is_some_and(|loss| loss.as_f64() >= 1.0)
+}
+
+/// Rates and losses of one direction, without outages.
+fn schedule(changes: &[PlannedChange], way: Direction) -> Schedule {
+    let own = changes
+        .iter()
+        .filter(|change| change.direction == way || change.direction == Direction::Both);
+    let steps = own.flat_map(|change| {
+        let rate = change.bit_rate.map(Change::Rate);
+        let loss = change.loss.filter(|_| !is_outage(change));
+        let loss = loss.map(|loss| match loss.as_f64() {
+            0.0 => Change::Loss(LossModel::None),
+            _ => Change::Loss(LossModel::Iid(loss)),
+        });
+        let at = change.at.get();
+        rate.into_iter().chain(loss).map(move |what| (at, what))
+    });
+    Schedule::new(steps)
+}
+
+/// The times at which everything is lost: the physical limit has to know them.
+fn outages(changes: &[PlannedChange]) -> Vec<Outage> {
+    let begins = changes.iter().filter(|change| is_outage(change));
+    let outage = |begin: &PlannedChange| {
+        let start = begin.at.get();
+        let later = |change: &&PlannedChange| change.at.get() > start && change.loss.is_some();
+        let end = changes.iter().find(later).expect("an outage ends").at.get();
+        Outage {
+            start,
+            length: end - start,
+        }
+    };
+    begins.map(outage).collect()
 }
 
 /// The instants 0, `period`, 2 `period`, …
@@ -230,19 +329,4 @@ fn every(period: Duration) -> impl Iterator<Item = Duration> {
     (0u32..)
         .map(move |count| period * count)
         .take_while(|at| *at < TRACE)
-}
-
-/// Rates of a fade, and 5 % loss for a second at each step.
-fn fade() -> Schedule {
-    let lossy = LossModel::Iid(Ratio::new(0.05).expect("a ratio"));
-    let steps = FADE.iter().zip(0u32..).flat_map(|(rate, rung)| {
-        let at = RUNG * rung;
-        let loss = if rung == 0 { LossModel::None } else { lossy };
-        [
-            (at, Change::Rate(mbit(*rate))),
-            (at, Change::Loss(loss)),
-            (at + Duration::from_secs(1), Change::Loss(LossModel::None)),
-        ]
-    });
-    Schedule::new(steps)
 }

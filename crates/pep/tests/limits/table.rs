@@ -1,12 +1,14 @@
 //! The table: links, workloads and ceilings. The ceilings are goals; the bounds of `make test` are what holds today.
 
+use std::sync::LazyLock;
+
 use bentpipe_pep::engine::Profile;
 
 use crate::gates;
 use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::Row;
-use crate::scenario::{Loss, Queue, Scenario, Variation};
+use crate::scenario::{Loss, Scenario, Variation};
 use crate::transfer::Before::{Cold, Resumed, Sold, Warm};
 use crate::transfer::{Transfers, download, row, upload};
 
@@ -14,41 +16,25 @@ const MB: u64 = 1_000_000;
 /// 10 MiB.
 const FAU: u64 = 10 << 20;
 
-static G1: Scenario = Scenario {
-    variation: Variation::Jitter(3),
-    ..Scenario::geo("G1", [250.0, 3.0], 300)
-};
-static G2: Scenario = Scenario {
-    loss: Loss::Iid(0.01),
-    ..Scenario::geo("G2", [250.0, 3.0], 300)
-};
-static G2_GE: Scenario = Scenario {
-    loss: Loss::Bursts(0.01, 6.0),
-    ..Scenario::geo("G2-GE", [250.0, 3.0], 300)
-};
-static G2_64: Scenario = Scenario {
-    loss: Loss::Periodic(64),
-    ..Scenario::geo("G2-1/64", [250.0, 3.0], 300)
-};
-static G3: Scenario = Scenario::geo("G3", [250.0, 3.0], 325);
-static G4: Scenario = Scenario {
-    loss: Loss::Iid(0.01),
-    ..Scenario::geo("G4", [250.0, 3.0], 325)
-};
-static G5: Scenario = Scenario::geo("G5", [50.0, 10.0], 325);
+type Link = LazyLock<Scenario>;
+
+static G1: Link = Link::new(|| Scenario::built_in("G1", "g1"));
+static G2: Link = Link::new(|| Scenario::built_in("G2", "g2"));
+static G2_GE: Link = Link::new(|| Scenario::built_in("G2-GE", "g2-bursts"));
+static G2_64: Link = Link::new(|| Scenario::built_in("G2-1/64", "g2-periodic"));
+static G3: Link = Link::new(|| Scenario::built_in("G3", "g3"));
+static G4: Link = Link::new(|| Scenario::built_in("G4", "g4"));
+static G5: Link = Link::new(|| Scenario::built_in("G5", "g5"));
 /// ACKs wait for frames of the return link, and for capacity on it.
-static G5_FRAMES: Scenario = Scenario {
+static G5_FRAMES: Link = Link::new(|| Scenario {
     name: "G5-frames",
     variation: Variation::Jitter(26),
-    ..G5
-};
-static G6: Scenario = Scenario::geo("G6", [50.0, 0.5], 325);
-static G7: Scenario = Scenario {
-    variation: Variation::Step(10),
-    ..Scenario::geo("G7", [50.0, 10.0], 325)
-};
-static G8: Scenario = Scenario::geo("G8", [10.0, 2.0], 325);
-static C1: Scenario = Scenario::geo("C1", [10.0, 10.0], 250);
+    ..*G5
+});
+static G6: Link = Link::new(|| Scenario::built_in("G6", "g6"));
+static G7: Link = Link::new(|| Scenario::built_in("G7", "g7"));
+static G8: Link = Link::new(|| Scenario::built_in("G8", "g8"));
+static C1: Link = Link::new(|| Scenario::built_in("C1", "cnes-geo"));
 static C2: Scenario = Scenario {
     loss: Loss::Iid(0.01),
     ..Scenario::geo("C2", [10.0, 10.0], 250)
@@ -80,44 +66,21 @@ static C6: Scenario = Scenario {
     loss: Loss::Iid(0.02),
     ..Scenario::geo("C6", [10.0, 10.0], 25)
 };
-static D1: Scenario = Scenario {
-    queue: Queue::Packets(25),
-    ..Scenario::geo("D1", [20.0, 2.0], 300)
-};
-static D2: Scenario = Scenario {
-    queue: Queue::Packets(25),
-    loss: Loss::Iid(0.01),
-    ..Scenario::geo("D2", [20.0, 2.0], 300)
-};
-static P1: Scenario = Scenario {
-    queue: Queue::Bdp(1.2),
-    loss: Loss::Bursts(0.0256, 16.7),
-    ..Scenario::geo("P1", [12.0, 3.0], 250)
-};
-static L1: Scenario = Scenario {
+static D1: Link = Link::new(|| Scenario::built_in("D1", "d1"));
+static D2: Link = Link::new(|| Scenario::built_in("D2", "d2"));
+static P1: Link = Link::new(|| Scenario::built_in("P1", "p1"));
+static L1: Link = Link::new(|| Scenario {
     profile: Profile::Starlink,
-    loss: Loss::Bursts(0.01, 6.0),
-    variation: Variation::Handovers,
-    ..Scenario::geo("L1", [150.0, 15.0], 40)
-};
-static L1_DEEP: Scenario = Scenario {
-    name: "L1-200ms",
-    queue: Queue::Millis(200),
-    ..L1
-};
-static R1: Scenario = Scenario {
-    variation: Variation::Fade(false),
-    ..Scenario::geo("R1", [50.0, 10.0], 325)
-};
-static R1_OUT: Scenario = Scenario {
-    variation: Variation::Fade(true),
-    ..Scenario::geo("R1-out", [50.0, 10.0], 325)
-};
-static S1: Scenario = Scenario::geo("S1", [0.512, 0.512], 293);
-static S1_TRACE: Scenario = Scenario {
-    variation: Variation::Delays(400, 1000),
-    ..Scenario::geo("S1-trace", [0.512, 0.512], 1000)
-};
+    ..Scenario::built_in("L1", "l1")
+});
+static L1_DEEP: Link = Link::new(|| Scenario {
+    profile: Profile::Starlink,
+    ..Scenario::built_in("L1-200ms", "l1-200ms")
+});
+static R1: Link = Link::new(|| Scenario::built_in("R1", "r1"));
+static R1_OUT: Link = Link::new(|| Scenario::built_in("R1-out", "r1-out"));
+static S1: Link = Link::new(|| Scenario::built_in("S1", "s1"));
+static S1_TRACE: Link = Link::new(|| Scenario::built_in("S1-trace", "s1-trace"));
 
 /// Every row.
 pub(crate) fn rows() -> Vec<Row> {

@@ -96,7 +96,7 @@ pub(crate) fn row(transfers: Transfers, goal: Goal) -> Row {
 /// What a transfer on `scenario` measures: in a fade the goal is a share of what the link could have carried.
 fn figures(scenario: &Scenario, goal: Goal) -> Vec<Figure> {
     match (scenario.variation, goal) {
-        (Variation::Fade(_), Goal::AtLeast(_)) => vec![
+        (Variation::Planned(_), Goal::AtLeast(_)) => vec![
             Figure::ratio(Goal::Shown),
             Figure::new("share of capacity", goal),
         ],

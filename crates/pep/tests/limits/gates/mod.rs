@@ -22,11 +22,19 @@ const LEO: Scenario = Scenario {
     profile: Profile::Leo,
     ..Scenario::geo("E-leo", [20.0, 5.0], 25)
 };
-const MEDIUM: Scenario = Scenario::geo("G5", [50.0, 10.0], 325);
-const THIN_RETURN: Scenario = Scenario::geo("G6", [50.0, 0.5], 325);
-const SMALL: Scenario = Scenario::geo("G8", [10.0, 2.0], 325);
+fn medium() -> Scenario {
+    Scenario::built_in("G5", "g5")
+}
+fn thin_return() -> Scenario {
+    Scenario::built_in("G6", "g6")
+}
+fn small() -> Scenario {
+    Scenario::built_in("G8", "g8")
+}
 /// One beam.
-const BEAM: Scenario = Scenario::geo("M1", [100.0, 20.0], 300);
+fn beam() -> Scenario {
+    Scenario::built_in("M1", "m1")
+}
 /// The same, for terminals of which some are four times as far.
 const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 /// A gateway's egress to terminals under a low and a high satellite.
@@ -58,7 +66,7 @@ pub(crate) fn rows() -> Vec<Row> {
 
 fn own_queue() -> Vec<Row> {
     let mut rows = Vec::new();
-    for scenario in [GEO, LEO, MEDIUM] {
+    for scenario in [GEO, LEO, medium()] {
         for bdp in [1.0, 4.0] {
             rows.push(queue::steady(scenario, bdp));
         }
@@ -75,7 +83,7 @@ fn own_queue() -> Vec<Row> {
     }
     let variable = Scenario {
         name: "G7",
-        ..MEDIUM
+        ..medium()
     };
     rows.push(queue::step(variable, 10.0));
     rows
@@ -97,26 +105,26 @@ fn shares() -> Vec<Row> {
 fn beams() -> Vec<Row> {
     let queue = |bdp| Scenario {
         queue: Queue::Bdp(bdp),
-        ..BEAM
+        ..beam()
     };
     let lossy = Scenario {
         name: "M1-1%",
         loss: Loss::Iid(0.01),
-        ..BEAM
+        ..beam()
     };
     let named = |name, bdp| Scenario { name, ..queue(bdp) };
     vec![
-        tunnels::many(BEAM, 1, Places::Same),
-        tunnels::many(BEAM, 2, Places::Same),
-        tunnels::many(BEAM, 10, Places::Same),
-        tunnels::many(BEAM, 50, Places::Same),
+        tunnels::many(beam(), 1, Places::Same),
+        tunnels::many(beam(), 2, Places::Same),
+        tunnels::many(beam(), 10, Places::Same),
+        tunnels::many(beam(), 50, Places::Same),
         tunnels::many(named("M1-.5BDP", 0.5), 10, Places::Same),
         tunnels::many(named("M1-4BDP", 4.0), 10, Places::Same),
         tunnels::many(lossy, 10, Places::Same),
         tunnels::many(NEAR, 2, Places::OneToFour),
         tunnels::many(NEAR, 10, Places::OneToFour),
         tunnels::many(LEO_BEAM, 2, Places::LeoAndGeo),
-        tunnels::resume(BEAM, 10),
+        tunnels::resume(beam(), 10),
         tunnels::outage(GEO, Duration::from_secs(10)),
         tunnels::outage(GEO, Duration::from_secs(60)),
         tunnels::outage(LEO, Duration::from_secs(60)),
@@ -127,25 +135,25 @@ fn short_flows() -> Vec<Row> {
     let lossy = Scenario {
         name: "G5-1%",
         loss: Loss::Iid(0.01),
-        ..MEDIUM
+        ..medium()
     };
     let two_percent = Scenario {
         name: "G5-2%",
         loss: Loss::Iid(0.02),
-        ..MEDIUM
+        ..medium()
     };
     vec![
-        beside::first_byte(MEDIUM),
-        beside::first_byte(SMALL),
+        beside::first_byte(medium()),
+        beside::first_byte(small()),
         beside::first_byte(LEO),
         beside::first_byte(lossy),
-        beside::page(MEDIUM),
-        beside::page(SMALL),
+        beside::page(medium()),
+        beside::page(small()),
         beside::page(LEO),
-        beside::overhead(MEDIUM, 0.96),
+        beside::overhead(medium(), 0.96),
         beside::overhead(two_percent, 0.93),
-        beside::return_traffic(THIN_RETURN),
-        beside::return_traffic(MEDIUM),
+        beside::return_traffic(thin_return()),
+        beside::return_traffic(medium()),
         beside::return_traffic(lossy),
     ]
 }
