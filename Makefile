@@ -55,6 +55,7 @@ tests: privileges
 	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast
 
 slow: privileges
+	@.ci/deps lab
 	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast -- --ignored
 
 # Fails if a row is above its ceiling. LIMITS_FILTER: parts of titles, with commas between.

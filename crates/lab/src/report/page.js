@@ -44,7 +44,7 @@
       const style = line(curve, index);
       add(curve.y, { ...style, points: { show: true, size: 6 } });
       // The interval: between two lines that are not drawn.
-      const bound = { stroke: style.stroke, width: 0, points: { show: false } };
+      const bound = { stroke: style.stroke, width: 0, points: { show: false }, class: "bound" };
       add(curve.high, { ...bound, label: `${curve.name}, at most` });
       add(curve.low, { ...bound, label: `${curve.name}, at least` });
       bands.push({ series: [data.length - 2, data.length - 1], fill: `${style.stroke}30` });
@@ -60,7 +60,11 @@
         bands,
         scales: { x: { time: false, distr: 3 }, y: { range: (_, least, most) => [0, most * 1.05] } },
         series,
-        axes: [{ values: (_, ticks) => ticks.map((mb) => (mb == null ? "" : `${mb} MB`)) }, { size: 50 }],
+        // A tick for each size, and none for the powers of ten between.
+        axes: [
+          { splits: () => figure.x, filter: (_, sizes) => sizes, values: (_, sizes) => sizes.map((mb) => `${mb} MB`) },
+          { size: 50 },
+        ],
       },
     };
   };
