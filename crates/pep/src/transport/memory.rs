@@ -37,8 +37,7 @@ impl Tunnel {
             packets: train.packets,
         });
         self.meter.on_train(train.rate.as_u64() / 8);
-        let keys: Vec<_> = self.flows.keys().copied().take(MOST_WIDENED).collect();
-        for key in keys {
+        for key in self.in_order().into_iter().take(MOST_WIDENED) {
             self.widen(rtt, key);
         }
     }

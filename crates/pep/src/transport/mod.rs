@@ -5,6 +5,7 @@
 //! clock, so the same code runs in virtual time.
 
 mod control;
+mod early;
 mod event;
 mod flow;
 mod lan;

@@ -4,7 +4,7 @@
 //! [`Tunnel::consume`] and so on (`lan.rs`); `writer.rs` fills streams just before a datagram is built.
 //! Decides nothing about time: rates and timers belong to the engine.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
@@ -16,13 +16,11 @@ use bytes::Bytes;
 use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
 
 use super::control::ControlStream;
+use super::early::Early;
 use super::event::{Fault, TunnelEvent, TunnelStats};
 use super::flow::{Flow, FlowKey, Header, ReadFault};
 use super::memory::receiving_share;
 use super::meter::ReceiveMeter;
-
-/// FLOW_ABORTs, and as many FLOW_CREDITs, kept for flows whose OPEN is still missing (it was lost, they were not).
-const MAX_EARLY: usize = 1024;
 
 /// The flows and the control stream of one connection.
 pub struct Tunnel {
@@ -32,8 +30,7 @@ pub struct Tunnel {
     pub(super) control: Option<ControlStream>,
     pub(super) flows: HashMap<FlowKey, Flow>,
     pub(super) by_id: HashMap<FlowId, FlowKey>,
-    early_aborts: BTreeMap<FlowId, (u64, AbortCode)>,
-    early_credit: BTreeMap<FlowId, u64>,
+    early: Early,
     /// What the peer saw our train of packets arrive at: only its first word counts.
     rate_hint: Option<BitRate>,
     hinted: bool,
@@ -63,8 +60,7 @@ impl Tunnel {
             control: None,
             flows: HashMap::new(),
             by_id: HashMap::new(),
-            early_aborts: BTreeMap::new(),
-            early_credit: BTreeMap::new(),
+            early: Early::default(),
             rate_hint: None,
             hinted: false,
             next_id: 0,
@@ -224,13 +220,13 @@ impl Tunnel {
                     return Err(Fault::Violation("a flow id was used twice"));
                 }
                 flow.id = Some(open.flow);
-                let early = self.early_credit.remove(&open.flow);
-                flow.sender.raise_limit(open.credit.max(early.unwrap_or(0)));
+                let said = self.early.take(open.flow);
+                flow.sender
+                    .raise_limit(open.credit.max(said.credit.unwrap_or(0)));
                 self.stats.opened += 1;
-                let aborted = self.early_aborts.remove(&open.flow);
                 self.events
                     .push_back(TunnelEvent::Opened(key, Box::new(open)));
-                if let Some((offset, code)) = aborted {
+                if let Some((offset, code)) = said.abort {
                     self.on_abort(quic, key, offset, code);
                 }
             }
@@ -286,8 +282,8 @@ impl Tunnel {
                 {
                     flow.sender.raise_limit(max_offset);
                     self.schedule(key);
-                } else {
-                    keep_early(self.side, &mut self.early_credit, flow, max_offset);
+                } else if self.side == Side::Server {
+                    self.early.on_credit(flow, max_offset);
                 }
             }
             Control::FlowAbort {
@@ -296,12 +292,10 @@ impl Tunnel {
                 code,
             } => match self.by_id.get(&flow) {
                 Some(&key) => self.on_abort(quic, key, final_offset, code),
-                None => keep_early(
-                    self.side,
-                    &mut self.early_aborts,
-                    flow,
-                    (final_offset, code),
-                ),
+                None if self.side == Side::Server => {
+                    self.early.on_abort(flow, final_offset, code);
+                }
+                None => {}
             },
             Control::Goaway => {
                 self.goaway = true;
@@ -369,8 +363,7 @@ impl Tunnel {
 
     /// The connection is over: every LAN side is to be reset.
     pub(crate) fn on_lost(&mut self) {
-        let keys: Vec<_> = self.flows.keys().copied().collect();
-        for key in keys {
+        for key in self.in_order() {
             if let Some(flow) = self.flows.get_mut(&key) {
                 flow.gone = true;
                 flow.send_done = true;
@@ -389,6 +382,13 @@ impl Tunnel {
         self.goaway
     }
 
+    /// All flows, the oldest first: equal seeds give equal runs, whatever order a hash map has.
+    pub(super) fn in_order(&self) -> Vec<FlowKey> {
+        let mut keys: Vec<_> = self.flows.keys().copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
     /// Flows that exist now.
     pub fn flow_count(&self) -> usize {
         self.flows.len()
@@ -397,15 +397,5 @@ impl Tunnel {
     /// Counters.
     pub fn stats(&self) -> TunnelStats {
         self.stats
-    }
-}
-
-/// Server: keeps what a frame says of a flow whose OPEN has not come; of too many the newest.
-fn keep_early<T>(side: Side, early: &mut BTreeMap<FlowId, T>, flow: FlowId, news: T) {
-    if side == Side::Server {
-        if early.len() >= MAX_EARLY {
-            early.pop_first();
-        }
-        early.insert(flow, news);
     }
 }

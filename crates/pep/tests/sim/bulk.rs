@@ -60,14 +60,17 @@ fn little_warms_the_tunnel() {
     assert!(dropped < 50, "{dropped} packets overflowed the queue");
 }
 
-/// Equal seeds give equal runs, packet for packet.
+/// Equal seeds give equal runs, packet for packet, also where many flows share out one budget at once.
 #[test]
 fn a_run_repeats() {
     let run = || {
-        let mut lossy = link("geo");
+        let mut lossy = link("g1");
         lossy.forward_link.loss = LossModel::Iid(Ratio::new(0.01).expect("a ratio"));
         let mut world = ready(&lossy, 7);
-        world.timed_download(2_000_000);
+        for _ in 0..20 {
+            world.download(50_000_000, Some(100_000));
+        }
+        world.timed_download(10_000_000);
         world.trace
     };
     assert!(run() == run(), "two runs with one seed differ");

@@ -1,0 +1,51 @@
+//! Control frames that overtook the OPEN of their flow: it was lost, they were not (PROTOCOL.md §5.2, §8).
+//!
+//! Kept by the server alone, whose peer opens the flows, and only for the newest of them.
+
+use std::collections::BTreeMap;
+
+use bentpipe_proto::tunnel::{AbortCode, FlowId};
+
+/// FLOW_ABORTs, and as many FLOW_CREDITs, that are kept.
+const MOST: usize = 1024;
+
+/// What has been said of one flow before it was seen.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The offset up to which may be sent.
+    pub(super) credit: Option<u64>,
+    /// The offset up to which is to be delivered, and why no further.
+    pub(super) abort: Option<(u64, AbortCode)>,
+}
+
+/// What has been said of flows that have not been seen.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    credit: BTreeMap<FlowId, u64>,
+    aborts: BTreeMap<FlowId, (u64, AbortCode)>,
+}
+
+impl Early {
+    pub(super) fn on_credit(&mut self, flow: FlowId, max_offset: u64) {
+        keep(&mut self.credit, flow, max_offset);
+    }
+
+    pub(super) fn on_abort(&mut self, flow: FlowId, final_offset: u64, code: AbortCode) {
+        keep(&mut self.aborts, flow, (final_offset, code));
+    }
+
+    /// The flow has come.
+    pub(super) fn take(&mut self, flow: FlowId) -> Said {
+        Said {
+            credit: self.credit.remove(&flow),
+            abort: self.aborts.remove(&flow),
+        }
+    }
+}
+
+fn keep<T>(early: &mut BTreeMap<FlowId, T>, flow: FlowId, news: T) {
+    if early.len() >= MOST {
+        early.pop_first();
+    }
+    early.insert(flow, news);
+}
