@@ -8,17 +8,14 @@ use crate::topology::{LINK_DEVICE, Topology};
 
 /// The policer's table.
 const POLICER: &str = "lab_policer";
-/// Its bucket holds 50 ms at its rate, but ten packets at least.
-const POLICER_BURSTS_PER_SECOND: u64 = 20;
-const LEAST_POLICER_BURST: u64 = 15_000;
 
-/// Drops what of UDP exceeds the rate, before it enters the satellite link at either end.
+/// Drops what of UDP exceeds the rate, before it enters the satellite link at either end. The kernel's bucket holds what may
+/// pass in a second.
 pub(super) fn police(topology: &Topology, rate: BitRate) -> Result<()> {
     let rate = rate.as_u64() / 8;
-    let burst = (rate / POLICER_BURSTS_PER_SECOND).max(LEAST_POLICER_BURST);
     let rules = format!(
         "chain police {{\ntype filter hook postrouting priority 0;\n\
-         oifname \"{LINK_DEVICE}\" meta l4proto udp limit rate over {rate} bytes/second burst {burst} bytes drop\n}}\n"
+         oifname \"{LINK_DEVICE}\" meta l4proto udp limit rate over {rate} bytes/second drop\n}}\n"
     );
     for end in [topology.terminal(), topology.gateway()] {
         end.enter(|| Table::new(POLICER).replace(&rules))?
