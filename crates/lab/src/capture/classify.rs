@@ -132,6 +132,10 @@ fn is_tunnel(packet: &LaxSlicedPacket<'_>, tunnel: Tunnel) -> bool {
         (Some(TransportSlice::Udp(udp)), Tunnel::Udp(port)) => {
             [udp.source_port(), udp.destination_port()].contains(&port)
         }
+        (Some(TransportSlice::Udp(udp)), Tunnel::Ipsec) => {
+            let ports = [udp.source_port(), udp.destination_port()];
+            ports.contains(&500) || ports.contains(&4500)
+        }
         (Some(TransportSlice::Tcp(tcp)), Tunnel::Tcp(port)) => {
             [tcp.source_port(), tcp.destination_port()].contains(&port)
         }

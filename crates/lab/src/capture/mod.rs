@@ -40,6 +40,8 @@ pub enum Tunnel {
     Udp(u16),
     /// TCP from or to this port.
     Tcp(u16),
+    /// IKE, and ESP in UDP: ports 500 and 4500 (RFC 3948).
+    Ipsec,
 }
 
 impl From<u16> for Tunnel {

@@ -9,15 +9,21 @@
 //! ```
 
 mod bentpipe;
+pub(crate) mod hystart;
+mod ipsec;
 mod openvpn;
+mod program;
+mod split;
 pub(crate) mod wireguard;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
+use bentpipe_config::{ConfigError, Source};
 use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
@@ -26,6 +32,9 @@ use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings};
 use openvpn::Protocol;
+pub use program::Named;
+use program::{Known, Program};
+pub use split::Splitters;
 
 /// One contender, as an experiment names it: `CARRIER` or `CARRIER/TCP`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,31 +45,84 @@ pub struct Contender {
 }
 
 /// What carries the traffic over the satellite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Carrier {
     /// Nothing: the end hosts' own TCP.
     Plain,
+    /// The same, and CUBIC without HyStart.
+    NoHystart,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str),
-    WireGuard,
-    OpenVpn(Protocol),
+    /// TCP split in clear.
+    Split(split::Place),
+    /// A VPN, and splitters inside or around it.
+    Vpn(Vpn, Tuning, Option<split::Place>),
+    /// What the user names.
+    Program(Program),
 }
 
-/// Each carrier and its name.
-const CARRIERS: [(&str, Carrier); 9] = [
-    ("plain", Carrier::Plain),
-    ("bentpipe", Carrier::Bentpipe("satellite")),
-    ("bentpipe-bbr3", Carrier::Bentpipe("bbr3")),
-    ("bentpipe-cubic", Carrier::Bentpipe("cubic")),
-    (
-        "bentpipe-cubic-no-hystart",
-        Carrier::Bentpipe("cubic-no-hystart"),
-    ),
-    ("bentpipe-new-reno", Carrier::Bentpipe("new-reno")),
-    ("wireguard", Carrier::WireGuard),
-    ("openvpn-udp", Carrier::OpenVpn(Protocol::Udp)),
-    ("openvpn-tcp", Carrier::OpenVpn(Protocol::Tcp)),
-];
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vpn {
+    WireGuard,
+    Openvpn(Protocol),
+    Ipsec,
+}
+
+/// How a VPN is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tuning {
+    /// As it chooses itself.
+    Default,
+    /// As those would who know the link.
+    Best,
+}
+
+/// Each carrier that needs no word of the user's, and its name.
+fn carriers() -> Vec<(String, Carrier)> {
+    use split::Place;
+    let bentpipe = ["bbr3", "cubic", "cubic-no-hystart", "new-reno"]
+        .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name)));
+    let mut all = vec![
+        ("plain".to_owned(), Carrier::Plain),
+        ("plain-no-hystart".to_owned(), Carrier::NoHystart),
+        ("bentpipe".to_owned(), Carrier::Bentpipe("satellite")),
+    ];
+    all.extend(bentpipe);
+    let split = [
+        ("split", Place::Distributed),
+        ("split-terminal", Place::Terminal),
+        ("split-gateway", Place::Gateway),
+    ];
+    all.extend(split.map(|(name, place)| (name.to_owned(), Carrier::Split(place))));
+    for (name, vpn) in [
+        ("wireguard", Vpn::WireGuard),
+        ("openvpn-udp", Vpn::Openvpn(Protocol::Udp)),
+        ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
+        ("ipsec", Vpn::Ipsec),
+    ] {
+        let best = (vpn != Vpn::Ipsec).then_some(("-best", Tuning::Best));
+        for (tuned, tuning) in [("", Tuning::Default)].into_iter().chain(best) {
+            // After the VPN there is TCP to be split only if the VPN itself is TCP.
+            let after =
+                (vpn == Vpn::Openvpn(Protocol::Tcp)).then_some(("-pep-a", Some(Place::Around)));
+            let positions = [("", None), ("-pep-b", Some(Place::Inside))];
+            let positions = positions.into_iter().chain(after);
+            all.extend(positions.map(|(pep, place)| {
+                (
+                    format!("{name}{tuned}{pep}"),
+                    Carrier::Vpn(vpn, tuning, place),
+                )
+            }));
+        }
+    }
+    let known =
+        Known::ALL.map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
+    all.extend(known);
+    all
+}
+
+/// The programs that an experiment names.
+pub type Programs = BTreeMap<String, Named>;
 
 /// A name that no contender has; displays as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,12 +132,13 @@ impl std::error::Error for UnknownContender {}
 
 impl fmt::Display for UnknownContender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let carriers = CARRIERS.map(|(name, _)| name).join("`, `");
+        let carriers: Vec<String> = carriers().into_iter().map(|(name, _)| name).collect();
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{carriers}`, alone or with `/` and the TCP of user and web: `{tcp}`",
-            self.0
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`",
+            self.0,
+            carriers.join("`, `")
         )
     }
 }
@@ -84,26 +147,35 @@ impl FromStr for Contender {
     type Err = UnknownContender;
 
     fn from_str(text: &str) -> Result<Self, UnknownContender> {
-        let unknown = || UnknownContender(text.to_owned());
-        let (carrier, tcp) = match text.split_once('/') {
-            Some((carrier, tcp)) => (carrier, Some(tcp)),
-            None => (text, None),
-        };
-        let (_, carrier) = CARRIERS
-            .iter()
-            .find(|(name, _)| *name == carrier)
-            .ok_or_else(unknown)?;
-        let tcp = match tcp {
-            Some(name) => Congestion::named(name).ok_or_else(unknown)?,
-            None => Congestion::default(),
-        };
-        Ok(Self {
-            name: text.to_owned(),
-            carrier: *carrier,
-            tcp,
-        })
+        Self::parse(text, &BTreeMap::new())
     }
 }
+
+/// The programs that an experiment names, checked; paths are relative to its file.
+///
+/// # Errors
+/// The first that cannot be started as it is described.
+pub(crate) fn check_programs(
+    source: &Source,
+    programs: &Programs,
+) -> Result<BTreeMap<String, CheckedProgram>, ConfigError> {
+    let check = |(name, named): (&String, &Named)| {
+        if carriers()
+            .iter()
+            .any(|(known, carrier)| known == name && !matches!(carrier, Carrier::Program(_)))
+        {
+            let text = format!("`{name}` is the lab's own; choose another name");
+            return Err(source.error_at_key(&format!("contender.{name}"), text));
+        }
+        let program = named.clone().program(source, name)?;
+        Ok((name.clone(), CheckedProgram(program)))
+    };
+    programs.iter().map(check).collect()
+}
+
+/// A program that can be started as it is described.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckedProgram(Program);
 
 /// What this machine has to start contenders with.
 #[derive(Debug)]
@@ -112,6 +184,7 @@ pub struct Stable {
     pub bentpipe: PathBuf,
     wireguard: Result<wireguard::Build, String>,
     openvpn: Result<String, String>,
+    ipsec: Result<String, String>,
     tcp: String,
 }
 
@@ -126,6 +199,7 @@ impl Stable {
             bentpipe,
             wireguard: wireguard::find(&paddock),
             openvpn: openvpn::find(),
+            ipsec: ipsec::find(),
             // Absent where the kernel has no TCP, which is nowhere.
             tcp: fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
                 .unwrap_or_default(),
@@ -135,30 +209,63 @@ impl Stable {
     /// What every kind of contender is here: its version, or why there is none.
     #[must_use]
     pub fn list(&self) -> Vec<(String, Result<String, String>)> {
-        let carriers = CARRIERS.map(|(name, carrier)| {
+        let version = |(name, carrier): (String, Carrier)| {
             let contender = Contender {
-                name: name.to_owned(),
+                name: name.clone(),
                 carrier,
                 tcp: Congestion::default(),
             };
-            (name.to_owned(), contender.version(self))
-        });
-        carriers.into()
+            (name, contender.version(self))
+        };
+        carriers().into_iter().map(version).collect()
     }
 }
 
-/// A contender at work; what it started ends when this is dropped.
-#[derive(Debug)]
-pub enum AtWork {
-    /// Nothing was started.
-    Plain,
-    /// Both daemons.
-    Bentpipe(Daemons),
-    /// The processes of a VPN; none where the kernel is it.
-    Vpn(Vec<Process>),
+/// A contender at work; what it started ends when this is dropped, in this order.
+#[derive(Debug, Default)]
+pub struct AtWork {
+    splitters: Option<Splitters>,
+    daemons: Option<Daemons>,
+    processes: Vec<Process>,
+    hystart: Option<hystart::Off>,
+}
+
+impl AtWork {
+    /// Bytes of content that splitters say they have carried; `None` without splitters.
+    ///
+    /// # Errors
+    /// They do not answer.
+    pub fn carried(&self) -> Result<Option<u64>> {
+        self.splitters.as_ref().map(Splitters::carried).transpose()
+    }
 }
 
 impl Contender {
+    /// The one of that name, or of the `programs`.
+    pub(crate) fn parse(
+        text: &str,
+        programs: &BTreeMap<String, CheckedProgram>,
+    ) -> Result<Self, UnknownContender> {
+        let unknown = || UnknownContender(text.to_owned());
+        let (name, tcp) = match text.split_once('/') {
+            Some((name, tcp)) => (name, Some(tcp)),
+            None => (text, None),
+        };
+        let named = programs.get(name);
+        let carrier = named.map(|CheckedProgram(program)| Carrier::Program(program.clone()));
+        let known = || carriers().into_iter().find(|(known, _)| known == name);
+        let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
+        let tcp = match tcp {
+            Some(name) => Congestion::named(name).ok_or_else(unknown)?,
+            None => Congestion::default(),
+        };
+        Ok(Self {
+            name: text.to_owned(),
+            carrier: carrier.ok_or_else(unknown)?,
+            tcp,
+        })
+    }
+
     /// As the experiment calls it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -182,12 +289,28 @@ impl Contender {
                 "the kernel has no TCP {tcp}; `modprobe tcp_{tcp}` may load it"
             ));
         }
-        let carrier = match self.carrier {
+        let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
+        let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::Bentpipe(_) => first_line(&stable.bentpipe, &["--version"])?,
-            Carrier::WireGuard => stable.wireguard.as_ref().map(ToString::to_string)?,
-            Carrier::OpenVpn(_) => stable.openvpn.clone()?,
+            Carrier::NoHystart if self.tcp != Congestion::Cubic => {
+                return Err(format!("HyStart is CUBIC's: {tcp} has none"));
+            }
+            Carrier::NoHystart => {
+                hystart::check()?;
+                format!("{}, HyStart off", kernel())
+            }
+            Carrier::Bentpipe(_) => bentpipe()?,
+            Carrier::Split(_) => format!("{}, plain", bentpipe()?),
+            Carrier::Vpn(Vpn::WireGuard, ..) => {
+                stable.wireguard.as_ref().map(ToString::to_string)?
+            }
+            Carrier::Vpn(Vpn::Openvpn(_), ..) => stable.openvpn.clone()?,
+            Carrier::Vpn(Vpn::Ipsec, ..) => stable.ipsec.clone()?,
+            Carrier::Program(program) => program.version()?,
         };
+        if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
+            carrier = format!("{carrier}, {} plain", bentpipe()?);
+        }
         Ok(match self.tcp {
             Congestion::Bbr => format!("{carrier}, TCP {}", kernel_bbr()),
             other => format!("{carrier}, TCP {}", other.name()),
@@ -197,11 +320,25 @@ impl Contender {
     /// What crosses the satellite if it does its work; without, everything may.
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {
-        match self.carrier {
-            Carrier::Plain => None,
+        match &self.carrier {
+            Carrier::Plain | Carrier::NoHystart => None,
             Carrier::Bentpipe(_) => Some(Tunnel::Udp(SERVER_PORT)),
-            Carrier::WireGuard => Some(Tunnel::Udp(wireguard::PORT)),
-            Carrier::OpenVpn(protocol) => Some(protocol.tunnel()),
+            Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
+            Carrier::Split(_) => None,
+            Carrier::Vpn(Vpn::WireGuard, ..) => Some(Tunnel::Udp(wireguard::PORT)),
+            Carrier::Vpn(Vpn::Openvpn(protocol), ..) => Some(protocol.tunnel()),
+            Carrier::Vpn(Vpn::Ipsec, ..) => Some(Tunnel::Ipsec),
+            Carrier::Program(program) => program.tunnel(),
+        }
+    }
+
+    /// Whether content may be read in its tunnel.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        match &self.carrier {
+            Carrier::Split(_) => true,
+            Carrier::Program(program) => program.readable(),
+            _ => false,
         }
     }
 
@@ -210,23 +347,44 @@ impl Contender {
     /// # Errors
     /// It did not come up; the text has what it said.
     pub fn start(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
-        let started = match self.carrier {
-            Carrier::Plain => Ok(AtWork::Plain),
+        self.start_parts(stable, topology)
+            .with_context(|| format!("{} did not come up", self.name))
+    }
+
+    fn start_parts(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
+        let splitters = |place| split::start(&stable.bentpipe, topology, place, self.tcp);
+        let mut at_work = AtWork::default();
+        match &self.carrier {
+            Carrier::Plain => {}
+            Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
             Carrier::Bentpipe(controller) => {
                 let settings = Settings {
                     profile: None,
                     controller: Some(controller),
                 };
-                Daemons::start(&stable.bentpipe, topology, &settings).map(AtWork::Bentpipe)
+                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
-            Carrier::WireGuard => {
-                wireguard::start(&stable.wireguard, topology, self.tcp).map(AtWork::Vpn)
+            Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
+            Carrier::Vpn(vpn, tuning, place) => {
+                if *place == Some(split::Place::Around) {
+                    at_work.splitters = Some(splitters(split::Place::Around)?);
+                }
+                at_work.processes = match vpn {
+                    Vpn::WireGuard => {
+                        wireguard::start(&stable.wireguard, *tuning, topology, self.tcp)?
+                    }
+                    Vpn::Openvpn(protocol) => {
+                        openvpn::start(*protocol, *tuning, topology, self.tcp)?
+                    }
+                    Vpn::Ipsec => ipsec::start(topology)?,
+                };
+                if *place == Some(split::Place::Inside) {
+                    at_work.splitters = Some(splitters(split::Place::Inside)?);
+                }
             }
-            Carrier::OpenVpn(protocol) => {
-                openvpn::start(protocol, topology, self.tcp).map(AtWork::Vpn)
-            }
-        };
-        started.with_context(|| format!("{} did not come up", self.name))
+            Carrier::Program(program) => at_work.processes = program.start(topology)?,
+        }
+        Ok(at_work)
     }
 }
 
@@ -288,6 +446,13 @@ mod tests {
             parsed("openvpn-tcp").unwrap().tunnel(),
             Some(Tunnel::Tcp(1194))
         );
+        assert_eq!(
+            parsed("openvpn-tcp-best-pep-a").unwrap().tunnel(),
+            Some(Tunnel::Tcp(1194))
+        );
+        assert!(parsed("split/bbr").unwrap().is_readable());
+        // After WireGuard there is no TCP to split.
+        assert!(parsed("wireguard-pep-a").is_err() && parsed("wireguard-best-pep-b").is_ok());
         for wrong in ["", "/", "plain/", "plain/x", "plain/cubic/bbr", "Plain"] {
             let error = parsed(wrong).unwrap_err().to_string();
             assert!(

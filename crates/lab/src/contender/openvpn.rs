@@ -12,7 +12,7 @@ use aws_lc_rs::digest;
 use bentpipe_sys::command::tool;
 use rcgen::{CertificateParams, KeyPair};
 
-use super::{first_line, route_through};
+use super::{Tuning, first_line, route_through};
 use crate::capture::Tunnel;
 use crate::topology::{Congestion, GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
 
@@ -54,8 +54,21 @@ pub(super) fn find() -> Result<String, String> {
     }
 }
 
+/// What its manual and those who run it over long paths change: buffers for more than a path's bandwidth-delay product,
+/// a longer queue before the device, for UDP no `select` per packet.
+fn best(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Udp => "sndbuf 4194304\nrcvbuf 4194304\ntxqueuelen 1000\nfast-io\nmssfix 1450\n",
+        // Setting its buffers would turn the kernel's own adaptation off.
+        Protocol::Tcp => {
+            "txqueuelen 1000\ntcp-queue-limit 1024\nsocket-flags TCP_NODELAY\nmssfix 1450\n"
+        }
+    }
+}
+
 pub(super) fn start(
     protocol: Protocol,
+    tuning: Tuning,
     topology: &Topology,
     tcp: Congestion,
 ) -> Result<Vec<Process>> {
@@ -66,6 +79,10 @@ pub(super) fn start(
     ];
     let own: [IpAddr; 2] = [GATEWAY_SAT.into(), TERMINAL_SAT.into()];
     let ends = [topology.gateway(), topology.terminal()];
+    let tuned = match tuning {
+        Tuning::Default => "",
+        Tuning::Best => best(protocol),
+    };
     let mut processes = Vec::new();
     for (end, name) in ["gateway", "terminal"].into_iter().enumerate() {
         let peer = 1 - end;
@@ -82,7 +99,7 @@ pub(super) fn start(
             "dev {DEVICE}\ndev-type tun\nproto {carried}\nport {PORT}\nlocal {}\n{role}\
              ifconfig {} {}\nifconfig-ipv6 {}/64 {}\n\
              cert {name}.crt\nkey {name}.pem\npeer-fingerprint {}\n\
-             keepalive 10 120\n",
+             keepalive 10 120\n{tuned}",
             own[end], INSIDE[end], INSIDE[peer], INSIDE6[end], INSIDE6[peer], prints[peer]
         );
         let file = directory.join(format!("openvpn-{name}.conf"));
@@ -108,7 +125,7 @@ pub(super) fn start(
 }
 
 /// Makes `<name>.crt` and `<name>.pem`; returns the certificate's fingerprint.
-fn identity(directory: &Path, name: &str) -> Result<String> {
+pub(super) fn identity(directory: &Path, name: &str) -> Result<String> {
     let key = KeyPair::generate().context("cannot make a key")?;
     let certificate = CertificateParams::new([name.to_owned()])
         .and_then(|params| params.self_signed(&key))

@@ -1,6 +1,6 @@
 //! WireGuard between terminal and gateway: the kernel's where it has it, else wireguard-go in user space.
 //!
-//! Keys and peers are set with `wg`, as operators do; addresses of its own it needs none. MTU as `wg-quick` would choose.
+//! Keys, peers and addresses are set as operators do, the MTU as `wg-quick` would choose.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bentpipe_sys::command::{run_command, run_with_input, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::{first_line, route_through};
+use super::{Tuning, first_line, route_through};
 use crate::topology::{Congestion, GATEWAY_SAT, Process, Topology};
 
 /// The UDP port of both ends.
@@ -23,6 +23,13 @@ pub(super) const PORT: u16 = 51_820;
 const SOCKETS: &str = "/var/run/wireguard";
 /// The path's 1500 bytes less IPv6, UDP and WireGuard headers.
 const MTU: &str = "1420";
+/// Less IPv4's, which is what these are carried in.
+const BEST_MTU: &str = "1440";
+/// Addresses inside, terminal and gateway: what a node sends of its own has to come back the same way.
+const INSIDE: [[&str; 2]; 2] = [
+    ["10.98.0.2/24", "fd00:98::2/64"],
+    ["10.98.0.1/24", "fd00:98::1/64"],
+];
 const COMES_UP: Duration = Duration::from_secs(10);
 /// Tried again every 5 s.
 const HANDSHAKE: Duration = Duration::from_secs(60);
@@ -71,6 +78,7 @@ pub(crate) fn sockets(process: u32) -> [PathBuf; 2] {
 
 pub(super) fn start(
     found: &Result<Build, String>,
+    tuning: Tuning,
     topology: &Topology,
     tcp: Congestion,
 ) -> Result<Vec<Process>> {
@@ -108,12 +116,31 @@ pub(super) fn start(
             command.args(["endpoint", &endpoint, "persistent-keepalive", "25"]);
         }
         run_command(&mut command)?;
-        namespace.run("ip", &["link", "set", name, "mtu", MTU, "up"])?;
+        for address in INSIDE[end] {
+            namespace.run("ip", &["address", "add", address, "dev", name])?;
+        }
+        let (mtu, queue) = match tuning {
+            Tuning::Default => (MTU, "500"),
+            Tuning::Best => (BEST_MTU, "1000"),
+        };
+        let set = ["link", "set", name, "mtu", mtu, "txqueuelen", queue, "up"];
+        namespace.run("ip", &set)?;
+        if tuning == Tuning::Best {
+            clamp(namespace)?;
+        }
     }
     let [terminal, gateway] = &names;
     route_through(topology, [terminal, gateway], tcp)?;
     wait_for_handshake(ends[0], terminal)?;
     Ok(processes)
+}
+
+/// Has connections agree on segments that fit, so that nobody has to find out by losing some.
+fn clamp(namespace: &NetNs) -> Result<()> {
+    let text = "table inet bentpipe_lab_mss {\n  chain forward {\n    type filter hook forward priority mangle; policy accept;\n    \
+                tcp flags & syn == syn tcp option maxseg size set rt mtu\n  }\n}\n";
+    run_with_input(namespace.command("nft").args(["-f", "-"]), text)?;
+    Ok(())
 }
 
 fn wait_for_handshake(namespace: &NetNs, name: &str) -> Result<()> {

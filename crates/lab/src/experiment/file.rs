@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::variant::scenarios;
 use super::{Experiment, Extent, NamedTask, Published, Task};
-use crate::contender::Contender;
+use crate::contender::{Contender, Programs, check_programs};
 
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
@@ -26,6 +26,8 @@ struct File {
     task: BTreeMap<String, Task>,
     #[serde(default)]
     link: BTreeMap<String, toml::Table>,
+    #[serde(default)]
+    contender: Programs,
     #[serde(default)]
     quick: Quick,
     #[serde(default)]
@@ -84,13 +86,14 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
         experiment: general,
         task: tasks,
         link: links,
+        contender: programs,
         quick,
         published,
     } = source.parse()?;
     check_name(source, &general.name)?;
     check_tasks(source, &tasks)?;
     // All of the file is judged, whichever part of it is run.
-    let everybody = contenders(source, &general.contenders)?;
+    let everybody = contenders(source, &general.contenders, &programs)?;
     let everywhere = scenarios(source, &general.scenarios, links)?;
     let known = [
         everybody.iter().map(|one| one.name().to_owned()).collect(),
@@ -215,10 +218,15 @@ fn checked_patience(
     ))
 }
 
-fn contenders(source: &Source, names: &Names) -> Result<Vec<Contender>, ConfigError> {
+fn contenders(
+    source: &Source,
+    names: &Names,
+    programs: &Programs,
+) -> Result<Vec<Contender>, ConfigError> {
     check_unique(source, names)?;
+    let programs = check_programs(source, programs)?;
     let parse = |name: &Spanned<String>| {
-        let parsed = name.get_ref().parse::<Contender>();
+        let parsed = Contender::parse(name.get_ref(), &programs);
         parsed.map_err(|error| source.error(&name.span(), error))
     };
     names.iter().map(parse).collect()
@@ -324,6 +332,24 @@ mod tests {
             ),
             ("\"geo\"", "\"gio\"", 5, ["gio", "presets"]),
             ("\"geo\"", "\"m1\"", 5, ["m1", "several terminals"]),
+            (
+                "count = 1",
+                "count = 1\n[contender.mine]\nbinary = \"/x\"",
+                10,
+                ["hysteria2", "gateway"],
+            ),
+            (
+                "count = 1",
+                "count = 1\n[contender.wireguard]\nterminal = [\"x\"]",
+                10,
+                ["wireguard", "another name"],
+            ),
+            (
+                "count = 1",
+                "count = 1\n[contender.mine]\nterminal = [\"x\"]\ntunnel = \"sctp/1\"",
+                12,
+                ["sctp/1", "udp/9000"],
+            ),
             ("repeats = 1", "repeats = 0", 6, ["repeats", "1 to 1000"]),
             ("count = 1", "count = 0", 7, ["get", "1 to 10000"]),
             ("count = 1", "cuont = 1", 9, ["cuont", "count"]),

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use bentpipe_sys::netns::NetNs;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::contender::wireguard;
+use crate::contender::{hystart, wireguard};
 use crate::topology::EXPERIMENT_VARIABLE;
 use crate::usage::start_time;
 
@@ -76,6 +76,7 @@ fn remove(prefix: &str) -> Result<()> {
     let temporary = std::env::temp_dir();
     for name in names(&temporary).iter().filter(belongs) {
         let path = temporary.join(name);
+        hystart::restore(&path)?;
         fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
     if let Some((process, _)) = owner(prefix) {

@@ -14,6 +14,7 @@ use super::perform::{Done, Place, Prepared, since};
 use super::police::police;
 use crate::Stop;
 use crate::capture::{Capture, CaptureReport};
+use crate::contender::AtWork;
 use crate::emulator::{EmulatorConfig, EmulatorStats, Live, Outputs, Verdict};
 use crate::experiment::{Direction, Experiment, NamedScenario, Run};
 use crate::results::{Crossed, Outcome, Record};
@@ -130,6 +131,7 @@ fn carry_out(
     if stop.wait(std::time::Duration::ZERO) {
         bail!("interrupted");
     }
+    let carried = at_work.as_ref().map(AtWork::carried);
     // Before anything ends: what the kernel does then is not the contender's doing.
     let crossed = captures
         .into_iter()
@@ -160,7 +162,17 @@ fn carry_out(
             reason: format!("{error:#}"),
         },
     };
-    judge(record, &prepared, best, &stats, &crossed);
+    judge(
+        record,
+        &prepared,
+        best,
+        &stats,
+        &Evidence {
+            crossed: &crossed,
+            readable: contender.is_readable(),
+            carried,
+        },
+    );
     record.link = Some(serde_json::to_value(&stats).context("the emulator's account")?);
     Ok(())
 }
@@ -174,13 +186,23 @@ fn captures(tunnel: Option<crate::capture::Tunnel>, topology: &Topology) -> Resu
     ends.into_iter().map(start).collect()
 }
 
+/// What was seen of a contender's work, besides its figures.
+struct Evidence<'a> {
+    /// By captures at both ends of the satellite link.
+    crossed: &'a [CaptureReport],
+    /// Content may be read in the tunnel.
+    readable: bool,
+    /// Bytes that it says it has carried, if it counts them.
+    carried: Option<Result<Option<u64>>>,
+}
+
 /// Everything that speaks against the figures.
 fn judge(
     record: &mut Record,
     prepared: &Prepared,
     best: Option<Best>,
     stats: &EmulatorStats,
-    crossed: &[CaptureReport],
+    evidence: &Evidence<'_>,
 ) {
     if let Verdict::Invalid(reasons) = &stats.verdict {
         record.doubts.extend(reasons.iter().cloned());
@@ -211,6 +233,18 @@ fn judge(
         let text = format!("the link delivered {delivered}: the content went another way");
         record.doubts.push(text);
     }
+    match &evidence.carried {
+        Some(Ok(Some(bytes))) if (*bytes as f64) < content => {
+            let text = format!("the splitter carried {bytes} bytes: the content went around it");
+            record.doubts.push(text);
+        }
+        Some(Err(error)) => {
+            let text = format!("the splitter does not say what it carried: {error:#}");
+            record.doubts.push(text);
+        }
+        _ => {}
+    }
+    let crossed = evidence.crossed;
     // One end alone sees every byte of the tunnel; in clear may be what only one end sees.
     let Some(first) = crossed.first() else {
         return;
@@ -231,7 +265,7 @@ fn judge(
         );
         record.doubts.push(text);
     }
-    if all.clear_packets > 0 || all.marker_packets > 0 {
+    if all.clear_packets > 0 || (all.marker_packets > 0 && !evidence.readable) {
         record.doubts.push(format!(
             "outside of the tunnel crossed {} packets, with readable content {}",
             all.clear_packets, all.marker_packets
@@ -260,6 +294,8 @@ mod tests {
         seconds: f64,
         stats: EmulatorStats,
         crossed: [CaptureReport; 2],
+        readable: bool,
+        carried: Option<u64>,
     }
 
     impl Case {
@@ -287,6 +323,8 @@ mod tests {
                     emulator: Health::default(),
                 },
                 crossed: [seen.clone(), seen],
+                readable: false,
+                carried: None,
             }
         }
 
@@ -326,7 +364,11 @@ mod tests {
                 &prepared,
                 Some(best),
                 &self.stats,
-                &self.crossed,
+                &Evidence {
+                    crossed: &self.crossed,
+                    readable: self.readable,
+                    carried: Some(Ok(self.carried)),
+                },
             );
             record
         }
@@ -374,6 +416,24 @@ mod tests {
         Case::expect_doubt(leak, "outside of the tunnel crossed 1 packets");
         let readable = |case: &mut Case| case.crossed[0].marker_packets = 3;
         Case::expect_doubt(readable, "readable content 3");
+    }
+
+    #[test]
+    fn whoever_does_not_encrypt_may_be_read_in_its_own_packets() {
+        let mut case = Case::sound();
+        case.crossed[0].marker_packets = 3;
+        case.readable = true;
+        assert_eq!(case.judged().status(), Status::Valid);
+        case.crossed[0].clear_packets = 1;
+        assert_eq!(case.judged().status(), Status::Invalid);
+    }
+
+    #[test]
+    fn a_splitter_that_was_bypassed_is_noticed() {
+        let mut case = Case::sound();
+        case.carried = Some(BYTES);
+        assert_eq!(case.judged().status(), Status::Valid);
+        Case::expect_doubt(|case| case.carried = Some(1000), "went around it");
     }
 
     #[test]

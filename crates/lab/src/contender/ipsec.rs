@@ -1,0 +1,130 @@
+//! IPsec by strongSwan between terminal and gateway: IKEv2 with a shared secret, all else as the program chooses.
+//!
+//! ESP is processed by the daemon (kernel-libipsec) and carried in UDP, on port 4500: kernels without ESP can do that too.
+//! The daemon is the one for systemd, which it does without: the other one runs only once on a machine.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use bentpipe_sys::command::{run_command, tool};
+
+use super::first_line;
+use crate::topology::{GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
+
+const DAEMON: &str = "/usr/sbin/charon-systemd";
+const PLUGIN: &str = "/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so";
+const PACKAGES: &str =
+    "install the packages charon-systemd, strongswan-swanctl and libcharon-extra-plugins";
+/// Of the daemon's control socket.
+const COMES_UP: Duration = Duration::from_secs(10);
+/// Two exchanges, and retransmissions.
+const HANDSHAKE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What the LANs of both ends are, terminal first.
+const LANS: [&str; 2] = ["10.10.0.0/24,fd00:10::/64", "10.30.0.0/24,fd00:30::/64"];
+
+/// Its version, or why there is none.
+pub(super) fn find() -> Result<String, String> {
+    for file in [DAEMON, PLUGIN] {
+        if !Path::new(file).exists() {
+            return Err(format!("there is no {file}; {PACKAGES}"));
+        }
+    }
+    // Asked for its version it would ask a daemon; its help begins with it.
+    let text = first_line(Path::new("sh"), &["-c", "swanctl --help 2>&1 || true"])?;
+    let number = text
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+        .ok_or_else(|| format!("there is no swanctl; {PACKAGES}"))?;
+    Ok(format!("strongSwan {number}, ESP in user space"))
+}
+
+pub(super) fn start(topology: &Topology) -> Result<Vec<Process>> {
+    let ends = [("terminal", TERMINAL_SAT), ("gateway", GATEWAY_SAT)];
+    let namespaces = [topology.terminal(), topology.gateway()];
+    let directory = topology.directory();
+    let write = |name: &str, text: String| {
+        let path = directory.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    };
+    let mut processes = Vec::new();
+    for (end, (name, address)) in ends.into_iter().enumerate() {
+        let (peer, peer_address) = ends[1 - end];
+        let socket = directory.join(format!("{name}.vici"));
+        write(
+            &format!("{name}-strongswan.conf"),
+            format!(
+                "charon-systemd {{\n  load = random nonce openssl aes sha1 sha2 hmac kdf gcm curve25519 kernel-libipsec kernel-netlink socket-default vici\n  \
+                 plugins {{\n    vici {{\n      socket = unix://{}\n    }}\n  }}\n  \
+                 filelog {{\n    stderr {{\n      default = 1\n    }}\n  }}\n}}\nswanctl {{\n  load = random openssl\n}}\n",
+                socket.display()
+            ),
+        )?;
+        let action = if end == 0 { "start" } else { "none" };
+        write(
+            &format!("{name}-swanctl.conf"),
+            format!(
+                "connections {{\n  satellite {{\n    version = 2\n    local_addrs = {address}\n    remote_addrs = {peer_address}\n    \
+                 local {{\n      auth = psk\n      id = {name}\n    }}\n    remote {{\n      auth = psk\n      id = {peer}\n    }}\n    \
+                 children {{\n      all {{\n        local_ts = {}\n        remote_ts = {}\n        start_action = {action}\n      }}\n    }}\n  }}\n}}\n\
+                 secrets {{\n  ike-1 {{\n    secret = \"of this experiment alone\"\n  }}\n}}\n",
+                LANS[end],
+                LANS[1 - end]
+            ),
+        )?;
+        let mut command = Command::new(DAEMON);
+        command.env(
+            "STRONGSWAN_CONF",
+            directory.join(format!("{name}-strongswan.conf")),
+        );
+        command.stdout(Stdio::null());
+        let process = topology.spawn_in(namespaces[end], command)?;
+        wait_for(&process, &socket)?;
+        processes.push(process);
+    }
+    // The gateway first: it must know the terminal when that shakes hands.
+    for (name, _) in ends.into_iter().rev() {
+        let mut command = tool("swanctl");
+        command.env(
+            "STRONGSWAN_CONF",
+            directory.join(format!("{name}-strongswan.conf")),
+        );
+        command.env("SWANCTL_DIR", directory);
+        let socket = format!(
+            "unix://{}",
+            directory.join(format!("{name}.vici")).display()
+        );
+        command.args(["--load-all", "--uri", &socket, "--file"]);
+        command.arg(directory.join(format!("{name}-swanctl.conf")));
+        run_command(&mut command)?;
+    }
+    for process in &processes {
+        process.wait_for_line("CHILD_SA all{1} established", HANDSHAKE)?;
+    }
+    Ok(processes)
+}
+
+fn wait_for(process: &Process, socket: &Path) -> Result<()> {
+    let deadline = Instant::now() + COMES_UP;
+    while !socket.exists() {
+        if let Some(status) = process.try_wait()? {
+            bail!(
+                "the daemon ended ({status}); it wrote:\n{}",
+                process.stderr_text()
+            );
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "the daemon made no {} within {COMES_UP:?}",
+                socket.display()
+            );
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! Programs that the user names: Hysteria2, QPEP and PEPsal, which the lab knows how to start, and any other, by the
+//! commands for its two ends. They are measured like everybody else, and the same speaks against them.
+//!
+//! ```toml
+//! [contender.hysteria2]
+//! binary = "/opt/hysteria"
+//!
+//! [contender.mine]
+//! gateway = ["./mine", "--serve", "10.20.0.1:9000"]
+//! terminal = ["./mine", "--connect", "10.20.0.1:9000", "--transparent", "8080"]
+//! intercept = 8080
+//! tunnel = "udp/9000"
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bentpipe_config::{ConfigError, Source};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_sys::netns::NetNs;
+use serde::Deserialize;
+
+use super::openvpn::identity;
+use crate::capture::Tunnel;
+use crate::topology::{GATEWAY_SAT, Process, Topology};
+
+const COMES_UP: Duration = Duration::from_secs(30);
+/// What a program gets that does not say when it is ready.
+const SETTLES: Duration = Duration::from_secs(1);
+/// Hysteria's name in its certificate, and its port.
+const HYSTERIA_NAME: &str = "gateway.test";
+const HYSTERIA_PORT: u16 = 8443;
+
+/// `[contender.NAME]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Named {
+    /// Of a program that the lab knows.
+    binary: Option<PathBuf>,
+    /// Command at the gateway, which is started first.
+    #[serde(default)]
+    gateway: Vec<String>,
+    /// Command at the terminal.
+    #[serde(default)]
+    terminal: Vec<String>,
+    /// TCP of the LAN goes to this port, where the program listens transparently.
+    intercept: Option<u16>,
+    /// What crosses the satellite, as in `udp/9000`; without, it may be anything.
+    tunnel: Option<Carries>,
+    /// Whether content may be read in it.
+    #[serde(default)]
+    readable: bool,
+    /// What it writes to standard error when it is ready.
+    ready: Option<String>,
+}
+
+/// A protocol and a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Carries(Tunnel);
+
+impl TryFrom<String> for Carries {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let port = parts.and_then(|(_, port)| port.parse().ok());
+        match (parts, port) {
+            (Some(("udp", _)), Some(port)) => Ok(Self(Tunnel::Udp(port))),
+            (Some(("tcp", _)), Some(port)) => Ok(Self(Tunnel::Tcp(port))),
+            _ => Err(format!("`{text}` is no tunnel; write it as in `udp/9000`")),
+        }
+    }
+}
+
+/// Programs that the lab knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    Hysteria2,
+    Qpep,
+    Pepsal,
+}
+
+impl Known {
+    pub(super) const ALL: [(&'static str, Self); 3] = [
+        ("hysteria2", Self::Hysteria2),
+        ("qpep", Self::Qpep),
+        ("pepsal", Self::Pepsal),
+    ];
+
+    fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|(known, _)| *known == name).map(|(_, kind)| kind)
+    }
+}
+
+/// A program, with what the user says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Program {
+    known: Option<Known>,
+    named: Named,
+}
+
+impl Named {
+    /// What the file says of `name`, checked; paths are relative to it.
+    pub(super) fn program(mut self, source: &Source, name: &str) -> Result<Program, ConfigError> {
+        let fault = |text: &str| source.error_at_key(&format!("contender.{name}"), text);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        if name.is_empty() || name.len() > 40 || !name.chars().all(plain) {
+            return Err(fault(
+                "a contender's name: one to 40 letters, digits, `-` and `_` are possible",
+            ));
+        }
+        let known = Known::named(name);
+        let commands = !self.gateway.is_empty() || !self.terminal.is_empty();
+        match (known, &self.binary, commands) {
+            (Some(_), Some(_), false) | (None, None, true) => {}
+            (Some(_), _, _) => {
+                return Err(fault(
+                    "how to start it is known: `binary` alone is needed; choose another name for commands of your own",
+                ));
+            }
+            (None, Some(_), _) => {
+                return Err(fault(
+                    "`binary` is for `hysteria2`, `qpep` and `pepsal`; for others write commands, `gateway` and `terminal`",
+                ));
+            }
+            (None, None, false) => {
+                return Err(fault(
+                    "there is nothing to start; add `gateway` or `terminal`",
+                ));
+            }
+        }
+        let resolve = |program: &mut String| {
+            if program.contains('/') {
+                *program = source.resolve(Path::new(program)).display().to_string();
+            }
+        };
+        [&mut self.gateway, &mut self.terminal]
+            .into_iter()
+            .filter_map(|command| command.first_mut())
+            .for_each(resolve);
+        self.binary = self.binary.map(|path| source.resolve(&path));
+        Ok(Program { known, named: self })
+    }
+}
+
+impl Program {
+    /// One of those that the lab knows, of which nothing was said.
+    pub(super) fn unnamed(known: Known) -> Self {
+        Self {
+            known: Some(known),
+            named: Named::default(),
+        }
+    }
+
+    /// What is to be started, or why it cannot be.
+    pub(super) fn version(&self) -> Result<String, String> {
+        if let Some(known) = self.known
+            && self.named.binary.is_none()
+        {
+            let name = Known::ALL.iter().find(|(_, kind)| *kind == known);
+            let name = name.map_or("", |(name, _)| name);
+            return Err(format!(
+                "no binary is named; add `[contender.{name}]` with `binary = \"/path/to/it\"` to the experiment"
+            ));
+        }
+        let commands = [&self.named.gateway, &self.named.terminal];
+        let programs = commands.into_iter().filter_map(|command| command.first());
+        let binary = self
+            .named
+            .binary
+            .iter()
+            .map(|path| path.display().to_string());
+        let all: Vec<String> = binary.chain(programs.cloned()).collect();
+        match all
+            .iter()
+            .find(|path| path.contains('/') && !Path::new(path).is_file())
+        {
+            Some(missing) => Err(format!("there is no {missing}")),
+            None => Ok(all.join(", ")),
+        }
+    }
+
+    pub(super) fn tunnel(&self) -> Option<Tunnel> {
+        match self.known {
+            Some(Known::Hysteria2) => Some(Tunnel::Udp(HYSTERIA_PORT)),
+            Some(Known::Qpep) => Some(Tunnel::Udp(4242)),
+            Some(Known::Pepsal) => None,
+            None => self.named.tunnel.map(|carries| carries.0),
+        }
+    }
+
+    pub(super) fn readable(&self) -> bool {
+        self.named.readable
+    }
+
+    pub(super) fn start(&self, topology: &Topology) -> Result<Vec<Process>> {
+        let binary = self.named.binary.as_ref();
+        let binary = binary.map_or(String::new(), |path| path.display().to_string());
+        let words = |words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned());
+            std::iter::once(binary.clone()).chain(words).collect()
+        };
+        let server = GATEWAY_SAT.to_string();
+        let known = match self.known {
+            None => self.named.clone(),
+            Some(Known::Hysteria2) => {
+                write_hysteria(topology.directory())?;
+                Named {
+                    gateway: words(&["server", "-c", "hysteria-server.yaml"]),
+                    terminal: words(&["client", "-c", "hysteria-client.yaml"]),
+                    intercept: Some(2500),
+                    ..Named::default()
+                }
+            }
+            Some(Known::Qpep) => Named {
+                gateway: words(&[]),
+                terminal: words(&["-client", "-gateway", &server]),
+                intercept: Some(8080),
+                ..Named::default()
+            },
+            // At the terminal alone: at both ends it is slower, and at its default it cuts the ends of answers off.
+            Some(Known::Pepsal) => Named {
+                terminal: words(&["-p", "5000"]),
+                intercept: Some(5000),
+                ..Named::default()
+            },
+        };
+        let mut processes = Vec::new();
+        let ends = [
+            (topology.gateway(), &known.gateway),
+            (topology.terminal(), &known.terminal),
+        ];
+        for (namespace, words) in ends {
+            if let Some((program, arguments)) = words.split_first() {
+                let mut command = Command::new(program);
+                command.args(arguments).current_dir(topology.directory());
+                command.env("HYSTERIA_DISABLE_UPDATE_CHECK", "1");
+                command.stdout(Stdio::null());
+                let process = topology.spawn_in(namespace, command)?;
+                match &known.ready {
+                    Some(text) => process.wait_for_line(text, COMES_UP)?,
+                    None => thread::sleep(SETTLES),
+                }
+                processes.push(process);
+            }
+        }
+        // The terminal ends first.
+        processes.reverse();
+        if let Some(port) = known.intercept {
+            intercept(topology.terminal(), port)?;
+        }
+        Ok(processes)
+    }
+}
+
+/// TPROXY as the manuals of such programs have it: what is not taken in is forwarded.
+fn intercept(namespace: &NetNs, port: u16) -> Result<()> {
+    let rule = |family: &str, network: &str| {
+        format!(
+            "    iifname \"lan0\" {family} daddr {network} meta l4proto tcp tproxy {family} to :{port} meta mark set 1 accept\n"
+        )
+    };
+    let text = format!(
+        "table inet bentpipe_lab {{\n  chain prerouting {{\n    type filter hook prerouting priority mangle; policy accept;\n{}{}  }}\n}}\n",
+        rule("ip", "10.30.0.0/24"),
+        rule("ip6", "fd00:30::/64")
+    );
+    run_with_input(namespace.command("nft").args(["-f", "-"]), &text).context("nft")?;
+    for family in ["-4", "-6"] {
+        namespace.run(
+            "ip",
+            &[family, "rule", "add", "fwmark", "1", "lookup", "100"],
+        )?;
+        let route = [
+            "route", "add", "local", "default", "dev", "lo", "table", "100",
+        ];
+        namespace.run("ip", &[&[family], &route[..]].concat())?;
+    }
+    Ok(())
+}
+
+fn write_hysteria(directory: &Path) -> Result<()> {
+    identity(directory, HYSTERIA_NAME)?;
+    let files = [
+        (
+            "hysteria-server.yaml",
+            format!(
+                "listen: {GATEWAY_SAT}:{HYSTERIA_PORT}\ntls:\n  cert: {HYSTERIA_NAME}.crt\n  key: {HYSTERIA_NAME}.pem\n\
+                 auth:\n  type: password\n  password: of this experiment alone\n"
+            ),
+        ),
+        (
+            "hysteria-client.yaml",
+            format!(
+                "server: {GATEWAY_SAT}:{HYSTERIA_PORT}\nauth: of this experiment alone\n\
+                 tls:\n  sni: {HYSTERIA_NAME}\n  ca: {HYSTERIA_NAME}.crt\ntcpTProxy:\n  listen: :2500\n"
+            ),
+        ),
+    ];
+    for (name, text) in files {
+        let path = directory.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! TCP split without encryption, by `bentpipe` with `transport = "plain"`: at both ends of the link, at one of them, inside a
+//! VPN or around one.
+//!
+//! ```text
+//!  Distributed   user ── client ══ link ══ server ── web
+//!  Terminal      user ── client ══ link ══════════── web          Gateway   user ──══ link ══ client ── web
+//!  Inside (B)    user ── client ─ VPN ══ link ══ VPN ─ server ── web
+//!  Around (A)    user ── VPN ─ client ══ link ══ VPN ── web       of a VPN that is TCP itself
+//! ```
+//!
+//! How much it has carried it says itself (`bentpipe status`): of an integrated one nothing else shows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_sys::command::run_command;
+use bentpipe_sys::netns::NetNs;
+
+use crate::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
+
+/// The TCP port of the server.
+pub(super) const PORT: u16 = 4433;
+const COMES_UP: Duration = Duration::from_secs(30);
+const SOCKET: &str = "split-client.sock";
+
+/// Where it splits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Distributed,
+    Terminal,
+    Gateway,
+    Inside,
+    Around,
+}
+
+/// The splitters of a run; dropped in this order.
+#[derive(Debug)]
+pub struct Splitters {
+    _client: Process,
+    _server: Option<Process>,
+    bentpipe: PathBuf,
+    socket: PathBuf,
+}
+
+/// Starts them; they take connections in when this returns. Inside a VPN that must be up, and around one it must not.
+pub(super) fn start(
+    bentpipe: &Path,
+    topology: &Topology,
+    place: Place,
+    tcp: Congestion,
+) -> Result<Splitters> {
+    let common = |socket: &str| {
+        format!(
+            "transport = \"plain\"\ncontroller = \"{}\"\nstatus_socket = \"{socket}\"\n",
+            tcp.name()
+        )
+    };
+    // Inside a VPN the way to the gateway's far side leads through it; that to its satellite address does not.
+    let listen = match place {
+        Place::Distributed => Some(GATEWAY_SAT),
+        Place::Inside => Some(GATEWAY_WAN),
+        Place::Terminal | Place::Gateway | Place::Around => None,
+    };
+    let run = |role: &str, text: &str, namespace: &NetNs| {
+        let file = topology.directory().join(format!("split-{role}.toml"));
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        let mut command = Command::new(bentpipe);
+        command.arg(role).arg("--config").arg(&file);
+        let process = topology.spawn_in(namespace, command)?;
+        process.wait_for_line("ready", COMES_UP)?;
+        anyhow::Ok(process)
+    };
+    let server = listen.map(|address| {
+        let text = format!(
+            "{}listen = \"{address}:{PORT}\"\n[[client]]\nname = \"terminal-1\"\nsource = \"10.0.0.0/8\"\n\
+             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n",
+            common("split-server.sock")
+        );
+        run("server", &text, topology.gateway())
+    });
+    let server = server.transpose()?;
+    let towards = listen.map_or(String::new(), |address| {
+        format!("[server]\naddress = \"{address}:{PORT}\"\n")
+    });
+    let (namespace, taken) = match place {
+        Place::Gateway => (topology.gateway(), "interfaces = [\"sat0\"]"),
+        Place::Around => (topology.terminal(), "local = true"),
+        _ => (topology.terminal(), "interfaces = [\"lan0\"]"),
+    };
+    // Voice and pings pass: whoever only splits TCP leaves them alone.
+    let text = format!(
+        "{}{towards}[intercept]\n{taken}\nother = \"direct\"\n",
+        common(SOCKET)
+    );
+    Ok(Splitters {
+        _client: run("client", &text, namespace)?,
+        _server: server,
+        bentpipe: bentpipe.to_owned(),
+        socket: topology.directory().join(SOCKET),
+    })
+}
+
+impl Splitters {
+    /// Bytes of content that it has carried, both ways.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn carried(&self) -> Result<u64> {
+        let mut command = Command::new(&self.bentpipe);
+        command
+            .args(["status", "--json", "--socket"])
+            .arg(&self.socket);
+        let text = run_command(&mut command)?;
+        let status: serde_json::Value = serde_json::from_str(&text).context("status")?;
+        let bytes = &status["bytes"];
+        let [read, written] =
+            ["lan_in", "lan_out"].map(|key| bytes[key].as_u64().unwrap_or_default());
+        ensure!(status["transport"] == "plain", "it is no splitter");
+        Ok(read + written)
+    }
+}

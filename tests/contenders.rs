@@ -1,0 +1,150 @@
+//! Everybody whom the lab can start carries a file whole; and who truncates or leaks is shown as such. Needs root.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the helpers of these suites watch real processes by the machine's clock"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use common::keys::BENTPIPE;
+use common::{installed, privileged};
+
+/// A link that costs the tests little time.
+const LINK: &str = "[scenario]\nname = \"near\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"10 ms\"\n\
+    [forward]\nstandard = \"cbr\"\nbit_rate = \"40 Mbit/s\"\n[return]\nstandard = \"cbr\"\nbit_rate = \"10 Mbit/s\"\n";
+
+/// Runs `contenders` with a file of 300 kB; `tables` are what the experiment says besides.
+fn measure(contenders: &[&str], tables: &str, directory: &Path) -> Result<Vec<Value>> {
+    fs::write(directory.join("near.toml"), LINK)?;
+    fs::write(
+        directory.join("e.toml"),
+        format!(
+            "[experiment]\nname = \"e\"\nquestion = \"?\"\nrepeats = 1\nscenarios = [\"near.toml\"]\npatience = \"60 s\"\n\
+             contenders = {contenders:?}\n[task.down]\nkind = \"transfer\"\nsize = \"300 kB\"\n{tables}"
+        ),
+    )?;
+    let mut command = Command::new(BENTPIPE);
+    command.args(["lab", "run", "e.toml", "--output", "out"]);
+    let output = command.current_dir(directory).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {errors}", output.status);
+    let text = fs::read_to_string(directory.join("out/results.jsonl"))?;
+    let records: Vec<Value> = text
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    ensure!(records.len() == contenders.len(), "{text}");
+    Ok(records)
+}
+
+#[test]
+fn everybody_carries_a_file_whole() -> Result<()> {
+    if !privileged("contenders") {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let own = ["split", "split-terminal", "split-gateway", "split/bbr"];
+    let installed = [
+        "wireguard-best",
+        "wireguard-pep-b",
+        "openvpn-udp-best",
+        "openvpn-udp-best-pep-b",
+        "openvpn-tcp-best",
+        "openvpn-tcp-pep-a",
+        "openvpn-tcp-pep-b",
+        "ipsec",
+        "ipsec-pep-b",
+    ];
+    let contenders = [&own[..], &installed, &["hysteria2"]].concat();
+    for record in measure(&contenders, "", directory.path())? {
+        let name = record["contender"].as_str().context("a name")?;
+        let (outcome, reason) = (&record["outcome"], record["reason"].as_str());
+        if name == "hysteria2" {
+            ensure!(outcome == "unsupported", "{record}");
+            let reason = reason.context("a reason")?;
+            ensure!(reason.contains("[contender.hysteria2]"), "{reason}");
+            continue;
+        }
+        if outcome == "unsupported" && installed.contains(&name) {
+            continue;
+        }
+        ensure!(outcome == "measured", "{record}");
+        // A busy machine may make a run invalid, and nobody else.
+        let doubts = record["doubts"].as_array().context("doubts")?;
+        let about_it = |doubt: &&Value| {
+            [
+                "outside of the tunnel",
+                "went another way",
+                "went around",
+                "does not say",
+            ]
+            .iter()
+            .any(|text| doubt.as_str().is_some_and(|doubt| doubt.contains(text)))
+        };
+        ensure!(
+            !doubts.iter().any(|doubt| about_it(&doubt)),
+            "{name}: {doubts:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Takes connections in transparently and ends each after 100 kB, in good order.
+const TRUNCATOR: &str = "
+import socket, threading
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.setsockopt(socket.SOL_IP, 19, 1)
+listener.bind(('0.0.0.0', 8080))
+listener.listen()
+def copy(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+def serve(user):
+    web = socket.create_connection(user.getsockname())
+    threading.Thread(target=copy, args=(user, web), daemon=True).start()
+    left = 100000
+    while left and (data := web.recv(min(left, 65536))):
+        user.sendall(data)
+        left -= len(data)
+    user.shutdown(socket.SHUT_WR)
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+";
+
+#[test]
+fn who_truncates_or_leaks_is_shown_as_such() -> Result<()> {
+    if !privileged("contenders") || !installed("contenders", "python3") {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let script = directory.path().join("truncator.py");
+    fs::write(&script, TRUNCATOR)?;
+    let tables = format!(
+        "[contender.truncator]\nterminal = [\"python3\", {script:?}]\nintercept = 8080\n\
+         [contender.leaker]\nterminal = [\"sleep\", \"1000\"]\ntunnel = \"udp/9000\"\n\
+         [contender.dead]\ngateway = [\"false\"]\nready = \"ready\"\n\
+         [contender.absent]\nterminal = [\"./nothing\"]\n"
+    );
+    let contenders = ["truncator", "leaker", "dead", "absent"];
+    for record in measure(&contenders, &tables, directory.path())? {
+        let name = record["contender"].as_str().context("a name")?;
+        let (outcome, text) = match name {
+            "truncator" => ("failed", "body"),
+            "leaker" => ("measured", "outside of the tunnel crossed"),
+            "dead" => ("failed", "did not come up"),
+            _ => ("unsupported", "there is no "),
+        };
+        ensure!(record["outcome"] == outcome, "{record}");
+        let remarks = format!("{} {}", record["reason"], record["doubts"]);
+        ensure!(remarks.contains(text), "{name}: {remarks}");
+    }
+    Ok(())
+}
