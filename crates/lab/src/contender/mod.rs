@@ -317,6 +317,20 @@ impl Contender {
         })
     }
 
+    /// Whether it carries UDP.
+    ///
+    /// # Errors
+    /// It does not: why.
+    pub fn carries_udp(&self) -> Result<(), String> {
+        match self.carrier {
+            Carrier::Bentpipe(_) => {
+                Err("it carries TCP alone; what is not TCP it drops, so that nothing leaks".into())
+            }
+            Carrier::Split(_) => Err("it splits TCP; UDP passes it by".into()),
+            _ => Ok(()),
+        }
+    }
+
     /// What crosses the satellite if it does its work; without, everything may.
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {

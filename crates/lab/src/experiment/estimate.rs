@@ -75,6 +75,13 @@ impl Pace {
             Task::Request { count, size } | Task::Loaded { count, size, .. } => {
                 figure(self.down.object(size.as_u64())) * count
             }
+            Task::Parallel {
+                count,
+                size,
+                direction,
+            } => figure(of(direction).object(size.as_u64() * u64::from(count))),
+            Task::Directory { count, size } => figure(self.down.object(size.as_u64()) * count),
+            Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
             Task::Page { count, .. } => corpus::pages(count as usize)
                 .map(|page| figure(self.down.page(&page)) + AROUND_A_PAGE)
                 .sum(),

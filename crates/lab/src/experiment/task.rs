@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use bentpipe_units::ByteCount;
+use bentpipe_units::{ByteCount, TimeSpan};
 use serde::Deserialize;
+
+use crate::workload::VOICE_INTERVAL;
 
 /// `[task.NAME]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -35,6 +37,31 @@ pub enum Task {
         /// Who loads them.
         #[serde(default)]
         browser: Browser,
+    },
+    /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
+    Parallel {
+        /// How long each is.
+        size: ByteCount,
+        /// How many.
+        count: u32,
+        /// Where they go.
+        #[serde(default)]
+        direction: Direction,
+    },
+    /// Small files, one after another over one connection that is kept.
+    Directory {
+        /// How long each is.
+        size: ByteCount,
+        /// How many.
+        count: u32,
+    },
+    /// One direction of a telephone call: a datagram every 20 ms.
+    Voice {
+        /// How long it is spoken.
+        length: TimeSpan,
+        /// Where to.
+        #[serde(default)]
+        direction: Direction,
     },
     /// As `request`, while a file without end is being transferred.
     Loaded {
@@ -83,8 +110,11 @@ impl Task {
     pub(super) fn largest(&self) -> ByteCount {
         match self {
             Self::Transfer { size, warm_up, .. } => *size.max(warm_up),
-            Self::Request { size, .. } | Self::Loaded { size, .. } => *size,
-            Self::Page { .. } => ByteCount::ZERO,
+            Self::Request { size, .. }
+            | Self::Loaded { size, .. }
+            | Self::Parallel { size, .. }
+            | Self::Directory { size, .. } => *size,
+            Self::Page { .. } | Self::Voice { .. } => ByteCount::ZERO,
         }
     }
 
@@ -100,11 +130,29 @@ impl Task {
         )
     }
 
+    /// How many objects or datagrams make a figure, or each of its figures.
+    pub(super) fn count(&self) -> u32 {
+        match self {
+            Self::Parallel { count, .. } | Self::Directory { count, .. } => *count,
+            _ => self.samples(),
+        }
+    }
+
+    /// Whether it needs UDP.
+    #[must_use]
+    pub fn needs_udp(&self) -> bool {
+        matches!(self, Self::Voice { .. })
+    }
+
     /// How many figures it yields.
     #[must_use]
     pub fn samples(&self) -> u32 {
         match self {
-            Self::Transfer { .. } => 1,
+            Self::Transfer { .. } | Self::Parallel { .. } | Self::Directory { .. } => 1,
+            Self::Voice { length, .. } => {
+                let datagrams = length.get().as_nanos() / VOICE_INTERVAL.as_nanos();
+                u32::try_from(datagrams).unwrap_or(u32::MAX)
+            }
             Self::Request { count, .. } | Self::Page { count, .. } | Self::Loaded { count, .. } => {
                 *count
             }

@@ -266,6 +266,7 @@ mod tests {
             limit_s: Some(0.5),
             limits_s: Vec::new(),
             first_paint_s: Vec::new(),
+            lost: None,
             crossed: None,
             link: None,
         }

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 
 use super::Record;
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "contender",
     "scenario",
     "task",
@@ -16,6 +16,7 @@ const COLUMNS: [&str; 13] = [
     "limit_s",
     "ratio",
     "first_paint_s",
+    "lost",
     "began",
     "version",
     "remark",
@@ -38,7 +39,7 @@ pub(super) fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Result<Str
     String::from_utf8(bytes).context("cannot write the table")
 }
 
-fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 13] {
+fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 14] {
     let number = |value: Option<f64>| value.map(|value| format!("{value:.6}")).unwrap_or_default();
     let limit = record.limit(index);
     let ratio = seconds.zip(limit).map(|(seconds, limit)| seconds / limit);
@@ -54,6 +55,7 @@ fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 13] {
         number(limit),
         number(ratio),
         number(record.first_paint_s.get(index).copied()),
+        number(record.lost),
         record.began.to_string(),
         record.version.clone(),
         record.remark(),

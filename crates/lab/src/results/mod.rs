@@ -60,6 +60,9 @@ pub struct Record {
     pub first_paint_s: Vec<f64>,
     /// What crossed the satellite, if a tunnel was to carry it.
     pub crossed: Option<Crossed>,
+    /// The share of datagrams that did not arrive, or too late, where there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<f64>,
     /// The emulator's own account.
     pub link: Option<serde_json::Value>,
 }

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bentpipe_units::{ByteCount, Seed};
+use tokio::task::JoinSet;
 
 use crate::Stop;
 use crate::experiment::{Direction, Task};
 use crate::topology::Topology;
 use crate::workload::{
-    Authority, Chromium, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Load, Object, Page,
-    corpus, get, load, put, run_in,
+    Authority, Call, Chromium, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Load, Object,
+    Page, call, corpus, get, get_in_turn, load, put, run_in,
 };
 
 /// Between a transfer that is not measured and the one that is: queues empty.
@@ -36,6 +37,8 @@ pub(super) enum Done {
     Measured(Vec<f64>),
     /// Pages that a real browser loaded.
     Loaded(Vec<Load>),
+    /// What was heard of a call.
+    Spoken(Call),
     /// Patience ended first.
     Unfinished,
 }
@@ -56,8 +59,11 @@ impl Prepared {
         };
         let (size, warm_up) = match task {
             Task::Transfer { size, warm_up, .. } => (size, warm_up),
-            Task::Request { size, .. } | Task::Loaded { size, .. } => (size, ByteCount::ZERO),
-            Task::Page { .. } => (ByteCount::ZERO, ByteCount::ZERO),
+            Task::Request { size, .. }
+            | Task::Loaded { size, .. }
+            | Task::Parallel { size, .. }
+            | Task::Directory { size, .. } => (size, ByteCount::ZERO),
+            Task::Page { .. } | Task::Voice { .. } => (ByteCount::ZERO, ByteCount::ZERO),
         };
         Self {
             task,
@@ -75,14 +81,25 @@ impl Prepared {
     pub(super) fn bytes(&self) -> u64 {
         match self.task {
             Task::Page { .. } => self.pages.iter().map(Page::bytes).sum(),
-            _ => self.object.object.length * u64::from(self.task.samples()),
+            _ => self.object.object.length * self.objects(),
+        }
+    }
+
+    /// How many objects are to cross.
+    fn objects(&self) -> u64 {
+        match self.task {
+            Task::Parallel { count, .. } | Task::Directory { count, .. } => count.into(),
+            Task::Voice { .. } => 0,
+            _ => self.task.samples().into(),
         }
     }
 
     /// Where most of it goes.
     pub(super) fn direction(&self) -> Direction {
         match self.task {
-            Task::Transfer { direction, .. } => direction,
+            Task::Transfer { direction, .. }
+            | Task::Parallel { direction, .. }
+            | Task::Voice { direction, .. } => direction,
             _ => Direction::Down,
         }
     }
@@ -91,6 +108,15 @@ impl Prepared {
     pub(super) fn limits(&self, link: &LinkLimit) -> Vec<f64> {
         let limits = match self.task {
             Task::Page { .. } => self.pages.iter().map(|page| link.page(page)).collect(),
+            // Of a datagram only that it cannot be there before it was sent.
+            Task::Voice { .. } => Vec::new(),
+            Task::Parallel { count, .. } => {
+                vec![link.object(self.object.object.length * u64::from(count))]
+            }
+            // Each is asked for when the one before it is there.
+            Task::Directory { count, .. } => {
+                vec![link.object(self.object.object.length) * count]
+            }
             _ => vec![link.object(self.object.object.length)],
         };
         limits.iter().map(Duration::as_secs_f64).collect()
@@ -107,6 +133,11 @@ impl Prepared {
             return self.browse(place, patience, stop);
         }
         let (name, address) = place.hosts.get(0).context("there is no host")?;
+        if let Task::Voice { length, direction } = self.task {
+            let (user, web) = (place.topology.user(), place.topology.web());
+            let down = direction == Direction::Down;
+            return call(user, web, address, down, length.get(), stop).map(Done::Spoken);
+        }
         let target = Target {
             name,
             address: (address, HTTP_PORT).into(),
@@ -124,6 +155,14 @@ impl Prepared {
                         Ok(vec![target.transfer(direction, &self.object).await?])
                     }
                     Task::Request { count, .. } => target.requests(&self.object, count).await,
+                    Task::Parallel {
+                        count, direction, ..
+                    } => Ok(vec![target.together(direction, self.object, count).await?]),
+                    Task::Directory { count, .. } => {
+                        let all = get_in_turn(target.address, target.name, &self.object, count);
+                        Ok(vec![all.await?])
+                    }
+                    Task::Voice { .. } => bail!("it is no TCP"),
                     Task::Page { .. } => {
                         let mut times = Vec::new();
                         for page in &pages {
@@ -198,6 +237,7 @@ impl Prepared {
 }
 
 /// Whom the user talks to.
+#[derive(Clone, Copy)]
 struct Target<'a> {
     name: &'a str,
     address: SocketAddr,
@@ -209,6 +249,30 @@ impl Target<'_> {
             Direction::Down => get(self.address, self.name, expected, |_| ()).await,
             Direction::Up => put(self.address, self.name, expected).await,
         }
+    }
+
+    /// All at once, each on a new connection; until the last one is there.
+    async fn together(
+        &self,
+        direction: Direction,
+        expected: Expected,
+        count: u32,
+    ) -> Result<Duration> {
+        let start = Instant::now();
+        let mut all = JoinSet::new();
+        for _ in 0..count {
+            let (address, name) = (self.address, self.name.to_owned());
+            all.spawn(async move {
+                let name = &name;
+                Target { name, address }
+                    .transfer(direction, &expected)
+                    .await
+            });
+        }
+        while let Some(one) = all.join_next().await {
+            one.context("a transfer")??;
+        }
+        Ok(start.elapsed())
     }
 
     /// One after another, each on a new connection.

@@ -4,7 +4,7 @@
 //!  topology ─► captures ─► contender ─► task ─► captures' and emulator's word ─► outcome, doubts
 //! ```
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -71,6 +71,7 @@ pub(super) fn measure(
         limit_s: None,
         limits_s: Vec::new(),
         first_paint_s: Vec::new(),
+        lost: None,
         crossed: None,
         link: None,
     };
@@ -79,7 +80,12 @@ pub(super) fn measure(
         Some(Err(reason)) if task.needs_chromium() => Err(reason.clone()),
         _ => Ok(()),
     };
-    match chromium.and_then(|()| contender.version(&kit.stable)) {
+    let udp = match task.needs_udp() {
+        true => contender.carries_udp(),
+        false => Ok(()),
+    };
+    let possible = chromium.and(udp);
+    match possible.and_then(|()| contender.version(&kit.stable)) {
         Ok(version) => {
             record.version = version;
             carry_out(kit, experiment, run, stop, &mut record)?;
@@ -128,10 +134,12 @@ fn carry_out(
         at_work = Some(started);
         prepared.perform(&place, experiment.patience, stop)
     });
-    if stop.wait(std::time::Duration::ZERO) {
+    if stop.wait(Duration::ZERO) {
         bail!("interrupted");
     }
-    let carried = at_work.as_ref().map(AtWork::carried);
+    // Splitters have no part in a call.
+    let tcp = !experiment.tasks[run.task].task.needs_udp();
+    let carried = at_work.as_ref().filter(|_| tcp).map(AtWork::carried);
     // Before anything ends: what the kernel does then is not the contender's doing.
     let crossed = captures
         .into_iter()
@@ -153,6 +161,13 @@ fn carry_out(
             Outcome::Measured {
                 seconds: loads.iter().map(|load| seconds(load.load_ms)).collect(),
                 bytes: prepared.bytes(),
+            }
+        }
+        Ok(Done::Spoken(call)) => {
+            record.lost = Some(call.lost());
+            Outcome::Measured {
+                seconds: call.delays.iter().map(Duration::as_secs_f64).collect(),
+                bytes: call.bytes(),
             }
         }
         Ok(Done::Unfinished) => Outcome::Unfinished {
@@ -276,8 +291,6 @@ fn judge(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bentpipe_link::Counters;
     use bentpipe_units::{BitRate, ByteCount, Seed, TimeSpan};
 
@@ -348,6 +361,7 @@ mod tests {
                 limit_s: None,
                 limits_s: Vec::new(),
                 first_paint_s: Vec::new(),
+                lost: None,
                 crossed: None,
                 link: None,
             };

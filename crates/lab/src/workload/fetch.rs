@@ -40,6 +40,26 @@ pub async fn get(
         .with_context(|| format!("{} from {address}", expected.object.path()))
 }
 
+/// Fetches `expected` in clear `count` times, one after another over one connection to `address`; the time from calling
+/// `connect` to the last byte of the last.
+///
+/// # Errors
+/// The connection failed, the server refused, or a body is not the expected one.
+pub async fn get_in_turn(
+    address: SocketAddr,
+    host: &str,
+    expected: &Expected,
+    count: u32,
+) -> Result<Duration> {
+    let start = Instant::now();
+    let mut connection = Connection::open(connect(address).await?, host).await?;
+    for number in 1..=count {
+        let fetched = connection.fetch(&expected.into(), &mut |_| ()).await;
+        fetched.with_context(|| format!("file {number} of {count} from {address}"))?;
+    }
+    Ok(start.elapsed())
+}
+
 /// Sends `expected` in clear over a new connection to `address`; the time from calling `connect` to the server's word that it
 /// has all of it.
 ///

@@ -21,6 +21,7 @@ mod limit;
 mod markup;
 mod page;
 mod tls;
+mod voice;
 mod web;
 
 use std::time::Duration;
@@ -34,11 +35,12 @@ pub use browser::{CONNECTIONS_PER_HOST, ExpectedPage, PageLoad, load};
 pub use chromium::{Chromium, Load, Loading};
 pub(crate) use content::generator;
 pub use content::{Digest, Expected, MARKER, Object};
-pub use fetch::{get, put};
+pub use fetch::{get, get_in_turn, put};
 pub use hosts::Hosts;
 pub use limit::{LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{Kind, Page, PageObject, Part, Shape};
 pub use tls::Authority;
+pub use voice::{Call, VOICE_INTERVAL, call};
 pub use web::{HTTP_PORT, HTTPS_PORT, Web};
 
 /// Runs the future that `make` makes inside `namespace`, to its end, to `stop` or to `limit`.
