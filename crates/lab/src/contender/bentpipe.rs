@@ -27,6 +27,28 @@ pub struct Settings {
     pub profile: Option<&'static str>,
     /// What both ends send with.
     pub controller: Option<&'static str>,
+    /// Another key.
+    pub tuned: Option<Tuned>,
+}
+
+/// A key of `[link]` that is a number, for both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuned {
+    key: &'static str,
+    number: u32,
+}
+
+impl Tuned {
+    /// `KEY=NUMBER`; none if it is no such key.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (key, number) = text.split_once('=')?;
+        let key = ["ack_packets", "initial_window"]
+            .into_iter()
+            .find(|known| *known == key)?;
+        let number = number.parse().ok()?;
+        Some(Self { key, number })
+    }
 }
 
 /// Both daemons; dropped in this order.
@@ -99,7 +121,11 @@ impl Settings {
         let said = keys
             .iter()
             .filter_map(|(key, value)| value.map(|value| (key, value)));
+        let tuned = self
+            .tuned
+            .map(|Tuned { key, number }| format!("{key} = {number}\n"));
         said.map(|(key, value)| format!("{key} = \"{value}\"\n"))
+            .chain(tuned)
             .collect()
     }
 }

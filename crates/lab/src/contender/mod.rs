@@ -30,7 +30,7 @@ use bentpipe_sys::netns::NetNs;
 use crate::capture::Tunnel;
 use crate::topology::{Congestion, Process, Topology};
 
-pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings};
+pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 use openvpn::Protocol;
 pub use program::Named;
 use program::{Known, Program};
@@ -52,7 +52,7 @@ enum Carrier {
     /// The same, and CUBIC without HyStart.
     NoHystart,
     /// bentpipe, with this controller at both ends.
-    Bentpipe(&'static str),
+    Bentpipe(&'static str, Option<Tuned>),
     /// TCP split in clear.
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
@@ -81,11 +81,11 @@ enum Tuning {
 fn carriers() -> Vec<(String, Carrier)> {
     use split::Place;
     let bentpipe = ["bbr3", "cubic", "cubic-no-hystart", "new-reno"]
-        .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name)));
+        .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
         ("plain-no-hystart".to_owned(), Carrier::NoHystart),
-        ("bentpipe".to_owned(), Carrier::Bentpipe("satellite")),
+        ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
     ];
     all.extend(bentpipe);
     let split = [
@@ -136,7 +136,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`",
             self.0,
             carriers.join("`, `")
         )
@@ -251,17 +251,26 @@ impl Contender {
             Some((name, tcp)) => (name, Some(tcp)),
             None => (text, None),
         };
+        let (name, tuned) = match name.split_once(':') {
+            Some((name, tuned)) => (name, Some(Tuned::parse(tuned).ok_or_else(unknown)?)),
+            None => (name, None),
+        };
         let named = programs.get(name);
         let carrier = named.map(|CheckedProgram(program)| Carrier::Program(program.clone()));
         let known = || carriers().into_iter().find(|(known, _)| known == name);
         let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
+        let carrier = match (carrier, tuned) {
+            (Some(carrier), None) => carrier,
+            (Some(Carrier::Bentpipe(controller, _)), tuned) => Carrier::Bentpipe(controller, tuned),
+            _ => return Err(unknown()),
+        };
         let tcp = match tcp {
             Some(name) => Congestion::named(name).ok_or_else(unknown)?,
             None => Congestion::default(),
         };
         Ok(Self {
             name: text.to_owned(),
-            carrier: carrier.ok_or_else(unknown)?,
+            carrier,
             tcp,
         })
     }
@@ -299,7 +308,7 @@ impl Contender {
                 hystart::check()?;
                 format!("{}, HyStart off", kernel())
             }
-            Carrier::Bentpipe(_) => bentpipe()?,
+            Carrier::Bentpipe(..) => bentpipe()?,
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(Vpn::WireGuard, ..) => {
                 stable.wireguard.as_ref().map(ToString::to_string)?
@@ -323,7 +332,7 @@ impl Contender {
     /// It does not: why.
     pub fn carries_udp(&self) -> Result<(), String> {
         match self.carrier {
-            Carrier::Bentpipe(_) => {
+            Carrier::Bentpipe(..) => {
                 Err("it carries TCP alone; what is not TCP it drops, so that nothing leaks".into())
             }
             Carrier::Split(_) => Err("it splits TCP; UDP passes it by".into()),
@@ -336,7 +345,7 @@ impl Contender {
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
             Carrier::Plain | Carrier::NoHystart => None,
-            Carrier::Bentpipe(_) => Some(Tunnel::Udp(SERVER_PORT)),
+            Carrier::Bentpipe(..) => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Vpn(Vpn::WireGuard, ..) => Some(Tunnel::Udp(wireguard::PORT)),
@@ -371,10 +380,11 @@ impl Contender {
         match &self.carrier {
             Carrier::Plain => {}
             Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
-            Carrier::Bentpipe(controller) => {
+            Carrier::Bentpipe(controller, tuned) => {
                 let settings = Settings {
                     profile: None,
                     controller: Some(controller),
+                    tuned: *tuned,
                 };
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
@@ -467,6 +477,17 @@ mod tests {
         assert!(parsed("split/bbr").unwrap().is_readable());
         // After WireGuard there is no TCP to split.
         assert!(parsed("wireguard-pep-a").is_err() && parsed("wireguard-best-pep-b").is_ok());
+        let tuned = parsed("bentpipe-cubic:ack_packets=10/bbr").unwrap();
+        let setting = Tuned::parse("ack_packets=10");
+        assert_eq!(tuned.carrier, Carrier::Bentpipe("cubic", setting));
+        for wrong in [
+            "bentpipe:",
+            "bentpipe:ack_packets",
+            "bentpipe:x=1",
+            "plain:ack_packets=1",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
         for wrong in ["", "/", "plain/", "plain/x", "plain/cubic/bbr", "Plain"] {
             let error = parsed(wrong).unwrap_err().to_string();
             assert!(

@@ -44,6 +44,7 @@ const TOLERABLE_LATENESS: Duration = Duration::from_millis(10);
 const SETTINGS: Settings = Settings {
     profile: Some("geo"),
     controller: None,
+    tuned: None,
 };
 
 /// What a demonstration needs to know.
