@@ -78,7 +78,8 @@ impl Cruise {
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
         } else if self.policed.is_found() {
             self.follow_policed(losses);
-        } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) {
+        } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) && !self.full {
+            // Had the last pulse met a queue and lost nothing, this would not be a full path's doing.
             self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
             self.patience = self.patience.max(2);
         } else {
