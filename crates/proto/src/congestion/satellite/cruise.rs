@@ -45,6 +45,8 @@ const ROOM_LEAST: Duration = Duration::from_millis(2);
 const SPACIOUS: u32 = 300;
 /// The round in which the rate is cut, and the next one.
 const STALE: u32 = 3;
+/// The round in which ACKs came late.
+const GAP: u32 = 2;
 /// Excess losses, as a share, that stop growth.
 const LOSS_MARGIN: f64 = 0.005;
 
@@ -148,6 +150,7 @@ impl Cruise {
         } else {
             base / 2
         };
+        let spare = spare.max(path.step());
         let pulse = if let Stage::Pulse(pulse) = self.stage {
             pulse.queue_if_full()
         } else {
@@ -215,6 +218,9 @@ impl Cruise {
         if alarming && !self.alarmed {
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
+            if path.moves() && !path.is_far() {
+                self.stale = self.stale.max(GAP);
+            }
         }
         self.alarmed = alarming;
         // Once per round trip: what answers now was sent before the last cut.
@@ -266,7 +272,7 @@ impl Cruise {
         self.policed
             .end_round(round.rate, queue >= self.target(mtu) / 2);
         self.company.end_round(queue, self.target(mtu));
-        self.look_for_company(queue, mtu);
+        self.look_for_company(queue, path.moves(), mtu);
         self.follow(queue, round, losses, mtu);
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);

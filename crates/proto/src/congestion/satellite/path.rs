@@ -21,7 +21,12 @@ const RTT_SPAN: Duration = Duration::from_secs(60);
 const SHORT_SPAN: Duration = Duration::from_millis(2500);
 /// In company the queue is empty now and then only, when all have waited for it.
 const SHARED_SPAN: Duration = Duration::from_secs(30);
-const SHORT_RTT: Duration = Duration::from_millis(200);
+/// Longer ones are those of a high orbit.
+const SHORT_RTT: Duration = Duration::from_millis(400);
+/// A path that became longer is expected to change again for so long.
+const MOVES: Duration = Duration::from_secs(60);
+/// What it changes by at most.
+const STEP: Duration = Duration::from_millis(200);
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
 /// Rounds after a rest in which the path may turn out to be no longer than it was.
@@ -76,6 +81,8 @@ pub(super) struct Path {
     spacing: Duration,
     shared: bool,
     held: bool,
+    /// When it was last found to have become longer.
+    longer_at: Option<Instant>,
     recent: [Duration; RECENT],
     next: usize,
     round_rtt: Option<Duration>,
@@ -102,6 +109,7 @@ impl Path {
             spacing: Duration::ZERO,
             shared: false,
             held: false,
+            longer_at: None,
             recent: [Duration::ZERO; RECENT],
             next: 0,
             round_rtt: None,
@@ -192,6 +200,9 @@ impl Path {
 
     /// The path became longer (or shorter): its round-trip time without queue is `rtt`.
     pub(super) fn adopt(&mut self, rtt: Duration, now: Instant) {
+        if rtt > self.base() {
+            self.longer_at = Some(now);
+        }
         self.rtts = [None, Some(rtt)];
         self.span_started = now;
     }
@@ -228,6 +239,21 @@ impl Path {
     /// The queue grows to a part of the round trip.
     pub(super) fn is_filling(&self) -> bool {
         self.before_rest.is_some() && self.queue_least() > self.base() / FILLING
+    }
+
+    /// By how much it may become longer from one packet to the next: until ACKs come again there is to be something to send.
+    pub(super) fn step(&self) -> Duration {
+        if self.moves() && !self.is_far() {
+            STEP
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Its length changes.
+    pub(super) fn moves(&self) -> bool {
+        self.longer_at
+            .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
     }
 
     /// Its round trips are long.
@@ -283,9 +309,14 @@ impl Path {
         rtt.saturating_sub(self.base() + self.spacing + self.noise() * 2)
     }
 
+    /// The smallest of the last round-trip times.
+    pub(super) fn rtt_least(&self) -> Duration {
+        self.recent.into_iter().min().unwrap_or_default()
+    }
+
     /// The smallest queue that the last ACKs saw.
     pub(super) fn queue_least(&self) -> Duration {
-        self.queue(self.recent.into_iter().min().unwrap_or_default())
+        self.queue(self.rtt_least())
     }
 
     /// Nothing that came before says what the path is like now.

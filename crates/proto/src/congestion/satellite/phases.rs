@@ -17,6 +17,8 @@ const MAX_DRAIN: u32 = 3;
 const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
 const SUSPICION: u64 = 24;
+/// What must be taken away of a seeming queue where the path's length never changed before.
+const DOUBTFUL: Duration = Duration::from_millis(25);
 
 impl Satellite {
     /// Sends at `pace` permille of `rate` for a while.
@@ -68,6 +70,11 @@ impl Satellite {
         if self.path.queue_least() > limit {
             self.standing.on_ack(ack.in_flight + ack.newly_acked);
         }
+        if self.is_stuck(ack) {
+            self.path.adopt(self.path.rtt_least(), ack.now);
+            self.standing.reset();
+            self.cruise.restore(self.rate_before);
+        }
         self.cruise
             .on_ack(ack, &mut self.path, &mut self.losses, self.mtu);
         let Some(round) = round.filter(|round| round.rate > 0) else {
@@ -89,11 +96,6 @@ impl Satellite {
         }
         if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
             return self.start_competing(ack.now, ack.in_flight);
-        }
-        if self.is_stuck(rtt, round) {
-            self.path.adopt(rtt, ack.now);
-            self.standing.reset();
-            return self.cruise.restore(self.rate_before);
         }
         if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
             self.calm = if self.stuck.is_watching() {
@@ -119,15 +121,29 @@ impl Satellite {
         }
     }
 
-    /// A queue too short to alarm does not answer to what is sent: the path became longer.
-    fn is_stuck(&mut self, rtt: Duration, round: Round) -> bool {
-        let (queue, noise) = (self.path.queue(rtt), self.path.noise());
+    /// What looks like a queue does not answer to what is sent: the path became longer.
+    fn is_stuck(&mut self, ack: &AckSample) -> bool {
+        let queue = self.path.queue_least();
         let changes = !self.path.is_far() && !self.cruise.is_shared();
-        if !changes || queue <= self.cruise.target(self.mtu) * 2 {
+        let Some(sample) = ack.rate.filter(|_| changes) else {
+            return false;
+        };
+        // Where the path's length is known to change a short one is worth the question, and little is believed.
+        let moves = self.path.moves();
+        let (times, enough) = if moves {
+            (1, queue / 5)
+        } else {
+            (2, (queue / 2).max(DOUBTFUL))
+        };
+        if queue <= self.cruise.target(self.mtu) * times {
             self.stuck.reset();
             return false;
         }
-        let stuck = self.stuck.end_round(rtt, queue, round, noise);
+        let rate = self.rate_before.max(self.cruise.rate());
+        let (rtt, in_flight) = (self.path.rtt_least(), sample.at_send.in_flight);
+        let stuck = self
+            .stuck
+            .on_ack(rtt, in_flight, enough, rate, self.path.noise());
         if stuck {
             self.stuck.reset();
         }

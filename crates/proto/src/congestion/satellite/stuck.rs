@@ -1,18 +1,19 @@
-//! A round-trip time that stays where it is although less and less is sent: the path became longer, by too little to alarm.
+//! A round-trip time that stays where it is although less and less is in flight: the path became longer.
 //!
-//! A queue of ours would shrink, and one that somebody else fills would grow or shrink with what we leave. `standing.rs`
-//! asks the same of long queues, within fewer rounds. It only watches.
+//! A queue of ours would shrink, and one that somebody else fills would grow or shrink with what we leave. Asked at every ACK,
+//! where paths change their length: each round trip of doubt costs a part of it. `standing.rs` asks the same of long queues
+//! at the end of each round, and whose they are else. It only watches.
 
 use std::time::Duration;
 
-use super::path::Round;
+use super::super::time_of;
 
 /// Round-trip times that differ by no more, and by twice the path's noise, are the same.
 const SAME: Duration = Duration::from_millis(2);
-/// The least queue that must have been taken away before anything is concluded.
+/// The least queue that must have been taken away before anything is concluded, and the part of it that a path may show
+/// which had a short queue as well.
 const LEAST: Duration = Duration::from_millis(15);
-/// A rate of sending that is lower by this part is no lower: measurements differ.
-const PART: u64 = 10;
+const PART: u32 = 5;
 
 /// A round-trip time being watched.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,10 +24,8 @@ pub(super) struct Stuck {
 #[derive(Clone, Copy, Debug)]
 struct Since {
     rtt: Duration,
-    /// What the path delivered then, in bytes per second: it can.
-    rate: u64,
-    /// By how much a queue would be shorter by now.
-    due: Duration,
+    /// The most that was in flight when a packet left that took this long.
+    in_flight: u64,
 }
 
 impl Stuck {
@@ -40,27 +39,29 @@ impl Stuck {
         self.since.is_some()
     }
 
-    /// A round ended with `rtt`, seemingly behind `queue`. True if that cannot be one.
-    pub(super) fn end_round(
+    /// A packet that left behind `in_flight` bytes took `rtt`, seemingly behind a queue, on a path of `rate` bytes per
+    /// second. True if that cannot be one, since `enough` of it was taken away.
+    pub(super) fn on_ack(
         &mut self,
         rtt: Duration,
-        queue: Duration,
-        round: Round,
+        in_flight: u64,
+        enough: Duration,
+        rate: u64,
         noise: Duration,
     ) -> bool {
-        let same = |since: &Since| rtt.abs_diff(since.rtt) <= SAME + noise * 2;
-        let Some(since) = self.since.as_mut().filter(|since| same(since)) else {
-            self.since = Some(Since {
-                rtt,
-                rate: round.rate,
-                due: Duration::ZERO,
-            });
+        let apart = SAME + noise * 2;
+        let Some(since) = self.since.as_mut().filter(|since| rtt <= since.rtt + apart) else {
+            self.since = Some(Since { rtt, in_flight });
             return false;
         };
-        let less = (since.rate - since.rate / PART).saturating_sub(round.sent);
-        let nanos = rtt.as_nanos() * u128::from(less) / u128::from(since.rate.max(1));
-        since.due += Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        since.due >= queue.max(LEAST)
+        since.in_flight = since.in_flight.max(in_flight);
+        let removed = time_of(since.in_flight - in_flight, rate);
+        let shorter = since.rtt.saturating_sub(rtt);
+        if shorter > apart + removed / PART {
+            self.since = Some(Since { rtt, in_flight });
+            return false;
+        }
+        removed >= enough.max(LEAST).max(apart * 2)
     }
 }
 
@@ -68,35 +69,28 @@ impl Stuck {
 mod tests {
     use super::*;
 
-    const fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    /// Rounds until the verdict on a path of 50 ms, with the round-trip time and the rate of sending of each.
-    fn rounds(each: impl Fn(u64) -> (u64, u64)) -> Option<u64> {
+    /// ACKs until the verdict on a path of 50 ms and 1000 bytes a millisecond, with the round-trip time and the bytes in
+    /// flight of each, in milliseconds and thousands.
+    fn acks(each: impl Fn(u64) -> (u64, u64)) -> Option<u64> {
         let mut stuck = Stuck::default();
-        (0..10).find(|round| {
-            let (rtt, sent) = each(*round);
-            let round = Round {
-                rtt: Some(ms(rtt)),
-                rate: 1000,
-                sent,
-                ..Round::default()
-            };
-            stuck.end_round(ms(rtt), ms(rtt - 50), round, ms(1))
+        (0..100).find(|ack| {
+            let (rtt, in_flight) = each(*ack);
+            let rtt = Duration::from_millis(rtt);
+            let noise = Duration::from_millis(1);
+            stuck.on_ack(rtt, in_flight * 1000, LEAST, 1_000_000, noise)
         })
     }
 
     #[test]
     fn what_does_not_move_is_the_path() {
-        assert_eq!(rounds(|round| (80, 1000 - 80 * round)), Some(4));
-        assert_eq!(rounds(|round| (78 + 4 * (round % 2), 700)), Some(2));
-        assert_eq!(rounds(|_| (80, 950)), None, "nothing was taken away");
+        assert_eq!(acks(|ack| (80, 80 - 2 * ack.min(30))), Some(8));
+        assert_eq!(acks(|ack| (78 + 4 * (ack % 2), 80 - ack.min(30))), Some(15));
+        assert_eq!(acks(|_| (80, 80)), None, "nothing was taken away");
     }
 
     #[test]
     fn what_shrinks_or_grows_is_a_queue() {
-        assert_eq!(rounds(|round| (100 - 5 * round, 900 - 20 * round)), None);
-        assert_eq!(rounds(|round| (80 + 5 * round, 700)), None);
+        assert_eq!(acks(|ack| (150 - ack, 150 - ack)), None);
+        assert_eq!(acks(|ack| (80 + ack, 80 - ack / 2)), None);
     }
 }

@@ -22,7 +22,7 @@ use super::{Cruise, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
 /// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
 const NEAR: Duration = Duration::from_millis(100);
 /// From here on a round trip is long.
-const FAR: Duration = Duration::from_millis(200);
+const FAR: Duration = Duration::from_millis(400);
 /// Alone, a pulse that measures makes the queue no longer than by this.
 const FAINT: Duration = Duration::from_millis(20);
 /// By so many times what round-trip times differ by without a queue.
@@ -100,14 +100,14 @@ impl Cruise {
     }
 
     /// A round ended behind `queue`.
-    pub(super) fn look_for_company(&mut self, queue: Duration, mtu: u64) {
+    pub(super) fn look_for_company(&mut self, queue: Duration, moves: bool, mtu: u64) {
         let long = if self.base >= FAR {
             self.base / 4
         } else {
             self.base / 5 * 2
         };
         self.share.watch(self.rate, queue, self.target(mtu), long);
-        if self.base < NEAR {
+        if self.base < NEAR || moves {
             self.share.stay_alone();
         }
     }
