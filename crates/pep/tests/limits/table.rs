@@ -140,7 +140,7 @@ fn medium_and_small() -> Vec<Row> {
         download(&G8, Warm, 2 * MB, AtMost(1.08)),
         download(&G8, Warm, 10 * MB, AtMost(1.03)),
         download(&G8, Warm, 100 * MB, AtMost(1.01)),
-        upload(&G8, Warm, 2 * MB, AtMost(1.05)).checked(1, 1.10),
+        upload(&G8, Warm, 2 * MB, AtMost(1.05)).checked(1, 1.05),
         upload(&G8, Warm, 100 * MB, AtMost(1.01)),
         download(&S1, Warm, MB / 2, AtMost(1.03)).checked(1, 1.03),
         download(&S1, Warm, 10 * MB, AtMost(1.01)),
@@ -155,13 +155,13 @@ fn published() -> Vec<Row> {
         download(&C2, Cold, 30 * MB, Shown),
         download(&C2, Warm, 30 * MB, AtMost(1.03)),
         download(&C3, Cold, 30 * MB, Shown),
-        download(&C3, Warm, 30 * MB, AtMost(1.05)).checked(3, 1.08),
+        download(&C3, Warm, 30 * MB, AtMost(1.05)).checked(3, 1.05),
         download(&C3_GE, Cold, 30 * MB, Shown),
-        download(&C3_GE, Warm, 30 * MB, AtMost(1.06)).checked(3, 1.08),
+        download(&C3_GE, Warm, 30 * MB, AtMost(1.06)).checked(3, 1.06),
         download(&C4, Warm, 30 * MB, AtMost(1.02)),
-        download(&C4_TRACE, Warm, 30 * MB, AtMost(1.02)),
+        download(&C4_TRACE, Warm, 30 * MB, AtMost(1.02)).checked(3, 1.04),
         download(&C5, Warm, 30 * MB, AtMost(1.02)),
-        download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(2, 1.03),
+        download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(2, 1.02),
         download(&D1, Cold, FAU, AtMost(1.30)).checked(1, 1.3),
         download(&D1, Warm, FAU, AtMost(1.12)).checked(2, 1.12),
         download(&D2, Cold, FAU, AtMost(1.40)),
@@ -171,7 +171,7 @@ fn published() -> Vec<Row> {
 
 fn moving() -> Vec<Row> {
     vec![
-        download(&P1, Warm, 20 * MB, AtMost(1.06)),
+        download(&P1, Warm, 20 * MB, AtMost(1.06)).checked(5, 1.06),
         row(
             Transfers {
                 scenario: &P1,
