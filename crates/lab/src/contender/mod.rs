@@ -11,30 +11,29 @@
 mod bentpipe;
 pub(crate) mod hystart;
 mod ipsec;
+mod name;
 mod openvpn;
 mod program;
 mod split;
+mod stable;
 pub(crate) mod wireguard;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
-use bentpipe_config::{ConfigError, Source};
-use bentpipe_sys::command::{run_command, tool};
-use bentpipe_sys::netns::NetNs;
 
 use crate::capture::Tunnel;
 use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
+pub use name::UnknownContender;
+pub(crate) use name::check_programs;
 use openvpn::Protocol;
 pub use program::Named;
-use program::{Known, Program};
+use program::Program;
 pub use split::Splitters;
+pub use stable::Stable;
+use stable::{first_line, kernel, kernel_bbr};
 
 /// One contender, as an experiment names it: `CARRIER` or `CARRIER/TCP`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,149 +76,8 @@ enum Tuning {
     Best,
 }
 
-/// Each carrier that needs no word of the user's, and its name.
-fn carriers() -> Vec<(String, Carrier)> {
-    use split::Place;
-    let bentpipe = ["bbr3", "cubic", "cubic-no-hystart", "new-reno"]
-        .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
-    let mut all = vec![
-        ("plain".to_owned(), Carrier::Plain),
-        ("plain-no-hystart".to_owned(), Carrier::NoHystart),
-        ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
-    ];
-    all.extend(bentpipe);
-    let split = [
-        ("split", Place::Distributed),
-        ("split-terminal", Place::Terminal),
-        ("split-gateway", Place::Gateway),
-    ];
-    all.extend(split.map(|(name, place)| (name.to_owned(), Carrier::Split(place))));
-    for (name, vpn) in [
-        ("wireguard", Vpn::WireGuard),
-        ("openvpn-udp", Vpn::Openvpn(Protocol::Udp)),
-        ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
-        ("ipsec", Vpn::Ipsec),
-    ] {
-        let best = (vpn != Vpn::Ipsec).then_some(("-best", Tuning::Best));
-        for (tuned, tuning) in [("", Tuning::Default)].into_iter().chain(best) {
-            // After the VPN there is TCP to be split only if the VPN itself is TCP.
-            let after =
-                (vpn == Vpn::Openvpn(Protocol::Tcp)).then_some(("-pep-a", Some(Place::Around)));
-            let positions = [("", None), ("-pep-b", Some(Place::Inside))];
-            let positions = positions.into_iter().chain(after);
-            all.extend(positions.map(|(pep, place)| {
-                (
-                    format!("{name}{tuned}{pep}"),
-                    Carrier::Vpn(vpn, tuning, place),
-                )
-            }));
-        }
-    }
-    let known =
-        Known::ALL.map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
-    all.extend(known);
-    all
-}
-
 /// The programs that an experiment names.
 pub type Programs = BTreeMap<String, Named>;
-
-/// A name that no contender has; displays as one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnknownContender(String);
-
-impl std::error::Error for UnknownContender {}
-
-impl fmt::Display for UnknownContender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let carriers: Vec<String> = carriers().into_iter().map(|(name, _)| name).collect();
-        let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
-        write!(
-            f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`",
-            self.0,
-            carriers.join("`, `")
-        )
-    }
-}
-
-impl FromStr for Contender {
-    type Err = UnknownContender;
-
-    fn from_str(text: &str) -> Result<Self, UnknownContender> {
-        Self::parse(text, &BTreeMap::new())
-    }
-}
-
-/// The programs that an experiment names, checked; paths are relative to its file.
-///
-/// # Errors
-/// The first that cannot be started as it is described.
-pub(crate) fn check_programs(
-    source: &Source,
-    programs: &Programs,
-) -> Result<BTreeMap<String, CheckedProgram>, ConfigError> {
-    let check = |(name, named): (&String, &Named)| {
-        if carriers()
-            .iter()
-            .any(|(known, carrier)| known == name && !matches!(carrier, Carrier::Program(_)))
-        {
-            let text = format!("`{name}` is the lab's own; choose another name");
-            return Err(source.error_at_key(&format!("contender.{name}"), text));
-        }
-        let program = named.clone().program(source, name)?;
-        Ok((name.clone(), CheckedProgram(program)))
-    };
-    programs.iter().map(check).collect()
-}
-
-/// A program that can be started as it is described.
-#[derive(Debug, Clone)]
-pub(crate) struct CheckedProgram(Program);
-
-/// What this machine has to start contenders with.
-#[derive(Debug)]
-pub struct Stable {
-    /// The binary `bentpipe`.
-    pub bentpipe: PathBuf,
-    wireguard: Result<wireguard::Build, String>,
-    openvpn: Result<String, String>,
-    ipsec: Result<String, String>,
-    tcp: String,
-}
-
-impl Stable {
-    /// Looks what there is. `prefix` is what the names of namespaces begin with.
-    ///
-    /// # Errors
-    /// No namespace can be made.
-    pub fn new(bentpipe: PathBuf, prefix: &str) -> Result<Self> {
-        let paddock = NetNs::temporary(&format!("{prefix}-paddock"))?;
-        Ok(Self {
-            bentpipe,
-            wireguard: wireguard::find(&paddock),
-            openvpn: openvpn::find(),
-            ipsec: ipsec::find(),
-            // Absent where the kernel has no TCP, which is nowhere.
-            tcp: fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
-                .unwrap_or_default(),
-        })
-    }
-
-    /// What every kind of contender is here: its version, or why there is none.
-    #[must_use]
-    pub fn list(&self) -> Vec<(String, Result<String, String>)> {
-        let version = |(name, carrier): (String, Carrier)| {
-            let contender = Contender {
-                name: name.clone(),
-                carrier,
-                tcp: Congestion::default(),
-            };
-            (name, contender.version(self))
-        };
-        carriers().into_iter().map(version).collect()
-    }
-}
 
 /// A contender at work; what it started ends when this is dropped, in this order.
 #[derive(Debug, Default)]
@@ -241,40 +99,6 @@ impl AtWork {
 }
 
 impl Contender {
-    /// The one of that name, or of the `programs`.
-    pub(crate) fn parse(
-        text: &str,
-        programs: &BTreeMap<String, CheckedProgram>,
-    ) -> Result<Self, UnknownContender> {
-        let unknown = || UnknownContender(text.to_owned());
-        let (name, tcp) = match text.split_once('/') {
-            Some((name, tcp)) => (name, Some(tcp)),
-            None => (text, None),
-        };
-        let (name, tuned) = match name.split_once(':') {
-            Some((name, tuned)) => (name, Some(Tuned::parse(tuned).ok_or_else(unknown)?)),
-            None => (name, None),
-        };
-        let named = programs.get(name);
-        let carrier = named.map(|CheckedProgram(program)| Carrier::Program(program.clone()));
-        let known = || carriers().into_iter().find(|(known, _)| known == name);
-        let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
-        let carrier = match (carrier, tuned) {
-            (Some(carrier), None) => carrier,
-            (Some(Carrier::Bentpipe(controller, _)), tuned) => Carrier::Bentpipe(controller, tuned),
-            _ => return Err(unknown()),
-        };
-        let tcp = match tcp {
-            Some(name) => Congestion::named(name).ok_or_else(unknown)?,
-            None => Congestion::default(),
-        };
-        Ok(Self {
-            name: text.to_owned(),
-            carrier,
-            tcp,
-        })
-    }
-
     /// As the experiment calls it.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -433,67 +257,4 @@ fn route_through(
         }
     }
     Ok(())
-}
-
-/// The first line that a command writes.
-fn first_line(program: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = run_command(tool(program).args(arguments)).map_err(|error| error.to_string())?;
-    Ok(output.lines().next().unwrap_or_default().trim().to_owned())
-}
-
-fn kernel() -> String {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("Linux {}", release.trim())
-}
-
-/// Kernels that have a later version than the first say so.
-fn kernel_bbr() -> String {
-    let version = fs::read_to_string("/sys/module/tcp_bbr/version").unwrap_or_default();
-    match version.trim() {
-        "" => "bbr v1".into(),
-        version => format!("bbr v{version}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_a_carrier_and_a_tcp() {
-        let parsed = |text: &str| text.parse::<Contender>();
-        let plain = parsed("plain/bbr").unwrap();
-        assert_eq!((plain.name(), plain.tcp()), ("plain/bbr", Congestion::Bbr));
-        assert_eq!(parsed("wireguard").unwrap().tcp(), Congestion::Cubic);
-        assert_eq!(plain.tunnel(), None);
-        assert_eq!(
-            parsed("openvpn-tcp").unwrap().tunnel(),
-            Some(Tunnel::Tcp(1194))
-        );
-        assert_eq!(
-            parsed("openvpn-tcp-best-pep-a").unwrap().tunnel(),
-            Some(Tunnel::Tcp(1194))
-        );
-        assert!(parsed("split/bbr").unwrap().is_readable());
-        // After WireGuard there is no TCP to split.
-        assert!(parsed("wireguard-pep-a").is_err() && parsed("wireguard-best-pep-b").is_ok());
-        let tuned = parsed("bentpipe-cubic:ack_packets=10/bbr").unwrap();
-        let setting = Tuned::parse("ack_packets=10");
-        assert_eq!(tuned.carrier, Carrier::Bentpipe("cubic", setting));
-        for wrong in [
-            "bentpipe:",
-            "bentpipe:ack_packets",
-            "bentpipe:x=1",
-            "plain:ack_packets=1",
-        ] {
-            assert!(parsed(wrong).is_err(), "{wrong}");
-        }
-        for wrong in ["", "/", "plain/", "plain/x", "plain/cubic/bbr", "Plain"] {
-            let error = parsed(wrong).unwrap_err().to_string();
-            assert!(
-                error.contains("`plain`") && error.contains("`bbr`"),
-                "{error}"
-            );
-        }
-    }
 }

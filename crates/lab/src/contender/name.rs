@@ -1,0 +1,189 @@
+//! What contenders are called: carriers with their variants, programs of the user's, and the TCP of the ends.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use bentpipe_config::{ConfigError, Source};
+
+use super::openvpn::Protocol;
+use super::program::{Known, Named, Program};
+use super::split::Place;
+use super::{Carrier, Contender, Programs, Tuned, Tuning, Vpn};
+use crate::topology::Congestion;
+
+/// Each carrier that needs no word of the user's, and its name.
+pub(super) fn carriers() -> Vec<(String, Carrier)> {
+    let bentpipe = ["bbr3", "cubic", "cubic-no-hystart", "new-reno"]
+        .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
+    let mut all = vec![
+        ("plain".to_owned(), Carrier::Plain),
+        ("plain-no-hystart".to_owned(), Carrier::NoHystart),
+        ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
+    ];
+    all.extend(bentpipe);
+    let split = [
+        ("split", Place::Distributed),
+        ("split-terminal", Place::Terminal),
+        ("split-gateway", Place::Gateway),
+    ];
+    all.extend(split.map(|(name, place)| (name.to_owned(), Carrier::Split(place))));
+    for (name, vpn) in [
+        ("wireguard", Vpn::WireGuard),
+        ("openvpn-udp", Vpn::Openvpn(Protocol::Udp)),
+        ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
+        ("ipsec", Vpn::Ipsec),
+    ] {
+        let best = (vpn != Vpn::Ipsec).then_some(("-best", Tuning::Best));
+        for (tuned, tuning) in [("", Tuning::Default)].into_iter().chain(best) {
+            // After the VPN there is TCP to be split only if the VPN itself is TCP.
+            let after =
+                (vpn == Vpn::Openvpn(Protocol::Tcp)).then_some(("-pep-a", Some(Place::Around)));
+            let positions = [("", None), ("-pep-b", Some(Place::Inside))];
+            let positions = positions.into_iter().chain(after);
+            all.extend(positions.map(|(pep, place)| {
+                (
+                    format!("{name}{tuned}{pep}"),
+                    Carrier::Vpn(vpn, tuning, place),
+                )
+            }));
+        }
+    }
+    let known =
+        Known::ALL.map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
+    all.extend(known);
+    all
+}
+
+/// A name that no contender has; displays as one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownContender(String);
+
+impl std::error::Error for UnknownContender {}
+
+impl fmt::Display for UnknownContender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let carriers: Vec<String> = carriers().into_iter().map(|(name, _)| name).collect();
+        let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
+        write!(
+            f,
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`",
+            self.0,
+            carriers.join("`, `")
+        )
+    }
+}
+
+impl FromStr for Contender {
+    type Err = UnknownContender;
+
+    fn from_str(text: &str) -> Result<Self, UnknownContender> {
+        Self::parse(text, &BTreeMap::new())
+    }
+}
+
+/// The programs that an experiment names, checked; paths are relative to its file.
+///
+/// # Errors
+/// The first that cannot be started as it is described.
+pub(crate) fn check_programs(
+    source: &Source,
+    programs: &Programs,
+) -> Result<BTreeMap<String, CheckedProgram>, ConfigError> {
+    let check = |(name, named): (&String, &Named)| {
+        if carriers()
+            .iter()
+            .any(|(known, carrier)| known == name && !matches!(carrier, Carrier::Program(_)))
+        {
+            let text = format!("`{name}` is the lab's own; choose another name");
+            return Err(source.error_at_key(&format!("contender.{name}"), text));
+        }
+        let program = named.clone().program(source, name)?;
+        Ok((name.clone(), CheckedProgram(program)))
+    };
+    programs.iter().map(check).collect()
+}
+
+/// A program that can be started as it is described.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckedProgram(Program);
+
+impl Contender {
+    /// The one of that name, or of the `programs`.
+    pub(crate) fn parse(
+        text: &str,
+        programs: &BTreeMap<String, CheckedProgram>,
+    ) -> Result<Self, UnknownContender> {
+        let unknown = || UnknownContender(text.to_owned());
+        let (name, tcp) = match text.split_once('/') {
+            Some((name, tcp)) => (name, Some(tcp)),
+            None => (text, None),
+        };
+        let (name, tuned) = match name.split_once(':') {
+            Some((name, tuned)) => (name, Some(Tuned::parse(tuned).ok_or_else(unknown)?)),
+            None => (name, None),
+        };
+        let named = programs.get(name);
+        let carrier = named.map(|CheckedProgram(program)| Carrier::Program(program.clone()));
+        let known = || carriers().into_iter().find(|(known, _)| known == name);
+        let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
+        let carrier = match (carrier, tuned) {
+            (Some(carrier), None) => carrier,
+            (Some(Carrier::Bentpipe(controller, _)), tuned) => Carrier::Bentpipe(controller, tuned),
+            _ => return Err(unknown()),
+        };
+        let tcp = match tcp {
+            Some(name) => Congestion::named(name).ok_or_else(unknown)?,
+            None => Congestion::default(),
+        };
+        Ok(Self {
+            name: text.to_owned(),
+            carrier,
+            tcp,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::Tunnel;
+
+    #[test]
+    fn names_are_a_carrier_and_a_tcp() {
+        let parsed = |text: &str| text.parse::<Contender>();
+        let plain = parsed("plain/bbr").unwrap();
+        assert_eq!((plain.name(), plain.tcp()), ("plain/bbr", Congestion::Bbr));
+        assert_eq!(parsed("wireguard").unwrap().tcp(), Congestion::Cubic);
+        assert_eq!(plain.tunnel(), None);
+        assert_eq!(
+            parsed("openvpn-tcp").unwrap().tunnel(),
+            Some(Tunnel::Tcp(1194))
+        );
+        assert_eq!(
+            parsed("openvpn-tcp-best-pep-a").unwrap().tunnel(),
+            Some(Tunnel::Tcp(1194))
+        );
+        assert!(parsed("split/bbr").unwrap().is_readable());
+        // After WireGuard there is no TCP to split.
+        assert!(parsed("wireguard-pep-a").is_err() && parsed("wireguard-best-pep-b").is_ok());
+        let tuned = parsed("bentpipe-cubic:ack_packets=10/bbr").unwrap();
+        let setting = Tuned::parse("ack_packets=10");
+        assert_eq!(tuned.carrier, Carrier::Bentpipe("cubic", setting));
+        for wrong in [
+            "bentpipe:",
+            "bentpipe:ack_packets",
+            "bentpipe:x=1",
+            "plain:ack_packets=1",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "/", "plain/", "plain/x", "plain/cubic/bbr", "Plain"] {
+            let error = parsed(wrong).unwrap_err().to_string();
+            assert!(
+                error.contains("`plain`") && error.contains("`bbr`"),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What this machine has to start contenders with, and which versions of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use bentpipe_sys::command::{run_command, tool};
+use bentpipe_sys::netns::NetNs;
+
+use super::name::carriers;
+use super::{Carrier, Contender, ipsec, openvpn, wireguard};
+use crate::topology::Congestion;
+
+/// What this machine has to start contenders with.
+#[derive(Debug)]
+pub struct Stable {
+    /// The binary `bentpipe`.
+    pub bentpipe: PathBuf,
+    pub(super) wireguard: Result<wireguard::Build, String>,
+    pub(super) openvpn: Result<String, String>,
+    pub(super) ipsec: Result<String, String>,
+    pub(super) tcp: String,
+}
+
+impl Stable {
+    /// Looks what there is. `prefix` is what the names of namespaces begin with.
+    ///
+    /// # Errors
+    /// No namespace can be made.
+    pub fn new(bentpipe: PathBuf, prefix: &str) -> Result<Self> {
+        let paddock = NetNs::temporary(&format!("{prefix}-paddock"))?;
+        Ok(Self {
+            bentpipe,
+            wireguard: wireguard::find(&paddock),
+            openvpn: openvpn::find(),
+            ipsec: ipsec::find(),
+            // Absent where the kernel has no TCP, which is nowhere.
+            tcp: fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+                .unwrap_or_default(),
+        })
+    }
+
+    /// What every kind of contender is here: its version, or why there is none.
+    #[must_use]
+    pub fn list(&self) -> Vec<(String, Result<String, String>)> {
+        let version = |(name, carrier): (String, Carrier)| {
+            let contender = Contender {
+                name: name.clone(),
+                carrier,
+                tcp: Congestion::default(),
+            };
+            (name, contender.version(self))
+        };
+        carriers().into_iter().map(version).collect()
+    }
+}
+
+/// The first line that a command writes.
+pub(super) fn first_line(program: &Path, arguments: &[&str]) -> Result<String, String> {
+    let output = run_command(tool(program).args(arguments)).map_err(|error| error.to_string())?;
+    Ok(output.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+pub(super) fn kernel() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {}", release.trim())
+}
+
+/// Kernels that have a later version than the first say so.
+pub(super) fn kernel_bbr() -> String {
+    let version = fs::read_to_string("/sys/module/tcp_bbr/version").unwrap_or_default();
+    match version.trim() {
+        "" => "bbr v1".into(),
+        version => format!("bbr v{version}"),
+    }
+}
