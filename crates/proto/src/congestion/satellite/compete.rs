@@ -114,7 +114,7 @@ impl Compete {
             let shrunk = check.rtt.saturating_sub(rtt).as_secs_f64();
             let part = shrunk / check.expected.as_secs_f64().max(1e-6);
             self.check = None;
-            if part >= OURS || part < NONE && queue <= empty {
+            if part >= OURS || queue <= empty && (part < NONE || path.is_far()) {
                 self.alone += 1;
                 self.rounds = PATIENCE - SETTLED;
             } else {
@@ -124,7 +124,9 @@ impl Compete {
             return self.alone >= AGREED;
         }
         let short = queue <= empty / 2 && self.rounds > TRIAL;
-        if self.uncut >= SETTLED && (short || self.rounds >= PATIENCE) {
+        // Of several of our kind, each asks when the queue overflowed for all.
+        let after_cut = path.is_far() && self.uncut == 1 && queue <= path.base() / 2;
+        if after_cut || self.uncut >= SETTLED && (short || self.rounds >= PATIENCE) {
             let held = self.cubic.window();
             let window = scaled(held, LESS).min(bytes_in(round.rate, path.base() / 8 * 9));
             self.check = Some(Check {

@@ -23,6 +23,7 @@ use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
 use super::pulse::{Pulse, proportion};
 use super::share::{EMPTY, Share};
+pub(super) use crowd::is_thin;
 use laws::FOLLOW;
 use policed::Policed;
 use pulses::{EAGER, FIRST_STEP, PATIENCE};

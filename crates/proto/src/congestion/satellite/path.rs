@@ -22,7 +22,7 @@ const SHORT_SPAN: Duration = Duration::from_millis(2500);
 /// In company the queue is empty now and then only, when all have waited for it.
 const SHARED_SPAN: Duration = Duration::from_secs(30);
 /// Longer ones are those of a high orbit.
-const SHORT_RTT: Duration = Duration::from_millis(400);
+const SHORT_RTT: Duration = Duration::from_millis(200);
 /// A path that became longer is expected to change again for so long.
 const MOVES: Duration = Duration::from_secs(60);
 /// What it changes by at most.

@@ -34,8 +34,10 @@ impl Satellite {
 
     /// The queue that start-up left runs out at the path's rate, and so shows it.
     pub(super) fn on_drain(&mut self, ack: &AckSample, ended: bool) {
-        // What left in start-up may have left while there was no more to send, and queues all the same.
-        let several = ack.in_flight >= LEAST_PACKETS * self.mtu;
+        // What left in start-up may have left while there was no more to send, and queues all the same. Elsewhere than on a
+        // thin path it may be the queue of others.
+        let thin = cruise::is_thin(self.cruise.rate(), self.path.base(), self.mtu);
+        let several = thin && ack.in_flight >= LEAST_PACKETS * self.mtu;
         let unseen = ack.rtt.filter(|_| several && !is_busy(ack));
         // A single ACK may be late.
         let late = self.path.base() / 8;

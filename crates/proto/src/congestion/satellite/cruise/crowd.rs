@@ -22,7 +22,7 @@ use super::{Cruise, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
 /// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
 const NEAR: Duration = Duration::from_millis(100);
 /// From here on a round trip is long.
-const FAR: Duration = Duration::from_millis(400);
+const FAR: Duration = Duration::from_millis(200);
 /// Alone, a pulse that measures makes the queue no longer than by this.
 const FAINT: Duration = Duration::from_millis(20);
 /// By so many times what round-trip times differ by without a queue.
@@ -114,9 +114,9 @@ impl Cruise {
 
     /// Measuring this tunnel's part makes sense now.
     pub(super) fn may_measure(&self, queue: Duration, mtu: u64) -> bool {
-        // On a thin path single packets are a queue of their own.
-        let thin = bytes_in(self.rate, self.base) < FEWEST * mtu;
-        let due = self.base >= NEAR && !thin && self.share.is_due(self.rate);
+        let due = self.base >= NEAR
+            && !is_thin(self.rate, self.base, mtu)
+            && self.share.is_due(self.rate);
         due && queue > self.target(mtu) / 2 && queue <= self.limit(mtu)
     }
 
@@ -183,6 +183,11 @@ impl Cruise {
             gain
         }
     }
+}
+
+/// On a thin path single packets are a queue of their own.
+pub(in super::super) fn is_thin(rate: u64, base: Duration, mtu: u64) -> bool {
+    bytes_in(rate, base) < FEWEST * mtu
 }
 
 /// Far more is lost than the path's own, whatever is chance.
