@@ -1,6 +1,6 @@
 //! A run's probes as one HTML page: rate, queue, C/N and MODCOD, delay and drops over time.
 //!
-//! The page needs nothing but itself ([`crate::page`]). Curves are made here, so that the page's script only draws.
+//! The page needs nothing but itself (`page.rs`). Curves are made here, so that the page's script only draws.
 //!
 //! ```text
 //!  probes (JSON lines) ──columns──► curves ──► page, page.js ──► FILE.html
