@@ -24,6 +24,8 @@ pub mod contender;
 pub mod demo;
 pub mod emulator;
 pub mod experiment;
+#[cfg(test)]
+mod hostile;
 pub mod machine;
 mod page;
 pub mod plot;

@@ -80,17 +80,12 @@ impl Daemons {
              [link]\n{}",
             settings.lines()
         );
-        let start = |role: &str, text: &str, namespace: &NetNs| {
-            let file = directory.join(format!("{role}.toml"));
-            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-            let mut command = Command::new(bentpipe);
-            command.arg(role).arg("--config").arg(&file);
-            let process = topology.spawn_in(namespace, command)?;
-            process.wait_for_line("ready", COMES_UP)?;
-            anyhow::Ok(process)
+        let run = |role, text: &str, namespace| {
+            let file = format!("{role}.toml");
+            run_daemon(bentpipe, topology, namespace, role, &file, text)
         };
-        let server = start("server", &server_file, topology.gateway())?;
-        let client = start("client", &client_file, topology.terminal())?;
+        let server = run("server", &server_file, topology.gateway())?;
+        let client = run("client", &client_file, topology.terminal())?;
         Ok(Self { client, server })
     }
 
@@ -154,4 +149,22 @@ fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
     run("genkey", Stdio::null(), file.into())?;
     let public = run("pubkey", File::open(&path)?.into(), Stdio::piped())?;
     Ok(String::from_utf8(public)?.trim().to_owned())
+}
+
+/// Writes `text` into `file`, and starts `bentpipe` as a client or server with it; it is ready when this returns.
+pub(super) fn run_daemon(
+    bentpipe: &Path,
+    topology: &Topology,
+    namespace: &NetNs,
+    role: &str,
+    file: &str,
+    text: &str,
+) -> Result<Process> {
+    let file = topology.directory().join(file);
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    let mut command = Command::new(bentpipe);
+    command.arg(role).arg("--config").arg(&file);
+    let process = topology.spawn_in(namespace, command)?;
+    process.wait_for_line("ready", COMES_UP)?;
+    Ok(process)
 }

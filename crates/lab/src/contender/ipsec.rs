@@ -6,10 +6,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use bentpipe_sys::command::{run_command, tool};
 
 use super::first_line;
@@ -23,7 +22,6 @@ const PACKAGES: &str =
 const COMES_UP: Duration = Duration::from_secs(10);
 /// Two exchanges, and retransmissions.
 const HANDSHAKE: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(20);
 
 /// What the LANs of both ends are, terminal first.
 const LANS: [&str; 2] = ["10.10.0.0/24,fd00:10::/64", "10.30.0.0/24,fd00:30::/64"];
@@ -84,7 +82,7 @@ pub(super) fn start(topology: &Topology) -> Result<Vec<Process>> {
         );
         command.stdout(Stdio::null());
         let process = topology.spawn_in(namespaces[end], command)?;
-        wait_for(&process, &socket)?;
+        process.wait_for_file(&socket, COMES_UP)?;
         processes.push(process);
     }
     // The gateway first: it must know the terminal when that shakes hands.
@@ -107,24 +105,4 @@ pub(super) fn start(topology: &Topology) -> Result<Vec<Process>> {
         process.wait_for_line("CHILD_SA all{1} established", HANDSHAKE)?;
     }
     Ok(processes)
-}
-
-fn wait_for(process: &Process, socket: &Path) -> Result<()> {
-    let deadline = Instant::now() + COMES_UP;
-    while !socket.exists() {
-        if let Some(status) = process.try_wait()? {
-            bail!(
-                "the daemon ended ({status}); it wrote:\n{}",
-                process.stderr_text()
-            );
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "the daemon made no {} within {COMES_UP:?}",
-                socket.display()
-            );
-        }
-        thread::sleep(POLL);
-    }
-    Ok(())
 }

@@ -10,20 +10,17 @@
 //!
 //! How much it has carried it says itself (`bentpipe status`): of an integrated one nothing else shows.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::command::run_command;
-use bentpipe_sys::netns::NetNs;
 
+use super::bentpipe::run_daemon;
 use crate::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
 
 /// The TCP port of the server.
 pub(super) const PORT: u16 = 4433;
-const COMES_UP: Duration = Duration::from_secs(30);
 const SOCKET: &str = "split-client.sock";
 
 /// Where it splits.
@@ -64,14 +61,9 @@ pub(super) fn start(
         Place::Inside => Some(GATEWAY_WAN),
         Place::Terminal | Place::Gateway | Place::Around => None,
     };
-    let run = |role: &str, text: &str, namespace: &NetNs| {
-        let file = topology.directory().join(format!("split-{role}.toml"));
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        let mut command = Command::new(bentpipe);
-        command.arg(role).arg("--config").arg(&file);
-        let process = topology.spawn_in(namespace, command)?;
-        process.wait_for_line("ready", COMES_UP)?;
-        anyhow::Ok(process)
+    let run = |role, text: &str, namespace| {
+        let file = format!("split-{role}.toml");
+        run_daemon(bentpipe, topology, namespace, role, &file, text)
     };
     let server = listen.map(|address| {
         let text = format!(

@@ -96,7 +96,8 @@ pub(super) fn start(
                 command.args(["--foreground", name]).stdout(Stdio::null());
                 command.env("LOG_LEVEL", "error");
                 let process = topology.spawn_in(namespace, command)?;
-                wait_for_socket(&process, name)?;
+                let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
+                process.wait_for_file(&socket, COMES_UP)?;
                 processes.push(process);
             }
         }
@@ -177,25 +178,4 @@ fn key(topology: &Topology, end: &str) -> Result<Key> {
         file,
         public: public.trim().to_owned(),
     })
-}
-
-fn wait_for_socket(process: &Process, name: &str) -> Result<()> {
-    let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
-    let deadline = Instant::now() + COMES_UP;
-    while !socket.exists() {
-        if let Some(status) = process.try_wait()? {
-            bail!(
-                "wireguard-go ended ({status}); it wrote:\n{}",
-                process.stderr_text()
-            );
-        }
-        if Instant::now() > deadline {
-            bail!(
-                "wireguard-go made no {} within {COMES_UP:?}",
-                socket.display()
-            );
-        }
-        thread::sleep(POLL);
-    }
-    Ok(())
 }

@@ -4,10 +4,9 @@ use std::path::Path;
 
 use bentpipe_config::Source;
 use bentpipe_units::Seed;
-use rand_core::Rng as _;
 
 use super::{Experiment, Extent, Filter, Shard};
-use crate::workload::generator;
+use crate::hostile::changed;
 
 const SHIPPED: [&str; 3] = [
     include_str!("../../../../scenarios/cnes.toml"),
@@ -18,34 +17,17 @@ const ROUNDS: u64 = 1500;
 /// Larger plans are not wrong; here many are wanted.
 const RUNS: usize = 300;
 
-/// Some of its bytes removed, doubled, or replaced by what means something in such a file.
-fn changed(text: &str, seed: Seed) -> String {
-    const PIECES: [&str; 8] = [
-        "\"",
-        "[",
-        "]\n",
-        "=",
-        "0",
-        "99999999999",
-        "task",
-        "plain/bbr",
-    ];
-    let mut numbers = generator(seed);
-    let mut draw = |below: usize| (numbers.next_u64() % below.max(1) as u64) as usize;
-    let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..=draw(3) {
-        let start = draw(bytes.len());
-        let end = bytes.len().min(start + draw(24));
-        let part = bytes[start..end].to_vec();
-        let new = match draw(3) {
-            0 => Vec::new(),
-            1 => [part.clone(), part].concat(),
-            _ => PIECES[draw(PIECES.len())].as_bytes().to_vec(),
-        };
-        bytes.splice(start..end, new);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
+/// What means something in such a file.
+const PIECES: [&str; 8] = [
+    "\"",
+    "[",
+    "]\n",
+    "=",
+    "0",
+    "99999999999",
+    "task",
+    "plain/bbr",
+];
 
 #[test]
 fn almost_experiments_are_planned_whole_or_refused_with_a_line() {
@@ -58,7 +40,7 @@ fn almost_experiments_are_planned_whole_or_refused_with_a_line() {
             .take(3)
             .collect::<Vec<_>>()
             .join("[[published]]");
-        let text = changed(&text, Seed::new(round));
+        let text = changed(&text, Seed::new(round), 3, 24, &PIECES);
         // Relative to a directory that is not there: only presets are found.
         let source = Source::new(Path::new("/nonexistent/e.toml"), text);
         match Experiment::parse(&source, Extent::Quick) {

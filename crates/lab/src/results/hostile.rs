@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bentpipe_units::Seed;
-use rand_core::Rng as _;
 
 use super::store::parse;
 use super::{Comparison, Manifest, Record, Summary, csv};
 use crate::experiment::RunKey;
-use crate::workload::generator;
+use crate::hostile::changed;
 
 const ROUNDS: u64 = 3000;
 const LINES: &str = concat!(
@@ -22,33 +21,19 @@ const LINES: &str = concat!(
     "\n",
 );
 
-/// Some of its bytes removed, doubled, or replaced by what means something in such a line.
-fn changed(text: &str, seed: Seed) -> String {
-    const PIECES: [&str; 9] = [
-        "\"", "{", "}\n", ",", "0", "-1", "1e999", "null", "measured",
-    ];
-    let mut numbers = generator(seed);
-    let mut draw = |below: usize| (numbers.next_u64() % below.max(1) as u64) as usize;
-    let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..=draw(2) {
-        let start = draw(bytes.len());
-        let end = bytes.len().min(start + draw(12));
-        let part = bytes[start..end].to_vec();
-        let new = match draw(3) {
-            0 => Vec::new(),
-            1 => [part.clone(), part].concat(),
-            _ => PIECES[draw(PIECES.len())].as_bytes().to_vec(),
-        };
-        bytes.splice(start..end, new);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
+/// What means something in such a line.
+const PIECES: [&str; 9] = [
+    "\"", "{", "}\n", ",", "0", "-1", "1e999", "null", "measured",
+];
 
 #[test]
 fn almost_results_are_shown_or_refused_with_a_line() {
     let [mut read, mut refused] = [0; 2];
     for round in 0..ROUNDS {
-        match parse(&changed(LINES, Seed::new(round)), Path::new("r.jsonl")) {
+        match parse(
+            &changed(LINES, Seed::new(round), 2, 12, &PIECES),
+            Path::new("r.jsonl"),
+        ) {
             Ok(records) => {
                 read += 1;
                 check(records);

@@ -112,6 +112,26 @@ impl Process {
         }
     }
 
+    /// Waits until it has made `file`, such as the socket that it takes orders at.
+    ///
+    /// # Errors
+    /// It ended before, or has not made it after `timeout`; the text has what it wrote to stderr.
+    pub fn wait_for_file(&self, file: &Path, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        while !file.exists() {
+            let (name, file) = (&self.running.name, file.display());
+            if let Some(status) = self.try_wait()? {
+                let stderr = self.stderr_text();
+                bail!("{name} ended ({status}) before it made {file}; it wrote:\n{stderr}");
+            }
+            if Instant::now() >= deadline {
+                bail!("{name} made no {file} within {timeout:?}");
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
     /// Its exit status, if it has ended.
     ///
     /// # Errors
