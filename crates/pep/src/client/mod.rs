@@ -21,7 +21,7 @@ use std::time::Duration;
 use bentpipe_proto::tunnel::{Forward, Hello, VERSION};
 use bentpipe_units::Seed;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
@@ -81,7 +81,6 @@ async fn serve(
     let started = process::now();
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let mut stop = process::stop_signal()?;
-    // A reload has nothing to change yet on this side; the default action would be death.
     let mut hangup = signal(SignalKind::hangup())?;
     let front_ends = FrontEnds::start(&config.front, &Transport::Tunnel(session.clone()))?;
     process::raise_file_limit();
@@ -101,14 +100,7 @@ async fn serve(
         () = session.paths().keep() => {}
         () = status.serve(snapshot) => {}
         () = async {
-            loop {
-                tokio::select! {
-                    () = stop.wait() => break,
-                    Some(()) = hangup.recv() => {
-                        tracing::info!("nothing to reload: restart the client to change its configuration");
-                    }
-                }
-            }
+            until_stopped(&mut stop, &mut hangup).await;
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
             session.drain();
             let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;
@@ -121,6 +113,18 @@ async fn serve(
     // A flush ends with the server's first answer; others may be on their way.
     tokio::time::sleep((rtt.get() * 2).min(process::MAX_LINGER)).await;
     stopped
+}
+
+/// Until the client is to stop. A reload has nothing to change on this side; the signal's default action would be death.
+async fn until_stopped(stop: &mut process::StopSignal, hangup: &mut Signal) {
+    loop {
+        tokio::select! {
+            () = stop.wait() => return,
+            Some(()) = hangup.recv() => {
+                tracing::info!("nothing to reload: restart the client to change its configuration");
+            }
+        }
+    }
 }
 
 /// One socket for both families where the machine has IPv6: servers may be given as names.

@@ -19,6 +19,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use super::transport::Transport;
+use super::until_stopped;
 use crate::config::{self, PlainClient, Role};
 use crate::congestion_control::CongestionControl;
 use crate::frontend::FrontEnds;
@@ -73,14 +74,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     tokio::select! {
         () = status.serve(|| splitter.report()) => {}
         () = async {
-            loop {
-                tokio::select! {
-                    () = stop.wait() => break,
-                    Some(()) = hangup.recv() => {
-                        tracing::info!("nothing to reload: restart the client to change its configuration");
-                    }
-                }
-            }
+            until_stopped(&mut stop, &mut hangup).await;
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
             splitter.draining.set(true);
             let _ = timeout(config.drain_timeout, splitter.until_idle()).await;

@@ -76,14 +76,16 @@ impl Display for LinkClass {
     }
 }
 
+/// The other end's address, introduced by `peer`, where it is known.
+fn address(tunnel: &Tunnel, peer: &str) -> String {
+    let known = tunnel.peer.as_ref();
+    known.map_or(String::new(), |address| format!(", {peer} {address}"))
+}
+
 /// Without a tunnel: what crosses is the kernel's TCP.
 fn write_plain(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
     let tunnel = &session.tunnel;
-    let address = tunnel
-        .peer
-        .as_ref()
-        .map(|address| format!(", {peer} {address}"))
-        .unwrap_or_default();
+    let address = address(tunnel, peer);
     line(
         f,
         "transport",
@@ -107,11 +109,7 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
         memory,
         ..
     } = session;
-    let address = tunnel
-        .peer
-        .as_ref()
-        .map(|address| format!(", {peer} {address}"))
-        .unwrap_or_default();
+    let address = address(tunnel, peer);
     line(
         f,
         "tunnel",
