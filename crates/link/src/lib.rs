@@ -26,7 +26,6 @@
 mod attenuation;
 mod budget;
 mod channel;
-mod codel;
 mod delay;
 mod dvbs2;
 mod event;

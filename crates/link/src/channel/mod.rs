@@ -24,10 +24,10 @@ mod station;
 
 use std::time::Instant;
 
+use bentpipe_aqm::CoDel;
 use bentpipe_units::{ByteCount, Seed};
 use serde::{Deserialize, Serialize};
 
-use crate::codel::CoDel;
 use crate::event::{DropCause, EventKind, EventLog};
 use crate::link::{PacketHeader, TerminalId};
 use crate::probe::ChannelProbe;

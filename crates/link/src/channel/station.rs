@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_aqm::{CoDel, Control, Taken};
 use bentpipe_units::{ByteCount, Seed};
 
 use super::encapsulation::{Encapsulation, Remaining};
 use super::errors::ErrorProcess;
 use super::{ChannelModel, ClassConfig};
-use crate::codel::Control;
 use crate::delay::DelayLine;
 use crate::event::DropCause;
 use crate::link::PacketHeader;
@@ -21,7 +21,7 @@ pub(crate) type Load<P> = Option<P>;
 struct Class<P> {
     config: ClassConfig,
     fifo: DropTail<Load<P>>,
-    codel: Option<Control>,
+    codel: Option<(CoDel, Control)>,
     partial: Option<Partial<P>>,
 }
 
@@ -40,11 +40,21 @@ impl<P> Class<P> {
         now: Instant,
         mut dropped: impl FnMut(ByteCount),
     ) -> Option<(ByteCount, Load<P>)> {
-        let (_, size, load) = match &mut self.codel {
-            Some(codel) => codel.pop(now, &mut self.fifo, |(_, size, _)| dropped(size))?,
-            None => self.fifo.pop()?,
+        let Self { fifo, codel, .. } = self;
+        let Some((config, control)) = codel else {
+            let (_, size, load) = fifo.pop()?;
+            return Some((size, load));
         };
-        Some((size, load))
+        let next = || {
+            let (since, size, load) = fifo.pop()?;
+            let (behind, packet) = (fifo.bytes(), (size, load));
+            Some(Taken {
+                since,
+                behind,
+                packet,
+            })
+        };
+        control.pop(now, *config, next, |_| false, |(size, _)| dropped(size))
     }
 }
 
@@ -105,7 +115,7 @@ impl<P> Station<P> {
         let class = |config: &ClassConfig| Class {
             config: config.clone(),
             fifo: DropTail::new(config.limit),
-            codel: config.codel.map(Control::new),
+            codel: config.codel.map(|codel| (codel, Control::new())),
             partial: None,
         };
         Self {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use bentpipe_aqm::CoDel;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{Direction, ScenarioError};
 use crate::channel::{ClassConfig, Way};
-use crate::codel::CoDel;
 use crate::queue::QueueLimit;
 
 /// The smallest default queue: ten full packets, for links whose BDP is (nearly) nothing.
