@@ -1,0 +1,387 @@
+//! The sender's half: remembers what streams were given lately, and makes repairs when they have run dry.
+//!
+//! A stream has run dry when its sender has nothing more for it now. Some milliseconds later, because a burst of losses is
+//! to be over and because an origin that delivers in small pieces has not ended, everything that such streams carried
+//! within the horizon becomes a block, and its repairs leave. What was in a block once is not in another.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reed_solomon_simd::ReedSolomonEncoder;
+
+use super::block::{MAX_BLOCK, MAX_RANGES, MAX_REPAIRS, Range, Repair, Shape};
+use super::policy::{Credit, Fec, Loss};
+
+/// A second sending follows the first by this share of a round trip, within bounds.
+const PAUSE_SHARE: u32 = 32;
+const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
+/// What is older has come, or was sent again and that has come: quinn takes 9/8 of a round trip to see a loss.
+const HORIZON: f32 = 2.25;
+/// Symbols in a packet: the fewer, the more a lost packet hits beyond its own bytes.
+const SYMBOLS: usize = 7;
+/// Blocks that wait for being encoded.
+const MOST_WAITING: usize = 64;
+
+/// Counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairStats {
+    /// Repairs that left, in packets.
+    pub packets: u64,
+    /// The same, in bytes.
+    pub bytes: u64,
+}
+
+/// What a sender remembers of its streams.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    fec: Fec,
+    loss: Option<Loss>,
+    /// Bytes that may be remembered, and how many are.
+    limit: u64,
+    held: u64,
+    rtt: Duration,
+    streams: BTreeMap<u64, Run>,
+    /// Everything remembered, the oldest first: number, stream.
+    order: VecDeque<(u64, u64)>,
+    next_chunk: u64,
+    /// Streams that have run dry, and when.
+    dry: BTreeMap<u64, Instant>,
+    blocks: VecDeque<Block>,
+    next_block: u64,
+    repairs: VecDeque<Bytes>,
+    /// Since when blocks or repairs wait, if any do.
+    waiting: Option<Instant>,
+    credit: Credit,
+    stats: RepairStats,
+}
+
+/// What one stream was given lately, without gaps.
+#[derive(Debug, Default)]
+struct Run {
+    start: u64,
+    end: u64,
+    chunks: VecDeque<Chunk>,
+    fin: bool,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    number: u64,
+    sent: Instant,
+    bytes: Bytes,
+}
+
+#[derive(Debug, Default)]
+struct Block {
+    ranges: Vec<Range>,
+    content: Vec<u8>,
+}
+
+impl Outgoing {
+    /// How to repair; `limit` is how many bytes both ends remember.
+    pub fn configure(&mut self, fec: Fec, limit: u64) {
+        (self.fec, self.limit) = (fec, limit);
+    }
+
+    /// What is known of the path now; without a loss nothing is repaired unless a fixed rate was asked for.
+    pub fn on_path(&mut self, loss: Option<Loss>, rtt: Duration) {
+        (self.loss, self.rtt) = (loss, rtt);
+        if !self.is_active() && self.next_chunk > 0 {
+            self.forget();
+        }
+    }
+
+    /// True while repairs are to be made: only then is anything remembered.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.limit > 0
+            && match self.fec {
+                Fec::Off => false,
+                Fec::Auto => self.loss.is_some(),
+                Fec::Fixed { .. } => true,
+            }
+    }
+
+    /// `bytes` left for the path.
+    pub fn on_sent(&mut self, bytes: u64) {
+        self.credit.on_sent(bytes);
+    }
+
+    /// `stream` was given `bytes` at `offset`.
+    pub fn on_written(&mut self, now: Instant, stream: u64, offset: u64, bytes: Bytes) {
+        self.dry.remove(&stream);
+        if bytes.is_empty() || !self.is_active() {
+            return;
+        }
+        let run = self.streams.entry(stream).or_default();
+        if run.end != offset {
+            // Something between was not remembered.
+            self.held -= run.held();
+            *run = Run {
+                start: offset,
+                end: offset,
+                ..Run::default()
+            };
+        }
+        self.held += bytes.len() as u64;
+        run.end += bytes.len() as u64;
+        let number = self.next_chunk;
+        self.next_chunk += 1;
+        run.chunks.push_back(Chunk {
+            number,
+            sent: now,
+            bytes,
+        });
+        self.order.push_back((number, stream));
+        self.trim(now);
+    }
+
+    /// `stream` has nothing more to be given now, or ever (`fin`); it was given `offset` bytes in all.
+    pub fn on_dry(&mut self, now: Instant, stream: u64, offset: u64, fin: bool) {
+        if !self.is_active() {
+            return;
+        }
+        let run = self.streams.entry(stream).or_insert_with(|| Run {
+            start: offset,
+            end: offset,
+            ..Run::default()
+        });
+        run.fin |= fin && run.end == offset;
+        self.dry.entry(stream).or_insert(now);
+    }
+
+    /// `stream` was reset: what it carried is not wanted.
+    pub fn on_reset(&mut self, stream: u64) {
+        self.dry.remove(&stream);
+        if let Some(run) = self.streams.remove(&stream) {
+            self.held -= run.held();
+        }
+    }
+
+    /// When repairs are due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let due = self.dry.values().min().map(|since| *since + self.pause());
+        [due, self.waiting].into_iter().flatten().min()
+    }
+
+    /// The next repair, as the content of a DATAGRAM frame of at most `size` bytes.
+    pub fn poll(&mut self, now: Instant, size: usize) -> Option<Bytes> {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return None;
+        }
+        if self.waiting.is_none() {
+            self.gather(now);
+        }
+        while self.repairs.is_empty() {
+            let Some(block) = self.blocks.pop_front() else {
+                self.waiting = None;
+                return None;
+            };
+            self.encode(&block, size);
+        }
+        let repair = self.repairs.pop_front()?;
+        if self.repairs.is_empty() && self.blocks.is_empty() {
+            self.waiting = None;
+        }
+        self.stats.packets += 1;
+        self.stats.bytes += repair.len() as u64;
+        Some(repair)
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> RepairStats {
+        self.stats
+    }
+
+    /// Memory held, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.held
+    }
+
+    fn pause(&self) -> Duration {
+        (self.rtt / PAUSE_SHARE).clamp(PAUSE[0], PAUSE[1])
+    }
+
+    fn forget(&mut self) {
+        self.streams.clear();
+        self.order.clear();
+        self.dry.clear();
+        self.held = 0;
+    }
+
+    /// Forgets what is too old or too much.
+    fn trim(&mut self, now: Instant) {
+        let horizon = self.rtt.mul_f32(HORIZON) + PAUSE[1];
+        while let Some(&(number, stream)) = self.order.front() {
+            let Some(run) = self.streams.get_mut(&stream) else {
+                self.order.pop_front();
+                continue;
+            };
+            match run.chunks.front() {
+                Some(chunk) if chunk.number == number => {
+                    let age = now.saturating_duration_since(chunk.sent);
+                    if age < horizon && self.held <= self.limit {
+                        return;
+                    }
+                    let length = chunk.bytes.len() as u64;
+                    run.chunks.pop_front();
+                    run.start += length;
+                    self.held -= length;
+                    if run.chunks.is_empty() && !self.dry.contains_key(&stream) {
+                        self.streams.remove(&stream);
+                    }
+                }
+                // It was in a block.
+                _ => {}
+            }
+            self.order.pop_front();
+        }
+    }
+
+    /// Makes blocks of what the streams carried that have been dry for half the pause.
+    fn gather(&mut self, now: Instant) {
+        self.trim(now);
+        let pause = self.pause() / 2;
+        let mut block = Block::default();
+        let ripe = |(_, since): &(&u64, &Instant)| **since + pause <= now;
+        let streams: Vec<_> = self.dry.iter().filter(ripe).map(|(s, _)| *s).collect();
+        for stream in streams {
+            self.dry.remove(&stream);
+            let Some(run) = self.streams.remove(&stream) else {
+                continue;
+            };
+            self.held -= run.held();
+            let mut start = run.start;
+            let mut open = false;
+            for chunk in &run.chunks {
+                if block.content.len() + chunk.bytes.len() > MAX_BLOCK as usize
+                    || !open && block.ranges.len() == MAX_RANGES
+                {
+                    self.enqueue(std::mem::take(&mut block));
+                    open = false;
+                }
+                if !open {
+                    block.ranges.push(Range {
+                        stream,
+                        start,
+                        end: start,
+                        fin: false,
+                    });
+                    open = true;
+                }
+                start += chunk.bytes.len() as u64;
+                block.content.extend_from_slice(&chunk.bytes);
+                if let Some(range) = block.ranges.last_mut() {
+                    range.end = start;
+                }
+            }
+            if run.fin {
+                if !open && block.ranges.len() == MAX_RANGES {
+                    self.enqueue(std::mem::take(&mut block));
+                }
+                if !open {
+                    block.ranges.push(Range {
+                        stream,
+                        start,
+                        end: start,
+                        fin: true,
+                    });
+                } else if let Some(range) = block.ranges.last_mut() {
+                    range.fin = true;
+                }
+            }
+        }
+        self.enqueue(block);
+        self.waiting = (!self.blocks.is_empty()).then_some(now);
+    }
+
+    fn enqueue(&mut self, block: Block) {
+        if !block.ranges.is_empty() && self.blocks.len() < MOST_WAITING {
+            self.blocks.push_back(block);
+        }
+    }
+
+    /// Makes the repairs of `block`, as many as are worth it and may be spent.
+    fn encode(&mut self, block: &Block, size: usize) {
+        let number = self.next_block;
+        self.next_block += 1;
+        let mut shape = Shape {
+            symbol: 2,
+            repairs: 0,
+            ranges: block.ranges.clone(),
+        };
+        // The numbers that are not known yet take 2 bytes at most.
+        let mut head = Vec::new();
+        Repair::head(&shape, number, 0, &mut head);
+        let room = size.saturating_sub(head.len() + 3);
+        let symbol = room / SYMBOLS / 2 * 2;
+        if symbol < 2 {
+            return;
+        }
+        shape.symbol = symbol;
+        let total = block.content.len();
+        let each = shape.sources().min(SYMBOLS);
+        #[expect(clippy::cast_precision_loss, reason = "packets of a block")]
+        let packets = (total as f64 / room as f64).max(1.0);
+        let wanted = self.fec.repairs(packets, self.loss).round();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "few packets"
+        )]
+        let wanted = (wanted as usize).clamp(1, MAX_REPAIRS as usize / SYMBOLS);
+        let cost = head.len() + 3 + each * symbol;
+        let paid = (0..wanted).take_while(|_| self.pay(cost)).count();
+        shape.repairs = paid * each;
+        if paid == 0 || !shape.is_supported() {
+            return;
+        }
+        let symbols = repair_symbols(&shape, &block.content).unwrap_or_default();
+        let packets = symbols.chunks((each * symbol).max(1)).enumerate();
+        for (index, symbols) in packets {
+            let mut out = Vec::with_capacity(cost);
+            Repair::head(&shape, number, index * each, &mut out);
+            out.extend_from_slice(symbols);
+            self.repairs.push_back(out.into());
+        }
+        if total == 0 {
+            // Only ends: the head says it all.
+            let mut out = Vec::new();
+            Repair::head(&shape, number, 0, &mut out);
+            self.repairs.push_back(out.into());
+        }
+    }
+
+    fn pay(&mut self, bytes: usize) -> bool {
+        match (self.fec, self.loss) {
+            (Fec::Fixed { .. }, _) => true,
+            (_, loss) => loss.is_some_and(|loss| self.credit.spend(bytes, loss)),
+        }
+    }
+}
+
+impl Run {
+    fn held(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+/// The repair symbols of a block, one after the other.
+fn repair_symbols(shape: &Shape, content: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = ReedSolomonEncoder::new(shape.sources(), shape.repairs, shape.symbol).ok()?;
+    for symbol in content.chunks(shape.symbol) {
+        if symbol.len() < shape.symbol {
+            let mut filled = symbol.to_vec();
+            filled.resize(shape.symbol, 0);
+            encoder.add_original_shard(&filled).ok()?;
+        } else {
+            encoder.add_original_shard(symbol).ok()?;
+        }
+    }
+    let result = encoder.encode().ok()?;
+    Some(result.recovery_iter().flatten().copied().collect())
+}

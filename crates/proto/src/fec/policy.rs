@@ -1,0 +1,80 @@
+//! How much repair a block is worth, and how much a session may spend on it.
+
+/// What is known of the losses that a path has by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loss {
+    /// Share of packets lost.
+    pub share: f64,
+    /// The variance of their number, in variances of independent losses: twice the mean length of a burst, about.
+    pub bursts: f64,
+}
+
+/// What the operator wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fec {
+    /// Nothing but retransmission.
+    Off,
+    /// As many repairs as the path's own losses call for.
+    #[default]
+    Auto,
+    /// For experiments: always so many packets of repair for so many packets.
+    Fixed {
+        /// Packets of repair
+        repair: u16,
+        /// for so many of data, at least 1.
+        per: u16,
+    },
+}
+
+/// So many standard deviations above the mean are repaired: one block in some hundred is not.
+const MARGIN: f64 = 2.5;
+/// A packet that is lost hits more symbols than it fills, for it begins and ends within some.
+const CUT: f64 = 1.2;
+/// What a session may spend: this many times the share lost,
+const PER_LOSS: f64 = 1.5;
+/// and this share on top.
+const BASE: f64 = 0.01;
+/// Bytes that are in hand at most.
+const MOST_CREDIT: f64 = 4e6;
+
+impl Fec {
+    /// Packets of repair for `packets` of data on a path with such losses.
+    pub(super) fn repairs(self, packets: f64, loss: Option<Loss>) -> f64 {
+        match (self, loss) {
+            (Self::Off, _) | (Self::Auto, None) => 0.0,
+            (Self::Fixed { repair, per }, _) => packets * f64::from(repair) / f64::from(per.max(1)),
+            (Self::Auto, Some(loss)) => {
+                let mean = packets * loss.share;
+                let margin = MARGIN * (mean * loss.bursts).sqrt();
+                CUT * (mean + margin + loss.bursts / 4.0)
+            }
+        }
+    }
+}
+
+/// What a session has sent and spent on repairs, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Credit {
+    sent: f64,
+    spent: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "bytes of a batch or a packet")]
+impl Credit {
+    /// `bytes` left, whatever they were.
+    pub(super) fn on_sent(&mut self, bytes: u64) {
+        self.sent += bytes as f64;
+    }
+
+    /// Takes `bytes`; false if the session has not earned so many over a path with such losses.
+    pub(super) fn spend(&mut self, bytes: usize, loss: Loss) -> bool {
+        let earned = self.sent * (PER_LOSS * loss.share + BASE);
+        // A long time without losses does not pay for all that comes later.
+        self.spent = self.spent.max(earned - MOST_CREDIT);
+        let enough = self.spent + bytes as f64 <= earned;
+        if enough {
+            self.spent += bytes as f64;
+        }
+        enough
+    }
+}

@@ -1,0 +1,320 @@
+//! Both halves together: what is lost between them comes back, and nothing else does.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::*;
+
+const RTT: Duration = Duration::from_millis(600);
+/// Content of a packet, and of a repair.
+const PACKET: usize = 1400;
+
+struct Both {
+    now: Instant,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// What the receiver has of each stream, and where it ends.
+    received: BTreeMap<u64, Vec<Option<u8>>>,
+    ends: BTreeMap<u64, u64>,
+    repairs: usize,
+    count: usize,
+}
+
+impl Both {
+    fn new(fec: Fec, loss: Option<Loss>) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
+        let now = Instant::now();
+        let mut outgoing = Outgoing::default();
+        outgoing.configure(fec, 1 << 24);
+        outgoing.on_path(loss, RTT);
+        outgoing.on_sent(100_000_000);
+        let mut incoming = Incoming::default();
+        incoming.keep(1 << 24);
+        Self {
+            now,
+            outgoing,
+            incoming,
+            received: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            repairs: 0,
+            count: 0,
+        }
+    }
+
+    /// `stream` carries `bytes`, in packets of which those are lost that `lose` names, by their number from the beginning.
+    fn send(&mut self, stream: u64, bytes: usize, lose: impl Fn(usize) -> bool) {
+        let offset = self.received.entry(stream).or_default().len();
+        let content: Vec<u8> = (offset..offset + bytes).map(|n| byte(stream, n)).collect();
+        for (index, chunk) in content.chunks(PACKET).enumerate() {
+            let (at, chunk) = (offset + index * PACKET, Bytes::copy_from_slice(chunk));
+            self.outgoing
+                .on_written(self.now, stream, at as u64, chunk.clone());
+            let lost = lose(self.count);
+            self.count += 1;
+            let received = self.received.entry(stream).or_default();
+            received.extend(chunk.iter().map(|byte| (!lost).then_some(*byte)));
+            if !lost {
+                self.incoming.on_received(stream, at as u64, &chunk);
+            }
+        }
+    }
+
+    fn dry(&mut self, stream: u64, fin: bool) {
+        let end = self.received.entry(stream).or_default().len();
+        self.outgoing.on_dry(self.now, stream, end as u64, fin);
+    }
+
+    /// Repairs leave and arrive but for those that `lose` names.
+    fn repair(&mut self, lose: impl Fn(usize) -> bool) {
+        self.now += RTT / 8;
+        while let Some(repair) = self.outgoing.poll(self.now, PACKET) {
+            assert!(repair.len() <= PACKET && Repair::is_meant(&repair));
+            let number = self.repairs;
+            self.repairs += 1;
+            if !lose(number) {
+                assert!(self.incoming.on_datagram(&repair));
+            }
+        }
+        assert_eq!(self.outgoing.poll_timeout(), None);
+        while let Some(mended) = self.incoming.poll() {
+            match mended {
+                Mended::Bytes {
+                    stream,
+                    offset,
+                    bytes,
+                } => {
+                    let held = self.received.get_mut(&stream).expect("it was sent");
+                    for (at, byte) in (offset as usize..).zip(bytes) {
+                        held[at] = Some(byte);
+                    }
+                }
+                Mended::End { stream, offset } => {
+                    self.ends.insert(stream, offset);
+                }
+            }
+        }
+    }
+
+    /// Everything is there and as it was sent.
+    fn is_whole(&self) -> bool {
+        self.received.iter().all(|(stream, bytes)| {
+            let right = |(at, held): (usize, &Option<u8>)| *held == Some(byte(*stream, at));
+            bytes.iter().enumerate().all(right)
+        })
+    }
+}
+
+fn byte(stream: u64, at: usize) -> u8 {
+    (stream as usize * 31 + at * 7 + at / 251) as u8
+}
+
+const FIXED: Fec = Fec::Fixed { repair: 1, per: 5 };
+const LOSS: Loss = Loss {
+    share: 0.02,
+    bursts: 2.0,
+};
+
+#[test]
+fn as_many_packets_as_repairs_come_back() {
+    let mut both = Both::new(FIXED, None);
+    both.send(1, 40 * PACKET + 100, |n| [0, 7, 8, 9, 39, 40].contains(&n));
+    both.dry(1, true);
+    both.repair(|_| false);
+    assert_eq!((both.repairs, both.is_whole()), (8, true));
+    assert_eq!(both.ends, [(1, 40 * PACKET as u64 + 100)].into());
+    assert!(both.incoming.stats().mended > 5 * 1400);
+}
+
+#[test]
+fn lost_repairs_do_not_matter_while_enough_come() {
+    let mut both = Both::new(FIXED, None);
+    both.send(1, 40 * PACKET, |n| n % 10 == 3);
+    both.dry(1, false);
+    both.repair(|n| n % 4 == 1);
+    assert!(both.is_whole() && both.ends.is_empty());
+}
+
+#[test]
+fn too_many_losses_are_left_to_retransmission() {
+    let mut both = Both::new(FIXED, None);
+    both.send(1, 40 * PACKET, |n| n % 4 == 3);
+    both.dry(1, true);
+    both.repair(|_| false);
+    assert!(!both.is_whole() && both.ends.is_empty());
+    assert_eq!(both.incoming.stats().mended, 0);
+}
+
+#[test]
+fn streams_share_a_block() {
+    let mut both = Both::new(Fec::Auto, Some(LOSS));
+    for stream in 0..60 {
+        both.send(stream, 16 * PACKET, |n| n % 50 == 17);
+        both.dry(stream, true);
+    }
+    both.repair(|n| n % 50 == 3);
+    assert!(both.is_whole());
+    assert_eq!(both.ends.len(), 60);
+    assert!(both.repairs < 960 / 12, "{}", both.repairs);
+}
+
+#[test]
+fn the_last_flight_of_a_fast_link_is_many_blocks() {
+    let mut both = Both::new(Fec::Auto, Some(LOSS));
+    both.send(5, 8_000 * PACKET, |n| n % 64 == 17);
+    both.dry(5, true);
+    both.repair(|n| n % 64 == 3);
+    assert!(both.is_whole());
+    assert!(both.repairs < 8_000 / 25, "{}", both.repairs);
+}
+
+#[test]
+fn a_stream_that_goes_on_is_not_repaired() {
+    let mut both = Both::new(FIXED, None);
+    both.send(1, 10 * PACKET, |_| false);
+    both.dry(1, false);
+    both.now += PAUSE;
+    both.send(1, 10 * PACKET, |_| false);
+    assert_eq!(both.outgoing.poll_timeout(), None);
+    both.dry(1, false);
+    both.repair(|_| false);
+    assert_eq!(both.repairs, 4);
+    both.dry(1, false);
+    both.repair(|_| false);
+    assert_eq!(both.repairs, 4, "nothing new was sent");
+}
+
+/// Less than the time after which a stream counts as dry.
+const PAUSE: Duration = Duration::from_millis(3);
+
+#[test]
+fn an_end_that_comes_later_is_told_as_well() {
+    let mut both = Both::new(FIXED, None);
+    both.send(1, 10 * PACKET, |_| false);
+    both.dry(1, false);
+    both.repair(|_| false);
+    both.dry(1, true);
+    both.repair(|_| false);
+    assert_eq!(both.ends, [(1, 10 * PACKET as u64)].into());
+}
+
+#[test]
+fn a_clean_path_gets_nothing_and_costs_nothing() {
+    let mut both = Both::new(Fec::Auto, None);
+    both.send(1, 10 * PACKET, |_| false);
+    both.dry(1, true);
+    assert_eq!(both.outgoing.poll_timeout(), None);
+    assert_eq!(both.outgoing.memory(), 0);
+}
+
+#[test]
+fn a_session_spends_what_its_losses_justify() {
+    let mut both = Both::new(Fec::Auto, Some(LOSS));
+    both.outgoing = Outgoing::default();
+    both.outgoing.configure(Fec::Auto, 1 << 24);
+    both.outgoing.on_path(Some(LOSS), RTT);
+    let mut sent = 0;
+    for stream in 0..500 {
+        both.send(stream, 15 * PACKET, |_| false);
+        both.outgoing.on_sent(15 * PACKET as u64);
+        sent += 15 * PACKET;
+        both.dry(stream, true);
+        both.repair(|_| false);
+    }
+    let share = both.outgoing.stats().bytes as f64 / sent as f64;
+    assert!((0.03..=0.04).contains(&share), "{share}");
+}
+
+#[test]
+fn memory_is_bounded_whatever_is_sent() {
+    let mut both = Both::new(FIXED, None);
+    both.outgoing.configure(FIXED, 1 << 20);
+    both.incoming.keep(1 << 20);
+    for stream in 0..100 {
+        both.send(stream, 100 * PACKET, |_| false);
+        assert!(both.outgoing.memory() <= 1 << 20 && both.incoming.memory() <= 1 << 20);
+    }
+    // Symbols of blocks that are never complete.
+    for block in 0..4000_u64 {
+        let shape = block::Shape {
+            symbol: 1000,
+            repairs: 100,
+            ranges: vec![Range {
+                stream: 7,
+                start: 1 << 30,
+                end: (1 << 30) + (1 << 20),
+                fin: false,
+            }],
+        };
+        let repair = Repair {
+            block,
+            shape,
+            first: 0,
+            symbols: &[0; 50_000],
+        };
+        assert!(both.incoming.on_datagram(&repair.encode()));
+        assert!(both.incoming.memory() <= 10 << 20);
+    }
+}
+
+#[test]
+fn a_peer_that_sends_nothing_gets_no_work_done() {
+    let mut incoming = Incoming::default();
+    incoming.keep(1 << 24);
+    let shape = block::Shape {
+        symbol: 100,
+        repairs: 7,
+        ranges: vec![Range {
+            stream: 0,
+            start: 0,
+            end: 1 << 20,
+            fin: true,
+        }],
+    };
+    for block in 0..100 {
+        let repair = Repair {
+            block,
+            shape: shape.clone(),
+            first: 0,
+            symbols: &[7; 700],
+        };
+        assert!(incoming.on_datagram(&repair.encode()));
+    }
+    assert_eq!(incoming.poll(), None);
+    assert_eq!(incoming.stats().mended, 0);
+}
+
+#[test]
+fn repairs_survive_the_wire_and_malformed_ones_are_dropped() {
+    let range = Range {
+        stream: 3,
+        start: 1000,
+        end: 1900,
+        fin: true,
+    };
+    let repair = Repair {
+        block: 9,
+        shape: block::Shape {
+            symbol: 200,
+            repairs: 10,
+            ranges: vec![range],
+        },
+        first: 5,
+        symbols: &[1; 400],
+    };
+    let bytes = repair.encode();
+    assert_eq!(Repair::decode(&bytes), Some(repair.clone()));
+    for cut in 1..bytes.len() {
+        let read = Repair::decode(&bytes[..cut]);
+        assert!(read.is_none_or(|read| read.symbols.len() < 400 && read.symbols.len() % 200 == 0));
+    }
+    let beyond = Repair {
+        first: 9,
+        ..repair.clone()
+    };
+    assert_eq!(Repair::decode(&beyond.encode()), None);
+    let mut odd = repair;
+    odd.shape.symbol = 201;
+    assert_eq!(Repair::decode(&odd.encode()), None);
+}
