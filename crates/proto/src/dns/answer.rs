@@ -1,0 +1,317 @@
+//! An answer from a resolver: what of it is kept, for how long, and how it is given out again.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use domain::base::Message;
+use domain::base::record::ParsedRecord;
+use thiserror::Error;
+
+use super::query::{self, Query, Room};
+use super::{rcode, reply, rtype};
+
+/// Longest time for which it is believed that there is nothing (RFC 2308 §5: one to three hours).
+const MAX_NEGATIVE: Duration = Duration::from_secs(3 * 3600);
+
+/// How long a failure is believed (RFC 2308 §7: five minutes at most; RFC 9520 §3.2: at least one second).
+pub(super) const FAILURE: Duration = Duration::from_secs(5);
+
+/// TTL of what is given out past its own (RFC 8767 §4), seconds.
+pub(super) const STALE_TTL: u32 = 30;
+
+/// Extended errors that are passed on, bytes.
+const MAX_OPTIONS: usize = 256;
+
+/// Option code of an extended error.
+const EXTENDED_ERROR: u16 = 15;
+
+/// QTYPE that every record answers.
+const ANY: u16 = 255;
+
+/// Why a message is not an answer to the query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AnswerError {
+    /// It cannot be read.
+    #[error("malformed")]
+    Malformed,
+    /// It is a query, or of another operation.
+    #[error("not an answer")]
+    NotAnAnswer,
+    /// It is about something else.
+    #[error("answers another question")]
+    OtherQuestion,
+}
+
+/// Addresses that a name was said to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Learned {
+    /// The name that was asked for: lower case, dots between labels, none at the end.
+    pub name: String,
+    /// All of them, as far as this answer goes.
+    pub addresses: Vec<IpAddr>,
+    /// How long they may be used.
+    pub ttl: Duration,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Header, question and records, without OPT and what followed it.
+    bytes: Vec<u8>,
+    /// Where the TTLs stand.
+    ttls: Vec<u16>,
+    /// Where the data of answers with an address begin.
+    addresses: Vec<u16>,
+    /// The whole response code.
+    code: u16,
+    authentic: bool,
+    /// Extended errors, encoded.
+    options: Vec<u8>,
+    /// For how long it may be used again.
+    lifetime: Option<Duration>,
+}
+
+/// What is found while records are read.
+#[derive(Default)]
+struct Records {
+    ttls: Vec<u16>,
+    addresses: Vec<u16>,
+    /// Smallest TTL of the answer section.
+    answers: Option<u32>,
+    matching: bool,
+    /// TTL of a negative answer.
+    negative: Option<u32>,
+    /// Where OPT or the end is, and records of the additional section before it.
+    end: usize,
+    additional: u16,
+    extended_code: u16,
+    options: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads what is to be the answer to `query`.
+    ///
+    /// # Errors
+    /// [`AnswerError`]: it is not.
+    pub fn decode(bytes: &[u8], query: &Query) -> Result<Self, AnswerError> {
+        let message = Message::from_slice(bytes).map_err(|_| AnswerError::Malformed)?;
+        let header = message.header();
+        if !header.qr() || header.opcode().to_int() != 0 {
+            return Err(AnswerError::NotAnAnswer);
+        }
+        let question = query::question(message).ok_or(AnswerError::OtherQuestion)?;
+        if !is_same(&question, &query.question) {
+            return Err(AnswerError::OtherQuestion);
+        }
+        let records = Records::read(message, query).ok_or(AnswerError::Malformed)?;
+        let mut kept = bytes
+            .get(..records.end)
+            .ok_or(AnswerError::Malformed)?
+            .to_vec();
+        if let Some(count) = kept.get_mut(10..12) {
+            count.copy_from_slice(&records.additional.to_be_bytes());
+        }
+        let code = u16::from(header.rcode().to_int()) | records.extended_code;
+        Ok(Self {
+            bytes: kept,
+            lifetime: records.lifetime(code).filter(|_| !header.tc()),
+            ttls: records.ttls,
+            addresses: records.addresses,
+            code,
+            authentic: header.ad(),
+            options: records.options,
+        })
+    }
+
+    /// "The resolver failed", for as long as failures are believed.
+    pub(super) fn failure(query: &Query) -> Self {
+        Self {
+            bytes: reply::begin(query, rcode::SERVFAIL, false, [0; 3]),
+            ttls: Vec::new(),
+            addresses: Vec::new(),
+            code: rcode::SERVFAIL,
+            authentic: false,
+            options: Vec::new(),
+            lifetime: Some(FAILURE),
+        }
+    }
+
+    /// The resolver could not say: what was known before is better.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        !matches!(self.code, rcode::NOERROR | rcode::NXDOMAIN)
+    }
+
+    /// For how long it may be used again, counted from its arrival.
+    #[must_use]
+    pub fn lifetime(&self) -> Option<Duration> {
+        self.lifetime.filter(|lifetime| !lifetime.is_zero())
+    }
+
+    /// Memory, bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.len() + self.options.len() + 2 * (self.ttls.len() + self.addresses.len())
+    }
+
+    /// The answer to `query`, `age` after this one arrived.
+    #[must_use]
+    pub fn encode(&self, query: &Query, room: Room, age: Duration) -> Vec<u8> {
+        let age = u32::try_from(age.as_secs()).unwrap_or(u32::MAX);
+        self.written(query, room, |ttl| ttl.saturating_sub(age), &self.options)
+    }
+
+    /// The answer to `query`, past its time.
+    #[must_use]
+    pub fn encode_stale(&self, query: &Query, room: Room) -> Vec<u8> {
+        self.written(query, room, |_| STALE_TTL, &reply::stale_option())
+    }
+
+    fn written(
+        &self,
+        query: &Query,
+        room: Room,
+        ttl: impl Fn(u32) -> u32,
+        options: &[u8],
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.bytes.len() + reply::OPT_SIZE + options.len());
+        out.extend_from_slice(&self.bytes);
+        for &at in &self.ttls {
+            let at = usize::from(at);
+            if let Some(field) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                *field = ttl(u32::from_be_bytes(*field)).to_be_bytes();
+            }
+        }
+        reply::finish(&mut out, query, room, self.code, self.authentic, options);
+        out
+    }
+
+    /// The addresses in it; `None` if there are none, or the name is none of a host.
+    pub(super) fn learned(&self, query: &Query, ttl: Duration) -> Option<Learned> {
+        let mut name = String::new();
+        for label in query.labels() {
+            let ordinary = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
+            if !label.iter().all(ordinary) {
+                return None;
+            }
+            if !name.is_empty() {
+                name.push('.');
+            }
+            name.extend(label.iter().map(|b| char::from(b.to_ascii_lowercase())));
+        }
+        let address = |&at: &u16| {
+            let data = self.bytes.get(usize::from(at)..)?;
+            if query.rtype() == rtype::A {
+                data.first_chunk().map(|v4| Ipv4Addr::from(*v4).into())
+            } else {
+                data.first_chunk().map(|v6| Ipv6Addr::from(*v6).into())
+            }
+        };
+        let addresses: Vec<_> = self.addresses.iter().filter_map(address).collect();
+        (!addresses.is_empty()).then_some(Learned {
+            name,
+            addresses,
+            ttl,
+        })
+    }
+}
+
+impl Records {
+    /// `None`: malformed.
+    fn read(message: &Message<[u8]>, query: &Query) -> Option<Self> {
+        let mut found = Self::default();
+        let mut section = message.answer().ok()?;
+        found.end = section.pos();
+        for number in 0.. {
+            while let Some(record) = section.next() {
+                let record = record.ok()?;
+                if number == 2 && record.rtype().to_int() == rtype::OPT {
+                    found.on_opt(message.as_slice(), section.pos(), &record);
+                    return Some(found);
+                }
+                found.end = section.pos();
+                found.on_record(message.as_slice(), number, &record, query.rtype())?;
+            }
+            match section.next_section().ok()? {
+                Some(next) => section = next,
+                None => break,
+            }
+        }
+        Some(found)
+    }
+
+    fn on_record(
+        &mut self,
+        bytes: &[u8],
+        section: u8,
+        record: &ParsedRecord<'_, [u8]>,
+        wanted: u16,
+    ) -> Option<()> {
+        let data = self.end.checked_sub(usize::from(record.rdlen()))?;
+        self.ttls.push(u16::try_from(data.checked_sub(6)?).ok()?);
+        // A TTL with its highest bit set is none (RFC 2181 §8).
+        let ttl = record.ttl().as_secs();
+        let ttl = if ttl > i32::MAX as u32 { 0 } else { ttl };
+        let rtype = record.rtype().to_int();
+        match section {
+            0 => {
+                self.answers = Some(self.answers.map_or(ttl, |least| least.min(ttl)));
+                self.matching |= rtype == wanted || wanted == ANY;
+                let size = match rtype {
+                    rtype::A => 4,
+                    rtype::AAAA => 16,
+                    _ => 0,
+                };
+                if size > 0 && rtype == wanted && record.rdlen() == size {
+                    self.addresses.push(u16::try_from(data).ok()?);
+                }
+            }
+            1 if rtype == rtype::SOA => {
+                let minimum = bytes.get(data..self.end)?.last_chunk()?;
+                self.negative = Some(ttl.min(u32::from_be_bytes(*minimum)));
+            }
+            1 => {}
+            _ => self.additional += 1,
+        }
+        Some(())
+    }
+
+    fn on_opt(&mut self, bytes: &[u8], end: usize, record: &ParsedRecord<'_, [u8]>) {
+        let [high, ..] = record.ttl().as_secs().to_be_bytes();
+        self.extended_code = u16::from(high) << 4;
+        let start = end.saturating_sub(usize::from(record.rdlen()));
+        let mut rest = bytes.get(start..end).unwrap_or_default();
+        while let Some((head, tail)) = rest.split_first_chunk::<4>() {
+            let [a, b, c, d] = *head;
+            let length = usize::from(u16::from_be_bytes([c, d]));
+            let Some((data, tail)) = tail.split_at_checked(length) else {
+                break;
+            };
+            let whole = self.options.len() + 4 + length <= MAX_OPTIONS;
+            if u16::from_be_bytes([a, b]) == EXTENDED_ERROR && whole {
+                self.options.extend_from_slice(head);
+                self.options.extend_from_slice(data);
+            }
+            rest = tail;
+        }
+    }
+
+    fn lifetime(&self, code: u16) -> Option<Duration> {
+        let seconds = |ttl: u32| Duration::from_secs(ttl.into());
+        match code {
+            rcode::NOERROR if self.matching => self.answers.map(seconds),
+            rcode::NOERROR | rcode::NXDOMAIN => {
+                let negative = self.negative?.min(self.answers.unwrap_or(u32::MAX));
+                Some(seconds(negative).min(MAX_NEGATIVE))
+            }
+            _ => Some(FAILURE),
+        }
+    }
+}
+
+/// Name without regard to case, type and class.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let split = one.len().saturating_sub(4);
+    one.len() == other.len()
+        && one.eq_ignore_ascii_case(other)
+        && one.get(split..) == other.get(split..)
+}

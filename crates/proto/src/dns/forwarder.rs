@@ -1,0 +1,467 @@
+//! What the terminal does with queries: answers from the cache, asks the server, and answers whatever happens.
+//!
+//! Equal questions cross once, however many ask. A query for which there is only a stale answer waits a moment for a better one
+//! (RFC 8767 §5); without a tunnel it does not wait. Nobody waits for ever: at the end there is SERVFAIL, with a reason.
+//! `A` is where an answer goes; what that means is the shell's business.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bentpipe_units::ByteCount;
+
+use super::answer::{Answer, Learned, STALE_TTL};
+use super::cache::{Cache, Found};
+use super::query::{Key, Query, Refusal, Room};
+use super::reply::{self, Extended};
+use super::{rcode, rtype, special};
+use crate::tunnel::Families;
+
+/// How long a stale answer is held back for a fresh one (RFC 8767 §5, client response timer).
+const STALE_PATIENCE: Duration = Duration::from_millis(1800);
+
+/// After so long without an answer the resolver is taken to have failed: more than it takes over a satellite with the server's
+/// own patience, less than a second attempt of most hosts.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+/// How long a query waits for a tunnel: less than the 5 s after which hosts ask again.
+const TUNNEL_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Questions under way; a server takes no more from one tunnel.
+const MAX_PENDING: usize = 256;
+
+/// Hosts that wait for the same answer.
+const MAX_ASKERS: usize = 64;
+
+/// Questions under way for nobody.
+const MAX_PREFETCHING: usize = 16;
+
+/// How often a question crosses whose stream or tunnel was lost.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// Answers whose addresses nobody has fetched yet.
+const MAX_LEARNED: usize = 256;
+
+const NO_TUNNEL: Extended = Extended::Network("bentpipe: the tunnel is down");
+const BUSY: Extended = Extended::Other("bentpipe: too many queries under way");
+const NO_FAMILY: Extended =
+    Extended::Other("bentpipe: the server does not reach this address family");
+
+/// Settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Memory for answers.
+    pub memory: ByteCount,
+    /// Nothing is fresh for longer, whatever its TTL.
+    pub max_ttl: Duration,
+    /// For how long a stale answer may still be given out.
+    pub max_stale: Duration,
+    /// Whether names in use are asked for again before their answers expire.
+    pub prefetch: bool,
+    /// Whether the reverse zones of private addresses are answered here.
+    pub local_zones: bool,
+}
+
+/// Names a question that crosses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// Counters for `status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Queries of hosts.
+    pub queries: u64,
+    /// Of these, answered at once: from the cache, or from what needs no resolver.
+    pub local: u64,
+    /// Of these, answered with what was past its TTL.
+    pub stale: u64,
+    /// Of these, answered with SERVFAIL for want of an answer.
+    pub failed: u64,
+    /// Questions that crossed, those for names in use among them.
+    pub asked: u64,
+    /// Questions asked before the answer at hand had expired.
+    pub prefetched: u64,
+}
+
+struct Asker<A> {
+    to: A,
+    query: Query,
+    room: Room,
+}
+
+struct Pending<A> {
+    key: Key,
+    /// What crosses.
+    query: Query,
+    askers: Vec<Asker<A>>,
+    begun: Instant,
+    /// When somebody is served a stale answer.
+    stale_at: Option<Instant>,
+    /// In the tunnel.
+    sent: bool,
+    attempts: u32,
+    due: Instant,
+}
+
+/// The terminal's DNS.
+pub struct Forwarder<A> {
+    config: Config,
+    cache: Cache,
+    pending: BTreeMap<Ticket, Pending<A>>,
+    by_key: HashMap<Key, Ticket>,
+    due: BTreeSet<(Instant, Ticket)>,
+    next_ticket: u64,
+    usable: bool,
+    families: Families,
+    transmits: VecDeque<Ticket>,
+    answers: VecDeque<(A, Vec<u8>)>,
+    learned: VecDeque<Learned>,
+    stats: Stats,
+}
+
+impl<A> Forwarder<A> {
+    /// Knows nothing yet; there is no tunnel.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let memory = usize::try_from(config.memory.as_u64()).unwrap_or(usize::MAX);
+        Self {
+            cache: Cache::new(memory, config.max_ttl, config.max_stale),
+            config,
+            pending: BTreeMap::new(),
+            by_key: HashMap::new(),
+            due: BTreeSet::new(),
+            next_ticket: 0,
+            usable: false,
+            families: Families {
+                ipv4: true,
+                ipv6: true,
+            },
+            transmits: VecDeque::new(),
+            answers: VecDeque::new(),
+            learned: VecDeque::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether questions can cross now, and which addresses the server reaches.
+    pub fn set_tunnel(&mut self, now: Instant, usable: bool, families: Families) {
+        self.families = families;
+        if self.usable == usable {
+            return;
+        }
+        self.usable = usable;
+        let tickets: Vec<_> = self.pending.keys().copied().collect();
+        for ticket in tickets {
+            self.on_tunnel(now, ticket);
+        }
+    }
+
+    /// A message of a host. The answer, if there is one at once; else it comes from [`Self::poll_answer`], or never, if the message
+    /// deserves none.
+    pub fn handle_query(
+        &mut self,
+        now: Instant,
+        to: A,
+        message: &[u8],
+        room: Room,
+    ) -> Option<Vec<u8>> {
+        let query = match Query::decode(message) {
+            Ok(query) => query,
+            Err(Refusal::Silence) => return None,
+            Err(Refusal::Answer(answer)) => return Some(answer),
+        };
+        self.stats.queries += 1;
+        let answer = self
+            .without_resolver(&query)
+            .or_else(|| self.cached(now, &query, room));
+        if answer.is_some() {
+            self.stats.local += 1;
+            return answer;
+        }
+        self.wait(now, Asker { to, query, room })
+    }
+
+    fn without_resolver(&self, query: &Query) -> Option<Vec<u8>> {
+        if let Some(answer) = special::answer(query, self.config.local_zones) {
+            return Some(answer);
+        }
+        let lacking = match query.rtype() {
+            rtype::A => !self.families.ipv4 && self.families.ipv6,
+            rtype::AAAA => !self.families.ipv6 && self.families.ipv4,
+            _ => false,
+        };
+        lacking.then(|| reply::bare(query, rcode::NOERROR, Some(NO_FAMILY)))
+    }
+
+    fn cached(&mut self, now: Instant, query: &Query, room: Room) -> Option<Vec<u8>> {
+        match self.cache.find(now, &query.key(), true)? {
+            Found::Fresh(answer, age) => Some(answer.encode(query, room, age)),
+            Found::Stale(answer, waiting) if waiting || !self.usable => {
+                self.stats.stale += 1;
+                Some(answer.encode_stale(query, room))
+            }
+            Found::Stale(..) => None,
+        }
+    }
+
+    /// Joins those who wait for the same; the answer, if nobody can wait.
+    fn wait(&mut self, now: Instant, asker: Asker<A>) -> Option<Vec<u8>> {
+        let key = asker.query.key();
+        let ticket = match self.by_key.get(&key) {
+            Some(&ticket) => ticket,
+            None if self.pending.len() < MAX_PENDING => self.begin(now, key.clone(), &asker.query),
+            None => return self.turn_away(&asker.query),
+        };
+        let has_stale = matches!(self.cache.find(now, &key, false), Some(Found::Stale(..)));
+        let pending = self.pending.get_mut(&ticket)?;
+        if pending.askers.len() >= MAX_ASKERS {
+            return self.turn_away(&asker.query);
+        }
+        pending.askers.push(asker);
+        if has_stale && pending.stale_at.is_none() {
+            pending.stale_at = Some(now + STALE_PATIENCE);
+        }
+        self.reschedule(ticket);
+        None
+    }
+
+    fn turn_away(&mut self, query: &Query) -> Option<Vec<u8>> {
+        self.stats.failed += 1;
+        Some(reply::bare(query, rcode::SERVFAIL, Some(BUSY)))
+    }
+
+    fn begin(&mut self, now: Instant, key: Key, query: &Query) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let pending = Pending {
+            key: key.clone(),
+            query: query.clone(),
+            askers: Vec::new(),
+            begun: now,
+            stale_at: None,
+            sent: false,
+            attempts: 0,
+            due: now + PATIENCE,
+        };
+        self.pending.insert(ticket, pending);
+        self.by_key.insert(key, ticket);
+        self.reschedule(ticket);
+        if self.usable {
+            self.transmits.push_back(ticket);
+        }
+        ticket
+    }
+
+    fn reschedule(&mut self, ticket: Ticket) {
+        let Some(pending) = self.pending.get_mut(&ticket) else {
+            return;
+        };
+        self.due.remove(&(pending.due, ticket));
+        let patience = if self.usable {
+            PATIENCE
+        } else {
+            TUNNEL_PATIENCE
+        };
+        let end = pending.begun + patience;
+        pending.due = pending.stale_at.map_or(end, |at| at.min(end));
+        self.due.insert((pending.due, ticket));
+    }
+
+    /// The tunnel came or went.
+    fn on_tunnel(&mut self, now: Instant, ticket: Ticket) {
+        let Some(pending) = self.pending.get_mut(&ticket) else {
+            return;
+        };
+        pending.sent = false;
+        if self.usable {
+            self.transmits.push_back(ticket);
+        } else {
+            if pending.askers.is_empty() {
+                self.end(ticket);
+                return;
+            }
+            self.serve_stale(now, ticket);
+        }
+        self.reschedule(ticket);
+    }
+
+    /// Gives those who wait what is past its time, if there is something.
+    fn serve_stale(&mut self, now: Instant, ticket: Ticket) -> bool {
+        let Some(pending) = self.pending.get_mut(&ticket) else {
+            return false;
+        };
+        pending.stale_at = None;
+        let Some(Found::Stale(answer, _)) = self.cache.find(now, &pending.key, false) else {
+            return false;
+        };
+        for asker in pending.askers.drain(..) {
+            self.stats.stale += 1;
+            let bytes = answer.encode_stale(&asker.query, asker.room);
+            self.answers.push_back((asker.to, bytes));
+        }
+        let ttl = Duration::from_secs(STALE_TTL.into());
+        let learned = answer.learned(&pending.query, ttl);
+        self.learn(learned);
+        true
+    }
+
+    /// A question that is to cross now: the message is the query, the answer goes to [`Self::handle_answer`].
+    pub fn poll_transmit(&mut self) -> Option<(Ticket, Vec<u8>)> {
+        while let Some(ticket) = self.transmits.pop_front() {
+            if let Some(pending) = self.pending.get_mut(&ticket)
+                && self.usable
+                && !pending.sent
+            {
+                pending.sent = true;
+                pending.attempts += 1;
+                self.stats.asked += 1;
+                return Some((ticket, pending.query.encode()));
+            }
+        }
+        None
+    }
+
+    /// What came of a question; `None`: it was lost on the way.
+    pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, message: Option<&[u8]>) {
+        let Some(pending) = self.pending.get_mut(&ticket) else {
+            return;
+        };
+        let Some(message) = message else {
+            pending.sent = false;
+            if pending.attempts < MAX_ATTEMPTS {
+                if self.usable {
+                    self.transmits.push_back(ticket);
+                }
+            } else {
+                self.fail(now, ticket, Extended::Silent);
+            }
+            return;
+        };
+        match Answer::decode(message, &pending.query) {
+            Ok(answer) if answer.is_failure() => {
+                let key = pending.key.clone();
+                self.cache.insert(now, &key, answer.clone());
+                if !self.serve_stale(now, ticket) {
+                    self.give(ticket, &answer);
+                }
+                self.end(ticket);
+            }
+            Ok(answer) => {
+                let ttl = answer.lifetime().unwrap_or_default();
+                let learned = answer.learned(&pending.query, ttl);
+                self.learn(learned);
+                self.give(ticket, &answer);
+                if let Some(pending) = self.end(ticket) {
+                    self.cache.insert(now, &pending.key, answer);
+                }
+            }
+            Err(_) => self.fail(now, ticket, Extended::Other("bentpipe: malformed answer")),
+        }
+    }
+
+    fn give(&mut self, ticket: Ticket, answer: &Answer) {
+        let Some(pending) = self.pending.get_mut(&ticket) else {
+            return;
+        };
+        for asker in pending.askers.drain(..) {
+            self.stats.failed += u64::from(answer.is_failure());
+            let bytes = answer.encode(&asker.query, asker.room, Duration::ZERO);
+            self.answers.push_back((asker.to, bytes));
+        }
+    }
+
+    /// There will be no answer.
+    fn fail(&mut self, now: Instant, ticket: Ticket, why: Extended) {
+        if why != NO_TUNNEL
+            && let Some(pending) = self.pending.get(&ticket)
+        {
+            let failure = Answer::failure(&pending.query);
+            self.cache.insert(now, &pending.key, failure);
+        }
+        self.serve_stale(now, ticket);
+        if let Some(pending) = self.end(ticket) {
+            for asker in pending.askers {
+                self.stats.failed += 1;
+                let bytes = reply::bare(&asker.query, rcode::SERVFAIL, Some(why));
+                self.answers.push_back((asker.to, bytes));
+            }
+        }
+    }
+
+    fn end(&mut self, ticket: Ticket) -> Option<Pending<A>> {
+        let pending = self.pending.remove(&ticket)?;
+        self.by_key.remove(&pending.key);
+        self.due.remove(&(pending.due, ticket));
+        Some(pending)
+    }
+
+    fn learn(&mut self, learned: Option<Learned>) {
+        if let Some(learned) = learned {
+            if self.learned.len() >= MAX_LEARNED {
+                self.learned.pop_front();
+            }
+            self.learned.push_back(learned);
+        }
+    }
+
+    /// An answer that a host has waited for.
+    pub fn poll_answer(&mut self) -> Option<(A, Vec<u8>)> {
+        self.answers.pop_front()
+    }
+
+    /// Addresses that a name was just said to have.
+    pub fn poll_learned(&mut self) -> Option<Learned> {
+        self.learned.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let prefetch = self.cache.poll_timeout().filter(|_| self.may_prefetch());
+        [due, prefetch].into_iter().flatten().min()
+    }
+
+    fn may_prefetch(&self) -> bool {
+        self.config.prefetch && self.usable
+    }
+
+    /// Answers those who have waited long enough, and asks for what is in use and will soon be stale.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, ticket)) = self.due.first()
+            && at <= now
+        {
+            let stale = self.pending.get(&ticket).and_then(|p| p.stale_at);
+            if stale.is_some_and(|at| at <= now) {
+                self.serve_stale(now, ticket);
+                self.reschedule(ticket);
+            } else if self.usable {
+                self.fail(now, ticket, Extended::Silent);
+            } else {
+                self.fail(now, ticket, NO_TUNNEL);
+            }
+        }
+        while self.may_prefetch()
+            && let Some(key) = self.cache.next_prefetch(now)
+        {
+            let idle = |pending: &&Pending<A>| pending.askers.is_empty();
+            let prefetching = self.pending.values().filter(idle).count();
+            if prefetching < MAX_PREFETCHING && !self.by_key.contains_key(&key) {
+                self.stats.prefetched += 1;
+                let query = Query::of(&key);
+                self.begin(now, key, &query);
+            }
+        }
+    }
+
+    /// Counters.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Answers held, and the bytes that they cost.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        self.cache.size()
+    }
+}
