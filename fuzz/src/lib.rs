@@ -6,12 +6,26 @@
 //! A new target: `mod NAME;` with `pub fn NAME(data: &[u8])` and `pub fn seeds()`, and one line in [`TARGETS`].
 //! `cargo test` runs all of them for seconds, always the same inputs; `cargo run --release -- NAME ROUNDS SEED` longer.
 
+mod dns;
 pub mod driver;
+mod fec;
+mod packets;
 mod paths;
 mod plot;
 mod proxy;
 mod scenario;
 mod tunnel;
+
+use std::time::Instant;
+
+/// When virtual time begins.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an arbitrary origin; all else is virtual"
+)]
+fn origin() -> Instant {
+    Instant::now()
+}
 
 /// One parser under test.
 pub struct Target {
@@ -51,6 +65,11 @@ pub const TARGETS: &[Target] = &[
         seeds: tunnel::train_seeds,
     },
     Target {
+        name: "repair",
+        run: fec::repair,
+        seeds: fec::seeds,
+    },
+    Target {
         name: "destination",
         run: tunnel::destination,
         seeds: tunnel::destination_seeds,
@@ -69,6 +88,26 @@ pub const TARGETS: &[Target] = &[
         name: "connect",
         run: proxy::connect,
         seeds: proxy::connect_seeds,
+    },
+    Target {
+        name: "dns_query",
+        run: dns::query,
+        seeds: dns::query_seeds,
+    },
+    Target {
+        name: "dns_answer",
+        run: dns::answer,
+        seeds: dns::answer_seeds,
+    },
+    Target {
+        name: "frames",
+        run: packets::frames,
+        seeds: packets::frame_seeds,
+    },
+    Target {
+        name: "packet",
+        run: packets::packet,
+        seeds: packets::packet_seeds,
     },
     Target {
         name: "paths",

@@ -24,7 +24,7 @@ pub(crate) fn scenario(data: &[u8]) {
     let files: Files = files.map(|path| (path, file.to_owned())).collect();
     match scenario.build(&files) {
         Ok(model) => {
-            let start = origin();
+            let start = crate::origin();
             carry(&mut Link::new(&model, start), start);
         }
         Err(error) => assert!(!error.key().is_empty() && !error.problem().is_empty()),
@@ -39,14 +39,6 @@ fn readable(byte: u8) -> char {
         b'\n' | b' '..=b'~' => byte.into(),
         other => char::from(b'0' + other % 10),
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an arbitrary origin; all else is virtual"
-)]
-fn origin() -> Instant {
-    Instant::now()
 }
 
 fn carry(link: &mut Link<u64>, start: Instant) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Control, ControlReader, Destination, Families, FlowId, Forward, Hello,
     MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Reply, ReplyCode, TrainPacket, varint,
@@ -139,18 +140,21 @@ fn hello_value() -> Hello {
         max_rate: Some(BitRate::megabits_per_second(50)),
         initial_window: Some(64),
         rate: Some(BitRate::megabits_per_second(40)),
+        fec: Some(Fec::Fixed { repair: 1, per: 20 }),
     };
     hello.acks = Some(Acks {
         packets: 200,
         delay: Duration::from_millis(75),
     });
     hello.return_controller = Some("cubic".to_owned());
+    hello.repair_window = 64 << 20;
     hello
 }
 
 pub fn control_seeds() -> Vec<Vec<u8>> {
     let frames = [
         Control::Hello(hello_value()),
+        Control::Keep { bytes: 1 << 20 },
         Control::FlowCredit {
             flow: FlowId(70),
             max_offset: 1 << 20,

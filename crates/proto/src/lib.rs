@@ -6,10 +6,16 @@
 //!                      LAN bytes ─────────────────►╯   REPLY, control  ╰─► LAN bytes
 //!                                     congestion: how much, how fast
 //!                                     paths: what is remembered of it
+//!                                     fec: what was lost, without another round trip
+//!  dns: what the terminal answers itself, and what of the rest is believed
+//!  packets of a TUN device ─► packets: queue ─ pack ══ DATAGRAM ══ join ─► packets of a TUN device
 //! ```
 
 pub mod congestion;
+pub mod dns;
+pub mod fec;
 pub mod opening;
+pub mod packets;
 pub mod paths;
 pub mod proxy;
 pub mod relay;

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, CloseCode, Control, ControlReader, DecodeError, Families, FlowId, Forward,
-    Hello, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, Reply, ReplyCode, StreamKind, varint,
+    Hello, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, PacketKinds, Reply, ReplyCode, StreamKind, varint,
 };
 use bentpipe_units::BitRate;
 
@@ -50,12 +51,21 @@ fn hello() -> Hello {
             max_rate: Some(BitRate::bits_per_second(20_000_000)),
             initial_window: Some(1000),
             rate: Some(BitRate::bits_per_second(10_000_000)),
+            fec: Some(Fec::Fixed {
+                repair: 3,
+                per: 100,
+            }),
         },
         acks: Some(Acks {
             packets: 200,
             delay: Duration::from_millis(75),
         }),
         return_controller: Some("new-reno".to_owned()),
+        routed: ["192.0.2.0/24", "2001:db8::/48"]
+            .map(|prefix| prefix.parse().unwrap())
+            .to_vec(),
+        carried: PacketKinds::Sockets,
+        repair_window: 64 << 20,
     }
 }
 
@@ -63,6 +73,7 @@ fn frames() -> Vec<Control> {
     vec![
         Control::Hello(hello()),
         Control::Hello(Hello::default()),
+        Control::Keep { bytes: 1 << 20 },
         Control::FlowCredit {
             flow: FlowId(7),
             max_offset: varint::MAX,
@@ -308,7 +319,7 @@ fn malformed_frames_name_the_fault_and_stay_refused() {
         Err(DecodeError::TooManyAddresses)
     );
     assert_eq!(Open::decode(&[0, 0]), Err(DecodeError::StreamKind(0)));
-    assert_eq!(StreamKind::decode(&[2]), Err(DecodeError::StreamKind(2)));
+    assert_eq!(StreamKind::decode(&[9]), Err(DecodeError::StreamKind(9)));
     assert_eq!(
         StreamKind::decode(&[0x40, 1]),
         Err(DecodeError::StreamKind(1)),
@@ -338,6 +349,7 @@ fn encoders_never_write_what_decoders_refuse() {
             max_rate: Some(BitRate::bits_per_second(u64::MAX)),
             initial_window: Some(u64::MAX),
             rate: Some(BitRate::bits_per_second(u64::MAX)),
+            fec: None,
         },
         acks: Some(Acks {
             packets: u64::MAX,

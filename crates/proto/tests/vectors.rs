@@ -2,13 +2,17 @@
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bentpipe_proto::dns::Query;
+use bentpipe_proto::fec::{Fec, Incoming, Mended, Outgoing, Repair};
+use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Open, Reply,
-    ReplyCode, TrainPacket,
+    AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Open, PacketKinds,
+    Reply, ReplyCode, StreamKind, TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
+use bytes::Bytes;
 
 const PROTOCOL: &str = include_str!("../../../PROTOCOL.md");
 
@@ -103,12 +107,15 @@ fn hello() {
             max_rate: Some(BitRate::bits_per_second(50_000_000)),
             initial_window: Some(64),
             rate: Some(BitRate::bits_per_second(40_000_000)),
+            fec: Some(Fec::Fixed { repair: 1, per: 20 }),
         },
         acks: Some(Acks {
             packets: 200,
             delay: Duration::from_millis(75),
         }),
         return_controller: Some("cubic".to_owned()),
+        capabilities: capability::REPAIR,
+        repair_window: 1 << 26,
         ..Hello::default()
     };
     check_control("HELLO of a client", &Control::Hello(client));
@@ -128,11 +135,14 @@ fn hello() {
             max_rate: Some(BitRate::bits_per_second(30_000_000)),
             initial_window: Some(64),
             rate: Some(BitRate::bits_per_second(30_000_000)),
+            fec: Some(Fec::Auto),
         },
         acks: Some(Acks {
             packets: 10,
             delay: Duration::from_secs(1),
         }),
+        capabilities: capability::REPAIR,
+        repair_window: 1 << 26,
         ..Hello::default()
     };
     check_control("HELLO of a server", &Control::Hello(server));
@@ -163,6 +173,41 @@ fn flow_frames() {
             packets: 24,
         },
     );
+}
+
+#[test]
+fn repairs() {
+    check_control("KEEP", &Control::Keep { bytes: 1 << 20 });
+    let mut outgoing = Outgoing::default();
+    outgoing.configure(Fec::Fixed { repair: 1, per: 1 }, 1 << 20);
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    let now = Instant::now();
+    outgoing.on_written(
+        now,
+        5,
+        100,
+        Bytes::from_static(b"What was lost comes back."),
+    );
+    outgoing.on_dry(now, 5, 125, true);
+    let repair = outgoing.poll(now + Duration::from_millis(10), 90).unwrap();
+    check("Repair", &repair, &repair, |bytes| {
+        Repair::decode(bytes).map(|repair| repair.encode().into())
+    });
+    let mut incoming = Incoming::default();
+    incoming.keep(1 << 20);
+    incoming.on_received(5, 100, &Bytes::from_static(b"What was los"));
+    assert!(incoming.on_datagram(&repair));
+    let mended = Mended::Bytes {
+        stream: 5,
+        offset: 110,
+        bytes: Bytes::from_static(b"ost comes back."),
+    };
+    assert_eq!(incoming.poll(), Some(mended));
+    let end = Mended::End {
+        stream: 5,
+        offset: 125,
+    };
+    assert_eq!(incoming.poll(), Some(end));
 }
 
 #[test]
@@ -220,6 +265,20 @@ fn reply() {
 }
 
 #[test]
+fn query() {
+    let asked = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01";
+    let asked = Query::decode(asked).expect("a query");
+    let mut stream = Vec::new();
+    StreamKind::Dns.encode(&mut stream);
+    stream.extend(asked.encode());
+    check("Query", &asked.key(), &stream, |bytes| {
+        let (kind, used) = StreamKind::decode(bytes).unwrap()?;
+        assert_eq!(kind, StreamKind::Dns);
+        Some(Query::decode(&bytes[used..]).unwrap().key())
+    });
+}
+
+#[test]
 fn later_versions() {
     let mut reader = ControlReader::new();
     reader.push(&vector("Unknown frame, then GOAWAY"));
@@ -234,4 +293,39 @@ fn later_versions() {
     let mut reader = ControlReader::new();
     reader.push(&vector("HELLO with a repeated parameter"));
     assert!(reader.next_frame().is_err());
+}
+
+#[test]
+fn hello_of_a_server_with_packets() {
+    let hello = Hello {
+        version: 1,
+        instance: 1,
+        capabilities: capability::PACKETS,
+        assigned: vec![[100, 96, 0, 2].into()],
+        routed: ["192.0.2.0/24", "2001:db8::/48"]
+            .map(|prefix| prefix.parse().expect("a prefix"))
+            .to_vec(),
+        carried: PacketKinds::Sockets,
+        ..Hello::default()
+    };
+    check_control("HELLO of a server with packets", &Control::Hello(hello));
+}
+
+/// Packets as the vector says, in two frames.
+#[test]
+fn frames_of_packets() {
+    let packets = [(60, 0xaa), (300, 0xbb), (20, 0xcc)].map(|(size, fill)| vec![fill; size]);
+    let mut left = packets.iter().map(|packet| Bytes::copy_from_slice(packet));
+    let mut packer = Packer::default();
+    // A packet as small as these is not split unless it has to be.
+    let frames: Vec<_> = std::iter::from_fn(|| packer.frame(256, || left.next())).collect();
+    let joined: String = frames.iter().map(|frame| hex(frame)).collect();
+    assert_eq!(joined, hex(&vector("Frames of packets")));
+    let mut joiner = Joiner::default();
+    let mut came = Vec::new();
+    for frame in &frames {
+        let taken = joiner.on_frame(frame, false, |packet| came.push(packet));
+        taken.expect("a frame");
+    }
+    assert_eq!(came, packets);
 }

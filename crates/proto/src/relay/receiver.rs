@@ -43,7 +43,7 @@ pub struct CreditExceeded {
 /// One receiving direction. Offsets given in are stream offsets; the header is subtracted here.
 #[derive(Debug)]
 pub struct Receiver {
-    /// Held chunks by stream offset; they never overlap (QUIC hands out each byte once).
+    /// Held chunks by stream offset; they never overlap.
     chunks: BTreeMap<u64, Bytes>,
     next: u64,
     held: u64,
@@ -52,7 +52,8 @@ pub struct Receiver {
     base: Option<u64>,
     /// Payload offset that the peer may reach.
     limit: u64,
-    finished: bool,
+    /// Stream offset at which the direction ends, once that is known.
+    end: Option<u64>,
     abort: Option<(u64, AbortCode)>,
 }
 
@@ -66,12 +67,13 @@ impl Receiver {
             highest: 0,
             base: None,
             limit: credit,
-            finished: false,
+            end: None,
             abort: None,
         }
     }
 
-    /// Takes a chunk that arrived at stream offset `offset`.
+    /// Takes a chunk that arrived at stream offset `offset`. QUIC hands out each byte once, but some may have been mended
+    /// before.
     pub fn insert(&mut self, offset: u64, data: Bytes) -> Result<(), CreditExceeded> {
         let end = offset.saturating_add(data.len() as u64);
         let limit = self.limit.saturating_add(self.base.unwrap_or(MAX_HEADER));
@@ -82,6 +84,41 @@ impl Receiver {
         if data.is_empty() || end <= self.next {
             return Ok(());
         }
+        if self.overlaps(offset, end) {
+            self.fill(offset, &data);
+        } else {
+            self.put(offset, data);
+        }
+        Ok(())
+    }
+
+    /// Some of these bytes were delivered or are held.
+    fn overlaps(&self, offset: u64, end: u64) -> bool {
+        let before = self.chunks.range(..end).next_back();
+        let held = before.is_some_and(|(start, chunk)| start + chunk.len() as u64 > offset);
+        held || offset < self.next
+    }
+
+    /// Puts those of `data`'s bytes that were not there.
+    fn fill(&mut self, offset: u64, data: &Bytes) {
+        let end = offset + data.len() as u64;
+        let mut at = offset.max(self.next);
+        while at < end {
+            let before = self.chunks.range(..=at).next_back();
+            let reached = before.map_or(0, |(start, chunk)| start + chunk.len() as u64);
+            if reached > at {
+                at = reached;
+                continue;
+            }
+            let next = self.chunks.range(at..end).next();
+            let stop = next.map_or(end, |(start, _)| *start);
+            let part = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
+            self.put(at, data.slice(part(at)..part(stop)));
+            at = stop;
+        }
+    }
+
+    fn put(&mut self, offset: u64, data: Bytes) {
         self.held += data.len() as u64;
         if data.len() < MERGE_BELOW
             && let Some((_, before)) =
@@ -96,15 +133,25 @@ impl Receiver {
             merged.extend_from_slice(before);
             merged.extend_from_slice(&data);
             *before = merged.freeze();
-            return Ok(());
+            return;
         }
         self.chunks.insert(offset, data);
-        Ok(())
     }
 
     /// The stream has ended and every byte of it was handed to [`Self::insert`].
     pub fn finish(&mut self) {
-        self.finished = true;
+        self.end = Some(self.highest);
+    }
+
+    /// The stream ends at `offset`; what precedes it may still be missing.
+    pub fn finish_at(&mut self, offset: u64) {
+        self.end.get_or_insert(offset);
+    }
+
+    /// True once everything up to the stream's end has come.
+    pub fn is_whole(&self) -> bool {
+        let ready: u64 = self.ready().map(|chunk| chunk.len() as u64).sum();
+        self.end.is_some_and(|end| self.next + ready >= end)
     }
 
     /// The peer's side was reset after `final_offset` bytes of payload.
@@ -169,12 +216,16 @@ impl Receiver {
         match self.abort {
             Some((_, code)) => {
                 // A peer may have named more than its FIN allowed: nothing comes after that either.
-                let whole = self.finished && self.next >= self.highest;
+                let whole = self.is_finished();
                 (self.base.is_some() && (whole || self.next >= self.stop()))
                     .then_some(End::Abort(code))
             }
-            None => (self.finished && self.next >= self.highest).then_some(End::Fin),
+            None => self.is_finished().then_some(End::Fin),
         }
+    }
+
+    fn is_finished(&self) -> bool {
+        self.end.is_some_and(|end| self.next >= end)
     }
 
     /// Stream offset after which nothing is delivered: the abort's, if there was one.
@@ -183,6 +234,16 @@ impl Receiver {
             (Some((offset, _)), Some(base)) => base.saturating_add(offset),
             _ => u64::MAX,
         }
+    }
+
+    /// Bytes held: those that have come and were not consumed.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Bytes that came, header included, each counted once.
+    pub fn taken(&self) -> u64 {
+        self.next + self.held
     }
 
     /// Memory held for this direction, in bytes: payload and bookkeeping.
@@ -262,6 +323,26 @@ mod tests {
         assert_eq!(r.end(), None);
         r.consume(2);
         assert_eq!(r.end(), Some(End::Abort(AbortCode::Reset)));
+    }
+
+    #[test]
+    fn what_was_mended_before_it_came_counts_once() {
+        let mut r = Receiver::new(100);
+        r.insert(0, Bytes::from_static(b"Hab")).unwrap();
+        r.set_header(1);
+        r.consume(1);
+        r.insert(4, Bytes::from_static(b"de")).unwrap();
+        r.insert(8, Bytes::from_static(b"h")).unwrap();
+        r.finish_at(10);
+        assert!(!r.is_whole());
+        r.insert(1, Bytes::from_static(b"abcdefghi")).unwrap();
+        assert_eq!((text(&r), r.is_whole()), ("bcdefghi".to_owned(), true));
+        let held = r.memory();
+        r.insert(3, Bytes::from_static(b"cdefg")).unwrap();
+        assert_eq!(r.memory(), held);
+        assert_eq!(r.end(), None);
+        r.consume(8);
+        assert_eq!((r.end(), r.memory()), (Some(End::Fin), 0));
     }
 
     #[test]

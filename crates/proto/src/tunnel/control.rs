@@ -16,9 +16,11 @@ const FLOW_CREDIT: u64 = 2;
 const FLOW_ABORT: u64 = 3;
 const GOAWAY: u64 = 4;
 const RATE_HINT: u64 = 5;
+const KEEP: u64 = 0x18;
 
 /// One frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "frames are read and gone")]
 pub enum Control {
     /// The sender introduces itself; first and once.
     Hello(Hello),
@@ -46,6 +48,11 @@ pub enum Control {
         rate: BitRate,
         /// How many packets of the train came.
         packets: u64,
+    },
+    /// Repairs may follow: keep what streams bring.
+    Keep {
+        /// The newest bytes of all streams together; 0: nothing any more.
+        bytes: u64,
     },
 }
 
@@ -78,6 +85,10 @@ impl Control {
                 varint::encode(rate.as_u64(), &mut value);
                 varint::encode(*packets, &mut value);
                 RATE_HINT
+            }
+            Self::Keep { bytes } => {
+                varint::encode(*bytes, &mut value);
+                KEEP
             }
         };
         varint::encode(kind, out);
@@ -116,6 +127,12 @@ impl Control {
                 let packets = reader.varint()?;
                 reader.end()?;
                 Ok(Some(Self::RateHint { rate, packets }))
+            }
+            KEEP => {
+                let mut reader = Reader::new(value, "KEEP");
+                let bytes = reader.varint()?;
+                reader.end()?;
+                Ok(Some(Self::Keep { bytes }))
             }
             _ => Ok(None),
         }

@@ -7,6 +7,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
+use ipnet::IpNet;
+
+use crate::fec::Fec;
 
 use super::address::{get_ip, put_ip};
 use super::wire::{Reader, put_tlv, put_tlv_varint};
@@ -32,6 +35,23 @@ const INITIAL_WINDOW: u64 = 10;
 const RATE: u64 = 11;
 const ACKS: u64 = 12;
 const RETURN_CONTROLLER: u64 = 13;
+const ROUTED: u64 = 16;
+const CARRIED: u64 = 17;
+
+/// Most prefixes routed to a tunnel.
+pub const MAX_ROUTED: usize = 8;
+
+/// Which packets a server carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketKinds {
+    /// All of IP.
+    #[default]
+    All,
+    /// UDP and ICMP echo: it has no device, and sends from sockets of its own.
+    Sockets,
+}
+const REPAIR_WINDOW: u64 = 24;
+const REPAIR: u64 = 25;
 
 /// Address families in which a server can reach the world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +84,8 @@ pub struct Forward {
     pub initial_window: Option<u64>,
     /// Rate that was sold to the operator of the link.
     pub rate: Option<BitRate>,
+    /// How losses are repaired.
+    pub fec: Option<Fec>,
 }
 
 /// When the sender has asked the receiver to acknowledge; for reports only, QUIC itself has told the receiver.
@@ -94,12 +116,18 @@ pub struct Hello {
     pub capabilities: u64,
     /// Addresses that the server assigns to the tunnel, at most 8.
     pub assigned: Vec<IpAddr>,
+    /// Prefixes behind the client that the server routes to it as they are, at most 8.
+    pub routed: Vec<IpNet>,
+    /// Which packets the server carries.
+    pub carried: PacketKinds,
     /// How the forward link is sent on.
     pub forward: Forward,
     /// When the sender wants to be acknowledged.
     pub acks: Option<Acks>,
     /// Client: the congestion controller that it sends with; for reports only.
     pub return_controller: Option<String>,
+    /// Bytes that the sender can keep of what streams bring it, to mend what is missing; 0 if it mends nothing.
+    pub repair_window: u64,
 }
 
 impl Hello {
@@ -139,6 +167,23 @@ impl Hello {
             put_tlv(ACKS, &value, out);
         }
         put_controller(RETURN_CONTROLLER, self.return_controller.as_deref(), out);
+        if !self.routed.is_empty() {
+            let mut prefixes = Vec::new();
+            for prefix in self.routed.iter().take(MAX_ROUTED) {
+                put_ip(prefix.network(), &mut prefixes);
+                prefixes.push(prefix.prefix_len());
+            }
+            put_tlv(ROUTED, &prefixes, out);
+        }
+        if self.carried == PacketKinds::Sockets {
+            put_tlv_varint(CARRIED, 1, out);
+        }
+        if self.repair_window > 0 {
+            put_tlv_varint(REPAIR_WINDOW, self.repair_window, out);
+        }
+        if let Some(fec) = self.forward.fec {
+            put_tlv(REPAIR, &encode_fec(fec), out);
+        }
     }
 
     /// Reads the value of a HELLO frame.
@@ -186,6 +231,15 @@ impl Hello {
                 });
             }
             RETURN_CONTROLLER => self.return_controller = Some(controller(value)?),
+            ROUTED => self.routed = routed(&mut reader)?,
+            CARRIED => {
+                self.carried = match reader.varint()? {
+                    0 => PacketKinds::All,
+                    _ => PacketKinds::Sockets,
+                };
+            }
+            REPAIR_WINDOW => self.repair_window = reader.varint()?,
+            REPAIR => self.forward.fec = Some(decode_fec(&mut reader)?),
             _ => return Ok(()),
         }
         if matches!(id, AGENT | CONTROLLER | RETURN_CONTROLLER) {
@@ -210,6 +264,38 @@ impl Forward {
             }
         }
     }
+}
+
+/// A mode, and the two numbers of a fixed rate.
+fn encode_fec(fec: Fec) -> Vec<u8> {
+    let mut value = Vec::new();
+    let fields: &[u64] = match fec {
+        Fec::Off => &[0],
+        Fec::Auto => &[1],
+        Fec::Fixed { repair, per } => &[2, u64::from(repair), u64::from(per)],
+    };
+    for field in fields {
+        varint::encode(*field, &mut value);
+    }
+    value
+}
+
+/// Modes that are not known are read as the default.
+fn decode_fec(reader: &mut Reader<'_>) -> Result<Fec, DecodeError> {
+    let mut number =
+        || -> Result<u16, DecodeError> { Ok(u16::try_from(reader.varint()?).unwrap_or(u16::MAX)) };
+    let fec = match number()? {
+        0 => Fec::Off,
+        2 => Fec::Fixed {
+            repair: number()?,
+            per: number()?.max(1),
+        },
+        _ => Fec::Auto,
+    };
+    while !reader.is_empty() {
+        reader.varint()?;
+    }
+    Ok(fec)
 }
 
 /// Writes `name` if it is one.
@@ -245,6 +331,25 @@ fn is_controller(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+fn routed(reader: &mut Reader<'_>) -> Result<Vec<IpNet>, DecodeError> {
+    let mut prefixes = Vec::new();
+    while !reader.is_empty() {
+        if prefixes.len() == MAX_ROUTED {
+            return Err(DecodeError::TooManyAddresses);
+        }
+        let [kind] = reader.array()?;
+        let address = get_ip(kind, reader)?;
+        let [length] = reader.array()?;
+        let prefix = IpNet::new(address, length);
+        prefixes.push(
+            prefix
+                .map_err(|_| DecodeError::PrefixLength(length))?
+                .trunc(),
+        );
+    }
+    Ok(prefixes)
 }
 
 fn assigned(reader: &mut Reader<'_>) -> Result<Vec<IpAddr>, DecodeError> {

@@ -19,7 +19,10 @@ mod wire;
 pub use address::{Destination, Host, HostName, MAX_NAME, NameError};
 pub use codes::{AbortCode, CloseCode};
 pub use control::{Control, ControlReader, MAX_FRAME};
-pub use hello::{Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER};
+pub use hello::{
+    Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER, MAX_ROUTED,
+    PacketKinds,
+};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
 pub use train::{MAX_TRAIN, TrainPacket};
@@ -29,6 +32,16 @@ pub const ALPN: &[u8] = b"bentpipe/1";
 
 /// Version of the protocol spoken here, as in HELLO (`PROTOCOL.md` §11).
 pub const VERSION: u64 = 1;
+
+/// Bits of HELLO's `capabilities` (`PROTOCOL.md` §11).
+pub mod capability {
+    /// IP packets in DATAGRAM frames.
+    pub const PACKETS: u64 = 1 << 0;
+    /// Repairs (`PROTOCOL.md` §5.5).
+    pub const REPAIR: u64 = 1 << 1;
+    /// DNS queries as streams of their own.
+    pub const DNS: u64 = 1 << 2;
+}
 
 /// A flow's name in control frames: given by the client, increasing within a tunnel, never used twice. Not the QUIC
 /// stream id.
@@ -48,6 +61,8 @@ pub enum StreamKind {
     Control,
     /// One TCP connection.
     Flow,
+    /// One DNS query.
+    Dns,
 }
 
 impl StreamKind {
@@ -57,6 +72,7 @@ impl StreamKind {
         match self {
             Self::Control => 0,
             Self::Flow => 1,
+            Self::Dns => 2,
         }
     }
 
@@ -76,6 +92,7 @@ impl StreamKind {
             None => Ok(None),
             Some((0, used @ 1)) => Ok(Some((Self::Control, used))),
             Some((1, used @ 1)) => Ok(Some((Self::Flow, used))),
+            Some((2, used @ 1)) => Ok(Some((Self::Dns, used))),
             Some((kind, _)) => Err(DecodeError::StreamKind(kind)),
         }
     }
@@ -116,7 +133,10 @@ pub enum DecodeError {
     /// A text of HELLO is too long, empty or has characters that it must not.
     #[error("HELLO: {0} is not an acceptable text")]
     Text(&'static str),
-    /// More than 8 assigned addresses.
-    #[error("HELLO: more than {MAX_ASSIGNED} assigned addresses")]
+    /// More than 8 assigned addresses, or routed prefixes.
+    #[error("HELLO: more than {MAX_ASSIGNED} addresses or prefixes")]
     TooManyAddresses,
+    /// A prefix longer than its address.
+    #[error("HELLO: a prefix of {0} bits")]
+    PrefixLength(u8),
 }

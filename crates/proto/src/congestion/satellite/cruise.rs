@@ -81,6 +81,8 @@ pub(super) struct Cruise {
     growth: f64,
     /// The last pulse found no more than was known, and what it added stood in the queue.
     full: bool,
+    /// Rounds in a row that lost more than the path does by itself.
+    excessive: u32,
     /// Rounds whose samples are of before the rate was cut.
     stale: u32,
     /// The queue from which on the path marks packets, where it does.
@@ -105,6 +107,7 @@ impl Cruise {
             cut_at: now,
             growth: 0.0,
             full: false,
+            excessive: 0,
             stale: 0,
             room: None,
             alarmed: false,

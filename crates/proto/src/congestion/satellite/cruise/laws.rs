@@ -26,6 +26,8 @@ const FIRM: u64 = 500;
 pub(super) const FOLLOW: u64 = 30;
 /// The same where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
 const CREEP: u64 = 3;
+/// Rounds in a row that lose more than a lossy path does by itself, after which that is no burst of the weather's.
+const OVERLOADED: u32 = 2;
 /// Share by which it may.
 const STEADY: f64 = 0.03;
 
@@ -59,10 +61,15 @@ impl Cruise {
         if round.rate == 0 || self.stale > 0 {
             return;
         }
+        self.excessive = match losses.was_excessive(LOSS_MARGIN) {
+            true => self.excessive + 1,
+            false => 0,
+        };
         let seen = sent(round.rate, losses.share());
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let growth = round.sent as f64 / round.rate as f64 - 1.0;
         self.growth += (growth - self.growth) / 8.0;
+        let overloaded = if losses.are_usual() { OVERLOADED } else { 1 };
         // Delivered as it was sent: the path may carry more, and its delay is not our queue.
         let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
         if self.share.is_shared() && self.follow_in_company(queue, seen, losses) {
@@ -78,7 +85,7 @@ impl Cruise {
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
         } else if self.policed.is_found() {
             self.follow_policed(losses);
-        } else if losses.is_known() && losses.was_excessive(LOSS_MARGIN) && !self.full {
+        } else if losses.is_known() && self.excessive >= overloaded && !self.full {
             // Had the last pulse met a queue and lost nothing, this would not be a full path's doing.
             self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
             self.patience = self.patience.max(2);
