@@ -18,12 +18,13 @@
 
 pub mod capture;
 pub mod command;
+pub mod device;
 pub mod ethernet;
+pub mod forwarding;
 pub mod intercept;
 pub mod netns;
 pub mod nft;
 pub mod privilege;
-pub mod quiet;
 pub mod route;
 pub mod schedule;
 pub mod socket;

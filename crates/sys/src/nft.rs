@@ -52,6 +52,14 @@ impl Table {
         apply(&self.removal())
     }
 
+    /// The table as `nft` shows it.
+    ///
+    /// # Errors
+    /// There is none, or `nft` or the privilege is missing.
+    pub fn list(&self) -> io::Result<String> {
+        run("nft", &["list", "table", "inet", &self.name])
+    }
+
     /// Whether the table exists, for instance as the leftover of a process that was killed.
     ///
     /// # Errors

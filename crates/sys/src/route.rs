@@ -1,16 +1,20 @@
-//! Policy routing of intercepted packets: those with our mark are delivered to this machine.
+//! Policy routing by our marks: packets with one mark are delivered to this machine, those with another
+//! go into our device.
 //!
 //! TPROXY chooses the socket, routing must still be told that a foreign destination is local: one `ip
-//! rule` per family and a routing table of ours with one route. Nothing else's rules are touched.
+//! rule` per family and a routing table of ours. Nothing else's rules are touched.
 
 use std::fs;
 use std::io;
 
 use crate::command::run;
 
-/// Packets whose mark, under `mask`, is `mark` are local whatever their destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalRoute {
+/// The metric of what catches packets while the device is missing: worse than any other.
+const LAST: &str = "4294967295";
+
+/// Where packets go whose mark, under `mask`, is `mark`, whatever their destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkedRoute {
     /// The mark to match.
     pub mark: u32,
     /// Which bits of the mark count.
@@ -19,10 +23,26 @@ pub struct LocalRoute {
     pub table: u32,
     /// The rule's priority; before 32766, where the table `main` is consulted.
     pub priority: u32,
+    /// Where they go.
+    pub target: Target,
 }
 
-impl LocalRoute {
-    /// Installs rule and route for IPv4 and, unless the kernel has it disabled, IPv6. Leftovers of a
+/// Where marked packets go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// To this machine.
+    Local,
+    /// Into a device.
+    Device {
+        /// Its name.
+        name: String,
+        /// Nowhere while it does not exist or is down; otherwise where the machine's other routes lead.
+        or_nowhere: bool,
+    },
+}
+
+impl MarkedRoute {
+    /// Installs rule and routes for IPv4 and, unless the kernel has it disabled, IPv6. Leftovers of a
     /// process that was killed are replaced; on failure nothing stays behind.
     ///
     /// # Errors
@@ -43,37 +63,58 @@ impl LocalRoute {
             })
     }
 
+    /// Leads into the device, which must be up; when it goes, so do these routes. Nothing to do for [`Target::Local`].
+    ///
+    /// # Errors
+    /// There is no such device, the privilege is missing or `ip` is not installed.
+    pub fn attach(&self) -> io::Result<()> {
+        let Target::Device { name: device, .. } = &self.target else {
+            return Ok(());
+        };
+        self.route("-4", "replace", &["default", "dev", device])?;
+        if ipv6_enabled(device) {
+            self.route("-6", "replace", &["default", "dev", device])?;
+        }
+        Ok(())
+    }
+
     /// Removes rules and routes of both families; what is not there is no error.
     ///
     /// # Errors
     /// The privilege is missing or `ip` is not installed.
     pub fn remove(&self) -> io::Result<()> {
-        let table = self.table.to_string();
         for family in ["-4", "-6"] {
             // `rule add` permits duplicates, so a leftover may exist more than once.
             while present(run("ip", &self.rule(family, "del")))? {}
-            let route = [
-                "route", "del", "local", "default", "dev", "lo", "table", &table,
-            ];
-            let route = [&[family][..], &route].concat();
-            while present(run("ip", &route))? {}
+            present(self.route(family, "flush", &[]))?;
         }
         Ok(())
     }
 
     fn install_family(&self, family: &str) -> io::Result<()> {
-        let table = self.table.to_string();
-        let route = [
-            "route", "replace", "local", "default", "dev", "lo", "table", &table,
-        ];
-        run("ip", &[&[family][..], &route].concat()).map_err(|error| {
-            let mend = match error.to_string().contains("Network is down") {
-                true => "; loopback is down: `ip link set lo up`",
-                false => "",
-            };
-            io::Error::new(error.kind(), format!("{error}{mend}"))
-        })?;
+        let route: &[&str] = match self.target {
+            Target::Local => &["local", "default", "dev", "lo"],
+            Target::Device {
+                or_nowhere: true, ..
+            } => &["blackhole", "default", "metric", LAST],
+            Target::Device { .. } => &[],
+        };
+        if !route.is_empty() {
+            self.route(family, "replace", route).map_err(|error| {
+                let mend = match error.to_string().contains("Network is down") {
+                    true => "; loopback is down: `ip link set lo up`",
+                    false => "",
+                };
+                io::Error::new(error.kind(), format!("{error}{mend}"))
+            })?;
+        }
         run("ip", &self.rule(family, "add")).map(drop)
+    }
+
+    fn route(&self, family: &str, action: &str, route: &[&str]) -> io::Result<String> {
+        let table = self.table.to_string();
+        let line = [&[family, "route", action], route, &["table", &table]];
+        run("ip", &line.concat())
     }
 
     fn rule(&self, family: &str, action: &str) -> Vec<String> {
@@ -90,8 +131,12 @@ impl LocalRoute {
 /// Whether IPv6 exists in the calling thread's namespace and may be used on loopback.
 #[must_use]
 pub fn ipv6_usable() -> bool {
+    ipv6_enabled("lo")
+}
+
+fn ipv6_enabled(device: &str) -> bool {
     // The file is absent when the kernel has no IPv6 (`ipv6.disable=1`).
-    fs::read_to_string("/proc/sys/net/ipv6/conf/lo/disable_ipv6")
+    fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"))
         .is_ok_and(|text| text.trim() == "0")
 }
 

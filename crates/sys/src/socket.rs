@@ -5,7 +5,7 @@
 #![expect(unsafe_code, reason = "SIOCOUTQ has no safe wrapper")]
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -57,6 +57,44 @@ fn make_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A non-blocking UDP socket that may have any address, also one that is not this machine's: what is sent from it seems to come
+/// from there, and TPROXY may deliver to it. It shares the address with others that permit it. `mark` as for
+/// [`transparent_listener`]; an IPv6 socket is for IPv6 alone.
+///
+/// # Errors
+/// CAP_NET_ADMIN is missing, or CAP_NET_BIND_SERVICE for a port below 1024, or the address is taken; the text says which.
+pub fn transparent_udp(addr: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+    make_udp(addr, mark).map_err(|error| {
+        let mend = match error.kind() {
+            io::ErrorKind::PermissionDenied if addr.port() < 1024 => {
+                "; needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE"
+            }
+            io::ErrorKind::PermissionDenied => "; needs CAP_NET_ADMIN",
+            io::ErrorKind::AddrInUse => "; another process has it",
+            _ => "",
+        };
+        let text = format!("cannot use {addr} transparently: {error}{mend}");
+        io::Error::new(error.kind(), text)
+    })
+}
+
+fn make_udp(addr: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+        socket.set_ip_transparent_v6(true)?;
+    } else {
+        socket.set_ip_transparent_v4(true)?;
+    }
+    if mark != 0 {
+        socket.set_mark(mark)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
     Ok(socket.into())
 }
 

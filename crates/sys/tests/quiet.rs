@@ -4,7 +4,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use bentpipe_sys::quiet::Quiet;
+use bentpipe_sys::forwarding::ServerTable;
 
 mod common;
 
@@ -28,7 +28,7 @@ fn a_killed_servers_port_stays_silent() {
     namespace.run("ip", &["link", "set", "lo", "up"]).unwrap();
     namespace
         .enter(|| {
-            let quiet = Quiet::install(&[4433]).unwrap();
+            let quiet = ServerTable::install(&[4433]).unwrap();
             for host in ["127.0.0.1", "::1"] {
                 assert_eq!(hears(host, 4433), io::ErrorKind::WouldBlock, "{host}");
                 assert_eq!(

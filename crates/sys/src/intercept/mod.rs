@@ -1,8 +1,9 @@
-//! Interception: which packets of this machine and of its LANs go to the transparent listener.
+//! Interception: which packets of this machine and of its LANs go to the transparent listeners, which into our device.
 //!
-//! The table `inet bentpipe_client` and the policy route that belongs to it, installed and removed as
-//! one. It fails closed: rules mark first, then tproxy, then drop, so that a listener that died lets
-//! nothing out in clear. It opens no sockets and relays nothing.
+//! The table `inet bentpipe_client` and the policy routes that belong to it, installed and removed as
+//! one. It fails closed: rules mark first, then tproxy, then drop, and behind the device's route stands a
+//! blackhole, so that a listener or a device that is gone lets nothing out in clear. It opens no sockets and
+//! relays nothing.
 //!
 //! Known limits: a firewall of the user's that drops in its own input hook also drops intercepted
 //! connections; sockets of this machine bound to an interface (SO_BINDTODEVICE) are cut, not relayed.
@@ -15,16 +16,27 @@ use ipnet::IpNet;
 
 use crate::command::run;
 use crate::nft::Table;
-use crate::route::LocalRoute;
+use crate::route::{MarkedRoute, Target};
+
+use forwarding::Forwarding;
+use policy::Kept;
 
 pub use gate::{ADMITTED_FOR, Gate};
+pub use guard::{GUARD_TABLE, guard_listing, guard_off};
+pub use policy::{Action, Count, Rule, WITH_PORTS};
 
+mod forwarding;
 mod gate;
+mod guard;
 mod inbound;
+mod packets;
+mod policy;
 mod ruleset;
 
 /// The table's name; fixed, so that the leftover of a killed process is found.
 pub const TABLE: &str = "bentpipe_client";
+/// Learned addresses that the next table is told of.
+const MAX_LEARNED: usize = 4096;
 /// How long a destination stays refused.
 pub const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -51,14 +63,44 @@ pub struct Interception {
     pub bypass: Vec<IpNet>,
     /// Addresses of the bentpipe server, left alone.
     pub server: Vec<IpAddr>,
-    /// Whether protocols other than TCP may pass in clear; otherwise they are dropped.
-    pub other_direct: bool,
+    /// What happens to everything but TCP (and DNS, if there is a `dns_port`).
+    pub other: Other,
+    /// Whether HTTP/3 (UDP port 443) is answered with "port unreachable", so that browsers fall back to TCP.
+    pub reject_http3: bool,
+    /// The port of the transparent DNS listeners, UDP and TCP, IPv4 and IPv6; `None`: DNS is like any other traffic.
+    pub dns_port: Option<u16>,
+    /// The TUN device that [`Other::Tunnel`] leads into.
+    pub device: String,
+    /// The mark of packets for the device.
+    pub tunnel_mark: u32,
+    /// The mark of packets that may leave in clear.
+    pub direct_mark: u32,
+    /// The routing table for packets with `tunnel_mark`.
+    pub tunnel_table: u32,
     /// Whether the far side reaches IPv4; if not, IPv4 connections are refused at once.
     pub ipv4: bool,
     /// Whether the far side reaches IPv6; if not, IPv6 connections are refused at once.
     pub ipv6: bool,
     /// Which connections wait until they are admitted ([`Installed::admit`]).
     pub gates: Vec<Gate>,
+    /// What is carried, goes direct or is blocked; the first that matches counts. The same for as long as it is in force.
+    pub rules: Vec<Rule>,
+    /// Whether what cannot be carried goes in clear: while not `carrying`, and without listeners or device.
+    pub fail_open: bool,
+    /// Whether there is a far side that answers; of account with `fail_open` alone.
+    pub carrying: bool,
+}
+
+/// What happens to traffic that is neither TCP nor DNS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Other {
+    /// Routed into the device ([`Installed::attach`]); dropped while that does not exist.
+    Tunnel,
+    /// Dropped.
+    #[default]
+    Drop,
+    /// Forwarded in clear.
+    Direct,
 }
 
 impl Interception {
@@ -77,10 +119,19 @@ impl Interception {
             priority: 99,
             bypass: Vec::new(),
             server: Vec::new(),
-            other_direct: false,
+            other: Other::Drop,
+            reject_http3: false,
+            dns_port: None,
+            device: "bentpipe0".into(),
+            tunnel_mark: 0x3000_0000,
+            direct_mark: 0x4000_0000,
+            tunnel_table: 25_201,
             ipv4: true,
             ipv6: true,
             gates: Vec::new(),
+            rules: Vec::new(),
+            fail_open: false,
+            carrying: true,
         }
     }
 
@@ -88,38 +139,68 @@ impl Interception {
     /// connections to this machine are assumed to exist already.
     #[must_use]
     pub fn ruleset(&self, connected: &[IpNet]) -> String {
-        ruleset::body(self, connected, &[])
+        ruleset::body(self, connected, &[], &Kept::default())
     }
 
-    /// Installs route and table in the calling thread's namespace, replacing leftovers.
+    /// Whether anything is routed into the device: then it has to exist, and be attached ([`Installed::attach`]).
+    #[must_use]
+    pub fn needs_device(&self) -> bool {
+        let tunnels = |rule: &Rule| rule.action == Action::Tunnel && rule.is_for_packets();
+        self.other == Other::Tunnel || self.rules.iter().any(tunnels)
+    }
+
+    /// Whether traffic is taken in now.
+    fn carries(&self) -> bool {
+        self.carrying || !self.fail_open
+    }
+
+    /// Installs routes, forwarding and table in the calling thread's namespace, replacing leftovers.
     ///
     /// # Errors
     /// An interface does not exist, a value makes no sense, `nft` or `ip` or the privilege is missing.
     /// Then nothing of ours is in the kernel.
     pub fn install(&self) -> io::Result<Installed> {
-        let (body, exempt) = self.prepared()?;
+        let (body, exempt) = self.prepared(&Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
-        let installed = Installed {
+        let mut installed = Installed {
             exempt,
-            route: self.local_route(),
+            routes: self.routes(),
             table: Table::new(TABLE),
+            forwarding: Forwarding::left_behind()?,
+            rules: self.rules.len(),
+            kept: Kept::default(),
             armed: true,
         };
-        installed.route.install()?;
-        installed.table.replace(&body)?;
+        for route in &installed.routes {
+            route.install()?;
+        }
+        if !self.needs_device() {
+            self.packet_route().remove()?;
+        }
+        // In force first: what is forwarded from then on is subject to it.
+        let table = &installed.table;
+        table.replace(&format!("{}{body}", installed.forwarding.sets()))?;
+        if self.needs_device() {
+            let forwarding = &mut installed.forwarding;
+            for interface in &self.interfaces {
+                forwarding.enable(interface, table)?;
+            }
+        }
         Ok(installed)
     }
 
-    /// Removes table and route, also those that a killed process left.
+    /// Removes table and routes, also those that a killed process left.
     ///
     /// # Errors
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
+        Forwarding::left_behind()?.restore();
         Table::new(TABLE).remove()?;
-        self.local_route().remove()
+        self.local_route().remove()?;
+        self.packet_route().remove()
     }
 
-    fn prepared(&self) -> io::Result<(String, Vec<IpNet>)> {
+    fn prepared(&self, kept: &Kept) -> io::Result<(String, Vec<IpNet>)> {
         self.validate()?;
         let mut connected = Vec::new();
         for interface in &self.interfaces {
@@ -131,21 +212,26 @@ impl Interception {
             Vec::new()
         };
         let exempt = ruleset::exempt(self, &connected);
-        Ok((ruleset::body(self, &connected, &inbound), exempt))
+        let body = ruleset::body(self, &connected, &inbound, kept);
+        Ok((body, exempt))
     }
 
     fn validate(&self) -> io::Result<()> {
-        let outside = (self.mark | self.own_mark) & !self.mark_mask != 0;
-        if outside || self.mark == self.own_mark || self.mark == 0 || self.own_mark == 0 {
+        let mut marks = [self.mark, self.own_mark, self.tunnel_mark, self.direct_mark];
+        marks.sort_unstable();
+        let outside = marks.iter().any(|mark| mark & !self.mark_mask != 0);
+        if outside || marks[0] == 0 || marks.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(invalid(format!(
-                "marks {:#x} and {:#x} must differ, be non-zero and lie within the mask {:#x}",
-                self.mark, self.own_mark, self.mark_mask
+                "marks {marks:#x?} must differ, be non-zero and lie within the mask {:#x}",
+                self.mark_mask
             )));
         }
         let usable = |byte: u8| byte.is_ascii_graphic() && !br#""'*\/{};"#.contains(&byte);
         match self
             .interfaces
             .iter()
+            .chain([&self.device])
+            .chain(self.rules.iter().flat_map(|rule| &rule.interfaces))
             .find(|name| name.is_empty() || !name.bytes().all(usable))
         {
             Some(name) => Err(invalid(format!("`{name}` is not an interface name"))),
@@ -153,12 +239,30 @@ impl Interception {
         }
     }
 
-    fn local_route(&self) -> LocalRoute {
-        LocalRoute {
+    fn routes(&self) -> Vec<MarkedRoute> {
+        let packets = self.needs_device().then(|| self.packet_route());
+        std::iter::once(self.local_route()).chain(packets).collect()
+    }
+
+    fn local_route(&self) -> MarkedRoute {
+        MarkedRoute {
             mark: self.mark,
             mask: self.mark_mask,
             table: self.table,
             priority: self.priority,
+            target: Target::Local,
+        }
+    }
+
+    fn packet_route(&self) -> MarkedRoute {
+        MarkedRoute {
+            mark: self.tunnel_mark,
+            table: self.tunnel_table,
+            target: Target::Device {
+                name: self.device.clone(),
+                or_nowhere: !self.fail_open,
+            },
+            ..self.local_route()
         }
     }
 }
@@ -177,8 +281,13 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Installed {
     exempt: Vec<IpNet>,
-    route: LocalRoute,
+    routes: Vec<MarkedRoute>,
     table: Table,
+    forwarding: Forwarding,
+    /// How many there are.
+    rules: usize,
+    /// For the next table.
+    kept: Kept,
     armed: bool,
 }
 
@@ -214,11 +323,52 @@ impl Installed {
             .add_element(set, &format!("{from} . {to}"), Some(ADMITTED_FOR))
     }
 
+    /// From now on `address` counts as a destination of rule number `rule`, one with [`Rule::learned`]: for `ttl`, for an
+    /// hour at least, and for a day after it was last used. To be told before a host hears of the address.
+    ///
+    /// # Errors
+    /// As [`Self::refuse`]; or the rule has no such destinations.
+    pub fn learn(&mut self, rule: usize, address: IpAddr, ttl: Duration) -> io::Result<()> {
+        let time = policy::learn(&self.table, rule, address, ttl)?;
+        let learned = &mut self.kept.learned;
+        if learned.len() < MAX_LEARNED {
+            learned.insert((rule, address), time);
+        }
+        Ok(())
+    }
+
+    /// What each rule has decided on so far.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing.
+    pub fn counts(&self) -> io::Result<Vec<Count>> {
+        if self.rules == 0 {
+            return Ok(Vec::new());
+        }
+        let listing = run("nft", &["list", "counters", "table", "inet", TABLE])?;
+        Ok(policy::counts(&listing, self.rules))
+    }
+
     /// Whether connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
     /// broadcast and multicast.
     #[must_use]
     pub fn exempts(&self, address: IpAddr) -> bool {
         self.exempt.iter().any(|net| net.contains(&address))
+    }
+
+    /// Leads [`Other::Tunnel`] into the device, which must exist and be up. To be called again whenever it has been made
+    /// anew; while it is missing, packets for it are dropped.
+    ///
+    /// # Errors
+    /// There is no such device, it is down, or `ip` or the privilege is missing.
+    pub fn attach(&self) -> io::Result<()> {
+        for route in &self.routes {
+            if let Target::Device { name, .. } = &route.target {
+                forwarding::prepare_device(name)?;
+            }
+            route.attach()?;
+        }
+        Ok(())
     }
 
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
@@ -227,13 +377,15 @@ impl Installed {
     /// # Errors
     /// As [`Interception::install`], but what was in force stays. Marks and routing table cannot change.
     pub fn update(&mut self, changed: &Interception) -> io::Result<()> {
-        if changed.local_route() != self.route {
+        if changed.routes() != self.routes {
             return Err(invalid(
                 "marks and routing table cannot change while in force".into(),
             ));
         }
-        let (body, exempt) = changed.prepared()?;
-        self.table.replace(&body)?;
+        self.kept.counts = self.counts()?;
+        let (body, exempt) = changed.prepared(&self.kept)?;
+        self.table
+            .replace(&format!("{}{body}", self.forwarding.sets()))?;
         self.exempt = exempt;
         Ok(())
     }
@@ -248,8 +400,10 @@ impl Installed {
     }
 
     fn remove_all(&self) -> io::Result<()> {
+        // While the table still keeps in what is forwarded.
+        self.forwarding.restore();
         self.table.remove()?;
-        self.route.remove()
+        self.routes.iter().try_for_each(MarkedRoute::remove)
     }
 }
 

@@ -1,20 +1,15 @@
-//! Interception end to end: LAN host, router, uplink. What must be relayed is, what must not leave
-//! does not, and nothing of ours stays behind.
+//! TCP: to the listener, refused, or held; and the table, which comes and goes whole.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bentpipe_sys::intercept::{Installed, Interception, Refusal};
-use bentpipe_sys::netns::NetNs;
+use bentpipe_sys::intercept::{Interception, Other, Refusal};
 use bentpipe_sys::nft::Table;
 
-mod common;
-#[path = "common/net.rs"]
-mod net;
-
-use common::unprivileged;
-use net::{Echo, Net, V4, V6, connect, connect_within, exchange};
+use crate::common::unprivileged;
+use crate::inside::Inside;
+use crate::net::{Echo, Net, OTHERS, V4, V6, connect, connect_within, exchange, send_other};
 
 const PORT: u16 = 15_080;
 
@@ -22,63 +17,6 @@ fn interception() -> Interception {
     let mut interception = Interception::new(PORT);
     interception.interfaces = vec!["lan0".into()];
     interception
-}
-
-/// Installed in a namespace; removed there too, as the crate asks.
-struct Inside<'a>(&'a NetNs, Option<Installed>);
-
-impl<'a> Inside<'a> {
-    fn install(ns: &'a NetNs, interception: &Interception) -> Self {
-        Self(
-            ns,
-            Some(ns.enter(|| interception.install()).unwrap().unwrap()),
-        )
-    }
-
-    fn refuse(&self, to: &str, kind: Refusal) {
-        let installed = self.1.as_ref().unwrap();
-        self.0
-            .enter(|| installed.refuse(to.parse().unwrap(), kind))
-            .unwrap()
-            .unwrap();
-    }
-
-    fn remove(mut self) {
-        let installed = self.1.take().unwrap();
-        self.0.enter(|| installed.remove()).unwrap().unwrap();
-    }
-}
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        let installed = self.1.take();
-        let _ = self.0.enter(|| drop(installed));
-    }
-}
-
-/// Sends an echo request and a UDP datagram to both destinations. A local drop shows as an error of
-/// the send, which is as good as the uplink's silence.
-fn send_other(from: &NetNs) {
-    use socket2::{Domain, Protocol, Socket, Type};
-    // Type, code, checksum (IPv6: the kernel's work), identifier, sequence number.
-    let echo4 = (
-        Domain::IPV4,
-        Protocol::ICMPV4,
-        [8, 0, 0xf7, 0xff, 0, 0, 0, 0],
-    );
-    let echo6 = (Domain::IPV6, Protocol::ICMPV6, [128, 0, 0, 0, 0, 0, 0, 0]);
-    for ((domain, protocol, echo), to) in [(echo4, V4), (echo6, V6)] {
-        let to: SocketAddr = to.parse().unwrap();
-        let make = || {
-            let raw = Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
-            (raw, Socket::new(domain, Type::DGRAM, None).unwrap())
-        };
-        let (raw, udp) = from.enter(make).unwrap();
-        let _ = raw.send_to(&echo, &SocketAddr::new(to.ip(), 0).into());
-        let _ = udp.send_to(b"x", &to.into());
-    }
-    // A veth delivers within the sender's system call, except for what waits for neighbour discovery.
-    std::thread::sleep(Duration::from_millis(50));
 }
 
 #[test]
@@ -116,7 +54,7 @@ fn without_a_listener_nothing_leaves() {
     send_other(&net.lan);
     send_other(&net.router);
     let before = net.leaked();
-    assert_eq!(before, 8, "the counter works");
+    assert_eq!(before, 2 * OTHERS, "the counter works");
 
     let mut it = interception();
     it.local = true;
@@ -236,8 +174,7 @@ fn refused_destinations_are_refused_by_the_kernel() {
     }
     // A family that the far side lacks is refused at once, the other is untouched.
     it.ipv6 = false;
-    let ours = installed.1.as_mut().unwrap();
-    net.router.enter(|| ours.update(&it)).unwrap().unwrap();
+    installed.at(|ours| ours.update(&it)).unwrap();
     for from in [&net.lan, &net.router] {
         let error = timed(|| connect(from, V6)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -268,14 +205,14 @@ fn other_protocols_pass_when_asked_to() {
     let net = Net::new();
     let mut it = interception();
     it.local = true;
-    it.other_direct = true;
+    it.other = Other::Direct;
     let _installed = Inside::install(&net.router, &it);
     send_other(&net.lan);
     send_other(&net.router);
-    assert_eq!(net.leaked(), 8);
+    assert_eq!(net.leaked(), 2 * OTHERS);
     connect(&net.lan, V4).unwrap_err();
     connect(&net.router, V4).unwrap_err();
-    assert_eq!(net.leaked(), 8, "TCP stays in");
+    assert_eq!(net.leaked(), 2 * OTHERS, "TCP stays in");
 }
 
 #[test]
@@ -293,8 +230,7 @@ fn leftovers_are_replaced_and_removal_is_complete() {
     it.local = true;
     // A process killed twice: the guards never run.
     for _ in 0..2 {
-        let mut killed = Inside::install(&net.router, &it);
-        std::mem::forget(killed.1.take());
+        Inside::install(&net.router, &it).kill();
     }
     let rules = net.router.run("ip", &["rule"]).unwrap();
     assert_eq!(rules.matches("25200").count(), 1, "{rules}");

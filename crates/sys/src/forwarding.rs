@@ -1,0 +1,224 @@
+//! The server's table `inet bentpipe_server`: what clients' packets may do on this machine, and its silence when it is killed.
+//!
+//! ```text
+//!   bentpipe0 ─► forward: not to bentpipe0 ─► postrouting: masquerade ─► internet
+//!   bentpipe0 ◄─ forward: answers, and what is for a routed prefix ◄─── internet
+//! ```
+//!
+//! Clients keep sending to a server that was killed. Without a socket the kernel answers every datagram with an ICMP error
+//! across the satellite link, where nothing but the tunnel is to be seen: the table outlives SIGKILL. The next start
+//! replaces it and a clean stop removes it. Which destinations a client may reach is checked before its packets come here.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+
+use ipnet::IpNet;
+
+use crate::device::NAME;
+use crate::nft::Table;
+
+/// The table's name.
+pub const TABLE: &str = "bentpipe_server";
+
+const FORWARD4: &str = "/proc/sys/net/ipv4/ip_forward";
+const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
+const CONF6: &str = "/proc/sys/net/ipv6/conf";
+
+/// What is forwarded between the tunnel's device and the world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forwarding {
+    /// Clients' addresses: what comes from them leaves with an address of this machine.
+    pub translated: Vec<IpNet>,
+    /// Prefixes that are routed to clients as they are.
+    pub routed: Vec<IpNet>,
+}
+
+/// The table in force; dropping it removes it.
+#[derive(Debug)]
+pub struct ServerTable {
+    table: Table,
+    ports: Vec<u16>,
+    opened: Opened,
+}
+
+/// Families whose forwarding was off and is on for us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Opened {
+    ipv4: bool,
+    ipv6: bool,
+}
+
+impl ServerTable {
+    /// Drops the kernel's own "port unreachable" about datagrams to these UDP `ports`; forwards nothing yet.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing; nothing has changed then.
+    pub fn install(ports: &[u16]) -> io::Result<Self> {
+        let table = Table::new(TABLE);
+        // A killed server's settings are still in force, and its table says so.
+        let opened = Opened::of_table(&table);
+        table.replace(&body(ports, None, opened))?;
+        Ok(Self {
+            table,
+            ports: ports.to_vec(),
+            opened,
+        })
+    }
+
+    /// Forwards, from now on, what `forwarding` says. Where this machine did not forward before, it forwards that only.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing, or the settings of the kernel cannot be changed; the text says which.
+    pub fn forward(&mut self, forwarding: &Forwarding) -> io::Result<()> {
+        self.opened.ipv4 |= is_off(FORWARD4);
+        self.opened.ipv6 |= is_off(FORWARD6);
+        // The rules first: nothing of others' is forwarded for a moment.
+        self.table
+            .replace(&body(&self.ports, Some(forwarding), self.opened))?;
+        if is_off(FORWARD4) {
+            write(FORWARD4, "1")?;
+        }
+        if is_off(FORWARD6) {
+            // A router takes no router's advice, unless it is told to: this machine would lose its own address and route.
+            listen_to_routers("1", "2")?;
+            write(FORWARD6, "1")?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ServerTable {
+    fn drop(&mut self) {
+        // What stays is found and mended by the next start.
+        if self.opened.ipv4 {
+            let _ = write(FORWARD4, "0");
+        }
+        if self.opened.ipv6 {
+            let _ = write(FORWARD6, "0");
+            let _ = listen_to_routers("2", "1");
+        }
+        let _ = self.table.remove();
+    }
+}
+
+impl Opened {
+    /// What the table of a killed server says.
+    fn of_table(table: &Table) -> Self {
+        let text = table.list().unwrap_or_default();
+        Self {
+            ipv4: text.contains(&only_ours("ipv4")),
+            ipv6: text.contains(&only_ours("ipv6")),
+        }
+    }
+}
+
+fn is_off(path: &str) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
+}
+
+fn write(path: &str, value: &str) -> io::Result<()> {
+    fs::write(path, value).map_err(|error| {
+        io::Error::new(
+            error.kind(),
+            format!("cannot set {path} to {value}: {error}"),
+        )
+    })
+}
+
+/// Interfaces whose `accept_ra` is `from` get `to`.
+fn listen_to_routers(from: &str, to: &str) -> io::Result<()> {
+    for entry in fs::read_dir(CONF6)? {
+        let path = entry?.path().join("accept_ra");
+        if fs::read_to_string(&path).is_ok_and(|text| text.trim() == from) {
+            fs::write(&path, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// The chain that stands for "this machine did not forward before".
+fn only_ours(family: &str) -> String {
+    format!("chain only_ours_{family}")
+}
+
+fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> String {
+    let mut text = quiet(ports);
+    for (family, opened) in [("ipv4", opened.ipv4), ("ipv6", opened.ipv6)] {
+        if opened {
+            // Writing into a String cannot fail.
+            let _ = writeln!(
+                text,
+                "  {} {{\n    meta nfproto {family} iifname != \"{NAME}\" oifname != \"{NAME}\" counter drop\n  }}",
+                only_ours(family)
+            );
+        }
+    }
+    if forwarding.is_none() && opened == Opened::default() {
+        return text;
+    }
+    text.push_str(
+        "  chain forward {\n    type filter hook forward priority filter; policy accept;\n",
+    );
+    for (family, opened) in [("ipv4", opened.ipv4), ("ipv6", opened.ipv6)] {
+        if opened {
+            let _ = writeln!(text, "    jump only_ours_{family}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "    iifname \"{NAME}\" oifname \"{NAME}\" counter drop\n    oifname \"{NAME}\" ct state established,related accept"
+    );
+    let Forwarding { translated, routed } = forwarding.cloned().unwrap_or_default();
+    for (family, prefixes) in by_family(&routed) {
+        let _ = writeln!(
+            text,
+            "    oifname \"{NAME}\" {family} daddr {prefixes} accept"
+        );
+    }
+    let _ = writeln!(text, "    oifname \"{NAME}\" counter drop\n  }}");
+    text.push_str(
+        "  chain postrouting {\n    type nat hook postrouting priority srcnat; policy accept;\n",
+    );
+    for (family, prefixes) in by_family(&translated) {
+        let _ = writeln!(
+            text,
+            "    oifname != \"{NAME}\" {family} saddr {prefixes} masquerade"
+        );
+    }
+    text.push_str("  }\n");
+    text
+}
+
+/// The prefixes of each family that has any, as an anonymous set.
+fn by_family(prefixes: &[IpNet]) -> impl Iterator<Item = (&'static str, String)> {
+    [("ip", false), ("ip6", true)]
+        .into_iter()
+        .filter_map(|(family, ipv6)| {
+            let of_family = prefixes
+                .iter()
+                .filter(|prefix| prefix.addr().is_ipv6() == ipv6);
+            // Overlapping ones are refused in a set.
+            let joined = IpNet::aggregate(&of_family.copied().collect());
+            let list: Vec<_> = joined.iter().map(ToString::to_string).collect();
+            (!list.is_empty()).then(|| (family, format!("{{ {} }}", list.join(", "))))
+        })
+}
+
+/// The error quotes the datagram: its destination port stands behind 8 bytes of ICMP, the quoted IP
+/// header (20 or 40 bytes) and the source port.
+fn quiet(ports: &[u16]) -> String {
+    let mut text = String::from(
+        "  chain quiet {\n    type filter hook output priority filter; policy accept;\n",
+    );
+    for port in ports {
+        for (icmp, offset) in [("icmp", (8 + 20 + 2) * 8), ("icmpv6", (8 + 40 + 2) * 8)] {
+            let _ = writeln!(
+                text,
+                "    {icmp} type destination-unreachable {icmp} code port-unreachable @th,{offset},16 {port} drop"
+            );
+        }
+    }
+    text.push_str("  }\n");
+    text
+}

@@ -1,0 +1,231 @@
+//! The kernel's permission to forward between the LAN's interfaces and our device.
+//!
+//! It is given to interfaces one by one, where the kernel can do that, never to the whole machine. What was changed
+//! stands in sets of the table itself, so that it lives as long as the table and is undone with it, also by the next
+//! process if this one is killed.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+
+use super::TABLE;
+use crate::command::run;
+use crate::nft::Table;
+
+/// Stands for the whole machine.
+const ALL: &str = "all";
+
+/// Settings that we have changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Forwarding(Vec<Setting>);
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting {
+    kind: Kind,
+    interface: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// What comes in there may be forwarded.
+    Ipv4,
+    /// The same; of the whole machine before Linux 6.17, which has no other.
+    Ipv6,
+    /// Router advertisements are heeded although the machine forwards: otherwise that would end with forwarding.
+    Advertisements,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Ipv4, Self::Ipv6, Self::Advertisements];
+
+    /// The set that holds the interfaces.
+    fn set(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "forwarding4",
+            Self::Ipv6 => "forwarding6",
+            Self::Advertisements => "advertisements6",
+        }
+    }
+
+    /// Before and after.
+    fn values(self) -> [&'static str; 2] {
+        match self {
+            Self::Ipv4 | Self::Ipv6 => ["0", "1"],
+            Self::Advertisements => ["1", "2"],
+        }
+    }
+}
+
+impl Setting {
+    fn path(&self) -> String {
+        let (family, key) = match self.kind {
+            Kind::Ipv4 => ("ipv4", "forwarding"),
+            Kind::Ipv6 if self.interface == ALL => ("ipv6", "forwarding"),
+            Kind::Ipv6 => ("ipv6", "force_forwarding"),
+            Kind::Advertisements => ("ipv6", "accept_ra"),
+        };
+        format!("/proc/sys/net/{family}/conf/{}/{key}", self.interface)
+    }
+
+    fn is(&self, value: &str) -> bool {
+        fs::read_to_string(self.path()).is_ok_and(|text| text.trim() == value)
+    }
+}
+
+impl Forwarding {
+    /// What a process changed that was killed.
+    pub(super) fn left_behind() -> io::Result<Self> {
+        let mut settings = Vec::new();
+        if Table::new(TABLE).exists()? {
+            for kind in Kind::ALL {
+                // A table of an older version has no such set.
+                let listing = run("nft", &["list", "set", "inet", TABLE, kind.set()]);
+                let listing = listing.unwrap_or_default();
+                settings.extend(quoted(&listing).map(|interface| Setting {
+                    kind,
+                    interface: interface.to_owned(),
+                }));
+            }
+        }
+        Ok(Self(settings))
+    }
+
+    /// The sets for the table.
+    pub(super) fn sets(&self) -> String {
+        let mut text = String::new();
+        for kind in Kind::ALL {
+            let names: Vec<String> = self
+                .0
+                .iter()
+                .filter(|setting| setting.kind == kind)
+                .map(|setting| format!("\"{}\"", setting.interface))
+                .collect();
+            let elements = match names.is_empty() {
+                true => String::new(),
+                false => format!("    elements = {{ {} }}\n", names.join(", ")),
+            };
+            let set = kind.set();
+            let _ = writeln!(text, "  set {set} {{\n    type ifname\n{elements}  }}");
+        }
+        text
+    }
+
+    /// What comes in by `interface` may be forwarded. `table` is in force and has [`Self::sets`].
+    pub(super) fn enable(&mut self, interface: &str, table: &Table) -> io::Result<()> {
+        self.change(Kind::Ipv4, interface, table)?;
+        let forced = Setting {
+            kind: Kind::Ipv6,
+            interface: interface.to_owned(),
+        };
+        if fs::exists(forced.path())? {
+            return self.change(Kind::Ipv6, interface, table);
+        }
+        let machine = Setting {
+            kind: Kind::Ipv6,
+            interface: ALL.to_owned(),
+        };
+        if machine.is("0") {
+            for other in interfaces()? {
+                self.change(Kind::Advertisements, &other, table)?;
+            }
+            self.change(Kind::Ipv6, ALL, table)?;
+        }
+        Ok(())
+    }
+
+    /// Noted first, then done: what is noted and was not done is undone in vain.
+    fn change(&mut self, kind: Kind, interface: &str, table: &Table) -> io::Result<()> {
+        let setting = Setting {
+            kind,
+            interface: interface.to_owned(),
+        };
+        let [before, after] = kind.values();
+        if !setting.is(before) {
+            return Ok(());
+        }
+        let path = setting.path();
+        table.add_element(kind.set(), &format!("\"{interface}\""), None)?;
+        self.0.push(setting);
+        write(&path, after)
+    }
+
+    /// Puts back what still is as we left it.
+    pub(super) fn restore(&self) {
+        let machine = Setting {
+            kind: Kind::Ipv4,
+            interface: ALL.to_owned(),
+        };
+        // Somebody else has made a router of the machine meanwhile.
+        let router = machine.is("1");
+        for setting in self.0.iter().rev() {
+            let [before, after] = setting.kind.values();
+            if setting.is(after) && !(router && setting.kind == Kind::Ipv4) {
+                // An interface may be gone, and its settings with it.
+                let _ = write(&setting.path(), before);
+            }
+        }
+    }
+}
+
+/// Settings of the device itself, which go with it: what it delivers is forwarded, although the way back to who sent it
+/// leads, as the main table has it, over the link (a loose check of the source is the least that the kernel takes for
+/// that where the machine's own is strict).
+pub(super) fn prepare_device(device: &str) -> io::Result<()> {
+    let conf = |family: &str, key: &str| format!("/proc/sys/net/{family}/conf/{device}/{key}");
+    write(&conf("ipv4", "rp_filter"), "2")?;
+    write(&conf("ipv4", "forwarding"), "1")?;
+    let forced = conf("ipv6", "force_forwarding");
+    if fs::exists(&forced)? {
+        write(&forced, "1")?;
+    }
+    Ok(())
+}
+
+fn write(path: &str, value: &str) -> io::Result<()> {
+    fs::write(path, value).map_err(|error| {
+        let text = format!(
+            "cannot set {path} to {value}: {error}; needs root, and /proc/sys writable in a container"
+        );
+        io::Error::new(error.kind(), text)
+    })
+}
+
+fn interfaces() -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir("/proc/sys/net/ipv6/conf")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !["all", "default"].contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// Names of interfaces in what `nft` prints of a set.
+fn quoted(listing: &str) -> impl Iterator<Item = &str> {
+    listing.split('"').skip(1).step_by(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_holds_what_was_changed() {
+        let setting = |kind, interface: &str| Setting {
+            kind,
+            interface: interface.into(),
+        };
+        let changed = Forwarding(vec![
+            setting(Kind::Ipv4, "lan0"),
+            setting(Kind::Ipv4, "lan1"),
+            setting(Kind::Ipv6, "all"),
+        ]);
+        let text = changed.sets();
+        assert!(text.contains("elements = { \"lan0\", \"lan1\" }"), "{text}");
+        let (v4, v6) = text.split_once("set forwarding6").unwrap();
+        assert_eq!(quoted(v4).collect::<Vec<_>>(), ["lan0", "lan1"]);
+        assert_eq!(quoted(v6).collect::<Vec<_>>(), ["all"]);
+    }
+}

@@ -1,0 +1,107 @@
+//! The table `inet bentpipe_guard`: keeps in, while no client runs, what a client would take in.
+//!
+//! Explicit and lasting: it is put in force before the network comes up, outlives every process, and goes when it is
+//! told to. It reads nothing of the machine, so that it can be there before any interface is. Beside a client's own table it
+//! lets pass what that has marked.
+
+use std::fmt::Write as _;
+use std::io;
+
+use ipnet::IpNet;
+
+use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, marked, names};
+use super::{Interception, Other, policy};
+use crate::command::run;
+use crate::nft::Table;
+
+/// The table's name.
+pub const GUARD_TABLE: &str = "bentpipe_guard";
+
+impl Interception {
+    /// Puts the guard in force, for this interception; interfaces need not exist.
+    ///
+    /// # Errors
+    /// A value makes no sense, `nft` or the privilege is missing. Then nothing has changed.
+    pub fn guard(&self) -> io::Result<()> {
+        self.validate()?;
+        Table::new(GUARD_TABLE).replace(&body(self))
+    }
+}
+
+/// Removes the guard; one that is not there is no error.
+///
+/// # Errors
+/// `nft` or the privilege is missing.
+pub fn guard_off() -> io::Result<()> {
+    Table::new(GUARD_TABLE).remove()
+}
+
+/// The guard's rules as `nft` lists them; `None` if it is off.
+///
+/// # Errors
+/// `nft` or the privilege is missing.
+pub fn guard_listing() -> io::Result<Option<String>> {
+    match Table::new(GUARD_TABLE).exists()? {
+        true => run("nft", &["list", "table", "inet", GUARD_TABLE]).map(Some),
+        false => Ok(None),
+    }
+}
+
+fn body(it: &Interception) -> String {
+    let bypass: Vec<IpNet> = it.bypass.iter().map(IpNet::trunc).collect();
+    let mut text = ruleset::exempt_sets(&ruleset::link_local().chain(bypass).collect::<Vec<_>>());
+    text.push_str(&policy::sets(&it.rules, &policy::Kept::default()));
+    text.push_str(&policy::without_process(&it.rules));
+    if !it.interfaces.is_empty() {
+        text.push_str(&forward(it));
+    }
+    if it.local {
+        text.push_str(&output(it));
+    }
+    text
+}
+
+fn forward(it: &Interception) -> String {
+    let lan = names(it);
+    let mut text = format!(
+        "  chain forward {{\n    type filter hook forward priority filter - 10; policy accept;\n    iifname != {{ {lan} }} return\n    oifname {{ {lan} }} return\n    {} oifname \"{}\" return\n",
+        marked(it, it.tunnel_mark),
+        it.device
+    );
+    text.push_str(&last(it));
+    text
+}
+
+/// Where routing has changed its mind after a mark, this hook still sees the old device; so marks pass here, and the wrong
+/// way out is barred at the very end.
+fn output(it: &Interception) -> String {
+    let mut text = String::from(
+        "  chain output {\n    type filter hook output priority filter - 10; policy accept;\n    oifname \"lo\" return\n",
+    );
+    if !it.interfaces.is_empty() {
+        let _ = writeln!(text, "    oifname {{ {} }} return", names(it));
+    }
+    for mark in [it.own_mark, it.mark, it.tunnel_mark] {
+        let _ = writeln!(text, "    {} return", marked(it, mark));
+    }
+    let _ = writeln!(
+        text,
+        "    ct direction reply return\n{NEIGHBOURS}    {ICMP} ct state related return"
+    );
+    text.push_str(&last(it));
+    text.push_str(&ruleset::guard_out(it));
+    text
+}
+
+/// What is common to both ways out: what may leave in clear, and the end.
+fn last(it: &Interception) -> String {
+    let mut text = format!(
+        "    {} return\n{EXEMPT}    jump rules\n",
+        marked(it, it.direct_mark)
+    );
+    if it.other == Other::Direct {
+        text.push_str("    meta l4proto != tcp return\n");
+    }
+    text.push_str("    counter drop\n  }\n");
+    text
+}
