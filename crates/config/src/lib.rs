@@ -65,6 +65,16 @@ pub struct Placed<T> {
     value: T,
 }
 
+impl<T> Placed<T> {
+    /// What follows from this value, without a line of its own.
+    pub fn implied<U>(&self, value: U) -> Placed<U> {
+        Placed {
+            place: self.place.clone(),
+            value,
+        }
+    }
+}
+
 impl<T> Deref for Placed<T> {
     type Target = T;
 

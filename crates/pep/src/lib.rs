@@ -13,8 +13,12 @@
 pub mod client;
 pub mod config;
 mod congestion_control;
+#[cfg(target_os = "linux")]
+mod device;
 pub mod engine;
 mod frontend;
+#[cfg(target_os = "linux")]
+pub mod guard;
 mod paths;
 mod process;
 mod qlog;

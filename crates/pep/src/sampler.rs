@@ -3,12 +3,14 @@
 use std::time::Instant;
 
 use bentpipe_units::BitRate;
+use quinn_proto::Side;
 
 use crate::engine::{Connection, Profile, identity};
 use crate::status::{
-    Acks, ClassSource, Flows, LinkClass, Memory, Receiving, Sending, Session, Tunnel, TunnelState,
-    Volumes,
+    Acks, ClassSource, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving, Repairs, Sending,
+    Session, Tunnel, TunnelState, Volumes,
 };
+use crate::transport::FecStats;
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
 const HEADERS: u64 = 28;
@@ -75,6 +77,7 @@ impl Sampler {
                 link: hinted(connection),
                 sending: Some(sending(now, connection)),
                 receiving: receiving(connection),
+                fec: repairs(connection),
             },
             flows: Flows {
                 active: connection.tunnel.flow_count() as u64,
@@ -89,8 +92,39 @@ impl Sampler {
                 wire_out: tx.bytes,
             },
             memory: Memory { used, ceiling },
+            ledger_bytes: Some(connection.ledger()),
+            metering: None,
+            dns: None,
+            packets: packets(connection),
         }
     }
+}
+
+/// What crosses as packets, where both ends have agreed to it.
+fn packets(connection: &Connection) -> Option<Packets> {
+    let tunnel = &connection.tunnel;
+    let server = match connection.quic.side() {
+        Side::Client => tunnel.remote()?,
+        Side::Server => tunnel.local(),
+    };
+    let stats = tunnel.packet_stats();
+    tunnel.carries_packets().then(|| Packets {
+        assigned: server.assigned.clone(),
+        routed: server.routed.clone(),
+        sent: stats.sent,
+        sent_bytes: stats.sent_bytes,
+        received: stats.received,
+        received_bytes: stats.received_bytes,
+        marked: stats.marked,
+        dropped: PacketDrops {
+            age: stats.dropped.age,
+            codel: stats.dropped.codel,
+            overflow: stats.dropped.overflow + stats.overrun,
+            incomplete: stats.incomplete,
+            malformed: stats.malformed,
+            ..PacketDrops::default()
+        },
+    })
 }
 
 /// What a client hints at; it knows itself why (`client/link.rs`).
@@ -130,6 +164,19 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
             delay_ms: asks.delay.as_secs_f64() * 1e3,
         },
     }
+}
+
+/// What was repaired, if anything was.
+fn repairs(connection: &Connection) -> Option<Repairs> {
+    let FecStats { sent, received } = connection.tunnel.fec();
+    let sent_in_all = connection.quic.stats().udp_tx.bytes;
+    (sent.bytes + received.repairs > 0).then(|| Repairs {
+        sent_bytes: sent.bytes,
+        overhead_ratio: sent.bytes as f64 / sent_in_all.max(1) as f64,
+        received_bytes: received.repairs,
+        recovered_bytes: received.mended,
+        wasted_bytes: received.repairs.saturating_sub(received.used),
+    })
 }
 
 /// What the peer's HELLO says of its sending.

@@ -7,6 +7,11 @@
 mod connecting;
 mod link;
 mod memory;
+mod metering;
+#[cfg(not(target_os = "linux"))]
+mod no_packets;
+#[cfg(target_os = "linux")]
+mod packets;
 pub(crate) mod plain;
 mod report;
 mod session;
@@ -18,24 +23,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::{Forward, Hello, VERSION};
+use bentpipe_proto::tunnel::{Forward, Hello, VERSION, capability};
 use bentpipe_units::Seed;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
+#[cfg(not(target_os = "linux"))]
+use no_packets as packets;
 pub(crate) use session::{Session, Unready};
 pub(crate) use transport::Transport;
 
 use crate::config::{ClientConfig, ClientFile, Role};
 use crate::engine::identity::{self, PrivateKey};
 use crate::engine::shard::{Driver, Shard};
-use crate::engine::{Engine, EngineConfig, Wishes};
+use crate::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
 use crate::frontend::FrontEnds;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::status::{Side, StatusReport};
+use crate::transport::TunnelEvent;
 
 /// Runs the client until SIGINT or SIGTERM.
 ///
@@ -82,21 +90,35 @@ async fn serve(
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let front_ends = FrontEnds::start(&config.front, &Transport::Tunnel(session.clone()))?;
+    let transport = Transport::Tunnel(session.clone());
+    let front_ends = FrontEnds::start(&config.front, &transport, config.dns.as_ref())?;
+    let dns = front_ends.dns();
     process::raise_file_limit();
     let snapshot = || {
+        let mut session = session.status();
+        session.dns = dns.as_ref().map(|dns| dns.status());
         let uptime = process::now().saturating_duration_since(started);
-        StatusReport::new(
-            config.file.clone(),
-            uptime.as_secs(),
-            Side::Client(session.status().into()),
-        )
+        StatusReport {
+            rules: front_ends.rules(),
+            ..StatusReport::new(
+                config.file.clone(),
+                uptime.as_secs(),
+                Side::Client(session.into()),
+            )
+        }
     };
     let rtt = Cell::new(Duration::ZERO);
     tokio::select! {
-        result = driver.run(|event| session.on_event(event)) => result?,
+        result = driver.run(|event| match (event.notice, &dns) {
+            (ConnectionNotice::Tunnel(TunnelEvent::Answer(query, message)), Some(dns)) => {
+                dns.on_answer(event.connection, query, message);
+            }
+            (notice, _) => session.on_event(Event { notice, ..event }),
+        }) => result?,
         () = session.keep_up() => {}
         () = session.sample() => {}
+        result = session.carry_packets() => result?,
+        () = session.follow_assigned() => {}
         () = session.paths().keep() => {}
         () = status.serve(snapshot) => {}
         () = async {
@@ -152,6 +174,7 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
 }
 
 fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
+    let packets = config.front.tunnels_packets();
     let (own, forward) = (&config.links[0].return_link, &config.links[0].forward);
     Engine::new(EngineConfig {
         reset_key: identity::reset_key(key),
@@ -166,7 +189,10 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
                 max_rate: forward.max_rate,
                 initial_window: forward.initial_window,
                 rate: forward.rate,
+                fec: forward.fec,
             },
+            capabilities: packets.map_or(0, |_| capability::PACKETS)
+                | config.dns.as_ref().map_or(0, |_| capability::DNS),
             return_controller: Some(own.controller.unwrap_or_default().name().to_owned()),
             ..Hello::default()
         },
@@ -177,6 +203,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
             max_rate: own.max_rate,
             rate: own.rate,
             ack_packets: own.ack_ratio(),
+            fec: own.fec.unwrap_or_default(),
         },
         seed: Seed::new(process::random_u64()),
         deterministic: false,

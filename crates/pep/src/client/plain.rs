@@ -64,7 +64,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()))?;
+    let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()), None)?;
     process::raise_file_limit();
     tracing::warn!("transport = \"plain\": what crosses is neither encrypted nor authenticated");
     match config.server {
@@ -72,7 +72,10 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
         None => tracing::info!("ready: splitting TCP towards its destinations"),
     }
     tokio::select! {
-        () = status.serve(|| splitter.report()) => {}
+        () = status.serve(|| StatusReport {
+            rules: front_ends.rules(),
+            ..splitter.report()
+        }) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
@@ -88,7 +91,7 @@ impl Splitter {
         let controller = CongestionControl::find(config.controller.as_ref())?;
         Ok(Self {
             controller,
-            mark: mark(&config),
+            mark: crate::frontend::own_mark(&config.front),
             bench: Bench::new(),
             started: process::now(),
             waiting: Cell::new(0),
@@ -227,6 +230,9 @@ impl Splitter {
             .saturating_duration_since(self.started)
             .as_secs();
         let session = status::Session {
+            ledger_bytes: None,
+            metering: None,
+            dns: None,
             tunnel: status::Tunnel {
                 state: if self.draining.get() {
                     TunnelState::Draining
@@ -244,6 +250,7 @@ impl Splitter {
                 ..self.bench.flows()
             },
             bytes: self.bench.volumes(),
+            packets: None,
             memory: status::Memory::default(),
         };
         StatusReport {
@@ -251,15 +258,4 @@ impl Splitter {
             ..StatusReport::new(self.config.file.clone(), up, Side::Client(session.into()))
         }
     }
-}
-
-#[cfg(target_os = "linux")]
-fn mark(config: &PlainClient) -> Option<u32> {
-    let intercept = config.front.intercept.as_ref();
-    intercept.map(|_| crate::frontend::tproxy::own_mark())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn mark(_config: &PlainClient) -> Option<u32> {
-    None
 }

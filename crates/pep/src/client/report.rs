@@ -7,7 +7,7 @@ use quinn_proto::ConnectionError;
 use tokio::time::interval;
 
 use super::session::Session;
-use crate::engine::{ConnectionId, identity};
+use crate::engine::{ConnectionId, Engine, identity};
 use crate::process;
 use crate::status::{self, TunnelState};
 
@@ -76,6 +76,14 @@ impl Session {
         }
     }
 
+    /// Says so if all but TCP was to cross and does not.
+    pub(super) fn compare_packets(&self, id: ConnectionId) {
+        let carried = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
+        if self.has_device() && self.shard.peek(carried) == Some(false) {
+            tracing::warn!("the server carries TCP only: UDP, ICMP and all else are dropped");
+        }
+    }
+
     /// Keeps the figures of `status` fresh; never ends.
     pub(crate) async fn sample(&self) {
         let mut tick = interval(Duration::from_secs(1));
@@ -85,6 +93,7 @@ impl Session {
             if self.ready.get().is_some() {
                 self.measure_link();
             }
+            self.meter_bytes();
             let now = process::now();
             if let Some(id) = self.ready.get() {
                 let sampled = self.shard.peek(|engine| {
@@ -120,6 +129,12 @@ impl Session {
             choice.report(measured)
         });
         session.flows.waiting = self.waiting.get();
+        session.ledger_bytes = Some(self.ledger());
+        session.metering = self.metering();
+        if let Some(device) = self.device.get() {
+            let packets = session.packets.get_or_insert_default();
+            packets.dropped.no_tunnel = device.without_tunnel();
+        }
         session.memory.ceiling = self.config.memory.as_u64();
         let peer = &self.config.servers[0].address;
         session.tunnel.peer.get_or_insert_with(|| peer.to_string());

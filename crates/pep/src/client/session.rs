@@ -4,7 +4,8 @@
 //! restarted server is found soon, and a link with an RTT of several seconds still gets its chance.
 //! How an attempt is made is in `connecting.rs`, what the operator hears in `report.rs`.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,16 +20,17 @@ use super::SharedKeyLog;
 use super::connecting::{Attempt, RETRY};
 use super::link::{Choice, LinkMeter, Seen};
 use super::memory::Memory;
+use super::packets::PacketDevice;
 use super::report::{Told, is_replaced};
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId, ConnectionNotice, Event};
+use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event, Ledger};
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
 use crate::status;
-use crate::transport::TunnelEvent;
+use crate::transport::{QueryKey, TunnelEvent};
 
 /// Before connecting again after another process has taken over with the same key (`PROTOCOL.md` §5.1): at once, the two
 /// would end each other's flows for ever.
@@ -69,6 +71,12 @@ pub(crate) struct Session {
     pub(super) draining: Cell<bool>,
     pub(super) sampler: RefCell<Sampler>,
     pub(super) latest: RefCell<status::Session>,
+    /// Bytes of earlier tunnels.
+    pub(super) past: Cell<Ledger>,
+    /// All that may be used has been.
+    pub(super) used_up: Cell<bool>,
+    /// Where all but TCP comes from, if it is to go into the tunnel.
+    pub(super) device: OnceCell<PacketDevice>,
 }
 
 impl Session {
@@ -116,6 +124,9 @@ impl Session {
             draining: Cell::new(false),
             sampler: RefCell::new(Sampler::new(now)),
             latest: RefCell::default(),
+            past: Cell::default(),
+            used_up: Cell::new(false),
+            device: OnceCell::new(),
         }))
     }
 
@@ -139,7 +150,7 @@ impl Session {
         if self.draining.get() {
             return Err(Unready);
         }
-        let usable = || self.ready.get().filter(|_| !self.outage.get());
+        let usable = || self.ready.get().filter(|_| self.carries());
         if let Some(ready) = usable() {
             return Ok(ready);
         }
@@ -160,8 +171,32 @@ impl Session {
         result
     }
 
+    /// Whether DNS queries can cross now.
+    pub(crate) fn answers_dns(&self) -> bool {
+        let usable = self.ready.get().filter(|_| self.carries());
+        usable.is_some_and(|id| {
+            let has = |engine: &Engine| Some(engine.peek(id)?.tunnel.takes_queries());
+            self.shard.peek(has).unwrap_or(false)
+        })
+    }
+
+    /// Sends a DNS query; its answer is an event.
+    pub(crate) fn ask(&self, message: &[u8]) -> Option<(ConnectionId, QueryKey)> {
+        let id = self.ready.get()?;
+        let asked = self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.ask(quic, message)
+        });
+        Some((id, asked?.ok()?))
+    }
+
+    /// Whether there is a tunnel, and it answers.
+    pub(super) fn carries(&self) -> bool {
+        self.ready.get().is_some() && !self.outage.get()
+    }
+
     /// The end of an outage is waited for.
-    fn want(&self) {
+    pub(crate) fn want(&self) {
         if let Some(id) = self.ready.get() {
             self.shard.change(id, Connection::want);
         }
@@ -169,6 +204,26 @@ impl Session {
 
     pub(super) fn front(&self) -> &FrontEnds {
         &self.config.front
+    }
+
+    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
+    /// there. False if nothing is to go.
+    pub(crate) fn open_device(&self) -> io::Result<bool> {
+        if self.front().tunnels_packets().is_none() {
+            return Ok(false);
+        }
+        let device = PacketDevice::create()?;
+        Ok(self.device.set(device).is_ok())
+    }
+
+    /// Whether all but TCP goes into the tunnel.
+    pub(super) fn has_device(&self) -> bool {
+        self.device.get().is_some()
+    }
+
+    /// Whether packets have addresses to leave from.
+    pub(crate) fn has_addresses(&self) -> bool {
+        self.device.get().is_some_and(PacketDevice::has_addresses)
     }
 
     /// Address families that the server reaches; both while that is unknown.
@@ -215,7 +270,13 @@ impl Session {
                     self.unready("the server is stopping");
                 }
             }
-            ConnectionNotice::Tunnel(TunnelEvent::Opened(..) | TunnelEvent::Flow(_)) => {}
+            ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
+            ConnectionNotice::Tunnel(
+                TunnelEvent::Opened(..)
+                | TunnelEvent::Flow(_)
+                | TunnelEvent::Query(..)
+                | TunnelEvent::Answer(..),
+            ) => {}
             ConnectionNotice::Outage(outage) => {
                 if self.ready.get() == Some(id) {
                     self.outage.set(outage);
@@ -273,6 +334,7 @@ impl Session {
         let text = details.unwrap_or_default() + &link.unwrap_or_default();
         self.tell(Told::Ready, &text);
         self.compare_controllers(id);
+        self.compare_packets(id);
         self.changes.send_replace(());
     }
 
@@ -282,6 +344,7 @@ impl Session {
             .retain(|attempt| attempt.id != id);
         if self.ready.get() == Some(id) {
             self.paths.tunnel_ended();
+            self.close_books(id);
             self.unready(reason);
         } else if self.ready.get().is_none() {
             self.tell(told, reason);

@@ -1,5 +1,6 @@
 //! What carries a client's connections on: the tunnel, or TCP in clear. Front ends ask here, and know neither.
 
+use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
@@ -20,12 +21,25 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    /// Whether an application hears "connected" before the server has connected.
-    pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
-        let front: &FrontEnds = match self {
+    /// What the client takes in.
+    pub(crate) fn front(&self) -> &FrontEnds {
+        match self {
             Self::Tunnel(session) => session.front(),
             Self::Plain(splitter) => splitter.front(),
-        };
+        }
+    }
+
+    /// Whether what it takes in reaches the other side just now, as far as is known.
+    pub(crate) fn carries(&self) -> bool {
+        match self {
+            Self::Tunnel(session) => session.carries(),
+            Self::Plain(_) => true,
+        }
+    }
+
+    /// Whether an application hears "connected" before the server has connected.
+    pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
+        let front = self.front();
         let address = match destination.host {
             Host::Ip(address) => Some(address),
             Host::Name(_) => None,
@@ -49,6 +63,22 @@ impl Transport {
         match self {
             Self::Tunnel(session) => session.server_addresses(),
             Self::Plain(splitter) => splitter.server_addresses(),
+        }
+    }
+
+    /// Makes a device for all but TCP, if that is to be carried; false if not.
+    pub(crate) fn open_device(&self) -> io::Result<bool> {
+        match self {
+            Self::Tunnel(session) => session.open_device(),
+            Self::Plain(_) => Ok(false),
+        }
+    }
+
+    /// Whether the device has addresses.
+    pub(crate) fn has_addresses(&self) -> bool {
+        match self {
+            Self::Tunnel(session) => session.has_addresses(),
+            Self::Plain(_) => false,
         }
     }
 

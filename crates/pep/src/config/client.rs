@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use bentpipe_config::{Placed, Source};
 use bentpipe_proto::congestion::Kind;
+use bentpipe_proto::fec::Fec;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::front::{FrontEnds, Intercept, ProxyFrontEnd, Rule};
+use super::dns::{self, ClientDns};
+use super::fec;
+use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
+use super::metering::{self, Metering};
+use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
@@ -39,6 +44,10 @@ pub struct ClientConfig {
     pub state_dir: PathBuf,
     /// Ceiling of buffered data of the tunnel.
     pub memory: ByteCount,
+    /// What the bytes on the link cost.
+    pub metering: Metering,
+    /// How DNS is answered here, if it is.
+    pub dns: Option<Placed<ClientDns>>,
     /// Whether key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
@@ -92,6 +101,9 @@ pub struct Direction {
         deserialize_with = "value::within::<_, 1, { MAX_ACK_PACKETS as u64 }>"
     )]
     pub ack_packets: Option<u64>,
+    /// How losses are repaired.
+    #[serde(default, deserialize_with = "fec::some")]
+    pub fec: Option<Fec>,
 }
 
 impl Direction {
@@ -103,6 +115,7 @@ impl Direction {
             max_rate: self.max_rate.or(common.max_rate),
             rate: self.rate.or(common.rate),
             ack_packets: self.ack_packets.or(common.ack_packets),
+            fec: self.fec.or(common.fec),
         }
     }
 
@@ -135,6 +148,8 @@ struct LinkTable {
         deserialize_with = "value::within::<_, 1, { MAX_ACK_PACKETS as u64 }>"
     )]
     ack_packets: Option<u64>,
+    #[serde(default, deserialize_with = "fec::some")]
+    fec: Option<Fec>,
     #[serde(default)]
     forward: Direction,
     #[serde(default, rename = "return")]
@@ -150,6 +165,7 @@ impl<'de> Deserialize<'de> for Link {
             max_rate: table.max_rate,
             rate: table.rate,
             ack_packets: table.ack_packets,
+            fec: table.fec,
         };
         Ok(Self {
             profile: table.profile,
@@ -174,11 +190,14 @@ impl ClientConfig {
         let private_key_file = source.resolve(file.private_key_file.get_ref());
         PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
+        let dns = dns::client(source, file.dns, front.intercept.as_ref())?;
         Ok(Self {
             file: source.path().to_owned(),
             private_key_file,
             servers: file.server,
             front,
+            dns,
+            metering: metering::checked(source, file.metering)?,
             links: file.link,
             open_wait: file.open_wait.map_or(DEFAULT_OPEN_WAIT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
@@ -209,6 +228,8 @@ struct File {
     link: Vec<Link>,
     socks5: Option<Spanned<ProxyFrontEnd>>,
     http: Option<Spanned<ProxyFrontEnd>>,
+    dns: Option<Spanned<ClientDns>>,
+    metering: Option<Spanned<Metering>>,
     open_wait: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     state_dir: Option<PathBuf>,
@@ -218,7 +239,7 @@ struct File {
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
     #[serde(default)]
-    rule: Vec<Rule>,
+    rule: Vec<Spanned<Rule>>,
 }
 
 /// `[limits]`.

@@ -5,13 +5,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use bentpipe_config::{Placed, Source};
+use bentpipe_config::{Place, Placed, Source};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ConfigError;
-use super::value::{self, InterfaceName, OtherTraffic};
+use super::rule::{Action, Asked, Rule};
+use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
 
 /// TPROXY's target port when nothing else is said.
 const DEFAULT_INTERCEPT_PORT: u16 = 4480;
@@ -25,7 +26,7 @@ pub struct FrontEnds {
     pub socks5: Option<Placed<ProxyFrontEnd>>,
     /// HTTP CONNECT front end.
     pub http: Option<Placed<ProxyFrontEnd>>,
-    /// Exceptions by destination; the first match counts.
+    /// In order.
     pub rules: Vec<Rule>,
 }
 
@@ -45,6 +46,12 @@ pub struct Intercept {
     /// What happens to everything but TCP.
     #[serde(default)]
     pub other: OtherTraffic,
+    /// What happens to HTTP/3.
+    #[serde(default)]
+    pub http3: Http3,
+    /// What happens to all this when it cannot be carried.
+    #[serde(default)]
+    pub on_failure: OnFailure,
     /// Local TCP port that TPROXY hands connections to.
     #[serde(default = "default_intercept_port")]
     pub port: u16,
@@ -59,34 +66,6 @@ pub struct ProxyFrontEnd {
     pub listen: SocketAddr,
 }
 
-/// An exception for some destinations.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rule {
-    /// Destination ports it is for; empty: all.
-    #[serde(default)]
-    pub ports: Vec<u16>,
-    /// Destinations it is for; empty: all.
-    #[serde(default, deserialize_with = "value::texts")]
-    pub destinations: Vec<IpNet>,
-    /// Whether connections are accepted before the server has connected.
-    pub optimistic: bool,
-}
-
-impl Rule {
-    /// Whether the rule is for `port` at `address`; `None` is a host name, which only a rule for all destinations meets.
-    #[must_use]
-    pub fn matches(&self, address: Option<IpAddr>, port: u16) -> bool {
-        let destination = |address| {
-            self.destinations
-                .iter()
-                .any(|prefix| prefix.contains(&address))
-        };
-        (self.ports.is_empty() || self.ports.contains(&port))
-            && (self.destinations.is_empty() || address.is_some_and(destination))
-    }
-}
-
 impl FrontEnds {
     /// Ports that are never accepted before the server has connected: SMTP and BGP judge a peer by that.
     pub const NEVER_OPTIMISTIC: [u16; 2] = [25, 179];
@@ -97,7 +76,7 @@ impl FrontEnds {
         intercept: Option<Spanned<Intercept>>,
         socks5: Option<Spanned<ProxyFrontEnd>>,
         http: Option<Spanned<ProxyFrontEnd>>,
-        rules: Vec<Rule>,
+        rules: Vec<Spanned<Rule>>,
     ) -> Result<Self, ConfigError> {
         if intercept.is_none() && socks5.is_none() && http.is_none() {
             return Err(source.error_at_line(
@@ -108,20 +87,52 @@ impl FrontEnds {
         if let Some(intercept) = &intercept {
             check(source, intercept)?;
         }
+        for rule in &rules {
+            Rule::check(rule, source, intercept.as_ref().map(Spanned::get_ref))?;
+        }
         Ok(Self {
             intercept: intercept.map(|intercept| source.placed(intercept)),
             socks5: socks5.map(|front_end| source.placed(front_end)),
             http: http.map(|front_end| source.placed(front_end)),
-            rules,
+            rules: rules.into_iter().map(Spanned::into_inner).collect(),
         })
+    }
+
+    /// Where all but TCP is asked to go into the tunnel, if it is.
+    #[must_use]
+    pub fn tunnels_packets(&self) -> Option<&Place> {
+        let intercept = self.intercept.as_ref()?;
+        let tunnels = |rule: &Rule| rule.action == Some(Action::Tunnel);
+        let any = intercept.other == OtherTraffic::Tunnel || self.rules.iter().any(tunnels);
+        any.then_some(&intercept.place)
     }
 
     /// Whether a connection to `port` at `address` (`None`: a host name) may be accepted before the server has
     /// connected. Never for SMTP and BGP, whatever the rules say.
     #[must_use]
     pub fn is_optimistic(&self, address: Option<IpAddr>, port: u16) -> bool {
-        let rule = self.rules.iter().find(|rule| rule.matches(address, port));
-        !Self::NEVER_OPTIMISTIC.contains(&port) && rule.is_none_or(|rule| rule.optimistic)
+        let mut rules = self.rules.iter().filter(|rule| rule.matches(address, port));
+        let optimistic = rules.find_map(|rule| rule.optimistic);
+        !Self::NEVER_OPTIMISTIC.contains(&port) && optimistic.unwrap_or(true)
+    }
+
+    /// The rules that say where traffic goes, with their places among all.
+    pub(crate) fn actions(&self) -> impl Iterator<Item = (usize, &Rule, Action)> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter_map(|(place, rule)| Some((place, rule, rule.action?)))
+    }
+
+    /// Where a connection goes, and which of [`Self::actions`] says so; `learned` tells whether its address is one of that
+    /// rule's domains.
+    pub(crate) fn decide(
+        &self,
+        asked: &Asked<'_>,
+        learned: impl Fn(usize) -> bool,
+    ) -> Option<(usize, Action)> {
+        let mut rules = self.actions().enumerate();
+        rules.find_map(|(index, (_, rule, action))| {
+            rule.meets(asked, learned(index)).then_some((index, action))
+        })
     }
 }
 
@@ -137,7 +148,10 @@ fn check(source: &Source, intercept: &Spanned<Intercept>) -> Result<(), ConfigEr
     Ok(())
 }
 
-fn interfaces<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+/// Names of interfaces.
+pub(super) fn interfaces<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error> {
     let names: Vec<InterfaceName> = value::texts(deserializer)?;
     Ok(names.into_iter().map(|name| name.0).collect())
 }

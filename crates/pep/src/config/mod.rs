@@ -8,8 +8,12 @@
 //! Quantities are strings with units, paths are relative to the file, unknown keys are errors with a suggestion.
 
 mod client;
+mod dns;
+mod fec;
 mod front;
+mod metering;
 mod plain;
+mod rule;
 mod server;
 mod value;
 
@@ -26,10 +30,13 @@ use serde::Deserialize;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Link, Server};
-pub use front::{FrontEnds, Intercept, ProxyFrontEnd, Rule};
+pub use dns::{ClientDns, ServerDns};
+pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
+pub use metering::{AtCap, Metering};
 pub use plain::{PlainClient, PlainServer, PlainSource};
-pub use server::{Client, ServerConfig};
-pub use value::{CongestionControl, OtherTraffic, ServerAddress, Transport};
+pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
+pub use server::{Client, Packets, ServerConfig};
+pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -85,6 +92,15 @@ impl ClientFile {
         Self::from_source(&Source::read(path)?)
     }
 
+    /// What it takes in.
+    #[must_use]
+    pub fn front(&self) -> &FrontEnds {
+        match self {
+            Self::Tunnel(config) => &config.front,
+            Self::Plain(config) => &config.front,
+        }
+    }
+
     fn from_source(source: &Source) -> Result<Self, ConfigError> {
         Ok(match transport(source)? {
             Transport::Quic => Self::Tunnel(Box::new(ClientConfig::from_source(source)?)),
@@ -118,6 +134,20 @@ fn transport(source: &Source) -> Result<Transport, ConfigError> {
         transport: Transport,
     }
     source.parse().map(|head: Head| head.transport)
+}
+
+/// Reads a client's file for what it intercepts.
+///
+/// # Errors
+/// [`ConfigError`] with the first fault found; that nothing is intercepted is one.
+pub fn intercepting(path: &Path) -> Result<ClientFile, ConfigError> {
+    let source = Source::read(path)?;
+    let file = ClientFile::from_source(&source)?;
+    if file.front().intercept.is_none() {
+        let fault = "nothing is intercepted, so there is nothing to guard; add `[intercept]`";
+        return Err(source.error_at_line(1, fault));
+    }
+    Ok(file)
 }
 
 /// Validates `path` as `role`, or as the role its content shows: `listen` or `[[client]]` make a server,

@@ -18,7 +18,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::front::{FrontEnds, Intercept, ProxyFrontEnd, Rule};
+use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
+use super::rule::Rule;
 use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_of_each};
 use super::value::{self, CongestionControl, Transport};
 use super::{ConfigError, DEFAULT_DRAIN};
@@ -190,7 +191,7 @@ struct ClientFile {
     socks5: Option<Spanned<ProxyFrontEnd>>,
     http: Option<Spanned<ProxyFrontEnd>>,
     #[serde(default)]
-    rule: Vec<Rule>,
+    rule: Vec<Spanned<Rule>>,
     controller: Option<Spanned<CongestionControl>>,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,

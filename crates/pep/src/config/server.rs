@@ -3,18 +3,19 @@
 //! Limits that a `[[client]]` does not set are filled in from `[limits]` here, so every client carries its own.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_config::{Placed, Source};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::value::{self, Transport};
+use super::dns::ServerDns;
+use super::value::{self, Transport, spanned_texts};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
 
@@ -36,6 +37,8 @@ pub struct ServerConfig {
     pub shards: Option<u16>,
     /// The clients that may connect; at least one, names and keys unique.
     pub clients: Vec<Client>,
+    /// Where clients' addresses in the tunnel come from.
+    pub packets: Packets,
     /// How long connecting to a destination may take.
     pub connect_timeout: Duration,
     /// How long a stop waits for open flows.
@@ -44,10 +47,38 @@ pub struct ServerConfig {
     pub state_dir: PathBuf,
     /// What paces the forward link unless the client asks for something else.
     pub controller: Kind,
+    /// Who answers the clients' DNS.
+    pub dns: ServerDns,
     /// Whether key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
+}
+
+/// `[packets]`: how everything but TCP is carried.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Packets {
+    /// Whether it is carried at all.
+    pub enabled: bool,
+    /// Pool of IPv4 addresses for clients, with room for at least the server and one client.
+    #[serde(deserialize_with = "value::text")]
+    pub ipv4: Ipv4Net,
+    /// Pool of IPv6 addresses, likewise.
+    #[serde(deserialize_with = "value::text")]
+    pub ipv6: Ipv6Net,
+}
+
+impl Default for Packets {
+    /// Shared address space, which no LAN has (RFC 6598), and a unique local prefix (RFC 4193).
+    fn default() -> Self {
+        let unique = Ipv6Addr::new(0xfd62, 0x656e, 0x7470, 0, 0, 0, 0, 0);
+        Self {
+            enabled: true,
+            ipv4: Ipv4Net::new_assert(Ipv4Addr::new(100, 96, 0, 0), 16),
+            ipv6: Ipv6Net::new_assert(unique, 64),
+        }
+    }
 }
 
 /// One client that the server knows.
@@ -61,6 +92,10 @@ pub struct Client {
     pub allow: Vec<IpNet>,
     /// If not empty, the only destinations allowed.
     pub only: Vec<IpNet>,
+    /// Its addresses in the tunnel; of a family that is missing it gets one from the pool.
+    pub addresses: Vec<IpAddr>,
+    /// Prefixes behind it that are routed to it, without translation.
+    pub routes: Vec<IpNet>,
     /// Most flows open at once.
     pub max_flows: u32,
     /// Ceiling of buffered data of its tunnel.
@@ -81,6 +116,7 @@ impl ServerConfig {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let clients = clients(source, file.client, &file.limits)?;
+        let packets = pools(source, file.packets)?;
         one_of_each(source, &file.listen)?;
         let shards = file.shards.as_ref().map(|shards| match shards.get_ref() {
             1..=256 => Ok(*shards.get_ref()),
@@ -98,6 +134,7 @@ impl ServerConfig {
             listen: source.placed(file.listen),
             shards: shards.transpose()?,
             clients,
+            packets,
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             state_dir: source.resolve(
@@ -106,6 +143,7 @@ impl ServerConfig {
                     .unwrap_or(Path::new(DEFAULT_STATE_DIR)),
             ),
             controller: file.controller,
+            dns: file.dns,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
         })
@@ -127,11 +165,14 @@ struct File {
     client: Vec<Entry>,
     #[serde(default)]
     limits: Limits,
+    packets: Option<Spanned<Packets>>,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     state_dir: Option<PathBuf>,
     #[serde(default, deserialize_with = "value::text")]
     controller: Kind,
+    #[serde(default)]
+    dns: ServerDns,
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
@@ -197,6 +238,10 @@ struct Entry {
     allow: Vec<IpNet>,
     #[serde(default, deserialize_with = "value::texts")]
     only: Vec<IpNet>,
+    #[serde(default, deserialize_with = "spanned_texts")]
+    addresses: Vec<Spanned<IpAddr>>,
+    #[serde(default, deserialize_with = "spanned_texts")]
+    routes: Vec<Spanned<IpNet>>,
     max_flows: Option<u32>,
     memory: Option<ByteCount>,
     #[serde(default, deserialize_with = "value::positive_rate")]
@@ -220,6 +265,7 @@ fn clients(
     limits: &Limits,
 ) -> Result<Vec<Client>, ConfigError> {
     let mut names = HashSet::new();
+    let mut claims = Claims::default();
     let mut keys = HashMap::new();
     let mut clients = Vec::new();
     for entry in entries {
@@ -231,9 +277,12 @@ fn clients(
             );
             return Err(source.error(&entry.public_key.span(), fault));
         }
+        let (addresses, routes) = claims.of(source, &name, &entry)?;
         clients.push(Client {
             name,
             public_key: key,
+            addresses,
+            routes,
             allow: entry.allow,
             only: entry.only,
             max_flows: entry
@@ -246,3 +295,75 @@ fn clients(
     }
     Ok(clients)
 }
+
+/// Pools with room for somebody.
+fn pools(source: &Source, packets: Option<Spanned<Packets>>) -> Result<Packets, ConfigError> {
+    let Some(packets) = packets else {
+        return Ok(Packets::default());
+    };
+    let pools = packets.get_ref();
+    for (key, pool) in [
+        ("ipv4", IpNet::from(pools.ipv4)),
+        ("ipv6", pools.ipv6.into()),
+    ] {
+        if pool.max_prefix_len() - pool.prefix_len() < 2 {
+            let fault = format!(
+                "`{key}` has no room in {pool}; give it a prefix of at least four addresses"
+            );
+            return Err(source.error(&packets.span(), fault));
+        }
+    }
+    Ok(packets.into_inner())
+}
+
+/// Addresses and prefixes that some client has.
+#[derive(Default)]
+struct Claims(Vec<(IpNet, String)>);
+
+impl Claims {
+    /// Those of the client `name`; none may be another's too.
+    fn of(
+        &mut self,
+        source: &Source,
+        name: &str,
+        entry: &Entry,
+    ) -> Result<(Vec<IpAddr>, Vec<IpNet>), ConfigError> {
+        let addresses = entry.addresses.iter();
+        let addresses = addresses.map(|at| (IpNet::from(*at.get_ref()), at.span()));
+        let routes = entry.routes.iter().map(|at| (*at.get_ref(), at.span()));
+        for (claimed, span) in addresses.chain(routes) {
+            let overlaps =
+                |(other, _): &&(IpNet, String)| other.contains(&claimed) || claimed.contains(other);
+            if let Some((other, owner)) = self.0.iter().find(overlaps) {
+                let fault = format!(
+                    "{claimed} of `{name}` overlaps {other} of `{owner}`; give each its own"
+                );
+                return Err(source.error(&span, fault));
+            }
+            if claimed.prefix_len() == 0 {
+                let fault = format!("{claimed} is everything; name the prefixes behind `{name}`");
+                return Err(source.error(&span, fault));
+            }
+            self.0.push((claimed, name.to_owned()));
+        }
+        for (key, count) in [
+            ("addresses", entry.addresses.len()),
+            ("routes", entry.routes.len()),
+        ] {
+            if count > MOST {
+                let fault =
+                    format!("`{key}` of `{name}` has {count} entries; at most {MOST} are possible");
+                return Err(source.error(&entry.name.span(), fault));
+            }
+        }
+        let own = |at: &Spanned<IpAddr>| *at.get_ref();
+        let prefix = |at: &Spanned<IpNet>| *at.get_ref();
+        Ok((
+            entry.addresses.iter().map(own).collect(),
+            entry.routes.iter().map(prefix).collect(),
+        ))
+    }
+}
+
+/// Addresses, and prefixes, that a client can be told: two more addresses come from the pools.
+const MOST: usize = 6;

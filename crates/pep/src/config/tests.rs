@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bentpipe_proto::congestion::Kind;
+use bentpipe_proto::fec::Fec;
 
 use super::*;
 use crate::engine::Profile;
@@ -118,9 +119,9 @@ fn directions_of_a_link_override_what_holds_for_both() {
     let config = client(concat!(
         "private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"KEY1\"\n",
         "[http]\nlisten = \"127.0.0.1:8080\"\n",
-        "[link]\nprofile = \"geo\"\ncontroller = \"satellite\"\ninitial_window = 100\n",
+        "[link]\nprofile = \"geo\"\ncontroller = \"satellite\"\ninitial_window = 100\nfec = { repair = 1, per = 20 }\n",
         "[link.forward]\nrate = \"50 Mbit/s\"\nack_packets = 10\n",
-        "[link.return]\ncontroller = \"cubic\"\nmax_rate = \"3 Mbit/s\"\n"
+        "[link.return]\ncontroller = \"cubic\"\nmax_rate = \"3 Mbit/s\"\nfec = \"off\"\n"
     ))
     .unwrap();
     let Link {
@@ -129,6 +130,8 @@ fn directions_of_a_link_override_what_holds_for_both() {
         ..
     } = config.links[0];
     assert_eq!(forward.controller, Some(Kind::Satellite));
+    assert_eq!(forward.fec, Some(Fec::Fixed { repair: 1, per: 20 }));
+    assert_eq!(return_link.fec, Some(Fec::Off));
     assert_eq!(return_link.controller, Some(Kind::Cubic));
     assert_eq!(
         (forward.initial_window, return_link.initial_window),
@@ -164,8 +167,8 @@ const FAULTS: &[(&str, &str)] = &[
     ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)"),
     ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
     ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
-    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `allow_classical`, `status_socket`"),
-    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `transport`, `private_key_file`, `listen`, `shards`, `client`, `limits`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `allow_classical`, `status_socket`"),
+    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `allow_classical`, `status_socket`"),
+    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `transport`, `private_key_file`, `listen`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `allow_classical`, `status_socket`"),
     ("S listne = []\n", "x.toml:3: unknown key `listne`; did you mean `listen`?"),
     ("S shards = 0\nC", "x.toml:3: `shards` is 0; expected 1 to 256"),
     ("S shards = \"two\"\n", "x.toml:3: `shards`: invalid type: string \"two\", expected an integer from 0 to 65535"),
@@ -214,9 +217,20 @@ const FAULTS: &[(&str, &str)] = &[
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.return]\nmax_rate = \"0 bit/s\"\n", "x.toml:8: `max_rate`: 0 bit/s is too slow for a tunnel; expected 16 kbit/s or more"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\nrate = \"50\"\n", "x.toml:8: `rate`: `50` is not a rate; write it as in \"10 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)"),
     ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\ncontroler = \"cubic\"\n", "x.toml:8: unknown key `controler`; did you mean `controller`?"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.back]\n", "x.toml:7: unknown key `back`; known here: `profile`, `controller`, `initial_window`, `max_rate`, `rate`, `ack_packets`, `forward`, `return`"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nfec = \"on\"\n", "x.toml:8: unknown value `on` for `fec`; known here: `off`, `auto`"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nfec = { repair = 1, per = 0 }\n", "x.toml:8: `per`: 0 is out of range; expected 1 to 1000"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nfec = 5\n", "x.toml:8: `fec`: invalid type: integer `5`, expected \"off\", \"auto\" or a table such as { repair = 1, per = 20 }"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.back]\n", "x.toml:7: unknown key `back`; known here: `profile`, `controller`, `initial_window`, `max_rate`, `rate`, `ack_packets`, `fec`, `forward`, `return`"),
     ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nmax_rate = \"1 kbit/s\"\n", "x.toml:6: `max_rate`: 1 kbit/s is too slow for a tunnel; expected 16 kbit/s or more"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: missing key `optimistic`"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: this rule says nothing; give it an `action` or `optimistic`"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"drop\"\n", "x.toml:8: unknown value `drop` for `action`; known here: `tunnel`, `direct`, `block`"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ninterfaces = [\"lan0\"]\n", "x.toml:7: `lan0` is not intercepted; add it to `interfaces` of `[intercept]` or remove it here"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"icmp\"]\nports = [1]\n", "x.toml:7: `ports` beside a protocol that has none; make two rules"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\noptimistic = false\ndomains = [\"a.example\"]\n", "x.toml:7: `optimistic` goes by `ports` and `destinations` alone, not by `domains`; give it a rule of its own"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ndomains = [\"*.example\"]\n", "x.toml:9: `domains`: bad domain `*.example`; expected a domain, such as \"example.com\""),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"ipx\"]\n", "x.toml:9: `protocols`: bad protocol `ipx`; expected tcp, udp, icmp, sctp, dccp, udplite, gre, esp, ah, or a number from 0 to 255"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ndscp = [\"fast\"]\n", "x.toml:9: `dscp`: bad DSCP `fast`; expected ef, va, le, cs0 to cs7, af11 to af43, or a number from 0 to 63, such as \"46\""),
+    ("T\n[intercept]\nlocal = true\non_failure = \"open\"\n", "x.toml:7: unknown value `open` for `on_failure`; known here: `block`, `direct`"),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1\"\n", "x.toml:3: `address`: bad address `10.0.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.300:1\"\n", "x.toml:3: `address`: bad address `10.0.0.300:1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
     ("P\ncontroller = \"c c\"\n[intercept]\ninterfaces = [\"sat0\"]\n", "x.toml:2: `controller`: bad name `c c`; expected what TCP may send with, by the kernel's name, such as \"cubic\" or \"bbr\""),

@@ -9,10 +9,11 @@ use std::str::FromStr;
 
 use bentpipe_proto::congestion;
 use bentpipe_units::BitRate;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use toml::Spanned;
 
 use crate::engine::identity::PublicKey;
 
@@ -48,6 +49,35 @@ impl FromText for IpNet {
             .parse::<Self>()
             .or_else(|_| text.parse::<IpAddr>().map(Self::from));
         prefix
+            .map(|prefix| prefix.trunc())
+            .map_err(|_| format!("bad prefix `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+impl FromText for IpAddr {
+    const EXPECTED: &'static str = "an address, such as \"10.30.0.5\" or \"fd00:30::5\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map_err(|_| format!("bad address `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+impl FromText for Ipv4Net {
+    const EXPECTED: &'static str = "an IPv4 prefix, such as \"100.96.0.0/16\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse::<Self>()
+            .map(|prefix| prefix.trunc())
+            .map_err(|_| format!("bad prefix `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+impl FromText for Ipv6Net {
+    const EXPECTED: &'static str = "an IPv6 prefix, such as \"fd62:656e:7470::/64\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse::<Self>()
             .map(|prefix| prefix.trunc())
             .map_err(|_| format!("bad prefix `{text}`; expected {}", Self::EXPECTED))
     }
@@ -120,7 +150,7 @@ impl FromText for ServerAddress {
 }
 
 /// Whether `text` can be a host name and is no mistyped IPv4 address.
-fn is_host_name(text: &str) -> bool {
+pub(super) fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         (1..=63).contains(&label.len()) && label.chars().all(allowed) && !label.starts_with('-')
@@ -195,14 +225,47 @@ impl<'de> Deserialize<'de> for CongestionControl {
     }
 }
 
+/// Deserialises a list of strings, each with its place.
+pub(super) fn spanned_texts<'de, D: Deserializer<'de>, T: FromText>(
+    deserializer: D,
+) -> Result<Vec<Spanned<T>>, D::Error> {
+    let texts = Vec::<Spanned<Text<T>>>::deserialize(deserializer)?;
+    let plain = |text: Spanned<Text<T>>| Spanned::new(text.span(), text.into_inner().0);
+    Ok(texts.into_iter().map(plain).collect())
+}
+
 /// What happens to traffic of intercepted interfaces that is not TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OtherTraffic {
-    /// Dropped: nothing crosses the link in clear.
+    /// Carried in the tunnel, as packets.
     #[default]
+    Tunnel,
+    /// Dropped: nothing crosses the link in clear.
     Drop,
     /// Forwarded in clear.
+    Direct,
+}
+
+/// What happens to HTTP/3 (UDP port 443) of intercepted interfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Http3 {
+    /// Answered with "port unreachable": browsers fall back to TCP, which is accelerated.
+    #[default]
+    Reject,
+    /// It is like any other traffic.
+    Tunnel,
+}
+
+/// What happens to intercepted traffic that the client cannot carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// It waits, or is dropped.
+    #[default]
+    Block,
+    /// It goes in clear.
     Direct,
 }
 

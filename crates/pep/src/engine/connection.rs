@@ -14,6 +14,7 @@ use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, VarInt};
 
 use super::insist::Insistence;
+use super::ledger::{Books, Ledger};
 use super::prober::Prober;
 use super::profile::{AckPolicy, Link};
 use super::repeat::Repeater;
@@ -47,6 +48,7 @@ pub struct Connection {
     repeater: Repeater,
     insistence: Insistence,
     train: Train,
+    books: Books,
     /// How the peer wants to be acknowledged.
     asked: Acks,
     /// The client's HELLO came and is not answered yet (server).
@@ -119,6 +121,7 @@ impl Connection {
             repeater: Repeater::default(),
             insistence: Insistence::default(),
             train: Train::default(),
+            books: Books::default(),
             greeting: false,
             residual: 0,
             unchecked: 0,
@@ -134,22 +137,27 @@ impl Connection {
         }
     }
 
-    /// quinn takes an event, caused by a datagram of `size` bytes that arrived at `at`.
+    /// quinn takes an event, caused by a datagram of `size` bytes that arrived at `at`, `marked` "congestion experienced" or not.
     pub(super) fn handle_event(
         &mut self,
         now: Instant,
         event: ConnectionEvent,
         at: Instant,
         size: usize,
+        marked: bool,
     ) {
         self.unanswered.get_or_insert((now, 0)).1 += 1;
         self.last_received = now;
         let address = self.quic.remote_address();
         self.quic.handle_event(event);
         self.moved |= self.quic.remote_address() != address;
-        let bytes = size as u64 + self.control.path.headers();
+        let frames = self.quic.stats().frame_rx;
+        let headers = self.control.path.headers();
+        self.books.on_received(frames, size as u64, headers);
+        let bytes = size as u64 + headers;
         while let Some(content) = self.quic.datagrams().recv() {
             self.train.on_datagram(now, at, &content, bytes);
+            self.tunnel.on_datagram(now, &content, marked);
         }
     }
 
@@ -175,9 +183,12 @@ impl Connection {
         loop {
             if let Some(event) = self.tunnel.poll_event() {
                 match event {
-                    TunnelEvent::Flow(_) => self.last_payload = now,
+                    TunnelEvent::Flow(_) | TunnelEvent::Packets => self.last_payload = now,
                     TunnelEvent::Ready => self.on_hello(),
-                    TunnelEvent::Opened(..) | TunnelEvent::Goaway => {}
+                    TunnelEvent::Opened(..)
+                    | TunnelEvent::Query(..)
+                    | TunnelEvent::Answer(..)
+                    | TunnelEvent::Goaway => {}
                 }
                 return Some(ConnectionNotice::Tunnel(event));
             }
@@ -185,7 +196,17 @@ impl Connection {
             if std::mem::replace(&mut self.told_outage, outage) != outage {
                 return Some(ConnectionNotice::Outage(outage));
             }
-            match self.quic.poll()? {
+            let Some(event) = self.quic.poll() else {
+                // Everything that streams brought was read.
+                if let Err(fault) = self.tunnel.mend(now, &mut self.quic) {
+                    return Some(self.on_fault(now, fault));
+                }
+                if self.tunnel.has_events() {
+                    continue;
+                }
+                return None;
+            };
+            match event {
                 Event::Connected => {
                     self.established = true;
                     self.insistence.on_established(now);
@@ -203,8 +224,7 @@ impl Connection {
                 }
                 Event::Stream(event) => {
                     if let Err(fault) = self.tunnel.on_stream_event(now, &mut self.quic, event) {
-                        self.close(now, fault.code().code(), fault.to_string());
-                        return Some(ConnectionNotice::Fault(fault));
+                        return Some(self.on_fault(now, fault));
                     }
                     if let Some(rate) = self.tunnel.take_rate_hint() {
                         self.control.hint(now, rate);
@@ -217,7 +237,13 @@ impl Connection {
         }
     }
 
+    fn on_fault(&mut self, now: Instant, fault: Fault) -> ConnectionNotice {
+        self.close(now, fault.code().code(), fault.to_string());
+        ConnectionNotice::Fault(fault)
+    }
+
     fn on_hello(&mut self) {
+        self.tunnel.set_fec(self.control.current.fec);
         if let Some(acks) = self.tunnel.remote().and_then(|hello| hello.acks) {
             self.asked = acks;
         }
@@ -231,6 +257,7 @@ impl Connection {
             .map(|hello| hello.forward.clone())
             .unwrap_or_default();
         let granted = self.control.grant(now, wished, self.quic.rtt());
+        self.tunnel.set_fec(self.control.current.fec);
         self.tunnel.greet(granted);
         self.start_train();
     }
@@ -282,16 +309,18 @@ impl Connection {
 
     /// Flows exist that were active lately or have something to send, or would be opened.
     fn is_waiting(&self, now: Instant) -> bool {
-        let open = self.tunnel.flow_count() > 0;
+        let packets = || self.tunnel.packets_until().is_some_and(|until| now < until);
+        let open = self.tunnel.flow_count() > 0 || packets();
         let recent = || now.saturating_duration_since(self.last_payload) < RECENT;
-        self.wanted || open && (self.tunnel.has_output() || recent())
+        self.wanted || self.tunnel.has_queries() || open && (self.tunnel.has_output() || recent())
     }
 
     fn silence_deadline(&self) -> Option<Instant> {
-        let active =
-            self.established && self.quic.side().is_client() && self.tunnel.flow_count() > 0;
+        let active = self.established && self.quic.side().is_client();
+        let flows = (self.tunnel.flow_count() > 0).then(|| self.last_payload + RECENT);
+        let until = flows.max(self.tunnel.packets_until());
         let deadline = self.last_received + SILENCE;
-        (active && deadline < self.last_payload + RECENT).then_some(deadline)
+        (active && until.is_some_and(|until| deadline < until)).then_some(deadline)
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
@@ -306,6 +335,7 @@ impl Connection {
             self.prober.poll_timeout(),
             self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
             self.insistence.poll_timeout(),
+            self.tunnel.repair_timeout().filter(|_| self.shut.is_none()),
             self.train.poll_timeout(),
             self.silence_deadline(),
         ]
@@ -356,6 +386,15 @@ impl Connection {
             flight.controller.pacing_rate(),
             flight.in_flight(),
         )
+    }
+
+    /// What the bytes on the link were for.
+    pub fn ledger(&self) -> Ledger {
+        let path = self.quic.stats().path;
+        let (mut sent, mut received) = (self.tunnel.stats().sent, self.tunnel.received());
+        [sent.trains, received.trains] = self.train.bytes();
+        self.books
+            .close(sent, received, path.lost_bytes, path.lost_packets)
     }
 
     /// Datagrams that left a second time.

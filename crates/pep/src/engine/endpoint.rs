@@ -13,10 +13,11 @@ use std::time::Instant;
 use bentpipe_proto::tunnel::Hello;
 use bentpipe_units::Seed;
 use quinn_proto::crypto::ServerConfig as ServerCrypto;
-use quinn_proto::{DatagramEvent, Endpoint, QlogStream, ServerConfig, Transmit};
+use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
 
 use super::connection::{Connection, ConnectionNotice};
 use super::handover::Arrival;
+use super::ledger::Ledger;
 use super::settings::Wishes;
 use super::tuning;
 
@@ -79,6 +80,8 @@ pub struct Engine {
     timers: BTreeSet<(Instant, ConnectionId)>,
     timer_of: BTreeMap<ConnectionId, Instant>,
     responses: VecDeque<(Output, Vec<u8>)>,
+    /// What belongs to no connection, or not yet.
+    strays: Ledger,
     events: VecDeque<Event>,
     next_id: u64,
     tracer: Option<Tracer>,
@@ -114,6 +117,7 @@ impl Engine {
             timers: BTreeSet::new(),
             timer_of: BTreeMap::new(),
             responses: VecDeque::new(),
+            strays: Ledger::default(),
             events: VecDeque::new(),
             next_id: 0,
             tracer: None,
@@ -144,14 +148,30 @@ impl Engine {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(connection) = self.connections.get_mut(&id)
                 {
-                    connection.handle_event(now, event, at, size);
+                    let marked = ecn == Some(EcnCodepoint::Ce);
+                    connection.handle_event(now, event, at, size, marked);
                     self.dirty.insert(id);
                 }
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
-            Some(DatagramEvent::Response(transmit)) => self.respond(transmit, buf),
-            None => {}
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.strays.received.enter_stray(remote, size);
+                self.accept(now, incoming);
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                self.strays.received.enter_stray(remote, size);
+                // A client's are stateless resets. A server that has forgotten the connection, too, would answer each
+                // with a shorter one, across the satellite and back.
+                if self.config.server.is_some() {
+                    self.respond(transmit, buf);
+                }
+            }
+            None => self.strays.received.enter_stray(remote, size),
         }
+    }
+
+    /// Bytes on the link that are in no connection's ledger: first datagrams, stateless resets and what brought them about.
+    pub fn strays(&self) -> Ledger {
+        self.strays
     }
 
     /// Answers no more handshakes; their clients try again, and find whoever serves then.
@@ -168,6 +188,9 @@ impl Engine {
     fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
         // Stateless answers are cheap to lose and must not pile up.
         if self.responses.len() < 256 {
+            self.strays
+                .sent
+                .enter_stray(transmit.destination, transmit.size);
             self.responses.push_back((transmit, bytes));
         }
     }

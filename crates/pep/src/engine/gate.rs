@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::congestion::{
     AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSampler, Saved,
 };
+use bentpipe_proto::fec::{Loss, LossMeter};
 use bentpipe_units::BitRate;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, ControllerMetrics};
@@ -20,6 +21,9 @@ use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, C
 /// Above 2^32 quinn's own pacer is off as well.
 const OPEN: u64 = 1 << 40;
 const SHUT: u64 = 1;
+
+/// UDP payload of a packet until more is known.
+const LEAST_MTU: u16 = 1200;
 
 /// What the loop and quinn share for one connection. quinn wants `Send + Sync`; both sides run on
 /// the shard's thread, so the lock is never contended.
@@ -45,6 +49,10 @@ pub(crate) struct Flight {
     /// Bytes declared lost since the loop last asked: quinn will send their content again.
     lost: u64,
     pub(crate) progress: Progress,
+    /// What the path loses.
+    meter: LossMeter,
+    /// Bytes declared lost since the last batch of acknowledgements.
+    newly_lost: u64,
     /// What is known of the path from an earlier connection, or controller.
     known: Option<Saved>,
     /// The controller goes by that.
@@ -83,6 +91,8 @@ impl Gate {
             app_limited: true,
             lost: 0,
             progress: Progress { since: now, pto },
+            meter: LossMeter::default(),
+            newly_lost: 0,
             known: None,
             resumed: false,
             hint: None,
@@ -167,6 +177,7 @@ impl Flight {
     /// The path is known from an earlier connection; false if the controller makes no use of that.
     pub(crate) fn resume(&mut self, now: Instant, saved: Saved) -> bool {
         self.known = Some(saved);
+        self.meter.expect(saved.loss.as_f64());
         self.resumed = self.controller.resume(now, saved);
         self.resumed
     }
@@ -181,6 +192,11 @@ impl Flight {
         self.known.filter(|_| self.resumed)
     }
 
+    /// What is lost, if that is worth a remedy.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.meter.loss()
+    }
+
     pub(crate) fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
     }
@@ -190,6 +206,9 @@ impl Flight {
             return;
         };
         self.in_flight = in_flight;
+        let packets = |bytes: u64| bytes as f64 / f64::from(self.mtu.unwrap_or(LEAST_MTU));
+        let lost = std::mem::take(&mut self.newly_lost);
+        self.meter.on_ack(packets(batch.bytes), packets(lost));
         let rate = self.sampler.end_acks(now);
         self.controller.on_ack(&AckSample {
             now,
@@ -247,6 +266,7 @@ impl QuicController for Gate {
         let mut flight = self.flight();
         flight.in_flight = flight.in_flight.saturating_sub(lost_bytes);
         flight.lost += lost_bytes;
+        flight.newly_lost += lost_bytes;
         let at_send = flight.sampler.on_loss(sent, lost_bytes);
         let sample = LossSample {
             now,
@@ -301,6 +321,7 @@ impl ControllerFactory for Gate {
         flight.sampler = RateSampler::new(now);
         flight.in_flight = 0;
         flight.batch = None;
+        flight.meter = LossMeter::default();
         (flight.known, flight.resumed, flight.hint) = (None, false, None);
         drop(flight);
         Box::new((*self).clone())

@@ -16,6 +16,7 @@ mod gate;
 mod handover;
 pub mod identity;
 mod insist;
+mod ledger;
 mod prober;
 mod profile;
 mod repeat;
@@ -27,6 +28,7 @@ mod tuning;
 pub use connection::{Connection, ConnectionNotice};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
 pub use handover::{Arrival, Neighbours};
+pub use ledger::{Account, Ledger};
 pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
 pub use settings::{MAX_INITIAL_WINDOW, Wishes};
 

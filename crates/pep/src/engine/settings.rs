@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{Config, Kind as ControllerKind};
+use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_units::BitRate;
 
@@ -41,6 +42,8 @@ pub struct Wishes {
     pub rate: Option<BitRate>,
     /// Fixed number of packets per ACK, 1 to 200.
     pub ack_packets: Option<u8>,
+    /// How losses are repaired.
+    pub fec: Fec,
 }
 
 impl Wishes {
@@ -63,6 +66,10 @@ impl Wishes {
             max_rate,
             rate: rate.map(|rate| max_rate.map_or(rate, |max| rate.min(max))),
             ack_packets: self.ack_packets,
+            fec: match self.fec {
+                Fec::Off => Fec::Off,
+                own => forward.fec.unwrap_or(own),
+            },
         }
     }
 
@@ -78,6 +85,7 @@ impl Wishes {
             max_rate: self.max_rate,
             initial_window: Some(self.window(link)),
             rate: self.rate,
+            fec: Some(self.fec),
         }
     }
 
@@ -174,6 +182,7 @@ mod tests {
             max_rate: Some(mbit(50)),
             initial_window: Some(5000),
             rate: Some(mbit(40)),
+            fec: None,
         };
         let free = own.granted(&wished, None);
         assert_eq!(free.controller, ControllerKind::Satellite);

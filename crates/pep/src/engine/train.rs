@@ -36,6 +36,8 @@ pub(super) struct Train {
     /// It has: what comes now does not count.
     ended: bool,
     report: Option<Estimate>,
+    /// Bytes of its frames, sent and received.
+    bytes: [u64; 2],
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +79,7 @@ impl Train {
         let taken = packets
             .map_while(|packet| datagrams.send(Bytes::from(packet), false).ok())
             .count();
+        self.bytes[0] += (taken * size) as u64;
         self.sending = Sending::Loaded(taken);
     }
 
@@ -99,14 +102,23 @@ impl Train {
 
     /// A DATAGRAM frame is read that came at `at`, in an IP packet of `bytes`.
     pub(super) fn on_datagram(&mut self, now: Instant, at: Instant, content: &[u8], bytes: u64) {
-        let Some(packet) = TrainPacket::decode(content).filter(|_| !self.ended) else {
+        let Some(packet) = TrainPacket::decode(content) else {
             return;
         };
+        self.bytes[1] += content.len() as u64;
+        if self.ended {
+            return;
+        }
         self.receiving.on_packet(at, bytes);
         self.deadline = Some(now + SILENCE);
         if packet.index + 1 == packet.count {
             self.end();
         }
+    }
+
+    /// Bytes of its frames so far, sent and received.
+    pub(super) fn bytes(&self) -> [u64; 2] {
+        self.bytes
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

@@ -21,6 +21,12 @@ const MTU_IPV6: u16 = 1452;
 /// DATAGRAM frames are read as they come; this is what quinn may hold until then.
 const DATAGRAMS: usize = 128 * 1024;
 
+/// What quinn may hold of DATAGRAM frames to be sent; it is never handed more than a batch.
+const DATAGRAMS_OUT: usize = 256 * 1024;
+
+/// What quinn says that it has room for when it holds none: it keeps what one frame more takes.
+pub(super) const DATAGRAM_BUFFER: usize = DATAGRAMS_OUT - size_of::<bytes::Bytes>();
+
 /// UDP payload of a full packet on such a path.
 pub(super) const fn mtu(ipv6: bool) -> u16 {
     if ipv6 { MTU_IPV6 } else { MTU_IPV4 }
@@ -55,6 +61,7 @@ pub(super) fn transport(path: Path, gate: Gate, flows: u32) -> TransportConfig {
         // Without it, a stream that quinn has begun goes on to its end before control frames and short flows.
         .send_fairness(true)
         .datagram_receive_buffer_size(Some(DATAGRAMS))
+        .datagram_send_buffer_size(DATAGRAMS_OUT)
         .allow_spin(false)
         .congestion_controller_factory(Arc::new(gate));
     config

@@ -50,6 +50,23 @@ impl Answer {
     }
 }
 
+impl Answer {
+    /// Tells the application that it is connected.
+    pub(super) async fn accept(
+        self,
+        socket: &mut TcpStream,
+        bound: Option<SocketAddr>,
+    ) -> io::Result<()> {
+        socket.write_all(&self.text(ReplyCode::Ok, bound)).await
+    }
+}
+
+/// Tells the application that it is not connected, and why.
+pub(super) async fn tell(socket: TcpStream, answer: Answer, code: ReplyCode) -> Outcome {
+    turn_away(socket, &answer.text(code, None)).await;
+    Outcome::Refused(code)
+}
+
 /// A connection that a front end took in.
 pub(super) struct Intake {
     /// Prepared for relaying ([`crate::relay::prepare`]).
@@ -170,8 +187,7 @@ async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Out
         answer,
     } = intake;
     let optimistic = transport.is_optimistic(&destination);
-    let accepted = |bound| answer.text(ReplyCode::Ok, bound);
-    if optimistic && socket.write_all(&accepted(None)).await.is_err() {
+    if optimistic && answer.accept(&mut socket, None).await.is_err() {
         return Err(Outcome::LanReset);
     }
     let opened = if optimistic {
@@ -181,7 +197,7 @@ async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Out
     };
     match opened {
         Ok(opened) => {
-            if !optimistic && socket.write_all(&accepted(opened.bound)).await.is_err() {
+            if !optimistic && answer.accept(&mut socket, opened.bound).await.is_err() {
                 return Err(Outcome::LanReset);
             }
             Ok(match opened.flow.relay(transport, socket) {

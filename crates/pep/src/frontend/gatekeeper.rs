@@ -45,7 +45,7 @@ pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle
     let socket = AsyncFd::new(socket)?;
     let (front, interface) = (front.clone(), interface.to_owned());
     Ok(spawn_local(async move {
-        let Err(error) = watch(&front, &socket).await;
+        let Err(error) = watch(&front, &interface, &socket).await;
         // The gate stays shut.
         tracing::error!(
             "{interface} is not watched any more ({error}): rules with `optimistic = false` refuse"
@@ -55,6 +55,7 @@ pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle
 
 async fn watch(
     front: &Rc<Front>,
+    interface: &str,
     socket: &AsyncFd<PacketSocket>,
 ) -> io::Result<std::convert::Infallible> {
     let mut buffer = vec![0; 65_536];
@@ -63,7 +64,7 @@ async fn watch(
         match socket.get_ref().receive(&mut buffer) {
             Ok(packet) => {
                 if let Some(opening) = Opening::decode(&buffer[..packet.length]) {
-                    on_opening(front, opening);
+                    on_opening(front, interface, opening);
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
@@ -74,7 +75,7 @@ async fn watch(
     }
 }
 
-fn on_opening(front: &Rc<Front>, opening: Opening) {
+fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     let destination = opening.destination;
     let mut waiting = front.waiting.borrow_mut();
     let host = opening.source.ip();
@@ -83,6 +84,7 @@ fn on_opening(front: &Rc<Front>, opening: Opening) {
         || front.transport.is_optimistic(&to_tunnel(destination))
         || waiting.len() >= MAX_WAITING
         || waiting.contains_key(&opening)
+        || front.is_elsewhere(interface, &opening)
         || is_left_alone(front, destination)
     {
         return;

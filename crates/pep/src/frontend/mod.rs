@@ -6,8 +6,11 @@
 //!   application ─► http ───► proxy.rs ───────┘
 //! ```
 //!
-//! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them.
+//! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them. What rules send past the
+//! tunnel or nowhere: the kernel sees to it for intercepted traffic, `direct.rs` for proxies.
 
+mod direct;
+pub(crate) mod dns;
 mod flow;
 #[cfg(target_os = "linux")]
 mod gatekeeper;
@@ -18,6 +21,7 @@ pub(crate) mod tproxy;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -26,8 +30,12 @@ use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep;
 
 use crate::client::Transport;
-use crate::config::{self, Place};
+use crate::config::{self, ClientDns, Place, Placed};
 use crate::process::RunError;
+use crate::status::RuleStatus;
+use direct::Decisions;
+
+use dns::Dns;
 
 /// Connections that the kernel completes before we take them in.
 const BACKLOG: i32 = 4096;
@@ -37,6 +45,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The front ends of a running client.
 pub(crate) struct FrontEnds {
+    decisions: Rc<Decisions>,
+    dns: Option<Rc<Dns>>,
     tasks: Vec<JoinHandle<()>>,
     #[cfg(target_os = "linux")]
     interception: Option<tproxy::Interceptor>,
@@ -47,21 +57,42 @@ impl FrontEnds {
     pub(crate) fn start(
         config: &config::FrontEnds,
         transport: &Transport,
+        dns: Option<&Placed<ClientDns>>,
     ) -> Result<Self, RunError> {
         let mut tasks = Vec::new();
+        let decisions = Rc::new(Decisions::new(config));
+        let answering = match (dns, transport) {
+            (Some(dns), Transport::Tunnel(session)) => {
+                let intercepts = config.intercept.is_some();
+                Some(Dns::start(dns, intercepts, session, &mut tasks)?)
+            }
+            _ => None,
+        };
         if let Some(front_end) = &config.socks5 {
-            tasks.push(proxy::start(transport, front_end, proxy::Protocol::Socks5)?);
+            tasks.push(proxy::start(
+                transport,
+                &decisions,
+                front_end,
+                proxy::Protocol::Socks5,
+            )?);
         }
         if let Some(front_end) = &config.http {
             tasks.push(proxy::start(
                 transport,
+                &decisions,
                 front_end,
                 proxy::Protocol::Connect,
             )?);
         }
         #[cfg(target_os = "linux")]
         let interception = match &config.intercept {
-            Some(intercept) => Some(tproxy::start(config, intercept, transport, &mut tasks)?),
+            Some(intercept) => {
+                let dns_port = dns.map(|dns| dns.port);
+                let started = tproxy::start(
+                    config, intercept, dns_port, transport, &decisions, &mut tasks,
+                );
+                Some(started?)
+            }
             None => None,
         };
         #[cfg(not(target_os = "linux"))]
@@ -72,10 +103,22 @@ impl FrontEnds {
             });
         }
         Ok(Self {
+            decisions,
+            dns: answering,
             tasks,
             #[cfg(target_os = "linux")]
             interception,
         })
+    }
+
+    /// Who answers DNS here, if anybody does.
+    pub(crate) fn dns(&self) -> Option<Rc<Dns>> {
+        self.dns.clone()
+    }
+
+    /// What the rules have decided on.
+    pub(crate) fn rules(&self) -> Vec<RuleStatus> {
+        self.decisions.report()
     }
 
     /// Takes no more connections and removes the rules.
@@ -89,6 +132,14 @@ impl FrontEnds {
         }
         Ok(())
     }
+}
+
+/// The mark of sockets that must not be taken in themselves.
+pub(crate) fn own_mark(config: &config::FrontEnds) -> Option<u32> {
+    #[cfg(target_os = "linux")]
+    return config.intercept.as_ref().map(|_| tproxy::own_mark());
+    #[cfg(not(target_os = "linux"))]
+    return config.intercept.as_ref().and(None);
 }
 
 /// An ordinary listener; `place` is where the configuration asks for it.

@@ -5,10 +5,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_proto::proxy::{connect, socks5};
-use bentpipe_proto::tunnel::Destination;
+use bentpipe_proto::tunnel::{Destination, ReplyCode};
 use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,9 +17,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::flow::{Answer, Intake, carry};
+use super::direct::Decisions;
+use super::flow::{Answer, Intake, carry, tell};
 use crate::client::Transport;
-use crate::config::{Placed, ProxyFrontEnd};
+use crate::config::{Action, Placed, ProxyFrontEnd};
 use crate::process::RunError;
 use crate::relay;
 
@@ -34,6 +36,7 @@ pub(super) enum Protocol {
 /// Listens for applications.
 pub(super) fn start(
     transport: &Transport,
+    decisions: &Rc<Decisions>,
     front_end: &Placed<ProxyFrontEnd>,
     protocol: Protocol,
 ) -> Result<JoinHandle<()>, RunError> {
@@ -42,13 +45,19 @@ pub(super) fn start(
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
-    let transport = transport.clone();
+    let (transport, decisions) = (transport.clone(), decisions.clone());
     Ok(super::accept(listener, move |socket, peer| {
-        serve(transport.clone(), socket, peer, protocol)
+        serve(transport.clone(), decisions.clone(), socket, peer, protocol)
     }))
 }
 
-async fn serve(transport: Transport, mut socket: TcpStream, peer: SocketAddr, protocol: Protocol) {
+async fn serve(
+    transport: Transport,
+    decisions: Rc<Decisions>,
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    protocol: Protocol,
+) {
     if relay::prepare(&socket).is_err() {
         return;
     }
@@ -66,17 +75,23 @@ async fn serve(transport: Transport, mut socket: TcpStream, peer: SocketAddr, pr
         Protocol::Connect => Answer::Connect,
     };
     let text = destination.to_string();
-    let outcome = carry(
-        &transport,
-        Intake {
-            socket,
-            destination,
-            source: Some(peer),
-            first,
-            answer,
-        },
-    )
-    .await;
+    let outcome = match decisions.decide(transport.front(), &destination, peer) {
+        Some(Action::Block) => tell(socket, answer, ReplyCode::Denied).await,
+        Some(Action::Direct) => {
+            let carried = decisions.carry(socket, &destination, first, answer);
+            Box::pin(carried).await
+        }
+        Some(Action::Tunnel) | None => {
+            let intake = Intake {
+                socket,
+                destination,
+                source: Some(peer),
+                first,
+                answer,
+            };
+            carry(&transport, intake).await
+        }
+    };
     tracing::debug!("{protocol:?} {peer} to {text}: {outcome:?}");
 }
 

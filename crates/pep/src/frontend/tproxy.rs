@@ -8,25 +8,36 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_sys::intercept::{Gate, Installed, Interception, Refusal};
+use bentpipe_sys::intercept::{Action, Gate, Installed, Interception, Other, Refusal, Rule};
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
+use tokio::time::{Instant, sleep, timeout_at};
 
+use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
 use crate::client::Transport;
-use crate::config::{FrontEnds, Intercept, OtherTraffic, Place, Placed};
+use crate::config::{
+    self, Asked, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed,
+};
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
 
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
+
+/// How long the tunnel may be silent before what is taken in goes in clear, where it may.
+const SILENT_FOR: Duration = Duration::from_secs(5);
+
+/// How old the account of the rules may be.
+const COUNTED_EVERY: Duration = Duration::from_secs(3);
 
 /// Refusals that may wait to be told: some seconds' worth.
 const MAX_REFUSING: usize = 1024;
@@ -40,6 +51,7 @@ pub(crate) fn own_mark() -> u32 {
 pub(super) struct Front {
     pub(super) transport: Transport,
     pub(super) waiting: Waiting,
+    decisions: Rc<Decisions>,
     /// `None` once they have been removed.
     rules: Arc<Mutex<Option<Installed>>>,
     telling: Semaphore,
@@ -62,24 +74,32 @@ impl Interceptor {
 pub(super) fn start(
     config: &FrontEnds,
     intercept: &Placed<Intercept>,
+    dns_port: Option<u16>,
     transport: &Transport,
+    decisions: &Rc<Decisions>,
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
     let place = &intercept.place;
-    let wanted = interception(config, intercept, transport);
-    let mut addresses = vec![SocketAddr::from(([0, 0, 0, 0], intercept.port))];
-    if route::ipv6_usable() {
-        addresses.push(SocketAddr::from(([0_u16; 8], intercept.port)));
-    }
-    let listeners = addresses
+    let mut wanted = Interception {
+        dns_port,
+        ..interception(config, intercept)
+    };
+    let listeners = local_addresses(intercept.port)
         .into_iter()
         .map(|address| listener(address, place));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let lacking = |error: io::Error| RunError::privilege(place, &error);
+    if !transport.open_device().map_err(lacking)? && wanted.other == Other::Tunnel {
+        // There is nothing that could carry it.
+        wanted.other = Other::Drop;
+    }
+    adapt(&mut wanted, transport);
+    let installed = wanted.install().map_err(lacking)?;
     let front = Rc::new(Front {
         transport: transport.clone(),
         waiting: Waiting::default(),
-        rules: Arc::new(Mutex::new(Some(wanted.install().map_err(lacking)?))),
+        decisions: decisions.clone(),
+        rules: Arc::new(Mutex::new(Some(installed))),
         telling: Semaphore::new(MAX_TELLING),
         refusing: Semaphore::new(MAX_REFUSING),
     });
@@ -94,10 +114,22 @@ pub(super) fn start(
         tasks.push(gatekeeper::start(&front, interface).map_err(lacking)?);
     }
     tasks.push(spawn_local(follow(front.clone(), wanted)));
+    if !decisions.is_empty() {
+        tasks.push(spawn_local(count(front.clone())));
+    }
     Ok(Interceptor(front))
 }
 
-fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
+/// Where TPROXY delivers to `port`: one address for each family that this machine has.
+pub(super) fn local_addresses(port: u16) -> Vec<SocketAddr> {
+    let mut addresses = vec![SocketAddr::from(([0, 0, 0, 0], port))];
+    if route::ipv6_usable() {
+        addresses.push(SocketAddr::from(([0_u16; 8], port)));
+    }
+    addresses
+}
+
+pub(super) fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
     let listener =
         socket::transparent_listener(address, own_mark()).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => RunError::privilege(place, &error),
@@ -112,17 +144,42 @@ fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError>
     Ok(TcpListener::from_std(listener)?)
 }
 
-fn interception(config: &FrontEnds, intercept: &Intercept, transport: &Transport) -> Interception {
-    let mut wanted = Interception {
+/// What is taken in, as configured.
+pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interception {
+    Interception {
         interfaces: intercept.interfaces.clone(),
         local: intercept.local,
         bypass: intercept.bypass.clone(),
-        other_direct: intercept.other == OtherTraffic::Direct,
+        other: match intercept.other {
+            OtherTraffic::Tunnel => Other::Tunnel,
+            OtherTraffic::Drop => Other::Drop,
+            OtherTraffic::Direct => Other::Direct,
+        },
+        reject_http3: intercept.http3 == Http3::Reject,
         gates: gates(config),
+        rules: rules(config),
+        fail_open: intercept.on_failure == OnFailure::Direct,
         ..Interception::new(intercept.port)
-    };
-    adapt(&mut wanted, transport);
-    wanted
+    }
+}
+
+/// [`FrontEnds::actions`], for the kernel.
+fn rules(config: &FrontEnds) -> Vec<Rule> {
+    let rules = config.actions().map(|(_, rule, action)| Rule {
+        interfaces: rule.interfaces.clone(),
+        sources: rule.sources.clone(),
+        destinations: rule.destinations.clone(),
+        learned: !rule.domains.is_empty(),
+        protocols: rule.numbers(),
+        ports: rule.ports.clone(),
+        dscp: rule.dscp.iter().map(|dscp| dscp.0).collect(),
+        action: match action {
+            config::Action::Tunnel => Action::Tunnel,
+            config::Action::Direct => Action::Direct,
+            config::Action::Block => Action::Block,
+        },
+    });
+    rules.collect()
 }
 
 /// What changes while we run.
@@ -140,29 +197,95 @@ fn gates(config: &FrontEnds) -> Vec<Gate> {
         destinations: Vec::new(),
         shut: true,
     };
-    let configured = config.rules.iter().map(|rule| Gate {
-        ports: rule.ports.clone(),
-        destinations: rule.destinations.clone(),
-        shut: !rule.optimistic,
+    let configured = config.rules.iter().filter_map(|rule| {
+        Some(Gate {
+            ports: rule.ports.clone(),
+            destinations: rule.destinations.clone(),
+            shut: !rule.optimistic?,
+        })
     });
     std::iter::once(never).chain(configured).collect()
 }
 
-/// Keeps the rules in step with what the tunnel can reach and where its server is; never ends.
+/// Keeps the rules in step with what the tunnel can reach, where its server is, and, if that matters, whether it answers;
+/// never ends.
 async fn follow(front: Rc<Front>, mut current: Interception) {
     let mut changes = front.transport.changes();
-    while changes.changed().await.is_ok() {
+    let mut silent_since = None;
+    let mut attached = false;
+    loop {
+        // Not before: what leaves without an address of the device would be translated to one of another device, for the
+        // life of its flow.
+        if !attached && front.transport.has_addresses() {
+            attached = true;
+            front.tell(|rules| rules.attach()).await;
+        }
+        let now = Instant::now();
         let mut wanted = current.clone();
         adapt(&mut wanted, &front.transport);
+        let mut due = None;
+        if wanted.fail_open {
+            let carries = front.transport.carries();
+            silent_since = silent_since.or(Some(now)).filter(|_| !carries);
+            due = silent_since.map(|since| since + SILENT_FOR);
+            wanted.carrying = due.is_none_or(|due| due > now);
+        }
+        if wanted.carrying != current.carrying {
+            let text = if wanted.carrying {
+                "the tunnel carries what is taken in again"
+            } else {
+                "on_failure = \"direct\": what is taken in goes in clear until the tunnel answers"
+            };
+            tracing::warn!("{text}");
+        }
         if wanted != current {
             let changed = wanted.clone();
             front.tell(move |rules| rules.update(&changed)).await;
             current = wanted;
         }
+        let changed = match due.filter(|_| current.carrying) {
+            Some(due) => timeout_at(due, changes.changed()).await.unwrap_or(Ok(())),
+            None => changes.changed().await,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
+/// Keeps the account of what the rules decide on in the kernel; never ends.
+async fn count(front: Rc<Front>) {
+    loop {
+        sleep(COUNTED_EVERY).await;
+        let rules = front.rules.clone();
+        let counted = spawn_blocking(move || {
+            let rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
+            rules.as_ref().map(Installed::counts)
+        });
+        if let Ok(Some(Ok(counts))) = counted.await {
+            let counts = counts.iter().map(|count| (count.packets, count.bytes));
+            front.decisions.set_kernel(counts.collect());
+        }
     }
 }
 
 impl Front {
+    /// Whether a rule sends a connection that came in by `interface` past the tunnel, or nowhere.
+    pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
+        let destination = to_tunnel(opening.destination);
+        let asked = Asked {
+            interface: Some(interface),
+            source: Some(opening.source.ip()),
+            host: &destination.host,
+            port: destination.port,
+        };
+        let decided = self.transport.front().decide(&asked, |_| false);
+        matches!(
+            decided,
+            Some((_, config::Action::Direct | config::Action::Block))
+        )
+    }
+
     /// Asks the rules; `None` while they are being changed, and once they have been removed.
     pub(super) fn with_rules<T>(&self, ask: impl FnOnce(&Installed) -> T) -> Option<T> {
         self.rules.try_lock().ok()?.as_ref().map(ask)

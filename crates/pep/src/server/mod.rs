@@ -5,8 +5,13 @@
 
 mod clients;
 pub(crate) mod dial;
+#[cfg(not(target_os = "linux"))]
+mod no_packets;
+#[cfg(target_os = "linux")]
+mod packets;
 mod plain;
 mod policy;
+mod resolver;
 mod sessions;
 mod worker;
 
@@ -17,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 pub use policy::{Denied, Policy};
@@ -29,8 +34,11 @@ use crate::engine::identity::{self, PrivateKey};
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
-use crate::status::{ClientStatus, Side, StatusReport};
+use crate::status::{ClientStatus, Side, StatusReport, StatusSocket};
 use clients::{Clients, Registry};
+#[cfg(not(target_os = "linux"))]
+use no_packets as packets;
+use packets::{Network, Packets};
 use worker::{Command, Worker};
 
 /// Runs the server until SIGINT or SIGTERM.
@@ -59,29 +67,46 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     };
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Server)?;
     let sockets = bind_all(config)?;
-    let _quiet = quiet(config);
+    let runtime = process::runtime()?;
+    let orders = {
+        let _inside = runtime.enter();
+        Orders::take(config)?
+    };
+    // Last of what another daemon may have: with it comes a device.
+    let mut network = Network::start(config, sockets.len());
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
-    let pool = Pool::start(config, &key, &setup, &clients, &paths, qlog, sockets)?;
-    let result = process::runtime()?.block_on(pool.supervise(config, &clients, &paths));
+    let pool = Pool::start(
+        config,
+        &key,
+        &setup,
+        &clients,
+        &paths,
+        &mut network,
+        qlog,
+        sockets,
+    )?;
+    let result = runtime.block_on(pool.supervise(config, orders, &clients, &paths));
     paths.write();
     result
 }
 
-/// Kept while the server runs. It needs a privilege that a server otherwise does not: without it, only a
-/// killed server's kernel says more than it should.
-#[cfg(target_os = "linux")]
-fn quiet(config: &ServerConfig) -> Option<bentpipe_sys::quiet::Quiet> {
-    let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
-    if !bentpipe_sys::privilege::has_net_admin() {
-        return None;
-    }
-    bentpipe_sys::quiet::Quiet::install(&ports)
-        .inspect_err(|error| tracing::warn!("{error}"))
-        .ok()
+/// Where the operator's orders come from; taken before anything that takes time.
+struct Orders {
+    status: StatusSocket,
+    stop: process::StopSignal,
+    hangup: Signal,
 }
 
-#[cfg(not(target_os = "linux"))]
-fn quiet(_config: &ServerConfig) {}
+impl Orders {
+    /// To be called inside a runtime.
+    fn take(config: &ServerConfig) -> Result<Self, RunError> {
+        Ok(Self {
+            status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
+            stop: process::stop_signal()?,
+            hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
+        })
+    }
+}
 
 /// One socket per listen address and shard; the shards share the address.
 fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
@@ -134,17 +159,20 @@ type Reports = Arc<Mutex<Vec<ClientStatus>>>;
 struct Pool {
     commands: Vec<mpsc::UnboundedSender<Command>>,
     reports: Vec<Reports>,
+    packets: Option<Arc<Packets>>,
     /// A shard's thread sends why it ended.
     ended: mpsc::UnboundedReceiver<io::Result<()>>,
 }
 
 impl Pool {
+    #[expect(clippy::too_many_arguments, reason = "what a server is made of, once")]
     fn start(
         config: &ServerConfig,
         key: &PrivateKey,
         setup: &ServerSetup,
         clients: &Arc<Clients>,
         paths: &Arc<PathMemory>,
+        network: &mut Network,
         qlog: Option<Qlog>,
         sockets: Vec<UdpSocket>,
     ) -> Result<Self, RunError> {
@@ -171,7 +199,10 @@ impl Pool {
                 connect_timeout: config.connect_timeout,
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
+                dns: config.dns.clone(),
                 paths: paths.clone(),
+                packets: network.packets.clone(),
+                inbox: network.inboxes[index].take(),
                 qlog: qlog.clone(),
             };
             let end = end.clone();
@@ -185,6 +216,7 @@ impl Pool {
         Ok(Self {
             commands: senders,
             reports,
+            packets: network.packets.clone(),
             ended,
         })
     }
@@ -192,13 +224,16 @@ impl Pool {
     async fn supervise(
         mut self,
         config: &ServerConfig,
+        orders: Orders,
         clients: &Clients,
         paths: &PathMemory,
     ) -> Result<(), RunError> {
         let started = process::now();
-        let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
-        let mut stop = process::stop_signal()?;
-        let mut hangup = signal(SignalKind::hangup()).map_err(RunError::Io)?;
+        let Orders {
+            status,
+            mut stop,
+            mut hangup,
+        } = orders;
         process::raise_file_limit();
         let reports = self.reports.clone();
         let snapshot = || report(config, started, &reports);
@@ -244,6 +279,11 @@ impl Pool {
         match ServerConfig::load(&config.file) {
             Ok(fresh) => {
                 clients.replace(&fresh);
+                if let Some(Err(error)) =
+                    self.packets.as_ref().map(|packets| packets.reload(&fresh))
+                {
+                    tracing::error!("clients' addresses and routes stay as they were: {error}");
+                }
                 tracing::info!("reloaded: {} clients", clients.len());
                 self.tell(&Command::Recheck);
             }

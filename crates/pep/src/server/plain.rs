@@ -209,6 +209,9 @@ impl Server {
         let status = |client: &Rc<Client>| ClientStatus {
             name: client.name.clone(),
             session: status::Session {
+                ledger_bytes: None,
+                metering: None,
+                dns: None,
                 tunnel: status::Tunnel {
                     state: TunnelState::Ready,
                     peer: Some(process::join(&client.source)),
@@ -221,6 +224,7 @@ impl Server {
                 },
                 bytes: client.bench.volumes().turned(),
                 memory: status::Memory::default(),
+                packets: None,
             },
         };
         let side = Side::Server {

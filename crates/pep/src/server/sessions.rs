@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::future::pending;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use bentpipe_proto::paths::PathKey;
 use bentpipe_proto::tunnel::{CloseCode, Open, ReplyCode};
+use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
 use tokio::time::{interval, timeout};
@@ -18,6 +20,8 @@ use tokio::time::{interval, timeout};
 use super::Reports;
 use super::clients::{Client, Clients, Registry};
 use super::dial::dial;
+use super::packets::{Filter, Inbox, Packets};
+use super::resolver::Resolver;
 use super::worker::{Command, Worker};
 use crate::engine::identity::{self, PublicKey};
 use crate::engine::shard::Shard;
@@ -27,13 +31,15 @@ use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::status::{ClientStatus, TunnelState};
-use crate::transport::{FlowKey, TunnelEvent};
+use crate::transport::{FlowKey, QueryKey, TunnelEvent};
 
 /// A connected client.
 struct Session {
     key: PublicKey,
     client: Arc<Client>,
     sampler: Sampler,
+    /// Of its packets, where they are carried.
+    filter: Option<Filter>,
 }
 
 /// State of the running shard.
@@ -43,7 +49,9 @@ pub(super) struct Sessions {
     clients: Arc<Clients>,
     registry: Arc<Registry>,
     paths: Arc<PathMemory>,
+    packets: Option<Arc<Packets>>,
     connect_timeout: Duration,
+    resolver: Resolver,
     open: RefCell<HashMap<ConnectionId, Session>>,
 }
 
@@ -60,7 +68,9 @@ impl Sessions {
             clients: worker.clients.clone(),
             registry: worker.registry.clone(),
             paths: worker.paths.clone(),
+            packets: worker.packets.clone(),
             connect_timeout: worker.connect_timeout,
+            resolver: Resolver::new(&worker.dns.servers),
             open: RefCell::default(),
         })
     }
@@ -73,7 +83,13 @@ impl Sessions {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
                 self.on_opened(id, flow, *open);
             }
-            ConnectionNotice::Tunnel(TunnelEvent::Goaway | TunnelEvent::Flow(_))
+            ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
+            ConnectionNotice::Tunnel(TunnelEvent::Query(query, message)) => {
+                self.on_query(id, query, message);
+            }
+            ConnectionNotice::Tunnel(
+                TunnelEvent::Goaway | TunnelEvent::Flow(_) | TunnelEvent::Answer(..),
+            )
             | ConnectionNotice::Outage(_) => {}
             ConnectionNotice::Fault(fault) => {
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");
@@ -110,10 +126,17 @@ impl Sessions {
                 self.registry.enter(key, self.index, id);
                 self.set_limits(id, &client);
                 self.resume(id, &key);
+                let filter = self.packets.as_ref();
+                let filter = filter.map(|packets| packets.filter(&client, process::now()));
+                if let Some(filter) = &filter {
+                    self.shard
+                        .change(id, |connection| filter.announce(connection));
+                }
                 let session = Session {
                     key,
                     client,
                     sampler: Sampler::new(process::now()),
+                    filter,
                 };
                 self.open.borrow_mut().insert(id, session);
             }
@@ -168,7 +191,41 @@ impl Sessions {
                 None => tracing::info!(client, agent, %address, "connected"),
             }
             self.registry.arrive(session.key, instance, self.index, id);
+            if let (Some(packets), Some(filter)) = (&self.packets, &session.filter) {
+                packets.enter(filter, (self.index, id));
+            }
         }
+    }
+
+    /// A client's packets have come.
+    fn on_packets(&self, id: ConnectionId) {
+        let now = process::now();
+        let mut sessions = self.open.borrow_mut();
+        let filter = sessions
+            .get_mut(&id)
+            .and_then(|session| session.filter.as_mut());
+        if let (Some(packets), Some(filter)) = (&self.packets, filter) {
+            self.shard
+                .change(id, |connection| packets.take(filter, now, connection));
+        }
+    }
+
+    /// Sends packets for this shard's clients; never ends.
+    pub(super) async fn deliver(&self, inbox: Option<Inbox>) {
+        let Some(mut inbox) = inbox else {
+            return pending().await;
+        };
+        while let Some(batch) = inbox.recv().await {
+            let now = process::now();
+            self.shard.with(|engine| {
+                for (id, packet) in batch {
+                    if let Some(connection) = engine.connection(id) {
+                        connection.tunnel.send_packet(now, packet);
+                    }
+                }
+            });
+        }
+        pending::<()>().await;
     }
 
     fn on_opened(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, open: Open) {
@@ -213,6 +270,17 @@ impl Sessions {
         });
     }
 
+    fn on_query(self: &Rc<Self>, id: ConnectionId, query: QueryKey, message: Bytes) {
+        let this = self.clone();
+        spawn_local(async move {
+            let answer = this.resolver.resolve(&message).await.map(Bytes::from);
+            this.shard.change(id, |connection| {
+                let (tunnel, quic) = connection.parts();
+                tunnel.answer(quic, query, answer);
+            });
+        });
+    }
+
     fn reply(
         &self,
         id: ConnectionId,
@@ -229,6 +297,9 @@ impl Sessions {
     fn forget(&self, id: ConnectionId) {
         if let Some(session) = self.open.borrow_mut().remove(&id) {
             self.registry.leave(&session.key, self.index, id);
+            if let Some(packets) = &self.packets {
+                packets.leave((self.index, id));
+            }
             self.paths.tunnel_ended();
         }
     }
@@ -268,6 +339,9 @@ impl Sessions {
             match self.clients.get(&session.key) {
                 Some(client) => {
                     self.set_limits(id, &client);
+                    if let Some(filter) = &mut session.filter {
+                        filter.set_client(client.clone());
+                    }
                     session.client = client;
                 }
                 None => removed.push(id),
@@ -313,9 +387,13 @@ impl Sessions {
                 let status = |(&id, session): (&ConnectionId, &mut Session)| {
                     let connection = engine.peek(id)?;
                     self.learn(connection, session);
+                    let mut sampled = session.sampler.sample(now, connection, TunnelState::Ready);
+                    if let Some(filter) = &session.filter {
+                        filter.count(&mut sampled);
+                    }
                     Some(ClientStatus {
                         name: session.client.name.clone(),
-                        session: session.sampler.sample(now, connection, TunnelState::Ready),
+                        session: sampled,
                     })
                 };
                 sessions.iter_mut().filter_map(status).collect()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::congestion::Kind as ControllerKind;
-use bentpipe_proto::tunnel::{Families, Hello, VERSION};
+use bentpipe_proto::tunnel::{Families, Hello, VERSION, capability};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::HmacKey;
 use tokio::sync::mpsc;
@@ -15,7 +15,9 @@ use tokio::task::LocalSet;
 use super::Reports;
 use super::clients::{Clients, Registry};
 use super::dial;
+use super::packets::{Inbox, Packets};
 use super::sessions::Sessions;
+use crate::config::ServerDns as Dns;
 use crate::engine::Neighbours;
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
@@ -57,7 +59,10 @@ pub(super) struct Worker {
     pub(super) connect_timeout: Duration,
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
+    pub(super) dns: Dns,
     pub(super) paths: Arc<PathMemory>,
+    pub(super) packets: Option<Arc<Packets>>,
+    pub(super) inbox: Option<Inbox>,
     pub(super) qlog: Option<Qlog>,
 }
 
@@ -69,7 +74,7 @@ impl Worker {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
-            hello: hello(&self.clients, max_flows),
+            hello: hello(&self.clients, max_flows, &self.dns),
             memory,
             wishes: Wishes {
                 controller: self.controller,
@@ -88,6 +93,7 @@ impl Worker {
             let driver = Driver::new(shard, socket, Some(neighbours))?;
             tokio::select! {
                 result = driver.run(|event| sessions.on_event(event)) => result,
+                () = sessions.deliver(self.inbox.take()) => Ok(()),
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
             }
@@ -95,7 +101,7 @@ impl Worker {
     }
 }
 
-fn hello(clients: &Clients, max_flows: u64) -> Hello {
+fn hello(clients: &Clients, max_flows: u64, dns: &Dns) -> Hello {
     let mut families = Families::default();
     let allowed = clients.allowed();
     for address in PUBLIC
@@ -115,6 +121,7 @@ fn hello(clients: &Clients, max_flows: u64) -> Hello {
         families,
         initial_credit: INITIAL_CREDIT,
         max_flows,
+        capabilities: if dns.enabled { capability::DNS } else { 0 },
         ..Hello::default()
     }
 }

@@ -12,15 +12,16 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
-use crate::config::{Role, Transport};
-use crate::engine::Profile;
+use crate::config::{Action, Role, Transport};
+use crate::engine::{Ledger, Profile};
 
 /// Version of the document's schema.
 pub const SCHEMA: u32 = 1;
@@ -41,6 +42,9 @@ pub struct StatusReport {
     /// What carries the connections.
     #[serde(default)]
     pub transport: Transport,
+    /// What a client's rules with an `action` have decided on, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleStatus>,
     /// What depends on the role; its fields stand beside the ones above, with `"role"` telling which they are.
     #[serde(flatten)]
     pub side: Side,
@@ -58,6 +62,7 @@ impl StatusReport {
             uptime_s,
             config_file,
             transport: Transport::Quic,
+            rules: Vec::new(),
             side,
         }
     }
@@ -76,6 +81,21 @@ impl StatusReport {
             Side::Server { .. } => Role::Server,
         }
     }
+}
+
+/// What one rule has decided on since the client started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleStatus {
+    /// Its place among the `[[rule]]` of the file, from 1.
+    pub rule: usize,
+    /// What it says.
+    pub action: Action,
+    /// Packets of intercepted traffic, as they came in; at most a few seconds old.
+    pub packets: u64,
+    /// Their bytes, from the IP header on.
+    pub bytes: u64,
+    /// Connections of proxies.
+    pub connections: u64,
 }
 
 /// What depends on the role.
@@ -114,6 +134,108 @@ pub struct Session {
     pub bytes: Volumes,
     /// Buffered data.
     pub memory: Memory,
+    /// What the bytes on the link were for: at a client since the daemon started, at a server since the tunnel began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_bytes: Option<Ledger>,
+    /// What they cost, where a price or a cap is configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metering: Option<Metering>,
+    /// DNS that this client answers, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
+    /// What crosses as IP packets, where that is agreed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<Packets>,
+}
+
+/// Bytes on the link in both directions, IP packets whole, since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metering {
+    /// Used so far.
+    pub used_bytes: u64,
+    /// Most that may be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap_bytes: Option<u64>,
+    /// Price of what was used, in the currency of the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// The cap is reached.
+    pub used_up: bool,
+}
+
+/// DNS answered at the terminal; totals since the daemon started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dns {
+    /// Queries of hosts.
+    pub queries_total: u64,
+    /// Of these, answered at once.
+    pub local_total: u64,
+    /// Of these, answered with what was past its TTL.
+    pub stale_total: u64,
+    /// Of these, answered with a failure.
+    pub failed_total: u64,
+    /// Questions that crossed the link, prefetched ones among them.
+    pub asked_total: u64,
+    /// Questions asked before the answer at hand had expired.
+    pub prefetched_total: u64,
+    /// Answers in the cache now.
+    pub cached_answers: u64,
+    /// Memory of the cache now, bytes.
+    pub cached_bytes: u64,
+}
+
+/// IP packets of this tunnel: all but TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// The client's addresses in the tunnel.
+    pub assigned: Vec<IpAddr>,
+    /// Prefixes behind the client that are routed as they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routed: Vec<IpNet>,
+    /// Packets sent into the tunnel.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that came out of it.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Marked "congestion experienced" instead of dropped.
+    pub marked: u64,
+    /// What did not cross, by cause.
+    pub dropped: PacketDrops,
+}
+
+/// Packets that did not cross, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketDrops {
+    /// Waited too long for the link.
+    pub age: u64,
+    /// Taken by CoDel, for their flow to slow down.
+    pub codel: u64,
+    /// No room in the queue, or faster than the device takes them.
+    pub overflow: u64,
+    /// Pieces whose other pieces the link has lost.
+    pub incomplete: u64,
+    /// No tunnel (client).
+    pub no_tunnel: u64,
+    /// No IP packets.
+    pub malformed: u64,
+    /// From addresses that are not the client's (server).
+    pub spoofed: u64,
+    /// To destinations that the client may not reach (server).
+    pub policy: u64,
+}
+
+/// Packets of a client that its server did not let pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketRefusals {
+    /// No IP packets.
+    pub malformed: u64,
+    /// From addresses that are not the client's.
+    pub spoofed: u64,
+    /// To destinations that the client may not reach.
+    pub policy: u64,
 }
 
 /// State of a tunnel; what is not known yet is absent.
@@ -164,6 +286,24 @@ pub struct Tunnel {
     /// How the other end sends, as far as it has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<Receiving>,
+    /// Losses repaired without retransmission, in both directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fec: Option<Repairs>,
+}
+
+/// What was repaired in this connection; bytes are those of DATAGRAM frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repairs {
+    /// Repairs sent.
+    pub sent_bytes: u64,
+    /// Their share of all bytes sent, 0 to 1.
+    pub overhead_ratio: f64,
+    /// Repairs received.
+    pub received_bytes: u64,
+    /// Bytes of streams that they mended.
+    pub recovered_bytes: u64,
+    /// Repairs received that were not needed.
+    pub wasted_bytes: u64,
 }
 
 /// What a link was taken for when the tunnel began, and why.

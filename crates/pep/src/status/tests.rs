@@ -57,6 +57,13 @@ fn session() -> Session {
                 }),
                 ..Receiving::default()
             }),
+            fec: Some(Repairs {
+                sent_bytes: 1_234_567,
+                overhead_ratio: 0.0123,
+                received_bytes: 7_654_321,
+                recovered_bytes: 6_543_210,
+                wasted_bytes: 1_111_111,
+            }),
         },
         flows: Flows {
             active: 12,
@@ -70,6 +77,28 @@ fn session() -> Session {
             wire_in: 12_345_678,
             wire_out: u64::MAX,
         },
+        ledger_bytes: None,
+        metering: None,
+        dns: None,
+        packets: Some(Packets {
+            assigned: vec![[100, 96, 255, 254].into(), [0xfd62; 8].into()],
+            routed: vec!["2001:db8:1234::/48".parse().expect("a prefix")],
+            sent: u64::MAX,
+            sent_bytes: u64::MAX,
+            received: 7,
+            received_bytes: 4321,
+            marked: 1,
+            dropped: PacketDrops {
+                age: 1,
+                codel: 2,
+                overflow: 3,
+                incomplete: 4,
+                no_tunnel: 5,
+                malformed: 6,
+                spoofed: 7,
+                policy: u64::MAX,
+            },
+        }),
         memory: Memory {
             used: 0,
             ceiling: 256 << 20,

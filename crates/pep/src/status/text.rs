@@ -2,9 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::config::Transport;
+use crate::config::{Action, Transport};
+use crate::engine::Account;
 
-use super::{Acks, ClassSource, LinkClass, Session, Side, StatusReport, Tunnel, TunnelState};
+use super::{
+    Acks, ClassSource, Dns, LinkClass, Metering, Packets, RuleStatus, Session, Side, StatusReport,
+    Tunnel, TunnelState,
+};
 
 const WIDTH: usize = 80;
 const LABEL: usize = 14;
@@ -20,6 +24,9 @@ impl Display for StatusReport {
             self.pid
         )?;
         line(f, "config", &self.config_file.display().to_string())?;
+        for rule in &self.rules {
+            write_rule(f, rule)?;
+        }
         let session = |f: &mut Formatter<'_>, session, peer| match self.transport {
             Transport::Quic => write_session(f, session, peer),
             Transport::Plain => write_plain(f, session, peer),
@@ -76,6 +83,21 @@ impl Display for LinkClass {
     }
 }
 
+fn write_rule(f: &mut Formatter<'_>, rule: &RuleStatus) -> fmt::Result {
+    let action = match rule.action {
+        Action::Tunnel => "through the tunnel",
+        Action::Direct => "direct, in clear",
+        Action::Block => "blocked",
+    };
+    let proxies = match rule.connections {
+        0 => String::new(),
+        number => format!("; {number} connections of proxies"),
+    };
+    let (packets, bytes) = (rule.packets, size(rule.bytes));
+    let text = format!("{action}: {packets} packets, {bytes}{proxies}");
+    line(f, &format!("rule {}", rule.rule), &text)
+}
+
 /// The other end's address, introduced by `peer`, where it is known.
 fn address(tunnel: &Tunnel, peer: &str) -> String {
     let known = tunnel.peer.as_ref();
@@ -125,6 +147,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
         write_path(f, tunnel)?;
     }
     write_flows(f, session)?;
+    if let Some(packets) = &session.packets {
+        write_packets(f, packets)?;
+    }
     line(
         f,
         "link",
@@ -138,7 +163,73 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
         f,
         "memory",
         &format!("{} of {}", size(memory.used), size(memory.ceiling)),
-    )
+    )?;
+    if let Some(ledger) = &session.ledger_bytes {
+        line(f, "sent for", &ledger.sent.to_string())?;
+        line(f, "received for", &ledger.received.to_string())?;
+    }
+    if let Some(metering) = &session.metering {
+        line(f, "metered", &metering.to_string())?;
+    }
+    match &session.dns {
+        Some(dns) => line(f, "DNS", &dns.to_string()),
+        None => Ok(()),
+    }
+}
+
+impl Display for Account {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let entries = [
+            ("TCP", self.streams),
+            ("DNS", self.dns),
+            ("packets", self.packets),
+            ("control", self.control),
+            ("retransmissions", self.retransmissions),
+            ("repair", self.repair),
+            ("ACKs", self.acks),
+            ("probes", self.probes),
+            ("handshake", self.handshake),
+            ("stateless", self.stateless),
+            ("headers", self.headers + self.ip_headers),
+        ];
+        let named = entries.into_iter().filter(|(_, bytes)| *bytes > 0);
+        let texts: Vec<_> = named
+            .map(|(name, bytes)| format!("{name} {}", size(bytes)))
+            .collect();
+        f.write_str(&texts.join(", "))
+    }
+}
+
+impl Display for Metering {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&size(self.used_bytes))?;
+        if let Some(cap) = self.cap_bytes {
+            write!(f, " of {}", size(cap))?;
+        }
+        match self.cost {
+            Some(cost) => write!(f, ", costs {cost:.2}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Display for Dns {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (queries, local, stale, failed) = (
+            self.queries_total,
+            self.local_total,
+            self.stale_total,
+            self.failed_total,
+        );
+        write!(
+            f,
+            "{queries} queries, {local} answered at once, {stale} with stale answers, {failed} failed; {} asked of \
+             the server; {} answers in {}",
+            self.asked_total,
+            self.cached_answers,
+            size(self.cached_bytes)
+        )
+    }
 }
 
 fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
@@ -159,6 +250,46 @@ fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
             size(bytes.lan_out)
         ),
     )
+}
+
+/// Everything but TCP.
+fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
+    let (sent, received) = (size(packets.sent_bytes), size(packets.received_bytes));
+    let assigned: Vec<_> = packets.assigned.iter().map(ToString::to_string).collect();
+    let routed: Vec<_> = packets.routed.iter().map(ToString::to_string).collect();
+    let routed = match routed.is_empty() {
+        true => String::new(),
+        false => format!(", routed {}", routed.join(", ")),
+    };
+    line(
+        f,
+        "packets",
+        &format!(
+            "{} sent ({sent}), {} received ({received}); assigned {}{routed}",
+            packets.sent,
+            packets.received,
+            assigned.join(", ")
+        ),
+    )?;
+    let drops = packets.dropped;
+    let causes = [
+        (drops.age, "too old"),
+        (drops.codel, "by CoDel"),
+        (drops.overflow, "for want of room"),
+        (drops.incomplete, "pieces without the rest"),
+        (drops.no_tunnel, "without a tunnel"),
+        (drops.malformed, "malformed"),
+        (drops.spoofed, "from others' addresses"),
+        (drops.policy, "to denied destinations"),
+    ];
+    let counted = causes.into_iter().filter(|(count, _)| *count > 0);
+    let counted: Vec<_> = counted
+        .map(|(count, cause)| format!("{count} {cause}"))
+        .collect();
+    match counted.is_empty() {
+        true => Ok(()),
+        false => line(f, "dropped", &counted.join(", ")),
+    }
 }
 
 /// What a tunnel in use knows of its path.
@@ -201,6 +332,13 @@ fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
         .map(|mtu| format!("; datagrams up to {mtu} B"))
         .unwrap_or_default();
     line(f, "window", &format!("{}{mtu}", size(tunnel.window_bytes)))?;
+    if let Some(fec) = &tunnel.fec {
+        let overhead = fec.overhead_ratio * 100.0;
+        let (sent, recovered) = (size(fec.sent_bytes), size(fec.recovered_bytes));
+        let wasted = size(fec.wasted_bytes);
+        let text = format!("{sent} sent ({overhead:.1} %); {recovered} recovered, {wasted} wasted");
+        line(f, "repairs", &text)?;
+    }
     write_directions(f, tunnel)
 }
 

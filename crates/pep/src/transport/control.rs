@@ -67,6 +67,11 @@ impl ControlStream {
         }
     }
 
+    /// Bytes read so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     pub(super) fn has_output(&self) -> bool {
         !self.out.is_empty()
     }

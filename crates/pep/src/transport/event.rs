@@ -2,9 +2,11 @@
 
 use bentpipe_proto::relay::CreditExceeded;
 use bentpipe_proto::tunnel::{CloseCode, DecodeError, Open, VERSION};
+use bytes::Bytes;
 use thiserror::Error;
 
 use super::flow::FlowKey;
+use super::queries::QueryKey;
 
 /// What the shell has to act on.
 #[derive(Debug)]
@@ -15,6 +17,12 @@ pub enum TunnelEvent {
     Opened(FlowKey, Box<Open>),
     /// Something changed for this flow's LAN side: look at [`super::Tunnel::incoming`], [`super::Tunnel::capacity`].
     Flow(FlowKey),
+    /// A DNS query (server only); answer with [`super::Tunnel::answer`].
+    Query(QueryKey, Bytes),
+    /// The answer to a query (client only); `None`: there will be none.
+    Answer(QueryKey, Option<Bytes>),
+    /// Packets have come: take them with [`super::Tunnel::take_packet`].
+    Packets,
     /// The peer drains: it opens no more flows, and takes none.
     Goaway,
 }
@@ -74,4 +82,25 @@ pub struct TunnelStats {
     pub lan_out: u64,
     /// Flows reset because the tunnel was at its memory ceiling.
     pub shed: u64,
+    /// Bytes written into streams.
+    pub sent: Carried,
+    /// Bytes that came in streams, without the control stream's.
+    pub(super) received: Carried,
+}
+
+/// Bytes in streams, each counted once however often it crossed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Of flows, with OPEN and REPLY.
+    pub flows: u64,
+    /// Of queries.
+    pub dns: u64,
+    /// Frames of packets.
+    pub packets: u64,
+    /// Frames of repairs.
+    pub repairs: u64,
+    /// Frames of trains, of which the engine knows.
+    pub trains: u64,
+    /// Of the control stream.
+    pub control: u64,
 }

@@ -1,7 +1,9 @@
 //! One flow of a tunnel: its two directions, its stream and its place in the scheduler.
 
+use bentpipe_proto::fec;
 use bentpipe_proto::relay::{CreditWindow, End, MAX_HEADER, Receiver, Sender, Ticket};
 use bentpipe_proto::tunnel::{AbortCode, DecodeError, FlowId, Open, Reply, ReplyCode};
+use bytes::Bytes;
 use quinn_proto::{Connection, Dir, ReadError, ReadableError, Side, StreamId, VarInt};
 
 /// Names a flow within its tunnel, on one side: the index of its stream.
@@ -45,6 +47,8 @@ pub(super) enum Header {
 pub(super) struct Flow {
     pub(super) id: Option<FlowId>,
     pub(super) sender: Sender,
+    /// Bytes that were written into the stream, header included.
+    pub(super) sent: u64,
     pub(super) receiver: Receiver,
     pub(super) window: CreditWindow,
     pub(super) header: Header,
@@ -69,6 +73,7 @@ impl Flow {
         Self {
             id: None,
             sender,
+            sent: 0,
             receiver: Receiver::new(credit),
             window,
             header: Header::Expected,
@@ -113,33 +118,15 @@ impl Flow {
         &mut self,
         quic: &mut Connection,
         stream: StreamId,
+        repairs: &mut fec::Incoming,
     ) -> Result<u64, ReadFault> {
         if self.recv_done {
             return Ok(0);
         }
-        let mut recv = quic.recv_stream(stream);
-        let mut chunks = match recv.read(false) {
-            Ok(chunks) => chunks,
-            Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => return Ok(0),
-        };
-        let mut taken = 0;
-        loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => {
-                    taken += chunk.bytes.len() as u64;
-                    self.receiver
-                        .insert(chunk.offset, chunk.bytes)
-                        .map_err(ReadFault::Credit)?;
-                }
-                Ok(None) => {
-                    self.receiver.finish();
-                    self.recv_done = true;
-                    return Ok(taken);
-                }
-                Err(ReadError::Reset(_)) => return Err(ReadFault::Reset),
-                Err(ReadError::Blocked) => return Ok(taken),
-            }
-        }
+        let look = |offset, bytes: &Bytes| repairs.on_received(stream.index(), offset, bytes);
+        let (taken, ended) = drain(&mut self.receiver, quic, stream, look)?;
+        self.recv_done |= ended;
+        Ok(taken)
     }
 
     /// Tries to parse the header of the receiving direction from what has arrived in order.
@@ -196,6 +183,40 @@ impl Flow {
     /// True once no event and no frame concerning it can matter any more.
     pub(super) fn is_over(&self) -> bool {
         self.released && self.send_done && self.recv_done
+    }
+}
+
+/// Moves everything that a stream has into `receiver`, and shows it to `look`. Returns the bytes taken, and whether they were its last.
+pub(super) fn drain(
+    receiver: &mut Receiver,
+    quic: &mut Connection,
+    stream: StreamId,
+    mut look: impl FnMut(u64, &Bytes),
+) -> Result<(u64, bool), ReadFault> {
+    let mut recv = quic.recv_stream(stream);
+    let mut chunks = match recv.read(false) {
+        Ok(chunks) => chunks,
+        Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => {
+            return Ok((0, false));
+        }
+    };
+    let mut taken = 0;
+    loop {
+        match chunks.next(usize::MAX) {
+            Ok(Some(chunk)) => {
+                taken += chunk.bytes.len() as u64;
+                look(chunk.offset, &chunk.bytes);
+                receiver
+                    .insert(chunk.offset, chunk.bytes)
+                    .map_err(ReadFault::Credit)?;
+            }
+            Ok(None) => {
+                receiver.finish();
+                return Ok((taken, true));
+            }
+            Err(ReadError::Reset(_)) => return Err(ReadFault::Reset),
+            Err(ReadError::Blocked) => return Ok((taken, false)),
+        }
     }
 }
 

@@ -5,22 +5,28 @@
 //! Decides nothing about time: rates and timers belong to the engine.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
 use bentpipe_proto::tunnel::{
-    AbortCode, Control, DecodeError, FlowId, Forward, Hello, ReplyCode, StreamKind, VERSION,
+    AbortCode, Control, DecodeError, FlowId, Forward, Hello, PacketKinds, ReplyCode, StreamKind,
+    VERSION, capability,
 };
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
+use ipnet::IpNet;
 use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
 
 use super::control::ControlStream;
 use super::early::Early;
-use super::event::{Fault, TunnelEvent, TunnelStats};
+use super::event::{Carried, Fault, TunnelEvent, TunnelStats};
 use super::flow::{Flow, FlowKey, Header, ReadFault};
 use super::memory::receiving_share;
 use super::meter::ReceiveMeter;
+use super::packets::Packets;
+use super::queries::Queries;
+use super::repair::Repairs;
 
 /// The flows and the control stream of one connection.
 pub struct Tunnel {
@@ -36,6 +42,10 @@ pub struct Tunnel {
     hinted: bool,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,
+    pub(super) queries: Queries,
+    pub(super) packets: Packets,
+    /// Bytes by which flows have been served more than packets while both waited.
+    pub(super) ahead: i64,
     /// Memory for all LAN sides together, in bytes.
     pub(super) ceiling: u64,
     pub(super) budget: Budget,
@@ -44,6 +54,7 @@ pub struct Tunnel {
     /// Memory held in all senders, in bytes.
     pub(super) sending: u64,
     pub(super) meter: ReceiveMeter,
+    pub(super) repairs: Repairs,
     pub(super) goaway: bool,
     pub(super) events: VecDeque<TunnelEvent>,
     pub(super) chunks: Vec<Bytes>,
@@ -52,7 +63,7 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// A tunnel that announces `local` and may hold `ceiling` bytes for its LAN sides.
-    pub fn new(side: Side, local: Hello, ceiling: u64) -> Self {
+    pub fn new(side: Side, local: Hello, ceiling: u64, seed: Seed) -> Self {
         Self {
             side,
             local,
@@ -65,11 +76,15 @@ impl Tunnel {
             hinted: false,
             next_id: 0,
             scheduler: Scheduler::default(),
+            queries: Queries::default(),
+            packets: Packets::new(ceiling, seed),
+            ahead: 0,
             ceiling,
             budget: Budget::new(receiving_share(ceiling)),
             held: 0,
             sending: 0,
             meter: ReceiveMeter::default(),
+            repairs: Repairs::default(),
             goaway: false,
             events: VecDeque::new(),
             chunks: Vec::new(),
@@ -83,16 +98,25 @@ impl Tunnel {
             && let Some(id) = quic.streams().open(Dir::Bi)
         {
             let mut control = ControlStream::new(quic, id, true);
-            control.send(&Control::Hello(self.local.clone()));
+            let mut hello = self.local.clone();
+            self.announce_repairs(&mut hello);
+            control.send(&Control::Hello(hello));
             self.control = Some(control);
         }
     }
 
     /// Server: answers the client's HELLO; `forward` is what it is granted.
     pub(crate) fn greet(&mut self, forward: Forward) {
-        self.local.forward = forward;
-        let hello = Control::Hello(self.local.clone());
-        self.send_control(&hello);
+        let mut hello = self.local.clone();
+        hello.forward = forward;
+        self.announce_repairs(&mut hello);
+        self.send_control(&Control::Hello(hello));
+    }
+
+    /// A DATAGRAM frame came, in an IP packet that was `marked` "congestion experienced" or not. Each kind has one taker.
+    pub(crate) fn on_datagram(&mut self, now: Instant, content: &Bytes, marked: bool) {
+        self.on_repair(content);
+        self.on_packets(now, content, marked);
     }
 
     /// Takes one of quinn's stream events.
@@ -114,6 +138,7 @@ impl Tunnel {
                     flow.blocked = false;
                 }
                 self.schedule(FlowKey::of(id));
+                self.on_query_writable(id);
             }
             StreamEvent::Stopped { id, error_code } => self.on_stopped(quic, id, error_code),
             StreamEvent::Opened { .. }
@@ -165,23 +190,23 @@ impl Tunnel {
         {
             return self.read_control(quic);
         }
+        if self.queries.knows(id) {
+            return self.read_query(quic, id);
+        }
         let key = FlowKey::of(id);
         let Some(flow) = self.flows.get_mut(&key) else {
             // Data for a flow that is over here: throw it away.
             let _ = quic.recv_stream(id).stop(VarInt::from_u32(0));
             return Ok(());
         };
-        let before = flow.receiver.memory();
-        let was_open = !flow.recv_done;
-        let outcome = flow.read(quic, id);
-        // The header is taken out at once: what is held is counted after that.
-        let parsed = match outcome {
-            Ok(_) => flow.parse_header(self.side),
-            Err(_) => Ok(false),
-        };
+        let (before, had) = (flow.receiver.memory(), flow.receiver.taken());
+        let outcome = flow.read(quic, id, &mut self.repairs.incoming);
         self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
         match outcome {
-            Ok(bytes) => self.meter.on_received(now, bytes, quic.rtt()),
+            Ok(bytes) => {
+                self.stats.received.flows += flow.receiver.taken() - had;
+                self.meter.on_received(now, bytes, quic.rtt());
+            }
             Err(ReadFault::Credit(exceeded)) => return Err(exceeded.into()),
             Err(ReadFault::Reset) => {
                 flow.recv_done = true;
@@ -189,7 +214,29 @@ impl Tunnel {
                 return Ok(());
             }
         }
+        self.on_bytes(now, quic, key)
+    }
+
+    /// A flow has brought something.
+    pub(super) fn on_bytes(
+        &mut self,
+        now: Instant,
+        quic: &mut Connection,
+        key: FlowKey,
+    ) -> Result<(), Fault> {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return Ok(());
+        };
+        let before = flow.receiver.memory();
+        let parsed = flow.parse_header(self.side);
+        self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
         match parsed {
+            Err(DecodeError::StreamKind(kind)) if kind == StreamKind::Dns.code() => {
+                if !self.adopt_query(quic, key) {
+                    self.throw_away(quic, key, AbortCode::Unsupported);
+                }
+                return Ok(());
+            }
             Err(DecodeError::StreamKind(kind)) if kind != StreamKind::Control.code() => {
                 self.throw_away(quic, key, AbortCode::Unsupported);
                 return Ok(());
@@ -201,7 +248,8 @@ impl Tunnel {
             }
         }
         let flow = self.flows.get(&key);
-        if was_open && flow.is_some_and(|flow| flow.recv_done && flow.header == Header::Expected) {
+        let headless = |flow: &Flow| flow.receiver.is_whole() && flow.header == Header::Expected;
+        if flow.is_some_and(|flow| flow.recv_done && headless(flow)) {
             return Err(Fault::Violation("a flow ended inside its header"));
         }
         self.on_arrived(now, quic.rtt(), key);
@@ -297,6 +345,7 @@ impl Tunnel {
                 }
                 None => {}
             },
+            Control::Keep { bytes } => self.on_keep(bytes),
             Control::Goaway => {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);
@@ -329,8 +378,12 @@ impl Tunnel {
     /// The peer wants no more of what we send on this stream. Why, and how the flow ends, REPLY or FLOW_ABORT says: either
     /// may come later, and bytes before that end still count.
     fn on_stopped(&mut self, quic: &mut Connection, id: StreamId, code: VarInt) {
+        if self.queries.knows(id) {
+            return self.on_query_stopped(quic, id);
+        }
         let _ = quic.send_stream(id).reset(code);
         let key = FlowKey::of(id);
+        self.repairs.outgoing.on_reset(key.0);
         if let Some(flow) = self.flows.get_mut(&key) {
             flow.send_done = true;
             self.sending -= flow.sender.memory();
@@ -351,9 +404,29 @@ impl Tunnel {
         self.events.pop_front()
     }
 
+    /// True if [`Self::poll_event`] has something.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// What the peer saw our train arrive at (IP layer), if it has just said so.
     pub(crate) fn take_rate_hint(&mut self) -> Option<BitRate> {
         self.rate_hint.take()
+    }
+
+    /// This side's HELLO.
+    pub fn local(&self) -> &Hello {
+        &self.local
+    }
+
+    /// Server, before it greets: how packets cross for this client. Without addresses they do not.
+    pub fn set_packets(&mut self, assigned: Vec<IpAddr>, routed: Vec<IpNet>, carried: PacketKinds) {
+        self.local.capabilities &= !capability::PACKETS;
+        if !assigned.is_empty() {
+            self.local.capabilities |= capability::PACKETS;
+        }
+        (self.local.assigned, self.local.routed) = (assigned, routed);
+        self.local.carried = carried;
     }
 
     /// The peer's HELLO, once it came.
@@ -375,6 +448,13 @@ impl Tunnel {
             self.collect(key);
         }
         (self.held, self.sending) = (0, 0);
+        self.lose_queries();
+    }
+
+    /// Both sides understand what this bit of the capabilities stands for.
+    pub(super) fn has(&self, bit: u64) -> bool {
+        let theirs = self.remote.as_ref().map_or(0, |hello| hello.capabilities);
+        self.local.capabilities & theirs & bit != 0
     }
 
     /// True once either side drains.
@@ -392,6 +472,14 @@ impl Tunnel {
     /// Flows that exist now.
     pub fn flow_count(&self) -> usize {
         self.flows.len()
+    }
+
+    /// Bytes that came in streams.
+    pub(crate) fn received(&self) -> Carried {
+        Carried {
+            control: self.control.as_ref().map_or(0, ControlStream::taken),
+            ..self.stats.received
+        }
     }
 
     /// Counters.

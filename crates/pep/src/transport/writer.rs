@@ -1,4 +1,6 @@
-//! From flows to streams: fills quinn just before a datagram is built, and keeps the lists of who waits.
+//! From flows to streams and from packets to DATAGRAM frames: fills quinn just before a datagram is built, and keeps the lists of who waits.
+
+use std::time::Instant;
 
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::Control;
@@ -9,29 +11,113 @@ use super::event::TunnelEvent;
 use super::flow::{Flow, FlowKey};
 use super::tunnel::Tunnel;
 
+/// What one of packets and flows may owe the other, in bytes.
+const MOST_AHEAD: i64 = 64_000;
+
+/// What was handed to quinn, in bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Written {
+    /// In streams.
+    pub(crate) streams: usize,
+    /// In DATAGRAM frames.
+    pub(crate) datagrams: usize,
+}
+
+impl Written {
+    pub(crate) fn total(self) -> usize {
+        self.streams + self.datagrams
+    }
+}
+
+/// Who is served next.
+enum Turn {
+    Packets,
+    Flows,
+}
+
 impl Tunnel {
-    /// Writes up to about `max` bytes into streams: control frames, then flows in turn. Returns how
-    /// many were written.
-    pub(crate) fn write(&mut self, quic: &mut Connection, max: usize, mtu: usize) -> usize {
-        let mut written = self
-            .control
-            .as_mut()
-            .map_or(0, |control| control.flush(quic));
-        while written < max
-            && let Some(key) = self.scheduler.pop()
+    /// Hands up to about `max` bytes to quinn: control frames, repairs that are due, then packets and flows in turn.
+    pub(crate) fn write(
+        &mut self,
+        now: Instant,
+        quic: &mut Connection,
+        max: usize,
+        mtu: usize,
+    ) -> Written {
+        let control = self.control.as_mut();
+        let mut written = Written {
+            streams: control.map_or(0, |control| control.flush(quic)),
+            datagrams: 0,
+        };
+        self.stats.sent.control += written.streams as u64;
+        written.streams += self.write_queries(quic, max.saturating_sub(written.total()));
+        let repairs = self.write_repairs(now, quic, max.saturating_sub(written.total()));
+        self.stats.sent.repairs += repairs as u64;
+        written.datagrams += repairs;
+        while written.total() < max
+            && let Some(turn) = self.turn()
         {
-            // Alone, a flow fills the batch; among others it fills one packet.
-            let share = if self.scheduler.is_empty() {
-                max - written
-            } else {
-                mtu.min(max - written)
-            };
-            written += self.serve(quic, key, share);
+            match turn {
+                Turn::Packets => {
+                    let bytes = self.packets.fill(now, quic);
+                    self.ahead -= bytes as i64;
+                    self.stats.sent.packets += bytes as u64;
+                    written.datagrams += bytes;
+                }
+                Turn::Flows => {
+                    let bytes = self.write_flow(now, quic, max - written.total(), mtu);
+                    self.ahead += bytes as i64;
+                    self.packets.on_others(bytes);
+                    written.streams += bytes;
+                }
+            }
         }
         written
     }
 
-    fn serve(&mut self, quic: &mut Connection, key: FlowKey, share: usize) -> usize {
+    /// While packets and flows both wait, each gets half of the bytes; but voice that does not take more than its share
+    /// goes first.
+    fn turn(&mut self) -> Option<Turn> {
+        let (packets, flows) = (self.packets.has_output(), !self.scheduler.is_empty());
+        if !(packets && flows) {
+            self.ahead = 0;
+        }
+        self.ahead = self.ahead.clamp(-MOST_AHEAD, MOST_AHEAD);
+        match (packets, flows) {
+            (true, true) if self.packets.is_urgent() || self.ahead >= 0 => Some(Turn::Packets),
+            (_, true) => Some(Turn::Flows),
+            (true, false) => Some(Turn::Packets),
+            (false, false) => None,
+        }
+    }
+
+    fn write_flow(
+        &mut self,
+        now: Instant,
+        quic: &mut Connection,
+        room: usize,
+        mtu: usize,
+    ) -> usize {
+        let Some(key) = self.scheduler.pop() else {
+            return 0;
+        };
+        // Alone, a flow fills the batch; among others it fills one packet.
+        let alone = self.scheduler.is_empty() && !self.packets.has_output();
+        let share = if alone { room } else { mtu.min(room) };
+        self.serve(now, quic, key, share)
+    }
+
+    fn serve(&mut self, now: Instant, quic: &mut Connection, key: FlowKey, share: usize) -> usize {
+        let written = self.fill(now, quic, key, share);
+        if written > 0 {
+            self.notify(key);
+        }
+        self.schedule(key);
+        self.collect(key);
+        written
+    }
+
+    fn fill(&mut self, now: Instant, quic: &mut Connection, key: FlowKey, share: usize) -> usize {
         let Some(flow) = self.flows.get_mut(&key) else {
             return 0;
         };
@@ -39,11 +125,18 @@ impl Tunnel {
         self.chunks.clear();
         let before = flow.sender.memory();
         let taken = flow.sender.take(share, &mut self.chunks);
+        let copies = match self.repairs.outgoing.is_active() {
+            true => self.chunks.clone(),
+            false => Vec::new(),
+        };
         let mut stream = quic.send_stream(key.stream());
-        let mut written = 0;
+        let (mut written, behind) = (0, flow.sent);
         if taken > 0 {
             match stream.write_chunks(&mut self.chunks) {
-                Ok(done) => written = done.bytes,
+                Ok(done) => {
+                    written = done.bytes;
+                    self.stats.sent.flows += done.bytes as u64;
+                }
                 Err(WriteError::Blocked) => {}
                 Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
                     flow.send_done = true;
@@ -56,28 +149,33 @@ impl Tunnel {
                 flow.blocked = true;
             }
         }
-        if flow.sender.is_drained() && flow.sender.end().is_some() && !flow.send_done {
+        flow.sent += written as u64;
+        let (sent, dry) = (flow.sent, flow.sender.sendable() == 0);
+        let ends = flow.sender.is_drained() && flow.sender.end().is_some() && !flow.send_done;
+        let fin = ends && flow.sender.end() == Some(End::Fin);
+        if ends {
             // After an abort the stream stays open until the peer stops it: a FIN could overtake
             // FLOW_ABORT and pass for a clean end.
             flow.send_done = true;
-            if flow.sender.end() == Some(End::Fin) {
+            if fin {
                 let _ = stream.finish();
             }
-            // An end is worth a packet even if no byte went with it.
-            written = written.max(1);
         }
         self.sending = (self.sending + flow.sender.memory()).saturating_sub(before);
-        if written > 0 {
-            self.notify(key);
+        self.remember(now, key, (behind, written), copies);
+        if dry {
+            self.repairs.outgoing.on_dry(now, key.0, sent, fin);
         }
-        self.schedule(key);
-        self.collect(key);
-        written
+        // An end is worth a packet even if no byte went with it.
+        written.max(usize::from(ends))
     }
 
     /// True if [`Self::write`] would write something.
     pub(crate) fn has_output(&self) -> bool {
-        !self.scheduler.is_empty() || self.control.as_ref().is_some_and(ControlStream::has_output)
+        !self.scheduler.is_empty()
+            || self.queries.has_output()
+            || self.packets.has_output()
+            || self.control.as_ref().is_some_and(ControlStream::has_output)
     }
 
     pub(super) fn send_control(&mut self, frame: &Control) {

@@ -39,6 +39,14 @@ static C2: Scenario = Scenario {
     loss: Loss::Iid(0.01),
     ..Scenario::geo("C2", [10.0, 10.0], 250)
 };
+static G2_2: Scenario = Scenario {
+    loss: Loss::Iid(0.02),
+    ..Scenario::geo("G2-2%", [250.0, 3.0], 300)
+};
+static G2_2_GE: Scenario = Scenario {
+    loss: Loss::Bursts(0.02, 6.0),
+    ..Scenario::geo("G2-2%-GE", [250.0, 3.0], 300)
+};
 static C3: Scenario = Scenario {
     loss: Loss::Iid(0.02),
     ..Scenario::geo("C3", [10.0, 10.0], 250)
@@ -100,8 +108,10 @@ fn large() -> Vec<Row> {
         download(&G1, Resumed, 100 * MB, AtMost(1.05)),
         download(&G1, Sold, 100 * MB, AtMost(1.05)),
         download(&G2, Cold, 100 * MB, Shown),
-        download(&G2, Warm, 100 * MB, AtMost(1.25)).checked(3, 1.30),
-        download(&G2_GE, Warm, 100 * MB, AtMost(1.25)),
+        download(&G2, Warm, 100 * MB, AtMost(1.10)).checked(3, 1.25),
+        download(&G2_2, Warm, 100 * MB, AtMost(1.10)),
+        download(&G2_GE, Warm, 100 * MB, AtMost(1.15)),
+        download(&G2_2_GE, Warm, 100 * MB, AtMost(1.15)),
         download(&G2_64, Warm, 100 * MB, Shown),
         download(&G3, Cold, 2 * MB, AtMost(1.60)),
         download(&G3, Cold, 10 * MB, AtMost(1.55)),
@@ -111,7 +121,7 @@ fn large() -> Vec<Row> {
         download(&G3, Warm, 100 * MB, AtMost(1.05)),
         download(&G3, Resumed, 10 * MB, AtMost(1.10)),
         download(&G3, Sold, 100 * MB, AtMost(1.05)),
-        download(&G4, Warm, 100 * MB, AtMost(1.25)),
+        download(&G4, Warm, 100 * MB, AtMost(1.10)),
     ]
 }
 

@@ -180,12 +180,28 @@ impl Experiment for Transfers {
         Sample {
             values: vec![ratio, 1.0 / ratio],
             note: format!(
-                "{time:.2} s, T* {:.2} s; queue dropped {:.1} %",
+                "{time:.2} s, T* {:.2} s; queue dropped {:.1} %; {}",
                 limit.as_secs_f64(),
-                100.0 * dropped
+                100.0 * dropped,
+                repairs(&world)
             ),
         }
     }
+}
+
+/// What was repaired on the forward link.
+fn repairs(world: &World) -> String {
+    let sent = world
+        .server
+        .connections()
+        .map(|(_, connection)| connection.tunnel.fec());
+    let sent: u64 = sent.map(|fec| fec.sent.packets).sum();
+    let received = world.terminals[0].engine.connections();
+    let mended = received.map(|(_, connection)| connection.tunnel.fec().received);
+    let mended: Vec<_> = mended
+        .map(|fec| (fec.repairs / 1400, fec.mended / 1400))
+        .collect();
+    format!("repairs {sent}, came and mended {mended:?}")
 }
 
 impl Transfers {

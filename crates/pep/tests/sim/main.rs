@@ -6,11 +6,13 @@ mod bulk;
 mod cold;
 mod ends;
 mod flood;
+mod ledger;
 #[allow(dead_code, reason = "the table's own")]
 #[path = "../limits/limit.rs"]
 mod limit;
 mod memory;
 mod outage;
+mod packets;
 mod physics;
 mod policed;
 mod published;

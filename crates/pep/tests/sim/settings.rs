@@ -5,6 +5,7 @@ use std::time::Duration;
 use bentpipe_link::LinkConfig;
 use bentpipe_pep::engine::{Link, Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
+use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_units::BitRate;
 
@@ -73,6 +74,7 @@ fn the_clients_wishes_are_the_servers_settings() {
             max_rate: Some(mbit(5)),
             initial_window: Some(100),
             rate: Some(mbit(4)),
+            fec: Some(Fec::Off),
         };
         let mut world = world(wished.clone(), None);
         let sends = server_sends_with(&world);

@@ -9,6 +9,7 @@
 
 mod apps;
 mod competitor;
+mod inner;
 mod origins;
 mod step;
 mod terminal;
@@ -24,11 +25,12 @@ use bentpipe_pep::engine::{
 };
 use bentpipe_pep::transport::FlowKey;
 use bentpipe_proto::congestion::{Kind, Saved};
-use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION};
+use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
 use bentpipe_units::Seed;
 
 pub(crate) use apps::{Ending, Reader};
 pub(crate) use competitor::Competitor;
+pub(crate) use inner::Inner;
 pub(crate) use origins::{Origins, source};
 pub(crate) use terminal::Terminal;
 use wire::Access;
@@ -85,6 +87,7 @@ pub(crate) struct World {
     pub(crate) server: Engine,
     pub(crate) origins: Origins,
     pub(crate) competitors: Vec<Competitor>,
+    pub(crate) inner: Inner,
     access: Access,
     keys: Keys,
     seed: Seed,
@@ -166,6 +169,7 @@ impl World {
             server: Engine::new(config(&keys, seed.stream("server"), true, wishes)),
             origins: Origins::default(),
             competitors: Vec::new(),
+            inner: Inner::default(),
             access: Access::default(),
             keys,
             seed,
@@ -343,6 +347,7 @@ fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig
             },
             initial_credit: 1 << 20,
             max_flows: 50_000,
+            capabilities: capability::PACKETS,
             ..Hello::default()
         },
         memory: 256 << 20,

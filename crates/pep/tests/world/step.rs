@@ -28,6 +28,7 @@ impl World {
             self.link.poll_timeout(),
             self.access.poll_timeout(),
             self.refusals.first().map(|(due, ..)| *due),
+            self.inner.poll_timeout(),
         ];
         let terminals = self.terminals.iter_mut().map(Terminal::poll_timeout);
         let competitors = self.competitors.iter().map(Competitor::poll_timeout);
@@ -56,7 +57,22 @@ impl World {
             }
             busy |= self.origins.poll(self.now, &mut self.server);
         }
+        busy |= self.carry_packets();
         busy | self.transmit()
+    }
+
+    /// Packets go into the first terminal's tunnel and come out of it.
+    fn carry_packets(&mut self) -> bool {
+        let terminal = &mut self.terminals[0];
+        let server = self.server.connections().next().map(|(id, _)| id);
+        let (Some((tunnel, _)), Some(server)) = (terminal.ready, server) else {
+            return false;
+        };
+        let ends = [(&mut self.server, server), (&mut terminal.engine, tunnel)];
+        let busy = self.inner.poll(self.now, ends);
+        // Its engine has to be asked for output.
+        terminal.awake |= busy;
+        busy
     }
 
     fn refuse(&mut self) {

@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 use quinn_proto::{FrameStats, Transmit};
 
 use super::super::profile::ACK_DELAY;
+use super::super::tuning::DATAGRAM_BUFFER;
 use super::{Connection, Shut};
+use crate::transport::Written;
 
 /// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
 const MAX_BATCH: usize = 10;
 
 /// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
 const OVERHEAD: usize = 32;
+
+/// Bytes by which a datagram that a DATAGRAM frame fills may be shorter than a full one.
+const SHORT: usize = 16;
 
 /// Full datagrams in a row after which nothing is written until quinn has run dry: an estimate that is a few bytes off
 /// would leave them in quinn, datagram for datagram, for as long as the bulk goes on.
@@ -33,6 +38,17 @@ impl Connection {
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        let transmit = self.next_transmit(now, buf)?;
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let count = transmit.size.div_ceil(segment) as u64;
+        let frames = self.quic.stats().frame_tx;
+        let headers = self.control.path.headers();
+        self.books
+            .on_sent(frames, transmit.size as u64, count, headers);
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         if std::mem::take(&mut self.greeting) {
             self.greet(now);
         }
@@ -104,16 +120,21 @@ impl Connection {
             if self.unchecked >= UNCHECKED {
                 self.residual = permits * mtu;
             }
-            let want = (permits * mtu).saturating_sub(self.residual);
+            let waiting = self.waiting_datagrams();
+            let want = (permits * mtu).saturating_sub(self.residual + waiting);
             let written = if want > 0 {
-                self.tunnel.write(&mut self.quic, want, mtu)
+                self.tunnel.write(now, &mut self.quic, want, mtu)
             } else {
-                0
+                Written::default()
             };
             let had = self.residual;
             let Some((transmit, lost)) = self.transmit_through_gate(now, permits, buf) else {
                 (self.residual, self.unchecked) = (0, 0);
-                if written > 0 {
+                if written.total() > 0 {
+                    return None;
+                }
+                if had == 0 && waiting > 0 {
+                    // It keeps its DATAGRAM frames to itself: the connection is closed.
                     return None;
                 }
                 if had == 0 {
@@ -123,12 +144,15 @@ impl Connection {
                 // quinn had less left than thought: write and ask once more.
                 continue;
             };
-            // A batch that is not full means that quinn has nothing left.
-            let full = transmit.size + 2 * OVERHEAD >= permits * mtu;
+            // A batch that is not full means that quinn has nothing left, or that its next DATAGRAM frame did not fit in.
+            let left = self.waiting_datagrams();
             let datagrams = transmit.size.div_ceil(mtu);
+            let frames = (waiting + written.datagrams).saturating_sub(left);
+            let short = if frames > 0 { datagrams * SHORT } else { 0 };
+            let full = transmit.size + 2 * OVERHEAD + short >= permits * mtu || left > 0;
             (self.residual, self.unchecked) = if full {
-                let payload = transmit.size.saturating_sub(datagrams * OVERHEAD);
-                let left = (had + written + lost).saturating_sub(payload);
+                let payload = transmit.size.saturating_sub(datagrams * OVERHEAD + frames);
+                let left = (had + written.streams + lost).saturating_sub(payload);
                 (left, self.unchecked + datagrams)
             } else {
                 (0, 0)
@@ -139,6 +163,11 @@ impl Connection {
                 .on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
             return Some(transmit);
         }
+    }
+
+    /// Bytes of DATAGRAM frames that quinn still has, each with about its packet's overhead.
+    fn waiting_datagrams(&mut self) -> usize {
+        DATAGRAM_BUFFER.saturating_sub(self.quic.datagrams().send_buffer_space())
     }
 
     /// How many datagrams may leave now; at least one, or what forbids it.
@@ -206,8 +235,12 @@ impl Connection {
         flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
         let lossy = flight.controller.is_lossy();
+        let loss = flight.loss();
         drop(flight);
         let transmit = transmit?;
+        if elicits {
+            self.tunnel.on_path(transmit.size, loss, self.quic.rtt());
+        }
         self.insistence
             .on_sent(now, || sent.ack_frequency, &transmit, buf);
         if !lossy {

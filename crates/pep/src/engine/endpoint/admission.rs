@@ -15,7 +15,7 @@ use super::super::profile::{AckPolicy, Link, Path};
 use super::super::settings::SendControl;
 use super::super::{cid, tuning};
 use super::{ConnectionId, Engine};
-use crate::transport::Tunnel;
+use crate::transport::{MAX_QUERIES, Tunnel};
 
 /// Handshakes under way from which on a new peer first has to show that it gets what is sent to its address: one round
 /// trip more, and spoofed addresses cost no memory.
@@ -78,8 +78,8 @@ impl Engine {
         };
         let mut hello = self.config.hello.clone();
         hello.acks = Some(path.asks.announced());
-        let tunnel = Tunnel::new(side, hello, self.config.memory);
         let seed = self.config.seed.stream(&format!("connection {}", id.0));
+        let tunnel = Tunnel::new(side, hello, self.config.memory, seed);
         let control = SendControl::new(gate, path, self.config.wishes);
         let connection = Connection::new(handle, quic, control, tunnel, seed, now);
         self.connections.insert(id, connection);
@@ -111,9 +111,13 @@ impl Engine {
         };
         let gate = self.gate(path, now);
         let mut server = ServerConfig::new(setup.crypto, setup.token_key);
-        // One more than the limit on flows: the control stream.
+        // More than the limit on flows: the control stream and queries.
         let flows = u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX);
-        let mut transport = tuning::transport(path, gate.clone(), flows.saturating_add(1));
+        let mut transport = tuning::transport(
+            path,
+            gate.clone(),
+            flows.saturating_add(1 + MAX_QUERIES as u32),
+        );
         transport.qlog_stream(self.trace(now));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();

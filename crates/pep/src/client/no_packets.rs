@@ -1,0 +1,37 @@
+//! Without Linux there is no device: interception, which asks for it, is refused.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+
+use super::session::Session;
+use crate::engine::ConnectionId;
+
+/// There is none.
+pub(crate) struct PacketDevice(Infallible);
+
+impl PacketDevice {
+    pub(crate) fn create() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(crate) fn has_addresses(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(crate) fn without_tunnel(&self) -> u64 {
+        match self.0 {}
+    }
+}
+
+impl Session {
+    pub(super) fn on_packets(&self, _id: ConnectionId) {}
+
+    pub(crate) async fn carry_packets(&self) -> io::Result<()> {
+        pending().await
+    }
+
+    pub(crate) async fn follow_assigned(&self) {
+        pending().await
+    }
+}

@@ -1,0 +1,160 @@
+//! `[dns]`: at the client how queries of the LAN are answered, at the server whom it asks.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bentpipe_config::{Placed, Source};
+use bentpipe_proto::dns::Config;
+use bentpipe_units::{ByteCount, TimeSpan};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::ConfigError;
+use super::front::Intercept;
+use super::value::{self, FromText};
+
+/// Memory for answers when nothing else is said: tens of thousands of names.
+const DEFAULT_MEMORY: ByteCount = ByteCount::new(16 << 20);
+
+/// Least memory for answers: room for the largest.
+const LEAST_MEMORY: ByteCount = ByteCount::new(256 << 10);
+
+/// How long an answer is kept past its TTL when nothing else is said; RFC 8767 names one to three days.
+const DEFAULT_MAX_STALE: Duration = Duration::from_secs(24 * 3600);
+
+/// No answer is fresh for longer (RFC 8767 §4 names up to a week).
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// Where TPROXY delivers queries when nothing else is said.
+const DEFAULT_PORT: u16 = 4453;
+
+/// The client's `[dns]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClientDns {
+    /// Whether queries are answered at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Addresses to serve over UDP and TCP, beside what is intercepted.
+    #[serde(default, deserialize_with = "value::text_or_texts")]
+    pub listen: Vec<SocketAddr>,
+    /// Local UDP and TCP port that the kernel hands intercepted queries to.
+    #[serde(default = "default_port")]
+    pub port: u16,
+    /// Memory for answers.
+    #[serde(default = "default_memory")]
+    pub memory: ByteCount,
+    /// How long an answer is kept past its TTL.
+    max_stale: Option<TimeSpan>,
+    /// Whether names in use are asked for again before their answers expire.
+    #[serde(default = "yes")]
+    pub prefetch: bool,
+    /// Whether the reverse zones of private addresses are answered here.
+    #[serde(default = "yes")]
+    pub local_zones: bool,
+}
+
+impl ClientDns {
+    /// What the forwarder goes by.
+    #[must_use]
+    pub fn forwarder(&self) -> Config {
+        Config {
+            memory: self.memory,
+            max_ttl: MAX_TTL,
+            max_stale: self.max_stale.map_or(DEFAULT_MAX_STALE, TimeSpan::get),
+            prefetch: self.prefetch,
+            local_zones: self.local_zones,
+        }
+    }
+}
+
+impl Default for ClientDns {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            listen: Vec::new(),
+            port: DEFAULT_PORT,
+            memory: DEFAULT_MEMORY,
+            max_stale: None,
+            prefetch: true,
+            local_zones: true,
+        }
+    }
+}
+
+/// The table in force: what is written, or the defaults for what `intercept` takes in.
+pub(super) fn client(
+    source: &Source,
+    written: Option<Spanned<ClientDns>>,
+    intercept: Option<&Placed<Intercept>>,
+) -> Result<Option<Placed<ClientDns>>, ConfigError> {
+    let Some(written) = written else {
+        return Ok(intercept.map(|intercept| intercept.implied(ClientDns::default())));
+    };
+    let table = written.get_ref();
+    let fault = |text: &str| Err(source.error(&written.span(), text));
+    if table.memory < LEAST_MEMORY {
+        return fault("`memory` of `[dns]` is too small; choose 256 KiB or more");
+    }
+    if table.port == 0 || intercept.is_some_and(|intercept| intercept.port == table.port) {
+        return fault("`port` of `[dns]` is 0, or that of `[intercept]`; choose another");
+    }
+    if table.enabled && table.listen.is_empty() && intercept.is_none() {
+        return fault("`[dns]` answers nobody; set `listen`, or add `[intercept]`");
+    }
+    Ok(Some(source.placed(written)).filter(|dns| dns.enabled))
+}
+
+/// The server's `[dns]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServerDns {
+    /// Whether clients' queries are answered.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// Resolvers to ask; empty: those of /etc/resolv.conf.
+    #[serde(default, deserialize_with = "resolvers")]
+    pub servers: Vec<SocketAddr>,
+}
+
+impl Default for ServerDns {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            servers: Vec::new(),
+        }
+    }
+}
+
+/// `IP`, or `IP:PORT`.
+struct ResolverAddress(SocketAddr);
+
+impl FromText for ResolverAddress {
+    const EXPECTED: &'static str =
+        "a resolver's address, such as \"192.0.2.53\" or \"[2001:db8::53]:5353\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
+        let address = address.or_else(|_| text.parse());
+        address
+            .map(Self)
+            .map_err(|_| format!("bad resolver `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+fn resolvers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {
+    let addresses: Vec<ResolverAddress> = value::text_or_texts(deserializer)?;
+    Ok(addresses.into_iter().map(|address| address.0).collect())
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn default_port() -> u16 {
+    DEFAULT_PORT
+}
+
+fn default_memory() -> ByteCount {
+    DEFAULT_MEMORY
+}

@@ -1,0 +1,57 @@
+//! `[metering]`: what the bytes on the link cost, and how many there may be.
+
+use bentpipe_config::Source;
+use bentpipe_units::ByteCount;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use super::ConfigError;
+
+/// What is paid for bytes on the link, both directions together, IP packets whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metering {
+    /// Price of a megabyte (10⁶ bytes), in whatever currency.
+    pub price_per_mb: Option<f64>,
+    /// Bytes that one run of the client may use.
+    pub cap: Option<ByteCount>,
+    /// What happens then.
+    #[serde(default)]
+    pub at_cap: AtCap,
+}
+
+/// What a client does whose bytes are used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtCap {
+    /// Says so and goes on.
+    #[default]
+    Warn,
+    /// Ends the tunnel and opens no other; what is intercepted is refused, nothing leaves in clear.
+    Stop,
+}
+
+/// The table as written, with sensible figures.
+pub(super) fn checked(
+    source: &Source,
+    written: Option<Spanned<Metering>>,
+) -> Result<Metering, ConfigError> {
+    let Some(written) = written else {
+        return Ok(Metering::default());
+    };
+    let table = *written.get_ref();
+    let fault = |text: &str| Err(source.error(&written.span(), text));
+    if table
+        .price_per_mb
+        .is_some_and(|price| !(price.is_finite() && price >= 0.0))
+    {
+        return fault("`price_per_mb` is no price; expected a number from 0 on, such as 0.35");
+    }
+    if table.cap == Some(ByteCount::new(0)) {
+        return fault("`cap` is 0; choose a size, such as \"10 GB\"");
+    }
+    if table.at_cap == AtCap::Stop && table.cap.is_none() {
+        return fault("`at_cap = \"stop\"` needs a `cap`, such as \"10 GB\"");
+    }
+    Ok(table)
+}

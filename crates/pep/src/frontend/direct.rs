@@ -1,0 +1,158 @@
+//! Connections of proxies that a rule sends past the tunnel or refuses, and the account of all rules.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bytes::Bytes;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use super::flow::{Answer, tell};
+use crate::config::{Action, Asked, FrontEnds};
+use crate::process;
+use crate::relay::Outcome;
+use crate::relay::split::{Bench, Far, Split};
+use crate::server::dial;
+use crate::status::RuleStatus;
+
+/// Addresses tried for one name.
+const MAX_ADDRESSES: usize = 6;
+
+/// How long connecting may take, the lookup included.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// What the rules with an action have decided on.
+pub(super) struct Decisions {
+    /// Place in the file, and what it says.
+    rules: Vec<(usize, Action)>,
+    /// Packets and bytes that the kernel has counted.
+    kernel: RefCell<Vec<(u64, u64)>>,
+    /// Connections of proxies.
+    connections: Vec<Cell<u64>>,
+    /// For connections past the tunnel.
+    bench: OnceCell<Rc<Bench>>,
+    mark: Option<u32>,
+}
+
+impl Decisions {
+    pub(super) fn new(config: &FrontEnds) -> Self {
+        let rules: Vec<_> = config
+            .actions()
+            .map(|(place, _, action)| (place, action))
+            .collect();
+        Self {
+            kernel: RefCell::new(vec![(0, 0); rules.len()]),
+            connections: rules.iter().map(|_| Cell::new(0)).collect(),
+            rules,
+            bench: OnceCell::new(),
+            mark: super::own_mark(config),
+        }
+    }
+
+    /// Whether there is anything to count.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// What the kernel has counted.
+    pub(super) fn set_kernel(&self, counts: Vec<(u64, u64)>) {
+        *self.kernel.borrow_mut() = counts;
+    }
+
+    pub(super) fn report(&self) -> Vec<RuleStatus> {
+        let kernel = self.kernel.borrow();
+        let rules = self.rules.iter().zip(&self.connections).enumerate();
+        rules
+            .map(|(index, ((place, action), connections))| {
+                let (packets, bytes) = kernel.get(index).copied().unwrap_or_default();
+                RuleStatus {
+                    rule: place + 1,
+                    action: *action,
+                    packets,
+                    bytes,
+                    connections: connections.get(),
+                }
+            })
+            .collect()
+    }
+
+    /// Where a proxy's connection goes; counted.
+    pub(super) fn decide(
+        &self,
+        config: &FrontEnds,
+        destination: &Destination,
+        source: SocketAddr,
+    ) -> Option<Action> {
+        let asked = Asked {
+            interface: None,
+            source: Some(source.ip().to_canonical()),
+            host: &destination.host,
+            port: destination.port,
+        };
+        let (index, action) = config.decide(&asked, |_| false)?;
+        let count = &self.connections[index];
+        count.set(count.get() + 1);
+        Some(action)
+    }
+
+    /// Connects past the tunnel and relays to the end.
+    pub(super) async fn carry(
+        &self,
+        socket: TcpStream,
+        destination: &Destination,
+        first: Bytes,
+        answer: Answer,
+    ) -> Outcome {
+        let far = match timeout(PATIENCE, self.connect(destination)).await {
+            Ok(Ok(far)) => far,
+            Ok(Err(code)) => return tell(socket, answer, code).await,
+            Err(_) => return tell(socket, answer, ReplyCode::TimedOut).await,
+        };
+        let mut socket = socket;
+        let bound = far.local_addr().ok();
+        if answer.accept(&mut socket, bound).await.is_err() {
+            return Outcome::LanReset;
+        }
+        let split = Split {
+            near: socket,
+            far: Far {
+                socket: far,
+                owed: first,
+                read: Bytes::new(),
+                replies: false,
+            },
+            bench: self.bench.get_or_init(Bench::new).clone(),
+        };
+        Box::pin(split.run()).await
+    }
+
+    async fn connect(&self, destination: &Destination) -> Result<TcpStream, ReplyCode> {
+        let port = destination.port;
+        let addresses = match &destination.host {
+            Host::Ip(address) => vec![SocketAddr::new(*address, port)],
+            Host::Name(name) => lookup(name.as_str(), port).await?,
+        };
+        let mut outcome = Err(ReplyCode::NameNotFound);
+        for address in addresses {
+            let opened = dial::open(address, self.mark).await;
+            outcome = opened.map_err(|error| dial::code_of(&error));
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+/// By this machine's own resolver: what goes past the tunnel is looked up there as well.
+async fn lookup(name: &str, port: u16) -> Result<Vec<SocketAddr>, ReplyCode> {
+    let found: io::Result<Vec<_>> = lookup_host((name, port)).await.map(Iterator::collect);
+    let mut addresses = found.map_err(|_| ReplyCode::NameNotFound)?;
+    let reachable = |address: IpAddr| process::source_address(address).is_some();
+    addresses.retain(|address| reachable(address.ip()));
+    addresses.truncate(MAX_ADDRESSES);
+    Ok(addresses)
+}

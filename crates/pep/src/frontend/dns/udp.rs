@@ -1,0 +1,177 @@
+//! Queries in datagrams.
+
+use std::cell::Cell;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use bentpipe_proto::dns::Room;
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::task::{JoinHandle, spawn_local, yield_now};
+
+use super::{Asker as AnyAsker, Dns, bind_error};
+use crate::config::Place;
+use crate::process::{self, RunError};
+
+/// What is read at once of one host: queries are short, and the kernel joins only equal ones.
+const RECEIVE_SIZE: usize = 64 << 10;
+
+/// Where resolvers are asked.
+#[cfg(target_os = "linux")]
+const PORT: u16 = 53;
+
+/// Batches before other tasks get a turn.
+const TURN: usize = 8;
+
+/// A socket that queries come to.
+pub(super) struct Listener {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    /// Queries were meant for other resolvers: answers come from there.
+    intercepts: bool,
+    complained: Cell<bool>,
+}
+
+/// A host that waits for its answer.
+pub(super) struct Asker {
+    listener: Rc<Listener>,
+    host: SocketAddr,
+    /// Where the query was sent to: from there the answer has to come.
+    local: Option<IpAddr>,
+}
+
+impl Asker {
+    pub(super) fn answer(&self, message: &[u8]) {
+        self.listener.send(self.host, self.local, message);
+    }
+}
+
+impl Listener {
+    fn new(socket: std::net::UdpSocket, intercepts: bool) -> io::Result<Self> {
+        Ok(Self {
+            state: UdpSocketState::new(UdpSockRef::from(&socket))?,
+            socket: UdpSocket::from_std(socket)?,
+            intercepts,
+            complained: Cell::new(false),
+        })
+    }
+
+    /// Answers that the kernel does not take now are lost, like any datagram: the host asks again.
+    fn send(&self, host: SocketAddr, local: Option<IpAddr>, message: &[u8]) {
+        #[cfg(target_os = "linux")]
+        if self.intercepts {
+            if let Err(error) = send_as(local, host, message)
+                && !self.complained.replace(true)
+            {
+                tracing::warn!("cannot answer DNS in a resolver's place: {error}");
+            }
+            return;
+        }
+        let transmit = Transmit {
+            destination: host,
+            ecn: None,
+            contents: message,
+            segment_size: None,
+            src_ip: local,
+        };
+        let _ = self
+            .state
+            .try_send(UdpSockRef::from(&self.socket), &transmit);
+    }
+}
+
+/// As the resolver at `local`. A socket for each answer: one that stayed would get what other interfaces send to an address of
+/// this machine's own.
+#[cfg(target_os = "linux")]
+fn send_as(local: Option<IpAddr>, host: SocketAddr, message: &[u8]) -> io::Result<()> {
+    let local = local.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let mut resolver = SocketAddr::new(local, PORT);
+    if let (SocketAddr::V6(resolver), SocketAddr::V6(host)) = (&mut resolver, host) {
+        // A link-local address means something on one interface.
+        resolver.set_scope_id(host.scope_id());
+    }
+    let mark = crate::frontend::tproxy::own_mark();
+    let socket = bentpipe_sys::socket::transparent_udp(resolver, mark)?;
+    match socket.send_to(message, host) {
+        // Lost, like any datagram.
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => Ok(()),
+        sent => sent.map(drop),
+    }
+}
+
+/// Serves what the kernel hands to `address` on its way to resolvers.
+#[cfg(target_os = "linux")]
+pub(super) fn intercept(
+    dns: &Rc<Dns>,
+    address: SocketAddr,
+    place: &Place,
+) -> Result<JoinHandle<()>, RunError> {
+    let mark = crate::frontend::tproxy::own_mark();
+    let socket = bentpipe_sys::socket::transparent_udp(address, mark);
+    let socket = socket.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => RunError::privilege(place, &error),
+        kind => bind_error(place, address, kind.into()),
+    })?;
+    let listener = Listener::new(socket, true)?;
+    Ok(spawn_local(serve(dns.clone(), Rc::new(listener))))
+}
+
+/// Serves `address`; `place` is where the configuration asks for it.
+pub(super) fn start(
+    dns: &Rc<Dns>,
+    address: SocketAddr,
+    place: &Place,
+) -> Result<JoinHandle<()>, RunError> {
+    let listener = listen(address).map_err(|error| bind_error(place, address, error))?;
+    Ok(spawn_local(serve(dns.clone(), Rc::new(listener))))
+}
+
+fn listen(address: SocketAddr) -> io::Result<Listener> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    process::widen(&socket);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Listener::new(socket.into(), false)
+}
+
+async fn serve(dns: Rc<Dns>, listener: Rc<Listener>) {
+    let mut buffer = vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice();
+    let mut turns = 0;
+    while listener.socket.readable().await.is_ok() {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut parts = buffer.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        let received = listener.socket.try_io(Interest::READABLE, || {
+            let socket = UdpSockRef::from(&listener.socket);
+            listener.state.recv(socket, &mut slices, &mut metas)
+        });
+        drop(parts);
+        // An error is of an answer that a host did not take, or the readiness was stale.
+        let count = received.unwrap_or(0);
+        for (index, meta) in metas[..count].iter().enumerate() {
+            let bytes = &buffer[index * RECEIVE_SIZE..][..meta.len];
+            for message in bytes.chunks(meta.stride.max(1)) {
+                let asker = AnyAsker::Udp(Asker {
+                    listener: listener.clone(),
+                    host: meta.addr,
+                    local: meta.dst_ip,
+                });
+                if let Some(answer) = dns.handle(asker, message, Room::Udp) {
+                    listener.send(meta.addr, meta.dst_ip, &answer);
+                }
+            }
+        }
+        turns += 1;
+        if turns % TURN == 0 {
+            yield_now().await;
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Without Linux there is no device: packets are not carried.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::clients::Client;
+use crate::config::ServerConfig;
+use crate::engine::{Connection, ConnectionId};
+use crate::status;
+
+pub(super) type Inbox = mpsc::Receiver<Vec<(ConnectionId, Bytes)>>;
+
+/// Nothing.
+pub(super) struct Network {
+    pub(super) packets: Option<Arc<Packets>>,
+    pub(super) inboxes: Vec<Option<Inbox>>,
+}
+
+impl Network {
+    pub(super) fn start(_config: &ServerConfig, shards: usize) -> Self {
+        Self {
+            packets: None,
+            inboxes: (0..shards).map(|_| None).collect(),
+        }
+    }
+}
+
+/// There is none.
+pub(super) struct Packets(Infallible);
+
+/// There is none.
+pub(super) struct Filter(Infallible);
+
+impl Packets {
+    pub(super) fn reload(&self, _config: &ServerConfig) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    pub(super) fn filter(&self, _client: &Arc<Client>, _now: Instant) -> Filter {
+        match self.0 {}
+    }
+
+    pub(super) fn enter(&self, _filter: &Filter, _place: (u8, ConnectionId)) {}
+
+    pub(super) fn leave(&self, _place: (u8, ConnectionId)) {}
+
+    pub(super) fn take(&self, _filter: &mut Filter, _now: Instant, _connection: &mut Connection) {}
+}
+
+impl Filter {
+    pub(super) fn announce(&self, _connection: &mut Connection) {}
+
+    pub(super) fn set_client(&mut self, _client: Arc<Client>) {}
+
+    pub(super) fn count(&self, _session: &mut status::Session) {}
+}

@@ -1,0 +1,268 @@
+//! Clients' packets on the server: a device, addresses to assign, and who has which.
+//!
+//! ```text
+//!   client ═► shard: Filter ─► device ─► kernel: forward, masquerade ─► internet
+//!   client ◄═ shard ◄─ channel ◄─ reader thread ◄─ device ◄─ kernel ◄─ internet
+//! ```
+//!
+//! Shards write into the device themselves. One thread reads it and hands each packet to the shard with the connection of
+//! the client whose address it bears.
+
+mod filter;
+mod plan;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+use std::time::Instant;
+
+use bentpipe_proto::packets::{MTU, Prohibited};
+use bentpipe_sys::device::{self, Device};
+use bentpipe_sys::forwarding::{Forwarding, ServerTable};
+use bentpipe_sys::privilege;
+use bentpipe_sys::tun::Tun;
+use bytes::{Bytes, BytesMut};
+use ipnet::IpNet;
+use rustix::event::{PollFd, PollFlags, poll};
+use tokio::sync::mpsc;
+
+pub(super) use filter::Filter;
+use filter::Verdict;
+use plan::Plan;
+
+use super::clients::Client;
+use crate::config::ServerConfig;
+use crate::device::read_batch;
+use crate::engine::{Connection, ConnectionId};
+
+/// Batches that may wait for a shard before they are dropped.
+const BATCHES: usize = 64;
+
+/// Packets for connections of one shard.
+pub(super) type Batch = Vec<(ConnectionId, Bytes)>;
+
+/// Where the reader thread sends packets for one shard; the shard's own end.
+pub(super) type Inbox = mpsc::Receiver<Batch>;
+
+/// The server's end of all clients' packets.
+pub(super) struct Packets {
+    tun: Tun,
+    plan: RwLock<Plan>,
+    routes: RwLock<Routes>,
+    table: Table,
+}
+
+type Table = Arc<Mutex<Option<ServerTable>>>;
+
+/// What the kernel does for a server. Kept while it runs, for the table to be removed with it.
+pub(super) struct Network {
+    pub(super) packets: Option<Arc<Packets>>,
+    /// One for each shard.
+    pub(super) inboxes: Vec<Option<Inbox>>,
+    /// A thread that never ends knows it too.
+    table: Table,
+}
+
+impl Network {
+    /// Sets up what the process may: without the privilege, or a part of what it takes, the server serves TCP alone and
+    /// says so.
+    pub(super) fn start(config: &ServerConfig, shards: usize) -> Self {
+        let mut network = Self {
+            packets: None,
+            inboxes: (0..shards).map(|_| None).collect(),
+            table: Table::default(),
+        };
+        if !privilege::has_net_admin() {
+            if config.packets.enabled {
+                tracing::warn!("only TCP is carried: UDP, ICMP and all else need CAP_NET_ADMIN");
+            }
+            return network;
+        }
+        let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
+        let installed = ServerTable::install(&ports).and_then(|table| {
+            *lock(&network.table) = Some(table);
+            match config.packets.enabled {
+                true => Packets::start(config, network.table.clone(), shards).map(Some),
+                false => Ok(None),
+            }
+        });
+        match installed {
+            Ok(Some((packets, inboxes))) => {
+                network.packets = Some(packets);
+                network.inboxes = inboxes.into_iter().map(Some).collect();
+            }
+            Ok(None) => {}
+            Err(error) => tracing::warn!("only TCP is carried: {error}"),
+        }
+        network
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = lock(&self.table).take();
+    }
+}
+
+fn lock(table: &Table) -> MutexGuard<'_, Option<ServerTable>> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Which connection packets go to.
+#[derive(Debug, Default)]
+struct Routes {
+    addresses: HashMap<IpAddr, Place>,
+    prefixes: Vec<(IpNet, Place)>,
+}
+
+/// A shard and a connection of it.
+type Place = (u8, ConnectionId);
+
+impl Packets {
+    /// Makes the device and begins to forward; the second part is an inbox for each of `shards`.
+    fn start(
+        config: &ServerConfig,
+        table: Table,
+        shards: usize,
+    ) -> io::Result<(Arc<Self>, Vec<Inbox>)> {
+        let device = Device::create(MTU)?;
+        let packets = Arc::new(Self {
+            tun: device.into_tun(),
+            plan: RwLock::default(),
+            routes: RwLock::default(),
+            table,
+        });
+        let plan = Plan::new(&config.packets, &config.clients);
+        device::set_addresses(&[], &plan.own)?;
+        packets.apply(plan)?;
+        let (outboxes, inboxes) = (0..shards).map(|_| mpsc::channel(BATCHES)).unzip();
+        let reader = packets.clone();
+        thread::Builder::new()
+            .name("packets".into())
+            .spawn(move || reader.read(outboxes))?;
+        Ok((packets, inboxes))
+    }
+
+    /// The list of clients has changed.
+    pub(super) fn reload(&self, config: &ServerConfig) -> io::Result<()> {
+        self.apply(Plan::new(&config.packets, &config.clients))
+    }
+
+    fn apply(&self, plan: Plan) -> io::Result<()> {
+        let forwarding = Forwarding {
+            translated: plan.addresses(),
+            routed: plan.routed(),
+        };
+        if let Some(table) = lock(&self.table).as_mut() {
+            table.forward(&forwarding)?;
+        }
+        device::add_routes(&[forwarding.translated, forwarding.routed].concat())?;
+        *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
+        Ok(())
+    }
+
+    /// The filter for a client that connects.
+    pub(super) fn filter(&self, client: &Arc<Client>, now: Instant) -> Filter {
+        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        let mut from = Prohibited::default();
+        for own in &plan.own {
+            match own.addr() {
+                IpAddr::V4(address) => from.ipv4 = Some(address),
+                IpAddr::V6(address) => from.ipv6 = Some(address),
+            }
+        }
+        Filter::new(plan.of(&client.name), client.clone(), from, now)
+    }
+
+    /// Packets for this client go to `place` from now on.
+    pub(super) fn enter(&self, filter: &Filter, place: Place) {
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        let assigned = filter.assigned();
+        for address in &assigned.addresses {
+            routes.addresses.insert(*address, place);
+        }
+        let routed = &assigned.routed;
+        routes
+            .prefixes
+            .retain(|(prefix, _)| !routed.contains(prefix));
+        routes
+            .prefixes
+            .extend(routed.iter().map(|prefix| (*prefix, place)));
+    }
+
+    /// Nothing goes to `place` any more.
+    pub(super) fn leave(&self, place: Place) {
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        routes.addresses.retain(|_, at| *at != place);
+        routes.prefixes.retain(|(_, at)| *at != place);
+    }
+
+    /// Lets the packets that came through `connection` go on, as far as its client's `filter` permits.
+    pub(super) fn take(&self, filter: &mut Filter, now: Instant, connection: &mut Connection) {
+        while let Some(packet) = connection.tunnel.take_packet() {
+            match filter.check(now, &packet) {
+                // Where the kernel's queue is full the packet is dropped, as on any link.
+                Verdict::Pass => drop(self.tun.write(&packet)),
+                Verdict::Answer(error) => connection.tunnel.send_packet(now, error),
+                Verdict::Drop => {}
+            }
+        }
+    }
+
+    /// Reads the device for ever.
+    fn read(&self, outboxes: Vec<mpsc::Sender<Batch>>) {
+        let mut block = BytesMut::new();
+        loop {
+            let mut batches: Vec<Batch> = outboxes.iter().map(|_| Batch::new()).collect();
+            let ended = self.read_batch(&mut block, &mut batches);
+            for (outbox, batch) in outboxes.iter().zip(batches) {
+                if !batch.is_empty() {
+                    // Full: dropped, as a link would.
+                    let _ = outbox.try_send(batch);
+                }
+            }
+            match ended {
+                Ok(true) => {}
+                Ok(false) => {
+                    let mut ready = [PollFd::new(&self.tun, PollFlags::IN)];
+                    let _ = poll(&mut ready, None);
+                }
+                Err(error) => {
+                    tracing::error!("packets are carried no longer: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes what waits, a batch at most; false if that was all.
+    fn read_batch(&self, block: &mut BytesMut, batches: &mut [Batch]) -> io::Result<bool> {
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        read_batch(&self.tun, block, |packet| {
+            if let Some((shard, connection)) = routes.find(&packet)
+                && let Some(batch) = batches.get_mut(usize::from(shard))
+            {
+                batch.push((connection, packet));
+            }
+        })
+    }
+}
+
+impl Routes {
+    fn find(&self, packet: &[u8]) -> Option<Place> {
+        let destination: IpAddr = match packet.first()? >> 4 {
+            4 => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),
+            6 => IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?),
+            _ => return None,
+        };
+        let routed = || {
+            let holds = |(prefix, _): &&(IpNet, Place)| prefix.contains(&destination);
+            let longest = self.prefixes.iter().filter(holds);
+            longest.max_by_key(|(prefix, _)| prefix.prefix_len())
+        };
+        let place = self.addresses.get(&destination).copied();
+        place.or_else(|| routed().map(|(_, place)| *place))
+    }
+}

@@ -1,0 +1,210 @@
+//! IP packets of one tunnel: those that wait for the link, and those that came over it (`PROTOCOL.md` §14).
+//!
+//! Devices push and take packets; `writer.rs` lets them and the flows take turns and fills quinn's queue of DATAGRAM frames
+//! just before a datagram is built, for what waits there passes everything else. Which packets may cross is decided by
+//! whoever holds the device.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::packets::{Dropped, Header, Joiner, MIN_FRAME, Packer, Queue, QueueConfig};
+use bentpipe_proto::tunnel::capability;
+use bentpipe_units::{ByteCount, Seed};
+use bytes::Bytes;
+use quinn_proto::Connection;
+
+use super::event::TunnelEvent;
+use super::tunnel::Tunnel;
+
+/// A packet that has waited longer is not sent: voice is of no use then, and transports have sent it again.
+const OLDEST: Duration = Duration::from_secs(1);
+
+/// The part of a tunnel's memory that packets may take while they wait.
+const SHARE: u64 = 16;
+
+/// Packets that wait for a device; the shell takes them after each batch that it has read.
+const MOST_RECEIVED: usize = 4096;
+
+/// For how long after the last packet somebody is taken to wait for more.
+const ACTIVE: Duration = Duration::from_secs(10);
+
+/// Counters for `status`.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PacketStats {
+    /// Packets that left, or are about to.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that came.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// What was not sent.
+    pub dropped: Dropped,
+    /// Marked instead of dropped.
+    pub marked: u64,
+    /// Packets and frames that are none.
+    pub malformed: u64,
+    /// Pieces whose other pieces were lost.
+    pub incomplete: u64,
+    /// Came faster than the device took them.
+    pub overrun: u64,
+}
+
+/// Both directions' packets.
+#[derive(Debug)]
+pub(super) struct Packets {
+    queue: Queue,
+    packer: Packer,
+    joiner: Joiner,
+    received: VecDeque<Bytes>,
+    /// An event for the shell is queued and not yet taken.
+    notified: bool,
+    last: Option<Instant>,
+    stats: PacketStats,
+}
+
+impl Packets {
+    pub(super) fn new(ceiling: u64, seed: Seed) -> Self {
+        let config = QueueConfig {
+            limit: ByteCount::new(ceiling / SHARE),
+            age: OLDEST,
+            seed: seed.stream("packets"),
+        };
+        Self {
+            queue: Queue::new(config),
+            packer: Packer::default(),
+            joiner: Joiner::default(),
+            received: VecDeque::new(),
+            notified: false,
+            last: None,
+            stats: PacketStats::default(),
+        }
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        !self.queue.is_empty() || self.packer.has_left()
+    }
+
+    pub(super) fn is_urgent(&self) -> bool {
+        self.queue.is_urgent()
+    }
+
+    /// Flows were served `bytes`.
+    pub(super) fn on_others(&mut self, bytes: usize) {
+        self.queue.on_others(bytes);
+    }
+
+    /// Hands the next frame to quinn; returns its size, 0 if nothing was left to send.
+    pub(super) fn fill(&mut self, now: Instant, quic: &mut Connection) -> usize {
+        self.queue.set_rtt(quic.rtt());
+        let mut datagrams = quic.datagrams();
+        let max = datagrams.max_size().unwrap_or(0);
+        let Self {
+            queue,
+            packer,
+            stats,
+            ..
+        } = self;
+        let next = || {
+            let packet = queue.pop(now)?;
+            stats.sent += 1;
+            stats.sent_bytes += packet.len() as u64;
+            Some(packet)
+        };
+        match packer.frame(max, next) {
+            Some(frame) => {
+                let size = frame.len();
+                // Refused only beyond what quinn may hold, which is far more than is ever handed to it.
+                let _ = datagrams.send(frame, false);
+                size
+            }
+            // A peer that takes no datagrams, although it said that it takes packets.
+            None if max < MIN_FRAME => {
+                self.queue.clear();
+                self.packer = Packer::default();
+                0
+            }
+            None => 0,
+        }
+    }
+}
+
+impl Tunnel {
+    /// Whether packets may cross: both ends said that they take them.
+    pub fn carries_packets(&self) -> bool {
+        let both = |remote: u64| remote & self.local().capabilities & capability::PACKETS != 0;
+        self.remote()
+            .is_some_and(|remote| both(remote.capabilities))
+    }
+
+    /// A packet is to cross; what is no IP packet is counted and dropped.
+    pub fn send_packet(&mut self, now: Instant, packet: Bytes) {
+        if !self.carries_packets() {
+            return;
+        }
+        match Header::parse(&packet) {
+            Some(header) => {
+                self.packets.last = Some(now);
+                self.packets.queue.push(now, &header, packet);
+            }
+            None => self.packets.stats.malformed += 1,
+        }
+    }
+
+    /// Whether a packet has come.
+    pub fn has_packet(&self) -> bool {
+        !self.packets.received.is_empty()
+    }
+
+    /// The next packet that has come; after [`TunnelEvent::Packets`], until there is none left.
+    pub fn take_packet(&mut self) -> Option<Bytes> {
+        self.packets.notified = false;
+        self.packets.received.pop_front()
+    }
+
+    /// The content of a DATAGRAM frame came, in an IP packet that was `marked` "congestion experienced" or not.
+    pub(super) fn on_packets(&mut self, now: Instant, content: &Bytes, marked: bool) {
+        if !Joiner::is_for_packets(content) || !self.carries_packets() {
+            return;
+        }
+        self.stats.received.packets += content.len() as u64;
+        let Packets {
+            joiner,
+            received,
+            stats,
+            last,
+            ..
+        } = &mut self.packets;
+        *last = Some(now);
+        let deliver = |packet: Bytes| {
+            if received.len() < MOST_RECEIVED {
+                stats.received += 1;
+                stats.received_bytes += packet.len() as u64;
+                received.push_back(packet);
+            } else {
+                stats.overrun += 1;
+            }
+        };
+        let malformed = joiner.on_frame(content, marked, deliver).is_err();
+        stats.malformed += u64::from(malformed);
+        if !received.is_empty() && !std::mem::replace(&mut self.packets.notified, true) {
+            self.events.push_back(TunnelEvent::Packets);
+        }
+    }
+
+    /// Until when somebody is taken to wait for packets.
+    pub(crate) fn packets_until(&self) -> Option<Instant> {
+        self.packets.last.map(|last| last + ACTIVE)
+    }
+
+    /// Counters of packets.
+    pub fn packet_stats(&self) -> PacketStats {
+        PacketStats {
+            dropped: self.packets.queue.dropped(),
+            marked: self.packets.queue.marked(),
+            incomplete: self.packets.joiner.discarded(),
+            ..self.packets.stats
+        }
+    }
+}
