@@ -26,6 +26,7 @@ pub mod emulator;
 pub mod experiment;
 #[cfg(test)]
 mod hostile;
+pub mod leaks;
 pub mod machine;
 mod page;
 pub mod plot;

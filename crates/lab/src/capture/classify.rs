@@ -96,6 +96,38 @@ pub(super) fn describe(ether_type: u16, bytes: &[u8]) -> String {
     }
 }
 
+/// What sort of thing a packet is, for counting; one of some dozens.
+pub(super) fn kind(ether_type: u16, bytes: &[u8]) -> String {
+    let packet = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
+    let Some(ends) = Ends::of(&packet) else {
+        return "no IP".to_owned();
+    };
+    let version = if ends.from.is_ipv6() { "IPv6 " } else { "" };
+    let multicast = if ends.to.is_multicast() {
+        " multicast"
+    } else {
+        ""
+    };
+    let name = match &packet.transport {
+        Some(TransportSlice::Tcp(_)) => "TCP".to_owned(),
+        Some(TransportSlice::Udp(udp)) if udp.destination_port() == 53 => "DNS".to_owned(),
+        Some(TransportSlice::Udp(_)) => "UDP".to_owned(),
+        Some(TransportSlice::Icmpv4(_) | TransportSlice::Icmpv6(_)) => "ICMP".to_owned(),
+        Some(TransportSlice::Igmp(_)) => "IGMP".to_owned(),
+        None => {
+            let payload = packet.net.as_ref().and_then(LaxNetSlice::ip_payload_ref);
+            match payload {
+                Some(payload) if payload.fragmented => "fragment".to_owned(),
+                other => {
+                    let number = other.map_or(0, |payload| payload.ip_number.0);
+                    format!("protocol {number}")
+                }
+            }
+        }
+    };
+    format!("{version}{name}{multicast}")
+}
+
 /// Source, destination, and how many routers the packet may still pass.
 struct Ends {
     from: IpAddr,

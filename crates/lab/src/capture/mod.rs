@@ -11,6 +11,7 @@
 
 mod classify;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::AddAssign;
@@ -26,7 +27,7 @@ use rustix::io::Errno;
 
 use crate::Stop;
 use crate::workload::MARKER;
-use classify::{Class, classify, describe};
+use classify::{Class, classify, describe, kind};
 
 /// Packets in clear that a report shows; more are only counted.
 const SHOWN: usize = 20;
@@ -70,6 +71,8 @@ pub struct CaptureReport {
     pub link_scope_packets: u64,
     /// Everything else.
     pub clear_packets: u64,
+    /// How many of those of each kind, such as `UDP 53`, `IPv6 TCP`, `SCTP`.
+    pub clear_kinds: BTreeMap<String, u64>,
     /// The first of those.
     pub clear: Vec<ClearPacket>,
     /// Packets of any kind that hold [`MARKER`], thus content that can be read.
@@ -169,6 +172,9 @@ impl AddAssign for CaptureReport {
         self.missed += other.missed;
         self.bytes += other.bytes;
         self.tunnel_bytes += other.tunnel_bytes;
+        for (kind, number) in other.clear_kinds {
+            *self.clear_kinds.entry(kind).or_default() += number;
+        }
         self.clear.extend(other.clear);
         self.clear.sort_by_key(|packet| packet.at);
         self.clear.truncate(SHOWN);
@@ -272,6 +278,8 @@ impl Watch {
             Class::LinkScope => report.link_scope_packets += 1,
             Class::Clear => {
                 report.clear_packets += 1;
+                let kind = kind(packet.ether_type, bytes);
+                *report.clear_kinds.entry(kind).or_default() += 1;
                 if report.clear.len() < SHOWN {
                     report.clear.push(ClearPacket {
                         at: self.start.elapsed(),

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use bentpipe_sys::command::run_command;
 use bentpipe_sys::netns::NetNs;
 
 use crate::topology::{GATEWAY_SAT, Process, Topology};
@@ -29,6 +30,8 @@ pub struct Settings {
     pub controller: Option<&'static str>,
     /// Another key.
     pub tuned: Option<Tuned>,
+    /// Whether the terminal's own traffic is taken in, too.
+    pub local: bool,
 }
 
 /// A key of `[link]` that is a number, for both directions.
@@ -64,28 +67,10 @@ impl Daemons {
     /// # Errors
     /// A daemon did not come up; the text has what it wrote.
     pub fn start(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<Self> {
-        let directory = topology.directory();
-        let keys = |name| keys(bentpipe, directory, name);
-        let (client_key, server_key) = (keys("client")?, keys("server")?);
-        let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
-        let server_file = format!(
-            "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\nstate_dir = \"state\"\n\n\
-             [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
-             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
-        );
-        let client_file = format!(
-            "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
-             [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\n\
-             [intercept]\ninterfaces = [\"lan0\"]\n\n\
-             [link]\n{}",
-            settings.lines()
-        );
-        let run = |role, text: &str, namespace| {
-            let file = format!("{role}.toml");
-            run_daemon(bentpipe, topology, namespace, role, &file, text)
-        };
-        let server = run("server", &server_file, topology.gateway())?;
-        let client = run("client", &client_file, topology.terminal())?;
+        configure(bentpipe, topology, settings)?;
+        let run = |role, namespace| run_daemon(bentpipe, topology, namespace, role, role);
+        let server = run("server", topology.gateway())?;
+        let client = run("client", topology.terminal())?;
         Ok(Self { client, server })
     }
 
@@ -108,6 +93,39 @@ impl Daemons {
             error
         })
     }
+}
+
+/// Keeps everything in at the terminal until there is no topology any more, whatever becomes of daemons.
+pub(super) fn guard(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<()> {
+    configure(bentpipe, topology, settings)?;
+    let file = topology.directory().join("client.toml");
+    let mut command = topology.terminal().command(bentpipe);
+    command.args(["guard", "on", "--config"]).arg(file);
+    run_command(&mut command).map(drop)?;
+    Ok(())
+}
+
+/// Writes keys and files of both ends.
+fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<()> {
+    let directory = topology.directory();
+    let keys = |name| keys(bentpipe, directory, name);
+    let (client_key, server_key) = (keys("client")?, keys("server")?);
+    let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
+    let server_file = format!(
+        "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\nstate_dir = \"state\"\n\n\
+         [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
+         allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+    );
+    let local = settings.local;
+    let client_file = format!(
+        "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
+         [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\n\
+         [intercept]\ninterfaces = [\"lan0\"]\nlocal = {local}\n\n\
+         [link]\n{}",
+        settings.lines()
+    );
+    write(topology, "server", &server_file)?;
+    write(topology, "client", &client_file)
 }
 
 impl Settings {
@@ -151,17 +169,21 @@ fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
     Ok(String::from_utf8(public)?.trim().to_owned())
 }
 
-/// Writes `text` into `file`, and starts `bentpipe` as a client or server with it; it is ready when this returns.
+/// Writes `text` into `<name>.toml`.
+pub(super) fn write(topology: &Topology, name: &str, text: &str) -> Result<()> {
+    let file = topology.directory().join(format!("{name}.toml"));
+    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Starts `bentpipe` as a client or server with `<name>.toml`; it is ready when this returns.
 pub(super) fn run_daemon(
     bentpipe: &Path,
     topology: &Topology,
     namespace: &NetNs,
     role: &str,
-    file: &str,
-    text: &str,
+    name: &str,
 ) -> Result<Process> {
-    let file = topology.directory().join(file);
-    fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    let file = topology.directory().join(format!("{name}.toml"));
     let mut command = Command::new(bentpipe);
     command.arg(role).arg("--config").arg(&file);
     let process = topology.spawn_in(namespace, command)?;

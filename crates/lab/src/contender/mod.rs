@@ -32,8 +32,8 @@ use openvpn::Protocol;
 pub use program::Named;
 use program::Program;
 pub use split::Splitters;
-pub use stable::Stable;
-use stable::{first_line, kernel, kernel_bbr};
+pub use stable::{Stable, kernel_bbr};
+use stable::{first_line, kernel};
 
 /// One contender, as an experiment names it: `CARRIER` or `CARRIER/TCP`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,9 +156,6 @@ impl Contender {
     /// It does not: why.
     pub fn carries_udp(&self) -> Result<(), String> {
         match self.carrier {
-            Carrier::Bentpipe(..) => {
-                Err("it carries TCP alone; what is not TCP it drops, so that nothing leaks".into())
-            }
             Carrier::Split(_) => Err("it splits TCP; UDP passes it by".into()),
             _ => Ok(()),
         }
@@ -194,22 +191,41 @@ impl Contender {
     /// # Errors
     /// It did not come up; the text has what it said.
     pub fn start(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
-        self.start_parts(stable, topology)
+        self.start_parts(stable, topology, false)
             .with_context(|| format!("{} did not come up", self.name))
     }
 
-    fn start_parts(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
+    /// [`Self::start`] for all that leaves the terminal, its own traffic included.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_whole(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
+        self.start_parts(stable, topology, true)
+            .with_context(|| format!("{} did not come up", self.name))
+    }
+
+    /// What its operator does at boot for nothing to leave in clear whatever happens; most have nothing.
+    ///
+    /// # Errors
+    /// It could not be done.
+    pub fn arm(&self, stable: &Stable, topology: &Topology) -> Result<()> {
+        match &self.carrier {
+            Carrier::Bentpipe(controller, tuned) => {
+                let settings = settings(controller, *tuned, true);
+                bentpipe::guard(&stable.bentpipe, topology, &settings)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn start_parts(&self, stable: &Stable, topology: &Topology, local: bool) -> Result<AtWork> {
         let splitters = |place| split::start(&stable.bentpipe, topology, place, self.tcp);
         let mut at_work = AtWork::default();
         match &self.carrier {
             Carrier::Plain => {}
             Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
             Carrier::Bentpipe(controller, tuned) => {
-                let settings = Settings {
-                    profile: None,
-                    controller: Some(controller),
-                    tuned: *tuned,
-                };
+                let settings = settings(controller, *tuned, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
@@ -233,6 +249,15 @@ impl Contender {
             Carrier::Program(program) => at_work.processes = program.start(topology)?,
         }
         Ok(at_work)
+    }
+}
+
+fn settings(controller: &'static str, tuned: Option<Tuned>, local: bool) -> Settings {
+    Settings {
+        profile: None,
+        controller: Some(controller),
+        tuned,
+        local,
     }
 }
 

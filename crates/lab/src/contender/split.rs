@@ -16,7 +16,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::command::run_command;
 
-use super::bentpipe::run_daemon;
+use super::bentpipe::{run_daemon, write};
 use crate::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
 
 /// The TCP port of the server.
@@ -62,8 +62,9 @@ pub(super) fn start(
         Place::Terminal | Place::Gateway | Place::Around => None,
     };
     let run = |role, text: &str, namespace| {
-        let file = format!("split-{role}.toml");
-        run_daemon(bentpipe, topology, namespace, role, &file, text)
+        let name = format!("split-{role}");
+        write(topology, &name, text)?;
+        run_daemon(bentpipe, topology, namespace, role, &name)
     };
     let server = listen.map(|address| {
         let text = format!(

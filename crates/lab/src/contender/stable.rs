@@ -67,7 +67,8 @@ pub(super) fn kernel() -> String {
 }
 
 /// Kernels that have a later version than the first say so.
-pub(super) fn kernel_bbr() -> String {
+#[must_use]
+pub fn kernel_bbr() -> String {
     let version = fs::read_to_string("/sys/module/tcp_bbr/version").unwrap_or_default();
     match version.trim() {
         "" => "bbr v1".into(),

@@ -45,6 +45,7 @@ const SETTINGS: Settings = Settings {
     profile: Some("geo"),
     controller: None,
     tuned: None,
+    local: false,
 };
 
 /// What a demonstration needs to know.

@@ -72,6 +72,7 @@ impl Pace {
                 let each = [size, warm_up].map(|size| of(direction).object(size.as_u64()));
                 figure(each.iter().sum())
             }
+            Task::Iperf { size, direction } => figure(of(direction).object(size.as_u64())),
             Task::Request { count, size } | Task::Loaded { count, size, .. } => {
                 figure(self.down.object(size.as_u64())) * count
             }

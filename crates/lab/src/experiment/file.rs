@@ -8,7 +8,7 @@ use bentpipe_units::{ByteCount, Seed, TimeSpan};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::variant::scenarios;
+use super::variant::{axis, scenarios};
 use super::{Experiment, Extent, NamedTask, Published, Task};
 use crate::contender::{Contender, Programs, check_programs};
 
@@ -47,6 +47,7 @@ struct General {
     repeats: Spanned<u32>,
     #[serde(default = "usual_patience")]
     patience: Spanned<TimeSpan>,
+    axis: Option<Spanned<String>>,
 }
 
 /// `[quick]`: what is different then.
@@ -85,7 +86,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
     let File {
         experiment: general,
         task: tasks,
-        link: links,
+        link: mut links,
         contender: programs,
         quick,
         published,
@@ -94,6 +95,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
     check_tasks(source, &tasks)?;
     // All of the file is judged, whichever part of it is run.
     let everybody = contenders(source, &general.contenders, &programs)?;
+    let axis = axis(source, general.axis, &mut links)?;
     let everywhere = scenarios(source, &general.scenarios, links)?;
     let known = [
         everybody.iter().map(|one| one.name().to_owned()).collect(),
@@ -133,6 +135,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
         published,
+        axis,
         file: source.path().display().to_string(),
         text: source.text().to_owned(),
     };
@@ -353,6 +356,18 @@ mod tests {
                 "count = 1\n[contender.mine]\nterminal = [\"x\"]\ntunnel = \"sctp/1\"",
                 12,
                 ["sctp/1", "udp/9000"],
+            ),
+            (
+                "repeats = 1",
+                "repeats = 1\naxis = \"loss\"",
+                7,
+                ["axis", "`at`"],
+            ),
+            (
+                "\"geo\"]\nrepeats = 1",
+                "\"mine\"]\nrepeats = 1\n[link.mine]\nbase = \"geo\"\nat = 1",
+                7,
+                ["`at`", "axis"],
             ),
             ("repeats = 1", "repeats = 0", 6, ["repeats", "1 to 1000"]),
             ("count = 1", "count = 0", 7, ["get", "1 to 10000"]),

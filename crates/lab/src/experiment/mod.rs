@@ -17,6 +17,7 @@ mod plan;
 mod task;
 mod variant;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub struct Experiment {
     pub patience: Duration,
     /// Figures of others, for the same.
     pub published: Vec<Published>,
+    /// What its links are a sweep of.
+    pub axis: Option<Axis>,
     /// The file, as it was named.
     pub file: String,
     /// The file's text: results are only added to those of the same.
@@ -90,6 +93,15 @@ pub struct NamedScenario {
     pub files: Files,
     /// What of UDP may pass at either end of the satellite link, each way; the rest is dropped. All of it if absent.
     pub udp_policer: Option<BitRate>,
+}
+
+/// A parameter that links differ in, for figures over it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it is, with its unit.
+    pub of: String,
+    /// Where each link lies, by its name.
+    pub at: BTreeMap<String, f64>,
 }
 
 /// Something to do and what the experiment calls it.

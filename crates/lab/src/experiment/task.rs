@@ -22,6 +22,14 @@ pub enum Task {
         #[serde(default)]
         warm_up: ByteCount,
     },
+    /// One TCP stream of iperf3, by its own clock and count.
+    Iperf {
+        /// How much of it.
+        size: ByteCount,
+        /// Where it goes.
+        #[serde(default)]
+        direction: Direction,
+    },
     /// Small objects, one after another, each over a new connection.
     Request {
         /// How long an object is.
@@ -110,7 +118,8 @@ impl Task {
     pub(super) fn largest(&self) -> ByteCount {
         match self {
             Self::Transfer { size, warm_up, .. } => *size.max(warm_up),
-            Self::Request { size, .. }
+            Self::Iperf { size, .. }
+            | Self::Request { size, .. }
             | Self::Loaded { size, .. }
             | Self::Parallel { size, .. }
             | Self::Directory { size, .. } => *size,
@@ -138,6 +147,12 @@ impl Task {
         }
     }
 
+    /// Whether iperf3 is needed.
+    #[must_use]
+    pub fn needs_iperf3(&self) -> bool {
+        matches!(self, Self::Iperf { .. })
+    }
+
     /// Whether it needs UDP.
     #[must_use]
     pub fn needs_udp(&self) -> bool {
@@ -148,7 +163,10 @@ impl Task {
     #[must_use]
     pub fn samples(&self) -> u32 {
         match self {
-            Self::Transfer { .. } | Self::Parallel { .. } | Self::Directory { .. } => 1,
+            Self::Transfer { .. }
+            | Self::Iperf { .. }
+            | Self::Parallel { .. }
+            | Self::Directory { .. } => 1,
             Self::Voice { length, .. } => {
                 let datagrams = length.get().as_nanos() / VOICE_INTERVAL.as_nanos();
                 u32::try_from(datagrams).unwrap_or(u32::MAX)

@@ -9,8 +9,8 @@ use bentpipe_link::{Files, Network, Scenario};
 use bentpipe_units::BitRate;
 use toml::{Spanned, Table, Value};
 
-use super::NamedScenario;
 use super::file::{Names, check_unique};
+use super::{Axis, NamedScenario};
 use crate::scenario::{load_beside, load_changed};
 
 /// The links that an experiment names, its own among them.
@@ -65,6 +65,42 @@ pub(super) fn scenarios(
                 format!("`scenarios` names no `{name}`; name it there, or remove this table");
             Err(source.error_at_key(&format!("link.{name}"), text))
         }
+    }
+}
+
+/// Takes out of the links where each lies on the axis that is called `of`.
+pub(super) fn axis(
+    source: &Source,
+    of: Option<Spanned<String>>,
+    links: &mut BTreeMap<String, Table>,
+) -> Result<Option<Axis>, ConfigError> {
+    let mut at = BTreeMap::new();
+    for (name, table) in links {
+        let fault = |text: &str| Err(source.error_at_key(&format!("link.{name}"), text.to_owned()));
+        let place = match table.remove("at") {
+            None => continue,
+            Some(Value::Float(place)) if place.is_finite() => place,
+            Some(Value::Integer(place)) => place as f64,
+            Some(_) => {
+                return fault("`at` is a number: where the link lies on the experiment's `axis`");
+            }
+        };
+        if of.is_none() {
+            return fault(
+                "`at` has no `axis` to lie on; say under `[experiment]` what it is, and its unit",
+            );
+        }
+        at.insert(name.clone(), place);
+    }
+    match of {
+        Some(of) if at.is_empty() => {
+            let text = "nothing lies on the `axis`; give links an `at`, or remove it";
+            Err(source.error(&of.span(), text))
+        }
+        of => Ok(of.map(|of| Axis {
+            of: of.into_inner(),
+            at,
+        })),
     }
 }
 

@@ -85,12 +85,9 @@ mod tests {
             scenario: scenario.into(),
             task: "get".into(),
             contender: contender.into(),
-            figures: None,
             ratio,
-            longer_than: None,
-            published: None,
             runs: [0, 0, 0, 1, 0],
-            remarks: Vec::new(),
+            ..Row::default()
         }
     }
 

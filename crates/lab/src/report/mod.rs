@@ -11,6 +11,8 @@
 
 mod goodput;
 mod heat;
+mod lines;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -25,6 +27,17 @@ use crate::page::{Page, escape};
 use crate::results::{Manifest, Record, Row, Status, Summary, read};
 
 const HEAD: &str = include_str!("head.html");
+
+/// Columns that only some tasks have: the heading, and what a row has there.
+type Column = (&'static str, fn(&Row) -> Option<String>);
+const MORE: [Column; 2] = [
+    ("first paint", |row| {
+        row.first_paint.map(|seconds| format!("{seconds:.2} s"))
+    }),
+    ("lost", |row| {
+        row.lost.map(|share| format!("{:.2} %", 100.0 * share))
+    }),
+];
 
 /// Fewer figures than this make no distribution.
 const FEWEST: usize = 5;
@@ -81,8 +94,9 @@ fn experiment(
             );
         }
     }
-    for (scenario, figure) in goodput::figures(manifest, &summary, records) {
-        let _ = writeln!(body, "<h3>{}, goodput by size</h3>", escape(&scenario));
+    let over = [goodput::figures, sweep::figures];
+    for (heading, figure) in over.map(|of| of(manifest, &summary, records)).concat() {
+        let _ = writeln!(body, "<h3>{}</h3>", escape(&heading));
         draw(figure, body, figures);
     }
     body.push_str(&heat::maps(&manifest.outline, &summary));
@@ -107,8 +121,15 @@ fn table(rows: &[Row]) -> String {
     let seconds = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2} s"));
     let mut text = String::from(
         "<div class=\"table\"><table><tr><th>contender</th><th></th><th>median</th><th>95 % interval</th><th>p95</th>\
-         <th>× limit</th><th>published</th><th>valid runs</th></tr>\n",
+         <th>× limit</th>",
     );
+    // What only some tasks have.
+    let more = MORE.map(|(name, shown)| (name, rows.iter().any(|row| shown(row).is_some()), shown));
+    let more = more.into_iter().filter(|(_, any, _)| *any);
+    for (name, ..) in more.clone() {
+        let _ = write!(text, "<th>{name}</th>");
+    }
+    text.push_str("<th>published</th><th>valid runs</th></tr>\n");
     for row in rows {
         let figures = row.figures;
         let interval = figures.and_then(|figures| figures.interval);
@@ -117,9 +138,13 @@ fn table(rows: &[Row]) -> String {
             _ => seconds(median(row)),
         };
         let all: usize = row.runs.iter().sum();
+        let more = more
+            .clone()
+            .map(|(.., shown)| shown(row).unwrap_or("–".into()));
+        let more: String = more.map(|text| format!("<td>{text}</td>")).collect();
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td>{more}<td>{}</td>\
              <td>{} of {all}</td></tr>",
             escape(&row.contender),
             bar(row, longest),
@@ -248,6 +273,18 @@ fn colophon(manifest: &Manifest, body: &mut String) {
 mod tests {
     use super::*;
     use crate::results::{Outcome, Store};
+
+    #[test]
+    fn a_column_is_there_where_a_row_has_it() {
+        let row = |lost| Row {
+            lost,
+            ..Row::default()
+        };
+        let text = table(&[row(Some(0.0125)), row(None)]);
+        let cells = ["<th>lost</th>", "<td>1.25 %</td>", "<td>–</td>"];
+        assert!(cells.iter().all(|part| text.contains(part)), "{text}");
+        assert!(!text.contains("first paint"), "{text}");
+    }
 
     fn record(contender: &str, repeat: u32, outcome: Outcome) -> Record {
         Record {

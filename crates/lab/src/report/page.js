@@ -1,5 +1,5 @@
 "use strict";
-// Draws the figures in #data into the places that wait for them: shares of figures, and goodput by size.
+// Draws the figures in #data into the places that wait for them: shares of figures, and lines over a parameter.
 (() => {
   // Okabe and Ito's, told apart by the colour-blind; dashes where they come round.
   const colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9"];
@@ -31,10 +31,10 @@
       },
     };
   };
-  const goodput = (figure) => {
+  const lines = (figure) => {
     const number = (_, y) => (y == null ? "" : y.toFixed(2));
     const data = [figure.x];
-    const series = [{ label: "MB", value: number }];
+    const series = [{ label: figure.unit || "at", value: (_, x) => (x == null ? "" : String(x)) }];
     const bands = [];
     const add = (column, options) => {
       data.push(column);
@@ -58,17 +58,17 @@
       data,
       options: {
         bands,
-        scales: { x: { time: false, distr: 3 }, y: { range: (_, least, most) => [0, most * 1.05] } },
+        scales: { x: { time: false, distr: figure.ratios ? 3 : 1 }, y: { range: (_, least, most) => [0, most * 1.05] } },
         series,
-        // A tick for each size, and none for the powers of ten between.
+        // A tick for each place that was measured, and none for the powers of ten between.
         axes: [
-          { splits: () => figure.x, filter: (_, sizes) => sizes, values: (_, sizes) => sizes.map((mb) => `${mb} MB`) },
+          { splits: () => figure.x, filter: (_, places) => places, values: (_, places) => places.map((x) => `${x} ${figure.unit}`) },
           { size: 50 },
         ],
       },
     };
   };
-  const kinds = { shares, goodput };
+  const kinds = { shares, lines };
   const plots = [];
   const size = (holder) => ({ width: Math.max(240, Math.min(960, holder.clientWidth)), height: 260 });
   for (const figure of JSON.parse(document.getElementById("data").textContent)) {

@@ -18,7 +18,7 @@ pub struct Summary {
 }
 
 /// One contender, over one link, doing one thing.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     /// The link.
     pub scenario: String,
@@ -32,6 +32,10 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The patience that ended runs, in seconds.
     pub longer_than: Option<f64>,
+    /// When there was something to see of pages, in seconds: the median.
+    pub first_paint: Option<f64>,
+    /// The share of a call's datagrams that did not arrive, or too late: the median of runs.
+    pub lost: Option<f64>,
     /// What others have published, in seconds.
     pub published: Option<f64>,
     /// Runs by status: valid, invalid, unfinished, failed, unsupported.
@@ -70,6 +74,10 @@ impl Figures {
             interval: rank(count).map(|rank| [seconds[rank], seconds[count - 1 - rank]]),
         })
     }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    Figures::of(values.collect()).map(|figures| figures.median)
 }
 
 /// The largest rank, from 0, such that the figures of this rank from below and from above hold the median between them
@@ -153,8 +161,10 @@ impl Row {
         });
         Self {
             figures: Figures::of(seconds.collect()),
-            ratio: Figures::of(ratios.collect()).map(|figures| figures.median),
+            ratio: median(ratios),
             longer_than: patience,
+            first_paint: median(valid().flat_map(|record| record.first_paint_s.iter().copied())),
+            lost: median(valid().filter_map(|record| record.lost)),
             published,
             runs,
             remarks,

@@ -8,6 +8,7 @@
 
 mod bounds;
 mod check;
+mod judge;
 mod perform;
 mod police;
 mod residue;

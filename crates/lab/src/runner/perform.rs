@@ -12,7 +12,7 @@ use crate::experiment::{Direction, Task};
 use crate::topology::Topology;
 use crate::workload::{
     Authority, Call, Chromium, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Load, Object,
-    Page, call, corpus, get, get_in_turn, load, put, run_in,
+    Page, call, corpus, get, get_in_turn, iperf3, load, put, run_in,
 };
 
 /// Between a transfer that is not measured and the one that is: queues empty.
@@ -59,7 +59,8 @@ impl Prepared {
         };
         let (size, warm_up) = match task {
             Task::Transfer { size, warm_up, .. } => (size, warm_up),
-            Task::Request { size, .. }
+            Task::Iperf { size, .. }
+            | Task::Request { size, .. }
             | Task::Loaded { size, .. }
             | Task::Parallel { size, .. }
             | Task::Directory { size, .. } => (size, ByteCount::ZERO),
@@ -98,6 +99,7 @@ impl Prepared {
     pub(super) fn direction(&self) -> Direction {
         match self.task {
             Task::Transfer { direction, .. }
+            | Task::Iperf { direction, .. }
             | Task::Parallel { direction, .. }
             | Task::Voice { direction, .. } => direction,
             _ => Direction::Down,
@@ -110,6 +112,7 @@ impl Prepared {
             Task::Page { .. } => self.pages.iter().map(|page| link.page(page)).collect(),
             // Of a datagram only that it cannot be there before it was sent.
             Task::Voice { .. } => Vec::new(),
+            Task::Iperf { .. } => vec![link.stream(self.object.object.length)],
             Task::Parallel { count, .. } => {
                 vec![link.object(self.object.object.length * u64::from(count))]
             }
@@ -138,6 +141,13 @@ impl Prepared {
             let down = direction == Direction::Down;
             return call(user, web, address, down, length.get(), stop).map(Done::Spoken);
         }
+        if let Task::Iperf { direction, .. } = self.task {
+            let (down, bytes) = (direction == Direction::Down, self.bytes());
+            let time = iperf3(place.topology, address, down, bytes, patience, stop)?;
+            return Ok(time.map_or(Done::Unfinished, |time| {
+                Done::Measured(vec![time.as_secs_f64()])
+            }));
+        }
         let target = Target {
             name,
             address: (address, HTTP_PORT).into(),
@@ -162,7 +172,7 @@ impl Prepared {
                         let all = get_in_turn(target.address, target.name, &self.object, count);
                         Ok(vec![all.await?])
                     }
-                    Task::Voice { .. } => bail!("it is no TCP"),
+                    Task::Iperf { .. } | Task::Voice { .. } => bail!("it is done elsewhere"),
                     Task::Page { .. } => {
                         let mut times = Vec::new();
                         for page in &pages {

@@ -9,23 +9,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 
 use super::Kit;
-use super::bounds::{Best, Watch};
+use super::bounds::Watch;
+use super::judge::{Evidence, judge};
 use super::perform::{Done, Place, Prepared, since};
 use super::police::police;
 use crate::Stop;
-use crate::capture::{Capture, CaptureReport};
+use crate::capture::Capture;
 use crate::contender::AtWork;
-use crate::emulator::{EmulatorConfig, EmulatorStats, Live, Outputs, Verdict};
-use crate::experiment::{Direction, Experiment, NamedScenario, Run};
-use crate::results::{Crossed, Outcome, Record};
+use crate::emulator::{EmulatorConfig, Live, Outputs};
+use crate::experiment::{Experiment, NamedScenario, Run};
+use crate::results::{Outcome, Record};
 use crate::topology::{LINK_DEVICE, Topology, TopologyConfig};
-use crate::workload::{Authority, Hosts, Web, corpus};
-
-/// A tunnel may carry this share of the content's bytes and still have carried all of it: markers in the content can be
-/// compressed, and nothing else.
-const LEAST_CARRIED: f64 = 0.85;
-/// What a figure may be below the bound: clocks are read at other instants than packets leave.
-const TOLERANCE_S: f64 = 0.002;
+use crate::workload::{Authority, Hosts, Web, corpus, iperf3_version};
 
 /// The link of one run.
 pub(super) fn link(
@@ -84,7 +79,11 @@ pub(super) fn measure(
         true => contender.carries_udp(),
         false => Ok(()),
     };
-    let possible = chromium.and(udp);
+    let iperf3 = match task.needs_iperf3() {
+        true => iperf3_version().map(drop),
+        false => Ok(()),
+    };
+    let possible = chromium.and(udp).and(iperf3);
     match possible.and_then(|()| contender.version(&kit.stable)) {
         Ok(version) => {
             record.version = version;
@@ -199,270 +198,4 @@ fn captures(tunnel: Option<crate::capture::Tunnel>, topology: &Topology) -> Resu
     let ends = [topology.terminal(), topology.gateway()];
     let start = |end| Capture::start(end, LINK_DEVICE, tunnel);
     ends.into_iter().map(start).collect()
-}
-
-/// What was seen of a contender's work, besides its figures.
-struct Evidence<'a> {
-    /// By captures at both ends of the satellite link.
-    crossed: &'a [CaptureReport],
-    /// Content may be read in the tunnel.
-    readable: bool,
-    /// Bytes that it says it has carried, if it counts them.
-    carried: Option<Result<Option<u64>>>,
-}
-
-/// Everything that speaks against the figures.
-fn judge(
-    record: &mut Record,
-    prepared: &Prepared,
-    best: Option<Best>,
-    stats: &EmulatorStats,
-    evidence: &Evidence<'_>,
-) {
-    if let Verdict::Invalid(reasons) = &stats.verdict {
-        record.doubts.extend(reasons.iter().cloned());
-    }
-    if let Some(best) = best {
-        let direction = prepared.direction();
-        match &prepared.limits(&best.limit(direction, stats))[..] {
-            [one] => record.limit_s = Some(*one),
-            several => record.limits_s = several.to_vec(),
-        }
-        let least = prepared.limits(&best.lucky(direction, stats));
-        let least = least.iter().cycle().map(|least| least - TOLERANCE_S);
-        let mut figures = record.seconds().iter().zip(least);
-        if let Some((wrong, least)) = figures.find(|(seconds, least)| *seconds < least) {
-            let text = format!("{wrong:.3} s is less than the {least:.3} s that the link needs");
-            record.doubts.push(text);
-        }
-    }
-    let content = match &record.outcome {
-        Outcome::Measured { bytes, .. } => *bytes as f64 * LEAST_CARRIED,
-        _ => 0.0,
-    };
-    let delivered = match prepared.direction() {
-        Direction::Down => stats.forward_link.delivered_bytes,
-        Direction::Up => stats.return_link.delivered_bytes,
-    };
-    if (delivered.as_u64() as f64) < content {
-        let text = format!("the link delivered {delivered}: the content went another way");
-        record.doubts.push(text);
-    }
-    match &evidence.carried {
-        Some(Ok(Some(bytes))) if (*bytes as f64) < content => {
-            let text = format!("the splitter carried {bytes} bytes: the content went around it");
-            record.doubts.push(text);
-        }
-        Some(Err(error)) => {
-            let text = format!("the splitter does not say what it carried: {error:#}");
-            record.doubts.push(text);
-        }
-        _ => {}
-    }
-    let crossed = evidence.crossed;
-    // One end alone sees every byte of the tunnel; in clear may be what only one end sees.
-    let Some(first) = crossed.first() else {
-        return;
-    };
-    if (first.tunnel_bytes as f64) < content {
-        let text = format!(
-            "the tunnel carried {} bytes: the content went another way",
-            first.tunnel_bytes
-        );
-        record.doubts.push(text);
-    }
-    let mut all = CaptureReport::default();
-    crossed.iter().for_each(|report| all += report.clone());
-    if all.missed > 0 {
-        let text = format!(
-            "the capture missed {} packets: there is no knowing what crossed",
-            all.missed
-        );
-        record.doubts.push(text);
-    }
-    if all.clear_packets > 0 || (all.marker_packets > 0 && !evidence.readable) {
-        record.doubts.push(format!(
-            "outside of the tunnel crossed {} packets, with readable content {}",
-            all.clear_packets, all.marker_packets
-        ));
-    }
-    record.crossed = Some(Crossed::from(&all));
-}
-
-#[cfg(test)]
-mod tests {
-    use bentpipe_link::Counters;
-    use bentpipe_units::{BitRate, ByteCount, Seed, TimeSpan};
-
-    use super::*;
-    use crate::capture::ClearPacket;
-    use crate::emulator::Health;
-    use crate::experiment::{RunKey, Task};
-    use crate::results::Status;
-
-    const BYTES: u64 = 1_000_000;
-
-    /// A sound run: a file of 1 MB at 10 Mbit/s and a round trip of 500 ms.
-    struct Case {
-        seconds: f64,
-        stats: EmulatorStats,
-        crossed: [CaptureReport; 2],
-        readable: bool,
-        carried: Option<u64>,
-    }
-
-    impl Case {
-        fn sound() -> Self {
-            let forward_link = Counters {
-                delivered: 700,
-                delivered_bytes: ByteCount::new(BYTES + 40_000),
-                ..Counters::default()
-            };
-            let seen = CaptureReport {
-                tunnel_packets: 700,
-                tunnel_bytes: BYTES + 40_000,
-                ..CaptureReport::default()
-            };
-            Self {
-                seconds: 1.5,
-                stats: EmulatorStats {
-                    scenario: "geo".into(),
-                    seed: Seed::new(1),
-                    duration: TimeSpan::from(Duration::from_secs(3)),
-                    verdict: Verdict::Valid,
-                    forward_link,
-                    return_link: Counters::default(),
-                    terminals: Vec::new(),
-                    emulator: Health::default(),
-                },
-                crossed: [seen.clone(), seen],
-                readable: false,
-                carried: None,
-            }
-        }
-
-        fn judged(&self) -> Record {
-            let mut record = Record {
-                key: RunKey {
-                    contender: "c".into(),
-                    scenario: "s".into(),
-                    task: "t".into(),
-                    repeat: 1,
-                },
-                seed: Seed::new(1),
-                version: String::new(),
-                began: 0,
-                took_s: 0.0,
-                outcome: Outcome::Measured {
-                    seconds: vec![self.seconds],
-                    bytes: BYTES,
-                },
-                doubts: Vec::new(),
-                limit_s: None,
-                limits_s: Vec::new(),
-                first_paint_s: Vec::new(),
-                lost: None,
-                crossed: None,
-                link: None,
-            };
-            let task = Task::Transfer {
-                size: ByteCount::new(BYTES),
-                direction: Direction::Down,
-                warm_up: ByteCount::ZERO,
-            };
-            let rate = BitRate::megabits_per_second(10);
-            let best = Best::new(Duration::from_millis(500), [rate, rate]);
-            let prepared = Prepared::new(task, Seed::new(1));
-            judge(
-                &mut record,
-                &prepared,
-                Some(best),
-                &self.stats,
-                &Evidence {
-                    crossed: &self.crossed,
-                    readable: self.readable,
-                    carried: Some(Ok(self.carried)),
-                },
-            );
-            record
-        }
-
-        fn expect_doubt(change: impl FnOnce(&mut Self), text: &str) {
-            let mut case = Self::sound();
-            change(&mut case);
-            let record = case.judged();
-            assert_eq!(record.status(), Status::Invalid);
-            assert!(record.remark().contains(text), "{}", record.remark());
-        }
-    }
-
-    #[test]
-    fn a_sound_run_has_its_limit_and_no_doubt() {
-        let record = Case::sound().judged();
-        assert_eq!(
-            (record.status(), record.remark()),
-            (Status::Valid, String::new())
-        );
-        // 0.5 s, and 8 Mbit in packets of which 1446 of 1500 bytes are content.
-        let limit = record.limit_s.unwrap();
-        assert!((limit - 1.3299).abs() < 0.001, "{limit}");
-    }
-
-    #[test]
-    fn losses_raise_the_limit() {
-        let mut case = Case::sound();
-        case.stats.forward_link.dropped_channel = 700;
-        case.seconds = 2.2;
-        let limit = case.judged().limit_s.unwrap();
-        assert!((limit - 2.1598).abs() < 0.001, "{limit}");
-    }
-
-    #[test]
-    fn whoever_leaks_is_not_believed() {
-        let leak = |case: &mut Case| {
-            case.crossed[1].clear_packets = 1;
-            case.crossed[1].clear.push(ClearPacket {
-                at: Duration::ZERO,
-                what: "TCP".into(),
-                marker: false,
-            });
-        };
-        Case::expect_doubt(leak, "outside of the tunnel crossed 1 packets");
-        let readable = |case: &mut Case| case.crossed[0].marker_packets = 3;
-        Case::expect_doubt(readable, "readable content 3");
-    }
-
-    #[test]
-    fn whoever_does_not_encrypt_may_be_read_in_its_own_packets() {
-        let mut case = Case::sound();
-        case.crossed[0].marker_packets = 3;
-        case.readable = true;
-        assert_eq!(case.judged().status(), Status::Valid);
-        case.crossed[0].clear_packets = 1;
-        assert_eq!(case.judged().status(), Status::Invalid);
-    }
-
-    #[test]
-    fn a_splitter_that_was_bypassed_is_noticed() {
-        let mut case = Case::sound();
-        case.carried = Some(BYTES);
-        assert_eq!(case.judged().status(), Status::Valid);
-        Case::expect_doubt(|case| case.carried = Some(1000), "went around it");
-    }
-
-    #[test]
-    fn content_that_went_another_way_is_noticed() {
-        let idle = |case: &mut Case| case.crossed[0].tunnel_bytes = 20_000;
-        Case::expect_doubt(idle, "the tunnel carried 20000 bytes");
-        let around = |case: &mut Case| case.stats.forward_link.delivered_bytes = ByteCount::ZERO;
-        Case::expect_doubt(around, "the link delivered 0 B");
-    }
-
-    #[test]
-    fn a_link_or_capture_that_cannot_be_trusted_shows() {
-        let busy = |case: &mut Case| case.stats.verdict = Verdict::Invalid(vec!["busy".into()]);
-        Case::expect_doubt(busy, "busy");
-        Case::expect_doubt(|case| case.seconds = 1.2, "less than the 1.328 s");
-        Case::expect_doubt(|case| case.crossed[1].missed = 2, "missed 2 packets");
-    }
 }

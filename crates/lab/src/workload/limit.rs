@@ -48,6 +48,12 @@ impl LinkLimit {
         self.rtt + self.transmit(length)
     }
 
+    /// A stream of `length` bytes that nobody has to ask for, from its first byte.
+    #[must_use]
+    pub fn stream(&self, length: u64) -> Duration {
+        self.transmit(length)
+    }
+
     /// A whole page over HTTPS.
     ///
     /// Earliest starts follow from the dependencies as if each object had the link to itself and hosts took any number

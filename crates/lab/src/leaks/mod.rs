@@ -1,0 +1,170 @@
+//! What a contender lets out in clear: everything is tried, in every state of its life, and the link is watched.
+//!
+//! A user and the terminal itself send all that a machine can send, from before the contender's start to after its stop,
+//! while either end is killed, stopped, restarted, and the link fails. What crosses at the terminal's end of the link is
+//! judged packet by packet; whatever is not the tunnel's for certain is in clear.
+//!
+//! ```text
+//!  prober ─ user ── terminal ─ prober
+//!                      │ sat0 ◄── capture, one for each state
+//!                      ╧ link ╤ gateway ── web
+//! ```
+
+mod probe;
+mod states;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::capture::{Capture, CaptureReport, Tunnel};
+use crate::contender::{Contender, Stable};
+use crate::scenario::preset;
+use crate::stop::Stop;
+use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, WEB, WEB6};
+
+pub use probe::Prober;
+use probe::Sink;
+use states::{Run, states};
+
+/// How long each state is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thoroughness {
+    /// Long enough for twenty rounds of probes.
+    Quick,
+    /// A hundred.
+    Full,
+}
+
+impl Thoroughness {
+    fn time(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Quick => 1,
+            Self::Full => 5,
+        })
+    }
+}
+
+/// What crossed in one state.
+#[derive(Debug)]
+pub struct Row {
+    /// What the contender was going through.
+    pub state: &'static str,
+    /// What crossed meanwhile.
+    pub crossed: CaptureReport,
+}
+
+/// What crossed in each state.
+#[derive(Debug)]
+pub struct Leaks {
+    /// Who was tried.
+    pub contender: String,
+    /// In order.
+    pub rows: Vec<Row>,
+}
+
+impl Leaks {
+    /// Packets in clear, in all states.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        let clear = self.rows.iter().map(|row| row.crossed.clear_packets);
+        clear.sum()
+    }
+}
+
+/// Tries `contender` in every state. `prefix` is what the names of its namespaces begin with; `say` hears how it goes.
+///
+/// # Errors
+/// It has no tunnel to be told by, cannot be started here, or did not come up.
+pub fn run(
+    contender: &Contender,
+    stable: &Stable,
+    prefix: &str,
+    thoroughness: Thoroughness,
+    stop: &Stop,
+    say: &mut dyn FnMut(&str),
+) -> Result<Leaks> {
+    let name = contender.name();
+    let tunnel = contender.tunnel();
+    let tunnel =
+        tunnel.with_context(|| format!("{name} has no tunnel: all that it does is in clear"))?;
+    let missing = |reason| anyhow::anyhow!("{name}: {reason}");
+    contender.version(stable).map_err(missing)?;
+    let topology = Topology::build(&TopologyConfig {
+        link: preset("geo").context("there is no preset geo")?.into(),
+        prefix: prefix.to_owned(),
+        hosts: 0,
+    })?;
+    let mut run = Run::new(contender, stable, &topology, thoroughness.time());
+    let mut rows = Vec::new();
+    run.arm()?;
+    let _sinks = (
+        Sink::start(topology.web(), WEB.into())?,
+        Sink::start(topology.web(), WEB6.into())?,
+    );
+    let probers = [topology.user(), topology.terminal()].map(Prober::start);
+    for (state, step) in states() {
+        ensure!(!stop.wait(Duration::ZERO), "stopped");
+        say(state);
+        let crossed = watched(&topology, tunnel, || step(&mut run))
+            .with_context(|| format!("{name}, {state}"))?;
+        rows.push(Row { state, crossed });
+    }
+    for prober in probers {
+        drop(prober?);
+    }
+    Ok(Leaks {
+        contender: name.to_owned(),
+        rows,
+    })
+}
+
+/// Does `step` while the link is watched.
+fn watched(
+    topology: &Topology,
+    tunnel: Tunnel,
+    step: impl FnOnce() -> Result<()>,
+) -> Result<CaptureReport> {
+    let capture = Capture::start(topology.terminal(), LINK_DEVICE, tunnel)?;
+    let done = step();
+    let crossed = capture.stop()?;
+    done?;
+    ensure!(
+        crossed.missed == 0,
+        "the capture missed {} packets: there is no knowing what crossed",
+        crossed.missed
+    );
+    Ok(crossed)
+}
+
+impl fmt::Display for Leaks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<34}   tunnel  in clear  readable  what was in clear",
+            self.contender
+        )?;
+        for Row { state, crossed } in &self.rows {
+            write!(
+                f,
+                "{state:<34}{:>9}{:>10}{:>10}  ",
+                crossed.tunnel_packets, crossed.clear_packets, crossed.marker_packets
+            )?;
+            writeln!(f, "{}", kinds(&crossed.clear_kinds))?;
+        }
+        Ok(())
+    }
+}
+
+fn kinds(kinds: &BTreeMap<String, u64>) -> String {
+    let kinds: Vec<_> = kinds
+        .iter()
+        .map(|(kind, number)| format!("{kind} {number}"))
+        .collect();
+    match kinds.is_empty() {
+        true => "nothing".to_owned(),
+        false => kinds.join(", "),
+    }
+}

@@ -1,0 +1,176 @@
+//! The states of a contender's life, in order; each begins where the one before ended.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_sys::netns::NetNs;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::contender::{AtWork, Contender, Stable};
+use crate::topology::{
+    GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, TERMINAL_SAT, TERMINAL_SAT6, Topology,
+};
+
+/// What a daemon is given to stop in order.
+const STOPS: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What the contender goes through, and how it is brought there.
+type Step<'a> = fn(&mut Run<'a>) -> Result<()>;
+
+/// All of them.
+pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 12] {
+    [
+        ("before its start, as after a boot", Run::wait),
+        ("while it starts", Run::start),
+        ("while it runs", Run::wait),
+        ("suspended and woken", Run::suspend),
+        ("the link fails and comes back", Run::outage),
+        ("the interface goes and comes back", Run::replug),
+        ("SIGKILL of the terminal's end", Run::kill_terminal),
+        ("while it is started again", Run::restart),
+        ("SIGKILL of the gateway's end", Run::kill_gateway),
+        ("while that is started again", Run::restart),
+        ("while it stops", Run::stop),
+        ("after its stop", Run::wait),
+    ]
+}
+
+/// A contender and where it runs.
+pub(super) struct Run<'a> {
+    contender: &'a Contender,
+    stable: &'a Stable,
+    topology: &'a Topology,
+    time: Duration,
+    at_work: Option<AtWork>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        contender: &'a Contender,
+        stable: &'a Stable,
+        topology: &'a Topology,
+        time: Duration,
+    ) -> Self {
+        Self {
+            contender,
+            stable,
+            topology,
+            time,
+            at_work: None,
+        }
+    }
+
+    /// What its operator does once, so that nothing leaves before it runs.
+    pub(super) fn arm(&self) -> Result<()> {
+        self.contender.arm(self.stable, self.topology)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        thread::sleep(self.time);
+        Ok(())
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.at_work = Some(self.contender.start_whole(self.stable, self.topology)?);
+        Ok(())
+    }
+
+    fn restart(&mut self) -> Result<()> {
+        // Whichever end still runs is ended, too.
+        self.at_work = None;
+        self.start()
+    }
+
+    fn suspend(&mut self) -> Result<()> {
+        signal(self.topology.terminal(), Signal::STOP)?;
+        self.wait()?;
+        signal(self.topology.terminal(), Signal::CONT)?;
+        self.wait()
+    }
+
+    fn outage(&mut self) -> Result<()> {
+        let table = "table inet outage {\n\
+                     chain received { type filter hook prerouting priority -400; iifname sat0 drop\n}\n\
+                     chain sent { type filter hook postrouting priority 400; oifname sat0 drop\n}\n}\n";
+        let gateway = self.topology.gateway();
+        run_with_input(gateway.command("nft").args(["-f", "-"]), table)?;
+        self.wait()?;
+        gateway.run("nft", &["delete", "table", "inet", "outage"])?;
+        self.wait()
+    }
+
+    /// What the kernel forgets of an interface that goes down, whoever manages the network sets again.
+    fn replug(&mut self) -> Result<()> {
+        let terminal = self.topology.terminal();
+        terminal.run("ip", &["link", "set", LINK_DEVICE, "down"])?;
+        self.wait()?;
+        let lines = format!(
+            "link set {LINK_DEVICE} up\n\
+             addr replace {TERMINAL_SAT6}/64 dev {LINK_DEVICE} nodad noprefixroute\n\
+             route replace 10.20.0.0/24 dev {LINK_DEVICE} src {TERMINAL_SAT}\n\
+             route replace fd00:20::/64 dev {LINK_DEVICE}\n\
+             route append default via {GATEWAY_SAT}\n\
+             route append ::/0 via {GATEWAY_SAT6}\n"
+        );
+        run_with_input(terminal.command("ip").args(["-batch", "-"]), &lines)?;
+        self.wait()
+    }
+
+    fn kill_terminal(&mut self) -> Result<()> {
+        signal(self.topology.terminal(), Signal::KILL)?;
+        self.wait()
+    }
+
+    fn kill_gateway(&mut self) -> Result<()> {
+        signal(self.topology.gateway(), Signal::KILL)?;
+        self.wait()
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        let terminal = self.topology.terminal();
+        signal(terminal, Signal::TERM)?;
+        let deadline = Instant::now() + STOPS;
+        while !processes(terminal)?.is_empty() {
+            ensure!(Instant::now() < deadline, "it does not stop");
+            thread::sleep(POLL);
+        }
+        self.at_work = None;
+        Ok(())
+    }
+}
+
+/// Sends a signal to every process of a namespace, which all are the contender's.
+fn signal(namespace: &NetNs, signal: Signal) -> Result<()> {
+    for process in processes(namespace)? {
+        // It may end by itself meanwhile.
+        let _ = kill_process(process, signal);
+    }
+    Ok(())
+}
+
+/// The processes of a namespace that have not ended.
+fn processes(namespace: &NetNs) -> Result<Vec<Pid>> {
+    let inside = rustix::fs::fstat(namespace)?.st_ino;
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context("cannot list processes")? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(pid) = name
+            .and_then(|name| name.parse().ok())
+            .and_then(Pid::from_raw)
+        else {
+            continue;
+        };
+        // One that has just ended has no namespace any more, or is a zombie.
+        let namespace = fs::metadata(path.join("ns/net"));
+        if namespace.is_ok_and(|namespace| namespace.ino() == inside) {
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
