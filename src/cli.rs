@@ -9,7 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
 pub(crate) use lab::{
-    Compare as LabCompare, Lab, LabCommand, Merge as LabMerge, Report as LabReport, Run as LabRun,
+    Compare as LabCompare, Lab, LabCommand, Leaks as LabLeaks, Merge as LabMerge,
+    Report as LabReport, Run as LabRun,
 };
 
 /// Encrypts and accelerates everything that crosses a satellite or other high-latency link.
@@ -68,6 +69,15 @@ pub(crate) enum Command {
     )]
     Status(Status),
 
+    /// Keep traffic in while no client runs
+    ///
+    /// `on` puts a table of its own in force, which drops what would leave in clear of all that the client's file
+    /// intercepts, and lasts until `off`. It needs neither the network nor the client: start it first at boot.
+    #[command(
+        after_help = "Examples:\n  bentpipe guard on --config client.toml\n  bentpipe guard show\n  bentpipe guard off"
+    )]
+    Guard(Guard),
+
     /// Show what bentpipe does: an emulated satellite link with and without it
     ///
     /// Builds user, terminal, gateway and web as network namespaces, with a link of 10/2 Mbit/s and an RTT of 500 ms
@@ -89,6 +99,27 @@ pub(crate) enum Command {
     ///
     /// What an experiment's file says, and what comes of it, is described in docs/lab.md.
     Lab(Lab),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Guard {
+    /// What to do
+    #[arg(value_enum)]
+    pub(crate) action: GuardAction,
+
+    /// The client's configuration
+    #[arg(long, value_name = "FILE", required_if_eq("action", "on"))]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum GuardAction {
+    /// Put it in force, or replace it
+    On,
+    /// Remove it
+    Off,
+    /// Print its rules with what they have dropped
+    Show,
 }
 
 #[derive(Debug, Args)]

@@ -36,6 +36,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Server(options) => command::daemon::server(&options),
         Command::Check(options) => command::check::run(&options),
         Command::Status(options) => command::status::run(&options),
+        Command::Guard(options) => command::guard::run(&options),
         Command::Demo(options) => command::demo::run(&options),
         Command::Emulate(options) => command::emulate::run(&options),
         Command::Lab(options) => command::lab::run(&options),

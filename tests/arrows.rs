@@ -10,12 +10,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides.
-const ARROWS: [(&str, &[&str], &[&str]); 8] = [
+const ARROWS: [(&str, &[&str], &[&str]); 9] = [
     (
         "bentpipe",
         &["bentpipe-lab", "bentpipe-pep"],
         &["bentpipe-link", "bentpipe-sys"],
     ),
+    ("bentpipe-aqm", &["bentpipe-units"], &[]),
     ("bentpipe-config", &[], &[]),
     (
         "bentpipe-lab",
@@ -27,7 +28,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 8] = [
         ],
         &[],
     ),
-    ("bentpipe-link", &["bentpipe-units"], &[]),
+    ("bentpipe-link", &["bentpipe-aqm", "bentpipe-units"], &[]),
     (
         "bentpipe-pep",
         &[
@@ -38,21 +39,28 @@ const ARROWS: [(&str, &[&str], &[&str]); 8] = [
         ],
         &["bentpipe-link"],
     ),
-    ("bentpipe-proto", &["bentpipe-units"], &[]),
+    ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
     ("bentpipe-sys", &[], &[]),
     ("bentpipe-units", &[], &[]),
 ];
 
 /// Crates without clock, environment, runtime, threads or sockets: `now` and a seeded generator are arguments.
-const PURE: [&str; 3] = ["bentpipe-link", "bentpipe-proto", "bentpipe-units"];
+const PURE: [&str; 4] = [
+    "bentpipe-aqm",
+    "bentpipe-link",
+    "bentpipe-proto",
+    "bentpipe-units",
+];
 
 /// The libraries that those crates may use; none of them does any I/O.
-const PURE_LIBRARIES: [&str; 8] = [
+const PURE_LIBRARIES: [&str; 10] = [
     "bytes",
+    "domain",
     "httparse",
     "ipnet",
     "rand_core",
     "rand_pcg",
+    "reed-solomon-simd",
     "serde",
     "serde_json",
     "thiserror",

@@ -150,7 +150,10 @@ fn other_protocols_are_dropped_unless_direct() {
     if !privileged("interception: other protocols") {
         return;
     }
-    for (other, expected) in [("", false), ("other = \"direct\"\n", true)] {
+    for (other, expected) in [
+        ("other = \"drop\"\n", false),
+        ("other = \"direct\"\n", true),
+    ] {
         let site = site(&format!("[intercept]\ninterfaces = [\"lan0\"]\n{other}"));
         for address in [IpAddr::from(WEB), IpAddr::from(WEB6)] {
             let answered = udp_is_answered(&site, address).expect("UDP sockets");
@@ -164,17 +167,53 @@ fn other_protocols_are_dropped_unless_direct() {
     }
 }
 
+#[test]
+fn http3_is_refused_at_once() {
+    if !privileged("interception: HTTP/3") {
+        return;
+    }
+    for (tables, refused) in [("", true), ("http3 = \"tunnel\"\n", false)] {
+        let site = site(&format!("[intercept]\ninterfaces = [\"lan0\"]\n{tables}"));
+        for address in [IpAddr::from(WEB), IpAddr::from(WEB6)] {
+            let asked = site.topology.user().enter(|| ask_for_http3(address));
+            let kind = asked
+                .expect("a namespace")
+                .expect_err("nobody answers")
+                .kind();
+            assert_eq!(
+                kind == ErrorKind::ConnectionRefused,
+                refused,
+                "{address}: {kind}"
+            );
+        }
+    }
+}
+
+/// As a browser begins.
+fn ask_for_http3(address: IpAddr) -> std::io::Result<usize> {
+    let socket = UdpSocket::bind((any(address), 0))?;
+    socket.set_read_timeout(Some(WITHOUT_THE_LINK))?;
+    socket.connect((address, 443))?;
+    socket.send(b"initial")?;
+    socket.recv(&mut [0; 100])
+}
+
+/// The unspecified address of the same family.
+fn any(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// Whether a server in the web hears a datagram of the user's, and the user its answer.
 fn udp_is_answered(site: &Site, address: IpAddr) -> Result<bool> {
     let server = site
         .topology
         .web()
         .enter(|| UdpSocket::bind((address, 0)))??;
-    let any: IpAddr = match address {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let user = site.topology.user().enter(|| UdpSocket::bind((any, 0)))??;
+    let user = site.topology.user();
+    let user = user.enter(|| UdpSocket::bind((any(address), 0)))??;
     for socket in [&server, &user] {
         socket.set_read_timeout(Some(Duration::from_secs(2)))?;
     }
@@ -259,6 +298,8 @@ fn many_connections_leave_no_descriptors_behind() {
     }
     let site = site("[intercept]\ninterfaces = [\"lan0\"]\n");
     let daemons = [site.client().id(), site.server().id()];
+    // What the client runs for the addresses that it was assigned has pipes of its own.
+    thread::sleep(Duration::from_secs(1));
     let before = daemons.map(descriptors);
     let routes = site.routes();
     let services: Vec<_> = routes

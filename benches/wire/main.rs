@@ -14,12 +14,12 @@
 mod common;
 mod transfer;
 
-use std::fs;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bentpipe_lab::contender::kernel_bbr;
 use bentpipe_lab::scenario::preset;
 use bentpipe_lab::topology::Topology;
 use bentpipe_lab::workload::LinkLimit;
@@ -169,7 +169,7 @@ impl Row {
         let cubic = self.plain("cubic")?;
         tell("kernel CUBIC", &cubic, limit, &[]);
         let bbr = self.plain("bbr")?;
-        tell(&kernel_bbr(), &bbr, limit, &[]);
+        tell(&format!("kernel {}", kernel_bbr()), &bbr, limit, &[]);
         let peers = [("CUBIC", cubic), ("BBR", bbr)];
         let mut kept = true;
         for controller in CONTROLLERS {
@@ -213,19 +213,6 @@ fn tell(who: &str, outcome: &Outcome, limit: f64, peers: &[(&str, Outcome)]) {
         "  {who:32} {took:7.2} s = {:.3} × limit{compared}",
         took / limit
     );
-}
-
-/// The kernel's BBR with its version: kernels that have a later one than 1 say so.
-fn kernel_bbr() -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let version = read("/sys/module/tcp_bbr/version");
-    let version = match version.trim() {
-        "" => "1",
-        version => version,
-    };
-    let release = read("/proc/sys/kernel/osrelease");
-    let release = release.trim().split('-').next().unwrap_or_default();
-    format!("kernel BBR v{version} (Linux {release})")
 }
 
 /// Says so if the emulated link was late.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bentpipe_lab::Ratio;
+use bentpipe_lab::contender::Contender;
 use bentpipe_lab::experiment::Shard;
 use clap::{Args, Subcommand};
 
@@ -40,8 +41,29 @@ pub(crate) enum LabCommand {
     )]
     Compare(Compare),
 
+    /// Show what a contender lets out in clear, in every state of its life; exits with 1 if it does
+    ///
+    /// Everything that a machine can send is tried from before the contender's start to after its stop, while either end is
+    /// killed, stopped and started again and the link fails; the link is watched throughout. Needs root, or a kernel that
+    /// allows user namespaces.
+    #[command(
+        after_help = "Examples:\n  bentpipe lab leaks\n  bentpipe lab leaks openvpn-udp --quick"
+    )]
+    Leaks(Leaks),
+
     /// List the contenders, and what of them this machine has
     List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Leaks {
+    /// Who is tried, by name; `bentpipe lab list` has them
+    #[arg(default_value = "bentpipe")]
+    pub(crate) contender: Contender,
+
+    /// Watch each state for a second instead of five
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 const RUN_EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use bentpipe_lab::Stop;
 use bentpipe_lab::contender::Stable;
 use bentpipe_lab::emulator::keep_memory;
 use bentpipe_lab::experiment::{Experiment, Extent, Filter};
+use bentpipe_lab::leaks::{self, Thoroughness};
 use bentpipe_lab::machine::{Tool, prepare};
 use bentpipe_lab::report::report;
 use bentpipe_lab::results::{Comparison, merge, read};
@@ -15,7 +16,7 @@ use bentpipe_lab::runner::{self, RunnerConfig};
 use bentpipe_lab::topology::unique_prefix;
 use tracing::warn;
 
-use crate::cli::{Lab, LabCommand, LabCompare, LabMerge, LabReport, LabRun};
+use crate::cli::{Lab, LabCommand, LabCompare, LabLeaks, LabMerge, LabReport, LabRun};
 use crate::exit::Failure;
 
 /// Where results go if nothing is said.
@@ -28,6 +29,7 @@ pub(crate) fn run(options: &Lab) -> Result<(), Failure> {
         LabCommand::Merge(options) => put_together(options),
         LabCommand::Report(options) => draw(options),
         LabCommand::Compare(options) => compare(options),
+        LabCommand::Leaks(options) => leaks(options),
         LabCommand::List => list(),
     }
 }
@@ -115,6 +117,33 @@ fn compare(options: &LabCompare) -> Result<(), Failure> {
         return Err(anyhow::anyhow!("something became worse; see above").into());
     }
     Ok(())
+}
+
+fn leaks(options: &LabLeaks) -> Result<(), Failure> {
+    prepare(&[Tool::Ip, Tool::Nft])?;
+    let stop = Stop::on_signals()?;
+    let prefix = unique_prefix();
+    let stable = Stable::new(own_path()?, &prefix)?;
+    let thoroughness = if options.quick {
+        Thoroughness::Quick
+    } else {
+        Thoroughness::Full
+    };
+    // Without a standard error there is nobody to tell.
+    let mut say = |line: &str| drop(writeln!(io::stderr(), "{line}"));
+    let leaks = leaks::run(
+        &options.contender,
+        &stable,
+        &prefix,
+        thoroughness,
+        &stop,
+        &mut say,
+    )?;
+    super::print(leaks.to_string().trim_end())?;
+    match leaks.packets() {
+        0 => Ok(()),
+        packets => Err(anyhow::anyhow!("{packets} packets crossed the link in clear").into()),
+    }
 }
 
 fn list() -> Result<(), Failure> {

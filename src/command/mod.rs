@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod emulate;
+pub(crate) mod guard;
 pub(crate) mod keys;
 pub(crate) mod lab;
 pub(crate) mod status;

@@ -6,7 +6,6 @@
 pub(crate) mod edit;
 pub(crate) mod keys;
 pub(crate) mod peer;
-pub(crate) mod probes;
 pub(crate) mod proxy;
 pub(crate) mod reload;
 pub(crate) mod route;

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::leaks::Prober;
 use bentpipe_lab::topology::{Process, WEB};
 
 use crate::common::edit::edit;
 use crate::common::keys;
 use crate::common::peer::{Service, echo};
-use crate::common::probes::Prober;
 use crate::common::reload::reload;
 use crate::common::site::{Site, SiteConfig};
 use crate::common::{expect_tunnel_alone, start};

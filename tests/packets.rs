@@ -1,0 +1,414 @@
+//! Everything but TCP through real daemons and the emulated satellite: ping, traceroute, UDP, WireGuard, over IPv4 and IPv6.
+//!
+//! Needs root. Nothing but the tunnel crosses the link while they run.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "these tests watch real processes by the machine's clock"
+)]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::topology::{GATEWAY_WAN, WEB, WEB6};
+use bentpipe_sys::netns::NetNs;
+
+use common::site::{Site, SiteConfig, near};
+use common::{expect_tunnel_alone, installed, privileged};
+
+/// What is given to one packet and its answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const WEBS: [IpAddr; 2] = [IpAddr::V4(WEB), IpAddr::V6(WEB6)];
+
+/// A site over a short path that loses nothing.
+fn site() -> Site {
+    let mut scenario = near();
+    scenario.errors = common::site::geo().errors;
+    let site = Site::start(SiteConfig {
+        scenario,
+        ..SiteConfig::default()
+    })
+    .expect("a site");
+    assigned(&site);
+    site
+}
+
+/// The addresses on the client's device, once it has them.
+fn assigned(site: &Site) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let routes = site
+            .topology
+            .terminal()
+            .run("ip", &["route", "show", "table", "all", "dev", "bentpipe0"]);
+        let listing = site
+            .topology
+            .terminal()
+            .run("ip", &["-o", "addr", "show", "dev", "bentpipe0"]);
+        let listing = listing.expect("the device");
+        let words = listing.split_whitespace();
+        let assigned =
+            words.filter(|word| word.starts_with("100.96.") || word.starts_with("fd62:"));
+        let mut assigned: Vec<_> = assigned.map(str::to_owned).collect();
+        assigned.sort_unstable();
+        if assigned.len() == 2 && routes.is_ok_and(|routes| routes.contains("default")) {
+            return assigned;
+        }
+        assert!(Instant::now() < deadline, "{listing}\n{}", site.logs());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn bind(place: &NetNs, address: IpAddr) -> Result<UdpSocket> {
+    let socket = place.enter(|| UdpSocket::bind((address, 0)))??;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+fn any(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// A UDP server that sends back what it gets.
+struct Echo {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Echo {
+    fn start(place: &NetNs, address: IpAddr) -> Result<Self> {
+        let socket = bind(place, address)?;
+        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let address = socket.local_addr()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while !stopped.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(&buffer[..length], from);
+                }
+            }
+        });
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Sends `count` packets of 200 bytes, `rate` a second, and counts the echoes; returns them with their delays, sorted.
+fn echoes(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result<Vec<Duration>> {
+    const PAYLOAD: usize = 172;
+    let socket = bind(user, any(echo.address.ip()))?;
+    socket.connect(echo.address)?;
+    let receiver = socket.try_clone()?;
+    let start = Instant::now();
+    let delays = thread::spawn(move || {
+        let (mut delays, mut buffer) = (Vec::new(), [0; 2048]);
+        let mut seen = vec![false; count as usize];
+        while delays.len() < count as usize
+            && let Ok(length) = receiver.recv(&mut buffer)
+        {
+            let field = |at: usize| buffer[at..at + 8].try_into().map(u64::from_be_bytes);
+            let (Ok(number), Ok(sent)) = (field(0), field(8)) else {
+                continue;
+            };
+            let fresh = seen
+                .get_mut(number as usize)
+                .is_some_and(|seen| !std::mem::replace(seen, true));
+            if length == PAYLOAD && fresh {
+                delays.push(start.elapsed() - Duration::from_nanos(sent));
+            }
+        }
+        delays.sort_unstable();
+        delays
+    });
+    for number in 0..count {
+        let due = Duration::from_secs(1) * number / rate;
+        thread::sleep(due.saturating_sub(start.elapsed()));
+        let mut packet = [0; PAYLOAD];
+        packet[..8].copy_from_slice(&u64::from(number).to_be_bytes());
+        packet[8..16].copy_from_slice(&(start.elapsed().as_nanos() as u64).to_be_bytes());
+        socket.send(&packet)?;
+    }
+    delays.join().ok().context("the receiver")
+}
+
+fn median(sorted: &[Duration]) -> Duration {
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+#[test]
+fn what_is_not_tcp_crosses_and_in_the_tunnel_alone() {
+    if !privileged("packets: everything crosses") {
+        return;
+    }
+    let site = site();
+    let capture = site.watch().expect("a capture");
+    let result = everything(&site);
+    result.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+    expect_tunnel_alone(capture).expect("the tunnel alone");
+}
+
+fn everything(site: &Site) -> Result<()> {
+    let user = site.topology.user();
+    for web in WEBS {
+        let address = web.to_string();
+        ping(user, &address, 56).with_context(|| format!("ping {web}"))?;
+        // A packet as large as the device takes crosses in two datagrams.
+        let overhead = if web.is_ipv4() { 28 } else { 48 };
+        ping(user, &address, 1500 - overhead).with_context(|| format!("large ping {web}"))?;
+        // And a larger one in two packets.
+        ping(user, &address, 4000).with_context(|| format!("fragments to {web}"))?;
+        let echo = Echo::start(site.topology.web(), web)?;
+        let delays = echoes(user, &echo, 3000, 1000)?;
+        println!(
+            "UDP echo to {web}: {} of 3000, median {:?}",
+            delays.len(),
+            median(&delays)
+        );
+        ensure!(
+            delays.len() == 3000,
+            "{} of 3000 echoes from {web}",
+            delays.len()
+        );
+    }
+    refused(site)
+}
+
+fn ping(user: &NetNs, address: &str, size: usize) -> Result<()> {
+    let size = size.to_string();
+    let said = user.run(
+        "ping",
+        &[
+            "-n", "-c", "3", "-i", "0.2", "-W", "3", "-s", &size, address,
+        ],
+    )?;
+    ensure!(said.contains(" 0% packet loss"), "{said}");
+    Ok(())
+}
+
+/// A closed port on the far side is heard of as if nothing were between.
+fn refused(site: &Site) -> Result<()> {
+    for web in WEBS {
+        let closed = bind(site.topology.web(), web)?.local_addr()?;
+        let socket = bind(site.topology.user(), any(web))?;
+        socket.connect(closed)?;
+        socket.send(b"is anybody there?")?;
+        let heard = socket.recv(&mut [0; 100]).map_err(|error| error.kind());
+        ensure!(
+            heard == Err(ErrorKind::ConnectionRefused),
+            "{web}: {heard:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The 60,000 packets of a call of a minute at 1,000 packets a second.
+#[test]
+#[ignore = "takes two minutes"]
+fn a_minute_of_udp_loses_nothing() {
+    if !privileged("packets: a minute") {
+        return;
+    }
+    let site = site();
+    for web in WEBS {
+        let echo = Echo::start(site.topology.web(), web).expect("an echo");
+        let delays = echoes(site.topology.user(), &echo, 60_000, 1000).expect("sockets");
+        println!(
+            "UDP echo to {web}: {} of 60000, median {:?}",
+            delays.len(),
+            median(&delays)
+        );
+        assert_eq!(delays.len(), 60_000, "{}", site.logs());
+    }
+}
+
+/// Every router shows: the client's machine, the server's, then the world.
+#[test]
+fn traceroute_shows_client_server_and_destination() {
+    if !privileged("packets: traceroute") {
+        return;
+    }
+    let site = site();
+    for web in WEBS {
+        let hops: Vec<_> = (1..=3)
+            .map(|hops| {
+                hop(site.topology.user(), web, hops).unwrap_or_else(|error| {
+                    panic!("{web}, {hops} hops: {error:#}\n{}", site.logs())
+                })
+            })
+            .collect();
+        println!("to {web}: {hops:?}");
+        let pools = ["100.96.", "fd62:656e:7470::"];
+        assert!(
+            hops[0].starts_with("10.10.0.1") || hops[0].starts_with("fd00:10::1"),
+            "{hops:?}"
+        );
+        assert!(
+            pools.iter().any(|pool| hops[1].starts_with(pool)),
+            "{hops:?}"
+        );
+        assert_eq!(hops[2], web.to_string());
+    }
+}
+
+/// Who answers an echo request that may take so many hops.
+fn hop(user: &NetNs, web: IpAddr, hops: u32) -> Result<String> {
+    let (hops, address) = (hops.to_string(), web.to_string());
+    let script = format!("ping -n -c 1 -W 3 -t {hops} {address} || true");
+    let said = user.run("sh", &["-c", &script])?;
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("From ") || line.contains(" bytes from "));
+    let line = line.with_context(|| said.clone())?;
+    let word = line
+        .split_whitespace()
+        .nth(if line.starts_with("From ") { 1 } else { 3 });
+    Ok(word.context("an address")?.trim_end_matches(':').to_owned())
+}
+
+/// The server's own addresses are not for clients; whoever asks for them is told.
+#[test]
+fn denied_destinations_are_answered() {
+    if !privileged("packets: denied destinations") {
+        return;
+    }
+    let site = site();
+    let socket = bind(site.topology.user(), Ipv4Addr::UNSPECIFIED.into()).expect("a socket");
+    socket.connect((GATEWAY_WAN, 9)).expect("a route");
+    socket.send(b"let me in").expect("a packet");
+    let heard = socket
+        .recv(&mut [0; 10])
+        .map_err(|error| error.raw_os_error());
+    // "Administratively prohibited" is EHOSTUNREACH to a socket.
+    assert_eq!(heard, Err(Some(113)), "{}", site.logs());
+    let status = status(&site, "server");
+    assert!(status.contains("\"policy\": 1"), "{status}");
+}
+
+fn status(site: &Site, role: &str) -> String {
+    thread::sleep(Duration::from_millis(1200));
+    let (place, directory) = match role {
+        "server" => (
+            site.topology.gateway(),
+            site.topology.directory().to_owned(),
+        ),
+        _ => (site.topology.terminal(), site.client_home().to_owned()),
+    };
+    let socket = directory.join(format!("{role}.sock"));
+    let socket = socket.to_str().expect("a path");
+    place
+        .run(
+            common::keys::BENTPIPE,
+            &["status", "--json", "--socket", socket],
+        )
+        .expect("a status")
+}
+
+/// The addresses that a client has outlive its process and the server's; nothing that was translated to them is lost.
+#[test]
+fn addresses_stay_and_packets_cross_again_after_a_restart() {
+    if !privileged("packets: restarts") {
+        return;
+    }
+    let mut site = site();
+    let echo = Echo::start(site.topology.web(), WEB.into()).expect("an echo");
+    assert_eq!(
+        echoes(site.topology.user(), &echo, 50, 100)
+            .expect("sockets")
+            .len(),
+        50,
+        "{}",
+        site.logs()
+    );
+    let before = assigned(&site);
+    site.kill_server().expect("a kill");
+    site.start_server().expect("a start");
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while echoes(site.topology.user(), &echo, 5, 100)
+        .expect("sockets")
+        .len()
+        < 5
+    {
+        assert!(Instant::now() < deadline, "{}", site.logs());
+    }
+    assert_eq!(assigned(&site), before);
+    site.stop_client().expect("a stop");
+    site.stop_server().expect("a stop");
+    let rules = site
+        .topology
+        .gateway()
+        .run("nft", &["list", "tables"])
+        .expect("nft");
+    assert!(!rules.contains("bentpipe"), "{rules}");
+}
+
+/// WireGuard with its usual MTU of 1420 inside the tunnel: two datagrams' worth for each full packet, and nothing is cut.
+#[test]
+fn wireguard_fits_inside() {
+    if !privileged("packets: WireGuard") || !installed("packets: WireGuard", "wireguard-go") {
+        return;
+    }
+    let site = site();
+    wireguard(&site).unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+}
+
+fn wireguard(site: &Site) -> Result<()> {
+    let (user, web) = (site.topology.user(), site.topology.web());
+    let directory = site.topology.directory();
+    let mut public = Vec::new();
+    for side in ["near", "far"] {
+        let script = format!("umask 077; wg genkey > {side}.wg; wg pubkey < {side}.wg");
+        let script = format!("cd {} && {script}", directory.display());
+        public.push(user.run("sh", &["-c", &script])?.trim().to_owned());
+    }
+    // Names of devices are also names of sockets that all namespaces share.
+    let name = |side: &str| format!("wg{side}{}", std::process::id() % 10_000);
+    let sides = [
+        (
+            user,
+            "near",
+            &public[1],
+            "10.99.0.1/24",
+            format!("endpoint {WEB}:51820"),
+        ),
+        (web, "far", &public[0], "10.99.0.2/24", String::new()),
+    ];
+    for (place, side, peer, address, endpoint) in sides {
+        let (device, key) = (name(side), directory.join(format!("{side}.wg")));
+        let script = format!(
+            "wireguard-go {device} && \
+             wg set {device} listen-port 51820 private-key {} peer {peer} allowed-ips 10.99.0.0/24 {endpoint} && \
+             ip addr add {address} dev {device} && ip link set {device} mtu 1420 up",
+            key.display()
+        );
+        place.run("sh", &["-c", &script])?;
+    }
+    let outcome = ping(user, "10.99.0.2", 56).and_then(|()| ping(user, "10.99.0.2", 1420 - 28));
+    for (place, side) in [(user, "near"), (web, "far")] {
+        // Its process ends with the device.
+        place.run("ip", &["link", "del", &name(side)])?;
+    }
+    outcome
+}
