@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full limits selftest deps privileges lint docs fuzz tests slow bench wire lab deny
+.PHONY: help demo test test-full limits leak-test selftest deps privileges lint docs fuzz tests slow bench wire lab deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -15,6 +15,8 @@ help:
 	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
+	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
+	@echo "                 LEAK_CONTENDERS=\"bentpipe openvpn-udp wireguard\" tries others; without a leak it succeeds"
 	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
 	@echo "                 hour after the build; as root. LAB_EXPERIMENTS=\"rain policer\" runs others of scenarios/"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
@@ -70,6 +72,13 @@ limits: deps
 selftest: privileges
 	cargo build --release --locked
 	$(CARGO_TARGET_DIR)/release/bentpipe emulate --selftest
+
+# Everything that a machine can send, through start, kills, restarts, outages and stop, with a capture on the link.
+LEAK_CONTENDERS ?= bentpipe
+leak-test: privileges
+	cargo build --release --locked
+	for name in $(LEAK_CONTENDERS); do $(CARGO_TARGET_DIR)/release/bentpipe lab leaks $$name || failed=1; done; \
+		exit $${failed:-0}
 
 # CPU seconds per gigabyte, beside plain quinn-proto in the same run; fails above its ceiling.
 bench:
