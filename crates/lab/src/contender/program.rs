@@ -29,7 +29,7 @@ use crate::capture::Tunnel;
 use crate::topology::{GATEWAY_SAT, Process, Topology};
 
 const COMES_UP: Duration = Duration::from_secs(30);
-/// What a program gets that does not say when it is ready.
+/// What a program gets at least that does not say when it is ready; one that takes connections in is waited for.
 const SETTLES: Duration = Duration::from_secs(1);
 /// Hysteria's name in its certificate, and its port.
 const HYSTERIA_NAME: &str = "gateway.test";
@@ -253,6 +253,9 @@ impl Program {
         // The terminal ends first.
         processes.reverse();
         if let Some(port) = known.intercept {
+            if let Some(terminal) = processes.first() {
+                terminal.wait_for_listener(port, COMES_UP)?;
+            }
             intercept(topology.terminal(), port)?;
         }
         Ok(processes)

@@ -117,15 +117,36 @@ impl Process {
     /// # Errors
     /// It ended before, or has not made it after `timeout`; the text has what it wrote to stderr.
     pub fn wait_for_file(&self, file: &Path, timeout: Duration) -> Result<()> {
+        self.wait_until(&format!("made {}", file.display()), timeout, || {
+            file.exists()
+        })
+    }
+
+    /// Waits until somebody in its network namespace listens at a TCP port.
+    ///
+    /// # Errors
+    /// It ended before, or nobody does after `timeout`; the text has what it wrote to stderr.
+    pub fn wait_for_listener(&self, port: u16, timeout: Duration) -> Result<()> {
+        let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.id()));
+        self.wait_until(&format!("listened at port {port}"), timeout, || {
+            let mut texts = tables
+                .iter()
+                .filter_map(|path| fs::read_to_string(path).ok());
+            texts.any(|text| text.lines().any(|line| listens(line, port)))
+        })
+    }
+
+    fn wait_until(&self, what: &str, timeout: Duration, done: impl Fn() -> bool) -> Result<()> {
         let deadline = Instant::now() + timeout;
-        while !file.exists() {
-            let (name, file) = (&self.running.name, file.display());
+        while !done() {
+            let name = &self.running.name;
             if let Some(status) = self.try_wait()? {
                 let stderr = self.stderr_text();
-                bail!("{name} ended ({status}) before it made {file}; it wrote:\n{stderr}");
+                bail!("{name} ended ({status}) before it {what}; it wrote:\n{stderr}");
             }
             if Instant::now() >= deadline {
-                bail!("{name} made no {file} within {timeout:?}");
+                let stderr = self.stderr_text();
+                bail!("{name} had not {what} after {timeout:?}; it wrote:\n{stderr}");
             }
             thread::sleep(POLL_INTERVAL);
         }
@@ -209,5 +230,36 @@ impl Running {
         let mut child = self.child();
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+/// Whether a line of `/proc/net/tcp` is of a socket that listens at `port`, as in `0: 0100007F:1F90 00000000:0000 0A`.
+fn listens(line: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let mut fields = line.split_whitespace().skip(1);
+    let local = fields.next().and_then(|address| address.rsplit_once(':'));
+    let state = fields.nth(1);
+    let at = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+    state == Some(LISTEN) && at == Some(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_listening_socket_of_that_port_counts() {
+        let of = |state: &str| {
+            format!(
+                "   0: 00000000000000000000000000000000:1F90 00000000:0000 {state} 00000000:00000000 00:00000000"
+            )
+        };
+        assert!(listens(&of("0A"), 8080));
+        assert!(!listens(&of("0A"), 80));
+        assert!(!listens(&of("01"), 8080));
+        assert!(!listens(
+            "  sl  local_address rem_address   st tx_queue rx_queue",
+            8080
+        ));
     }
 }
