@@ -8,6 +8,7 @@ use std::process::Command;
 use bentpipe_lab::experiment::RunKey;
 use bentpipe_lab::report::report;
 use bentpipe_lab::results::{Manifest, Outcome, Record, Store};
+use bentpipe_units::Seed;
 use serde_json::json;
 
 const CONTENDERS: [&str; 3] = ["plain/cubic", "wireguard/cubic", "bentpipe"];
@@ -67,13 +68,10 @@ fn results(directory: &Path) {
 }
 
 fn record(key: RunKey, outcome: Outcome, limit: f64) -> Record {
-    let mut record: Record = serde_json::from_value(json!({
-        "contender": "", "scenario": "", "task": "", "repeat": 0, "seed": 1, "version": "v", "began": 1, "took_s": 1.0,
-        "outcome": "measured", "seconds": [], "bytes": 0, "doubts": [], "limit_s": limit, "crossed": null, "link": null,
-    }))
-    .unwrap();
-    (record.key, record.outcome) = (key, outcome);
-    record
+    Record {
+        limit_s: Some(limit),
+        ..Record::new(key, Seed::new(1), outcome)
+    }
 }
 
 /// What the browser shows of the page, as RGB; `None` if there is no browser.

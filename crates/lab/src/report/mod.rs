@@ -287,25 +287,15 @@ mod tests {
     }
 
     fn record(contender: &str, repeat: u32, outcome: Outcome) -> Record {
+        let key = RunKey {
+            contender: contender.into(),
+            scenario: "geo".into(),
+            task: "get".into(),
+            repeat,
+        };
         Record {
-            key: RunKey {
-                contender: contender.into(),
-                scenario: "geo".into(),
-                task: "get".into(),
-                repeat,
-            },
-            seed: bentpipe_units::Seed::new(1),
-            version: "v".into(),
-            began: 1,
-            took_s: 2.0,
-            outcome,
-            doubts: Vec::new(),
             limit_s: Some(0.5),
-            limits_s: Vec::new(),
-            first_paint_s: Vec::new(),
-            lost: None,
-            crossed: None,
-            link: None,
+            ..Record::new(key, bentpipe_units::Seed::new(1), outcome)
         }
     }
 

@@ -152,6 +152,26 @@ impl Status {
 }
 
 impl Record {
+    /// A run that ended so, of which nothing else is known.
+    #[must_use]
+    pub fn new(key: RunKey, seed: Seed, outcome: Outcome) -> Self {
+        Self {
+            key,
+            seed,
+            version: String::new(),
+            began: 0,
+            took_s: 0.0,
+            outcome,
+            doubts: Vec::new(),
+            limit_s: None,
+            limits_s: Vec::new(),
+            first_paint_s: Vec::new(),
+            crossed: None,
+            lost: None,
+            link: None,
+        }
+    }
+
     /// In one word.
     #[must_use]
     pub fn status(&self) -> Status {

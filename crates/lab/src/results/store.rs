@@ -201,28 +201,20 @@ mod tests {
     use super::*;
 
     fn record(contender: &str, seconds: f64) -> Record {
+        let key = RunKey {
+            contender: contender.into(),
+            scenario: "geo".into(),
+            task: "get".into(),
+            repeat: 1,
+        };
+        let measured = Outcome::Measured {
+            seconds: vec![seconds],
+            bytes: 1000,
+        };
         Record {
-            key: RunKey {
-                contender: contender.into(),
-                scenario: "geo".into(),
-                task: "get".into(),
-                repeat: 1,
-            },
-            seed: bentpipe_units::Seed::new(3),
-            version: "v".into(),
-            began: 1,
             took_s: 2.5,
-            outcome: Outcome::Measured {
-                seconds: vec![seconds],
-                bytes: 1000,
-            },
-            doubts: Vec::new(),
             limit_s: Some(0.5),
-            limits_s: Vec::new(),
-            first_paint_s: Vec::new(),
-            lost: None,
-            crossed: None,
-            link: None,
+            ..Record::new(key, bentpipe_units::Seed::new(3), measured)
         }
     }
 

@@ -158,29 +158,17 @@ mod tests {
         }
 
         fn judged(&self) -> Record {
-            let mut record = Record {
-                key: RunKey {
-                    contender: "c".into(),
-                    scenario: "s".into(),
-                    task: "t".into(),
-                    repeat: 1,
-                },
-                seed: Seed::new(1),
-                version: String::new(),
-                began: 0,
-                took_s: 0.0,
-                outcome: Outcome::Measured {
-                    seconds: vec![self.seconds],
-                    bytes: BYTES,
-                },
-                doubts: Vec::new(),
-                limit_s: None,
-                limits_s: Vec::new(),
-                first_paint_s: Vec::new(),
-                lost: None,
-                crossed: None,
-                link: None,
+            let key = RunKey {
+                contender: "c".into(),
+                scenario: "s".into(),
+                task: "t".into(),
+                repeat: 1,
             };
+            let measured = Outcome::Measured {
+                seconds: vec![self.seconds],
+                bytes: BYTES,
+            };
+            let mut record = Record::new(key, Seed::new(1), measured);
             let task = Task::Transfer {
                 size: ByteCount::new(BYTES),
                 direction: Direction::Down,

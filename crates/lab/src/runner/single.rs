@@ -53,22 +53,12 @@ pub(super) fn measure(
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_secs());
     let contender = &experiment.contenders[run.contender];
+    let unknown = Outcome::Failed {
+        reason: String::new(),
+    };
     let mut record = Record {
-        key: run.key.clone(),
-        seed: run.seed,
-        version: String::new(),
         began,
-        took_s: 0.0,
-        outcome: Outcome::Failed {
-            reason: String::new(),
-        },
-        doubts: Vec::new(),
-        limit_s: None,
-        limits_s: Vec::new(),
-        first_paint_s: Vec::new(),
-        lost: None,
-        crossed: None,
-        link: None,
+        ..Record::new(run.key.clone(), run.seed, unknown)
     };
     let task = &experiment.tasks[run.task].task;
     let chromium = match &kit.chromium {
