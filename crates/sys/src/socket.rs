@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 /// `SIOCOUTQ`, the same number on every architecture we support.
 const SIOCOUTQ: Opcode = 0x5411;
@@ -42,7 +42,14 @@ pub fn transparent_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListen
 }
 
 fn make_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = transparent(addr, mark, Type::STREAM)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// A non-blocking socket bound to any address, also one that is not this machine's.
+fn transparent(addr: SocketAddr, mark: u32, kind: Type) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), kind, None)?;
     socket.set_reuse_address(true)?;
     if addr.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -50,14 +57,13 @@ fn make_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListener> {
     } else {
         socket.set_ip_transparent_v4(true)?;
     }
-    // Not set when 0, so that a listener without a mark needs no privilege for one.
+    // Not set when 0, so that a socket without a mark needs no privilege for one.
     if mark != 0 {
         socket.set_mark(mark)?;
     }
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// A non-blocking UDP socket that may have any address, also one that is not this machine's: what is sent from it seems to come
@@ -67,35 +73,20 @@ fn make_listener(addr: SocketAddr, mark: u32) -> io::Result<TcpListener> {
 /// # Errors
 /// CAP_NET_ADMIN is missing, or CAP_NET_BIND_SERVICE for a port below 1024, or the address is taken; the text says which.
 pub fn transparent_udp(addr: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
-    make_udp(addr, mark).map_err(|error| {
-        let mend = match error.kind() {
-            io::ErrorKind::PermissionDenied if addr.port() < 1024 => {
-                "; needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE"
-            }
-            io::ErrorKind::PermissionDenied => "; needs CAP_NET_ADMIN",
-            io::ErrorKind::AddrInUse => "; another process has it",
-            _ => "",
-        };
-        let text = format!("cannot use {addr} transparently: {error}{mend}");
-        io::Error::new(error.kind(), text)
-    })
-}
-
-fn make_udp(addr: SocketAddr, mark: u32) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
-    socket.set_reuse_address(true)?;
-    if addr.is_ipv6() {
-        socket.set_only_v6(true)?;
-        socket.set_ip_transparent_v6(true)?;
-    } else {
-        socket.set_ip_transparent_v4(true)?;
-    }
-    if mark != 0 {
-        socket.set_mark(mark)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&addr.into())?;
-    Ok(socket.into())
+    transparent(addr, mark, Type::DGRAM)
+        .map(UdpSocket::from)
+        .map_err(|error| {
+            let mend = match error.kind() {
+                io::ErrorKind::PermissionDenied if addr.port() < 1024 => {
+                    "; needs CAP_NET_ADMIN and CAP_NET_BIND_SERVICE"
+                }
+                io::ErrorKind::PermissionDenied => "; needs CAP_NET_ADMIN",
+                io::ErrorKind::AddrInUse => "; another process has it",
+                _ => "",
+            };
+            let text = format!("cannot use {addr} transparently: {error}{mend}");
+            io::Error::new(error.kind(), text)
+        })
 }
 
 /// Sets the firewall mark of everything the socket sends.
