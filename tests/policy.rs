@@ -6,6 +6,8 @@
 )]
 
 mod common;
+#[path = "dns/resolver.rs"]
+mod resolver;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -25,6 +27,7 @@ use common::privileged;
 use common::proxy::{Answer, HTTP, Proxy, SOCKS5};
 use common::route::Place;
 use common::site::{Site, SiteConfig};
+use resolver::{Resolver, question_end};
 
 /// Ports of the web's that rules name.
 const DIRECT: u16 = 7001;
@@ -303,4 +306,121 @@ fn on_failure_direct_goes_on_in_clear_and_back() {
     site.start_server().expect("a server");
     thread::sleep(Duration::from_secs(8));
     expect(GATEWAY_WAN.into(), "with a server again");
+}
+
+/// What `host` of the user's site is told of `name`: the address of this family.
+fn look_up(user: &Place, name: &str, like: IpAddr) -> IpAddr {
+    let socket = user.at(|| UdpSocket::bind("0.0.0.0:0"));
+    let socket = socket.expect("a namespace").expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let mut query = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        query.push(u8::try_from(label.len()).expect("a label"));
+        query.extend(label.bytes());
+    }
+    query.extend([0, 0, if like.is_ipv4() { 1 } else { 28 }, 0, 1]);
+    socket.send_to(&query, (WEB, 53)).expect("a query");
+    let mut buffer = [0; 512];
+    let length = socket.recv(&mut buffer).expect(name);
+    let data = &buffer[question_end(&buffer[..length]) + 12..length];
+    match like {
+        IpAddr::V4(_) => IpAddr::from(*data.first_chunk::<4>().expect("an address")),
+        IpAddr::V6(_) => IpAddr::from(*data.first_chunk::<16>().expect("an address")),
+    }
+}
+
+/// Whom a datagram to `to` comes from.
+fn seen_by_udp(user: &Place, web: &Place, to: IpAddr) -> IpAddr {
+    let bind = |place: &Place, address: IpAddr| {
+        let socket = place.at(|| UdpSocket::bind((address, 0)));
+        let socket = socket.expect("a namespace").expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket
+    };
+    let any: IpAddr = if to.is_ipv4() {
+        [0; 4].into()
+    } else {
+        [0; 16].into()
+    };
+    let (server, client) = (bind(web, to), bind(user, any));
+    let address = server.local_addr().expect("an address");
+    client.send_to(b"who am I?", address).expect("a datagram");
+    let (_, from) = server.recv_from(&mut [0; 16]).expect("a datagram");
+    from.ip()
+}
+
+/// The first packet after the answer is judged by it already, whatever its protocol.
+#[test]
+fn what_is_taken_in_goes_by_names_as_well() {
+    if !privileged("policy: names") {
+        return;
+    }
+    let addresses = |number| [host(number).to_string(), host6(number).to_string()];
+    let mut site = Site::plain(SiteConfig {
+        server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
+        client_tables: format!(
+            "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\n\
+             [[rule]]\ndomains = [\"direct.example\"]\naction = \"direct\"\n\
+             [[rule]]\ndomains = [\"blocked.example\"]\naction = \"block\"\n\
+             [[rule]]\ndomains = [\"tunnel.example\"]\naction = \"tunnel\"\n\
+             [[rule]]\ndestinations = {:?}\naction = \"direct\"\n\
+             [[rule]]\nports = [{BLOCKED}]\noptimistic = false\n",
+            addresses(3)
+        ),
+        ..SiteConfig::default()
+    })
+    .expect("a site");
+    site.start_server().expect("a server");
+    site.start_client().expect("a client");
+    let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+    let resolver = Resolver::start(&web, SocketAddr::new(WEB.into(), 53)).expect("a resolver");
+    for (like, own, gateway) in [
+        (
+            IpAddr::from(WEB),
+            IpAddr::from(USER),
+            IpAddr::from(GATEWAY_WAN),
+        ),
+        (WEB6.into(), USER6.into(), GATEWAY_WAN6.into()),
+    ] {
+        let asked = |name: &str| {
+            let address = look_up(&user, name, like);
+            // The second of these waits for the server's word if it goes through the tunnel, and must not if it is direct.
+            let services = [OTHER, BLOCKED].map(|port| {
+                Service::start(&web, SocketAddr::new(address, port), who).expect("a server")
+            });
+            services.map(|service| seen(&user, service.address).ok())
+        };
+        let at = |number| {
+            if like.is_ipv4() {
+                host(number).into()
+            } else {
+                host6(number).into()
+            }
+        };
+        let service = Service::start(&web, SocketAddr::new(at(1), OTHER), who).expect("a server");
+        assert_eq!(
+            seen(&user, service.address).expect("nobody's name"),
+            gateway
+        );
+        assert_eq!(
+            seen_by_udp(&user, &web, at(3)),
+            own,
+            "direct by its address"
+        );
+        drop(service);
+        assert_eq!(asked("host1.direct.example"), [Some(own); 2]);
+        assert_eq!(seen_by_udp(&user, &web, at(1)), own);
+        assert_eq!(asked("host2.www.blocked.EXAMPLE"), [None; 2]);
+        assert_eq!(asked("host3.tunnel.example"), [Some(gateway); 2]);
+        assert_eq!(seen_by_udp(&user, &web, at(3)), gateway);
+        assert_eq!(asked("host0.elsewhere.example"), [Some(gateway); 2]);
+    }
+    // What the cache answers is known already.
+    let before = resolver.asked();
+    assert_eq!(
+        look_up(&user, "host1.direct.example", WEB.into()),
+        IpAddr::from(host(1))
+    );
+    assert_eq!(resolver.asked(), before);
+    site.stop_client().expect("a clean stop");
 }

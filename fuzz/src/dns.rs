@@ -22,6 +22,7 @@ fn forwarder(now: Instant) -> Forwarder<()> {
         max_stale: Duration::from_secs(3600),
         prefetch: true,
         local_zones: true,
+        learns: true,
     });
     let families = Families {
         ipv4: true,

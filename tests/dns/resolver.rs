@@ -8,11 +8,18 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use bentpipe_lab::topology::{host, host6};
 
 use crate::common::route::Place;
 
 /// What honest answers say.
 pub(crate) const TRUE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// The hosts of the web's that `host0`, `host1`, and so on are.
+const HOSTS: [&str; 4] = ["host0", "host1", "host2", "host3"];
+
+/// The type of a query for an IPv6 address.
+const AAAA: u8 = 28;
 
 /// What the others say.
 const FALSE: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
@@ -149,18 +156,22 @@ pub(crate) fn question_end(message: &[u8]) -> usize {
 /// `count` times `address`, for a minute; a name that begins with `short` for a second.
 fn answer(query: &[u8], address: Ipv4Addr, count: usize) -> Vec<u8> {
     let end = question_end(query);
+    let name = first_label(query);
+    let number = (0..).zip(HOSTS).find(|(_, host)| *host == name);
+    let (rtype, data) = match (number, query[end - 3]) {
+        (Some((number, _)), AAAA) => (AAAA, host6(number).octets().to_vec()),
+        (Some((number, _)), _) => (1, host(number).octets().to_vec()),
+        (None, _) => (1, address.octets().to_vec()),
+    };
+    let length = u8::try_from(data.len()).unwrap_or(0);
     let mut bytes = query[..end].to_vec();
     (bytes[2], bytes[3]) = (0x81, 0x80);
     let number = u16::try_from(count).unwrap_or(0).to_be_bytes();
     bytes[6..12].copy_from_slice(&[number[0], number[1], 0, 0, 0, 0]);
-    let ttl = if first_label(query).starts_with("short") {
-        1
-    } else {
-        60
-    };
+    let ttl = if name.starts_with("short") { 1 } else { 60 };
     for _ in 0..count {
-        bytes.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, ttl, 0, 4]);
-        bytes.extend(address.octets());
+        bytes.extend([0xc0, 12, 0, rtype, 0, 1, 0, 0, 0, ttl, 0, length]);
+        bytes.extend(&data);
     }
     bytes
 }

@@ -1,7 +1,7 @@
 //! The terminal's DNS in virtual time: what is answered at once, what crosses, what happens when nothing comes back; and what
 //! a resolver's answer must be like to be believed.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::dns::{Config, Forwarder, Outgoing, Query, Room, Ticket, UDP_SIZE, Verdict};
@@ -29,6 +29,7 @@ fn config() -> Config {
         max_stale: Duration::from_secs(3600),
         prefetch: true,
         local_zones: true,
+        learns: true,
     }
 }
 
@@ -191,6 +192,8 @@ fn a_miss_crosses_once_and_its_answer_counts_down() {
         .handle_query(came + secs(100), 3, &first, Room::Udp)
         .expect("a hit");
     assert_eq!(ttl(&hit), 200);
+    let again = dns.poll_learned().expect("an address");
+    assert_eq!((again.addresses, again.ttl), (learned.addresses, secs(200)));
     assert!(read(&hit).header().ra() && read(&hit).header().rd());
     assert_eq!(dns.stats().asked, 1);
     // Another type, and DNSSEC, are other questions.
@@ -624,4 +627,40 @@ fn records_of_ipv6_are_learned() {
         (learned.addresses, learned.ttl),
         (vec![six.into()], secs(60))
     );
+}
+
+#[test]
+fn addresses_that_hosts_may_take_from_hints_are_learned() {
+    let now = start();
+    let mut dns = connected(now);
+    let asked = query(1, "six.example", Rtype::HTTPS, None);
+    let (_, crossing) = miss(&mut dns, now, 1, &asked).expect("a miss");
+    let owner = owner(&crossing);
+    let mut data = vec![0, 1, 3, b'w', b'w', b'w', 0, 0, 1, 0, 3, 2, b'h', b'3'];
+    data.extend([0, 4, 0, 8, 192, 0, 2, 1, 192, 0, 2, 2]);
+    data.extend([0, 6, 0, 16]);
+    let six: Ipv6Addr = "2001:db8::7".parse().expect("an address");
+    data.extend(six.octets());
+    let whole = data.len();
+    for length in (0..=whole).rev() {
+        let data = UnknownRecordData::from_octets(Rtype::HTTPS, data[..length].to_vec());
+        let bytes = answer(&crossing, Rcode::NOERROR, |answer| {
+            let record = (
+                owner.clone(),
+                Class::IN,
+                Ttl::from_secs(0),
+                data.expect("data"),
+            );
+            answer.push(record).expect("room");
+        });
+        let mut dns = connected(now);
+        let (ticket, _) = miss(&mut dns, now, 1, &asked).expect("a miss");
+        dns.handle_answer(now, ticket, Some(&bytes));
+        let learned = dns.poll_learned().map(|one| one.addresses);
+        if length == whole {
+            let four = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+            assert_eq!(learned, Some(vec![four[0], four[1], six.into()]));
+        }
+        assert!(dns.poll_answer().is_some(), "cut to {length}");
+    }
 }

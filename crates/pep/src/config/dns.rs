@@ -64,6 +64,7 @@ impl ClientDns {
             max_stale: self.max_stale.map_or(DEFAULT_MAX_STALE, TimeSpan::get),
             prefetch: self.prefetch,
             local_zones: self.local_zones,
+            learns: false,
         }
     }
 }

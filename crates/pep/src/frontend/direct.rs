@@ -4,6 +4,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+#[cfg(target_os = "linux")]
+use std::rc::Weak;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use bytes::Bytes;
@@ -11,6 +13,9 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::flow::{Answer, tell};
+use super::names::{Lesson, Names};
+#[cfg(target_os = "linux")]
+use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds};
 use crate::process;
 use crate::relay::Outcome;
@@ -35,6 +40,10 @@ pub(super) struct Decisions {
     /// For connections past the tunnel.
     bench: OnceCell<Rc<Bench>>,
     mark: Option<u32>,
+    names: Names,
+    /// Whom to tell of names' addresses, where anything is taken in.
+    #[cfg(target_os = "linux")]
+    front: OnceCell<Weak<Front>>,
 }
 
 impl Decisions {
@@ -49,7 +58,33 @@ impl Decisions {
             rules,
             bench: OnceCell::new(),
             mark: super::own_mark(config),
+            names: Names::new(config),
+            #[cfg(target_os = "linux")]
+            front: OnceCell::new(),
         }
+    }
+
+    /// What the rules that go by names know.
+    pub(super) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// From now on `front` is told of names' addresses.
+    #[cfg(target_os = "linux")]
+    pub(super) fn tell(&self, front: &Rc<Front>) {
+        let _ = self.front.set(Rc::downgrade(front));
+    }
+
+    /// These addresses count as their rules' names, once this is true.
+    pub(super) async fn teach(&self, lessons: Vec<Lesson>) -> bool {
+        #[cfg(target_os = "linux")]
+        if let Some(front) = self.front.get().and_then(Weak::upgrade)
+            && !front.learn(&lessons).await
+        {
+            return false;
+        }
+        self.names.told(process::now(), &lessons);
+        true
     }
 
     /// Whether there is anything to count.
@@ -86,16 +121,31 @@ impl Decisions {
         destination: &Destination,
         source: SocketAddr,
     ) -> Option<Action> {
-        let asked = Asked {
-            interface: None,
-            source: Some(source.ip().to_canonical()),
-            host: &destination.host,
-            port: destination.port,
-        };
-        let (index, action) = config.decide(&asked, |_| false)?;
+        let (index, action) = self.ask(config, None, source.ip().to_canonical(), destination)?;
         let count = &self.connections[index];
         count.set(count.get() + 1);
         Some(action)
+    }
+
+    /// Where a connection goes that came in by `interface`, or to a proxy, and which rule says so.
+    pub(super) fn ask(
+        &self,
+        config: &FrontEnds,
+        interface: Option<&str>,
+        source: IpAddr,
+        destination: &Destination,
+    ) -> Option<(usize, Action)> {
+        let asked = Asked {
+            interface,
+            source: Some(source),
+            host: &destination.host,
+            port: destination.port,
+        };
+        let now = process::now();
+        config.decide(&asked, |rule| match &destination.host {
+            Host::Ip(address) => self.names.know(now, rule, address.to_canonical()),
+            Host::Name(_) => false,
+        })
     }
 
     /// Connects past the tunnel and relays to the end.

@@ -14,6 +14,7 @@ pub(crate) mod dns;
 mod flow;
 #[cfg(target_os = "linux")]
 mod gatekeeper;
+mod names;
 mod proxy;
 #[cfg(target_os = "linux")]
 pub(crate) mod tproxy;
@@ -64,10 +65,17 @@ impl FrontEnds {
         let answering = match (dns, transport) {
             (Some(dns), Transport::Tunnel(session)) => {
                 let intercepts = config.intercept.is_some();
-                Some(Dns::start(dns, intercepts, session, &mut tasks)?)
+                Some(Dns::start(
+                    dns, intercepts, session, &decisions, &mut tasks,
+                )?)
             }
             _ => None,
         };
+        if answering.is_none() && config.intercept.is_some() && !decisions.names().is_empty() {
+            tracing::warn!(
+                "`domains` of rules mean nothing for what is taken in: no DNS is answered here that would tell their addresses; enable `[dns]`"
+            );
+        }
         if let Some(front_end) = &config.socks5 {
             tasks.push(proxy::start(
                 transport,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_sys::intercept::{Action, Gate, Installed, Interception, Other, Refusal, Rule};
+use bentpipe_sys::intercept::{self, Action, Gate, Installed, Interception, Other, Refusal, Rule};
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
@@ -23,10 +23,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
+use super::names::Lesson;
 use crate::client::Transport;
-use crate::config::{
-    self, Asked, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed,
-};
+use crate::config::{self, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed};
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
 
@@ -103,6 +102,7 @@ pub(super) fn start(
         telling: Semaphore::new(MAX_TELLING),
         refusing: Semaphore::new(MAX_REFUSING),
     });
+    decisions.tell(&front);
     for listener in listeners {
         let front = front.clone();
         tasks.push(super::accept(listener, move |socket, peer| {
@@ -273,13 +273,8 @@ impl Front {
     /// Whether a rule sends a connection that came in by `interface` past the tunnel, or nowhere.
     pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
         let destination = to_tunnel(opening.destination);
-        let asked = Asked {
-            interface: Some(interface),
-            source: Some(opening.source.ip()),
-            host: &destination.host,
-            port: destination.port,
-        };
-        let decided = self.transport.front().decide(&asked, |_| false);
+        let (source, front) = (opening.source.ip(), self.transport.front());
+        let decided = (self.decisions).ask(front, Some(interface), source, &destination);
         matches!(
             decided,
             Some((_, config::Action::Direct | config::Action::Block))
@@ -296,16 +291,39 @@ impl Front {
         &self,
         change: impl FnOnce(&mut Installed) -> io::Result<()> + Send + 'static,
     ) {
+        let _ = self.change(change).await;
+    }
+
+    /// Has these addresses count as their rules' names; false if that fails.
+    pub(super) async fn learn(&self, lessons: &[Lesson]) -> bool {
+        let lessons = lessons.iter().map(|lesson| intercept::Lesson {
+            rule: lesson.rule,
+            address: lesson.address,
+            time: lesson.time,
+        });
+        let lessons: Vec<_> = lessons.collect();
+        self.change(move |rules| rules.learn(&lessons)).await
+    }
+
+    async fn change(
+        &self,
+        change: impl FnOnce(&mut Installed) -> io::Result<()> + Send + 'static,
+    ) -> bool {
         let Ok(_permit) = self.telling.acquire().await else {
-            return;
+            return false;
         };
         let rules = self.rules.clone();
         let told = spawn_blocking(move || {
             let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
             rules.as_mut().map_or(Ok(()), change)
         });
-        if let Ok(Err(error)) = told.await {
-            tracing::error!("cannot change the interception rules: {error}");
+        match told.await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::error!("cannot change the interception rules: {error}");
+                false
+            }
+            Err(_) => false,
         }
     }
 

@@ -25,6 +25,10 @@ const MAX_OPTIONS: usize = 256;
 /// Option code of an extended error.
 const EXTENDED_ERROR: u16 = 15;
 
+/// Parameters of services that are addresses.
+const IPV4_HINT: u16 = 4;
+const IPV6_HINT: u16 = 6;
+
 /// QTYPE that every record answers.
 const ANY: u16 = 255;
 
@@ -60,8 +64,8 @@ pub struct Answer {
     bytes: Vec<u8>,
     /// Where the TTLs stand.
     ttls: Vec<u16>,
-    /// Where the data of answers with an address begin.
-    addresses: Vec<u16>,
+    /// Where addresses in answers begin.
+    addresses: Vec<Place>,
     /// The whole response code.
     code: u16,
     authentic: bool,
@@ -71,11 +75,18 @@ pub struct Answer {
     lifetime: Option<Duration>,
 }
 
+/// Where an address begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    V4(u16),
+    V6(u16),
+}
+
 /// What is found while records are read.
 #[derive(Default)]
 struct Records {
     ttls: Vec<u16>,
-    addresses: Vec<u16>,
+    addresses: Vec<Place>,
     /// Smallest TTL of the answer section.
     answers: Option<u32>,
     matching: bool,
@@ -150,7 +161,8 @@ impl Answer {
 
     /// Memory, bytes.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.len() + self.options.len() + 2 * (self.ttls.len() + self.addresses.len())
+        let places = 2 * self.ttls.len() + size_of::<Place>() * self.addresses.len();
+        self.bytes.len() + self.options.len() + places
     }
 
     /// The answer to `query`, `age` after this one arrived.
@@ -198,13 +210,12 @@ impl Answer {
             }
             name.extend(label.iter().map(|b| char::from(b.to_ascii_lowercase())));
         }
-        let address = |&at: &u16| {
-            let data = self.bytes.get(usize::from(at)..)?;
-            if query.rtype() == rtype::A {
-                data.first_chunk().map(|v4| Ipv4Addr::from(*v4).into())
-            } else {
-                data.first_chunk().map(|v6| Ipv6Addr::from(*v6).into())
-            }
+        let at = |at: u16| self.bytes.get(usize::from(at)..);
+        let address = |place: &Place| -> Option<IpAddr> {
+            Some(match *place {
+                Place::V4(v4) => Ipv4Addr::from(*at(v4)?.first_chunk()?).into(),
+                Place::V6(v6) => Ipv6Addr::from(*at(v6)?.first_chunk()?).into(),
+            })
         };
         let addresses: Vec<_> = self.addresses.iter().filter_map(address).collect();
         (!addresses.is_empty()).then_some(Learned {
@@ -256,13 +267,12 @@ impl Records {
             0 => {
                 self.answers = Some(self.answers.map_or(ttl, |least| least.min(ttl)));
                 self.matching |= rtype == wanted || wanted == ANY;
-                let size = match rtype {
-                    rtype::A => 4,
-                    rtype::AAAA => 16,
-                    _ => 0,
-                };
-                if size > 0 && rtype == wanted && record.rdlen() == size {
-                    self.addresses.push(u16::try_from(data).ok()?);
+                let place = u16::try_from(data).ok()?;
+                match (rtype, record.rdlen()) {
+                    (rtype::A, 4) => self.addresses.push(Place::V4(place)),
+                    (rtype::AAAA, 16) => self.addresses.push(Place::V6(place)),
+                    (rtype::SVCB | rtype::HTTPS, _) => drop(self.on_hints(bytes, data)),
+                    _ => {}
                 }
             }
             1 if rtype == rtype::SOA => {
@@ -271,6 +281,37 @@ impl Records {
             }
             1 => {}
             _ => self.additional += 1,
+        }
+        Some(())
+    }
+
+    /// Addresses that hosts may use before they have asked for any (RFC 9460 §7.3). What is malformed is for those who use it.
+    fn on_hints(&mut self, bytes: &[u8], data: usize) -> Option<()> {
+        // The priority, and the target's labels up to the empty one.
+        let mut at = data + 2;
+        loop {
+            let length = usize::from(*bytes.get(at).filter(|_| at < self.end)?);
+            at += 1 + length;
+            if length == 0 {
+                break;
+            }
+        }
+        while at + 4 <= self.end {
+            let [a, b, c, d] = *bytes.get(at..)?.first_chunk()?;
+            let (start, length) = (at + 4, usize::from(u16::from_be_bytes([c, d])));
+            at = start + length;
+            if at > self.end {
+                return None;
+            }
+            let (size, place): (_, fn(u16) -> Place) = match u16::from_be_bytes([a, b]) {
+                IPV4_HINT => (4, Place::V4),
+                IPV6_HINT => (16, Place::V6),
+                _ => continue,
+            };
+            for hint in 0..length / size {
+                let hint = u16::try_from(start + hint * size).ok()?;
+                self.addresses.push(place(hint));
+            }
         }
         Some(())
     }

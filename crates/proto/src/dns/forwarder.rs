@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(9);
 /// How long a query waits for a tunnel: less than the 5 s after which hosts ask again.
 const TUNNEL_PATIENCE: Duration = Duration::from_secs(4);
 
+/// How long hosts may use what is past its time.
+const STALE_FOR: Duration = Duration::from_secs(STALE_TTL as u64);
+
 /// Questions under way; a server takes no more from one tunnel.
 const MAX_PENDING: usize = 256;
 
@@ -38,8 +41,8 @@ const MAX_PREFETCHING: usize = 16;
 /// How often a question crosses whose stream or tunnel was lost.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Answers whose addresses nobody has fetched yet.
-const MAX_LEARNED: usize = 256;
+/// Answers whose addresses nobody has fetched yet: no call makes more.
+const MAX_LEARNED: usize = MAX_PENDING;
 
 const NO_TUNNEL: Extended = Extended::Network("bentpipe: the tunnel is down");
 const BUSY: Extended = Extended::Other("bentpipe: too many queries under way");
@@ -59,6 +62,8 @@ pub struct Config {
     pub prefetch: bool,
     /// Whether the reverse zones of private addresses are answered here.
     pub local_zones: bool,
+    /// Whether [`Forwarder::poll_learned`] is of interest.
+    pub learns: bool,
 }
 
 /// Names a question that crosses.
@@ -193,14 +198,22 @@ impl<A> Forwarder<A> {
     }
 
     fn cached(&mut self, now: Instant, query: &Query, room: Room) -> Option<Vec<u8>> {
-        match self.cache.find(now, &query.key(), true)? {
-            Found::Fresh(answer, age) => Some(answer.encode(query, room, age)),
+        let learns = self.config.learns;
+        let (answer, learned) = match self.cache.find(now, &query.key(), true)? {
+            Found::Fresh(answer, age) => {
+                let left = answer.lifetime().unwrap_or_default().saturating_sub(age);
+                let learned = learns.then(|| answer.learned(query, left));
+                (answer.encode(query, room, age), learned)
+            }
             Found::Stale(answer, waiting) if waiting || !self.usable => {
                 self.stats.stale += 1;
-                Some(answer.encode_stale(query, room))
+                let learned = learns.then(|| answer.learned(query, STALE_FOR));
+                (answer.encode_stale(query, room), learned)
             }
-            Found::Stale(..) => None,
-        }
+            Found::Stale(..) => return None,
+        };
+        self.learn(learned.flatten());
+        Some(answer)
     }
 
     /// Joins those who wait for the same; the answer, if nobody can wait.
@@ -298,8 +311,7 @@ impl<A> Forwarder<A> {
             let bytes = answer.encode_stale(&asker.query, asker.room);
             self.answers.push_back((asker.to, bytes));
         }
-        let ttl = Duration::from_secs(STALE_TTL.into());
-        let learned = answer.learned(&pending.query, ttl);
+        let learned = answer.learned(&pending.query, STALE_FOR);
         self.learn(learned);
         true
     }
@@ -395,7 +407,7 @@ impl<A> Forwarder<A> {
     }
 
     fn learn(&mut self, learned: Option<Learned>) {
-        if let Some(learned) = learned {
+        if let Some(learned) = learned.filter(|_| self.config.learns) {
             if self.learned.len() >= MAX_LEARNED {
                 self.learned.pop_front();
             }
@@ -408,7 +420,7 @@ impl<A> Forwarder<A> {
         self.answers.pop_front()
     }
 
-    /// Addresses that a name was just said to have.
+    /// Addresses in the answers that the last call has made. Whoever goes by them takes them before he gives the answers out.
     pub fn poll_learned(&mut self) -> Option<Learned> {
         self.learned.pop_front()
     }

@@ -53,6 +53,8 @@ mod rtype {
     pub(super) const SOA: u16 = 6;
     pub(super) const AAAA: u16 = 28;
     pub(super) const OPT: u16 = 41;
+    pub(super) const SVCB: u16 = 64;
+    pub(super) const HTTPS: u16 = 65;
     /// IXFR, AXFR: transfers, which are many messages.
     pub(super) const TRANSFERS: [u16; 2] = [251, 252];
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::command::run;
-use crate::nft::Table;
+use crate::nft::{self, Table};
 use crate::route::{MarkedRoute, Target};
 
 use forwarding::Forwarding;
@@ -23,7 +23,7 @@ use policy::Kept;
 
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{GUARD_TABLE, guard_listing, guard_off};
-pub use policy::{Action, Count, Rule, WITH_PORTS};
+pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
 
 mod forwarding;
 mod gate;
@@ -35,8 +35,6 @@ mod ruleset;
 
 /// The table's name; fixed, so that the leftover of a killed process is found.
 pub const TABLE: &str = "bentpipe_client";
-/// Learned addresses that the next table is told of.
-const MAX_LEARNED: usize = 4096;
 /// How long a destination stays refused.
 pub const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -167,8 +165,7 @@ impl Interception {
             routes: self.routes(),
             table: Table::new(TABLE),
             forwarding: Forwarding::left_behind()?,
-            rules: self.rules.len(),
-            kept: Kept::default(),
+            rules: self.rules.iter().map(|rule| rule.learned).collect(),
             armed: true,
         };
         for route in &installed.routes {
@@ -284,10 +281,8 @@ pub struct Installed {
     routes: Vec<MarkedRoute>,
     table: Table,
     forwarding: Forwarding,
-    /// How many there are.
-    rules: usize,
-    /// For the next table.
-    kept: Kept,
+    /// Whether each of them learns.
+    rules: Vec<bool>,
     armed: bool,
 }
 
@@ -323,18 +318,13 @@ impl Installed {
             .add_element(set, &format!("{from} . {to}"), Some(ADMITTED_FOR))
     }
 
-    /// From now on `address` counts as a destination of rule number `rule`, one with [`Rule::learned`]: for `ttl`, for an
-    /// hour at least, and for a day after it was last used. To be told before a host hears of the address.
+    /// From now on these addresses count as destinations of their rules; one that did already counts for its new time. All
+    /// of them, or none if there is an error. To be told before a host hears of the addresses.
     ///
     /// # Errors
-    /// As [`Self::refuse`]; or the rule has no such destinations.
-    pub fn learn(&mut self, rule: usize, address: IpAddr, ttl: Duration) -> io::Result<()> {
-        let time = policy::learn(&self.table, rule, address, ttl)?;
-        let learned = &mut self.kept.learned;
-        if learned.len() < MAX_LEARNED {
-            learned.insert((rule, address), time);
-        }
-        Ok(())
+    /// As [`Self::refuse`]; or a rule has no such destinations.
+    pub fn learn(&self, lessons: &[Lesson]) -> io::Result<()> {
+        nft::apply(&policy::teaching(TABLE, lessons))
     }
 
     /// What each rule has decided on so far.
@@ -342,11 +332,11 @@ impl Installed {
     /// # Errors
     /// `nft` or the privilege is missing.
     pub fn counts(&self) -> io::Result<Vec<Count>> {
-        if self.rules == 0 {
+        if self.rules.is_empty() {
             return Ok(Vec::new());
         }
         let listing = run("nft", &["list", "counters", "table", "inet", TABLE])?;
-        Ok(policy::counts(&listing, self.rules))
+        Ok(policy::counts(&listing, self.rules.len()))
     }
 
     /// Whether connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
@@ -382,8 +372,11 @@ impl Installed {
                 "marks and routing table cannot change while in force".into(),
             ));
         }
-        self.kept.counts = self.counts()?;
-        let (body, exempt) = changed.prepared(&self.kept)?;
+        let kept = Kept {
+            counts: self.counts()?,
+            learned: policy::learned(&self.rules)?,
+        };
+        let (body, exempt) = changed.prepared(&kept)?;
         self.table
             .replace(&format!("{}{body}", self.forwarding.sets()))?;
         self.exempt = exempt;

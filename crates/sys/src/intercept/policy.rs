@@ -3,7 +3,6 @@
 //! They are asked of every packet, in order; the first that matches decides. Connections that the listener has already
 //! accepted are not asked for again: a packet of theirs that went another way would tell what they carry.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::net::IpAddr;
@@ -11,11 +10,9 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::nft::Table;
+use crate::command::run;
 
-/// How long an address counts as a name's at least, whatever its answer said: who asked may connect later.
-const LEARNED_FOR: Duration = Duration::from_secs(3600);
-/// And how long after it was last used.
+/// How long an address counts as a name's after it was last used.
 const USED_FOR: &str = "24h";
 /// Protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 pub const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
@@ -50,6 +47,17 @@ pub enum Action {
     Direct,
     /// It is refused: a reset, or "administratively prohibited".
     Block,
+}
+
+/// An address that counts as a rule's name's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lesson {
+    /// The rule's number; it has [`Rule::learned`].
+    pub rule: usize,
+    /// The address.
+    pub address: IpAddr,
+    /// For how long it counts, and for a day after it was last used.
+    pub time: Duration,
 }
 
 /// What a rule has decided on since it was installed.
@@ -194,8 +202,8 @@ fn set_name(rule: usize, family: Family) -> String {
 pub(super) struct Kept {
     /// By rule.
     pub(super) counts: Vec<Count>,
-    /// Rule and address, and for how long it was learned.
-    pub(super) learned: BTreeMap<(usize, IpAddr), Duration>,
+    /// For as long as it still counts.
+    pub(super) learned: Vec<Lesson>,
 }
 
 impl Kept {
@@ -204,8 +212,8 @@ impl Kept {
         let elements: Vec<_> = self
             .learned
             .iter()
-            .filter(|((of, address), _)| *of == rule && family == Family::of(*address))
-            .map(|((_, address), ttl)| format!("{address} timeout {}s", ttl.as_secs()))
+            .filter(|one| one.rule == rule && family == Family::of(one.address))
+            .map(Lesson::element)
             .collect();
         match elements.is_empty() {
             true => String::new(),
@@ -298,17 +306,83 @@ pub(super) fn without_process(rules: &[Rule]) -> String {
     text
 }
 
-/// `address` counts for rule number `rule`, for the time returned.
-pub(super) fn learn(
-    table: &Table,
-    rule: usize,
-    address: IpAddr,
-    ttl: Duration,
-) -> io::Result<Duration> {
-    let time = ttl.max(LEARNED_FOR);
-    let set = set_name(rule, Family::of(address));
-    table.add_element(&set, &address.to_string(), Some(time))?;
-    Ok(time)
+impl Lesson {
+    fn element(&self) -> String {
+        format!("{} timeout {}s", self.address, self.time.as_secs().max(1))
+    }
+}
+
+/// What teaches the table `name` all of it in one step.
+pub(super) fn teaching(name: &str, lessons: &[Lesson]) -> String {
+    let mut text = String::new();
+    for lesson in lessons {
+        let set = set_name(lesson.rule, Family::of(lesson.address));
+        // What is there already would keep its time, and only what is there can be deleted.
+        for (verb, element) in [
+            ("add", lesson.element()),
+            ("delete", lesson.address.to_string()),
+            ("add", lesson.element()),
+        ] {
+            let _ = writeln!(text, "{verb} element inet {name} {set} {{ {element} }}");
+        }
+    }
+    text
+}
+
+/// Reads the elements of one set from what `nft list set` prints of it.
+pub(super) fn elements(listing: &str, rule: usize) -> Vec<Lesson> {
+    let Some((_, elements)) = listing.split_once("elements = {") else {
+        return Vec::new();
+    };
+    let element = |text: &str| {
+        let mut words = text.split_whitespace();
+        let address = words.next()?.parse().ok()?;
+        let time = time(words.skip_while(|word| *word != "expires").nth(1)?)?;
+        Some(Lesson {
+            rule,
+            address,
+            time,
+        })
+    };
+    let list = elements.split('}').next().unwrap_or_default();
+    list.split(',').filter_map(element).collect()
+}
+
+/// A time as nft prints it: `1d2h3m4s5ms`.
+fn time(text: &str) -> Option<Duration> {
+    let mut left = text;
+    let mut sum = Duration::ZERO;
+    while let Some(end) = left.find(|c: char| !c.is_ascii_digit()) {
+        let number: u32 = left[..end].parse().ok()?;
+        let unit = &left[end..];
+        let unit = &unit[..unit
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(unit.len())];
+        let one = match unit {
+            "d" => Duration::from_secs(24 * 3600),
+            "h" => Duration::from_secs(3600),
+            "m" => Duration::from_secs(60),
+            "s" => Duration::from_secs(1),
+            "ms" => Duration::from_millis(1),
+            _ => return None,
+        };
+        sum += one * number;
+        left = &left[end + unit.len()..];
+    }
+    left.is_empty().then_some(sum)
+}
+
+/// What the sets of `rules` hold now.
+pub(super) fn learned(rules: &[bool]) -> io::Result<Vec<Lesson>> {
+    let mut all = Vec::new();
+    for (rule, _) in rules.iter().enumerate().filter(|(_, learned)| **learned) {
+        for family in Family::BOTH {
+            let name = set_name(rule, family);
+            let listing = run("nft", &["list", "set", "inet", super::TABLE, &name])?;
+            all.extend(elements(&listing, rule));
+        }
+    }
+    Ok(all)
 }
 
 /// Reads what `nft list counters` prints of rules `0..number`.
@@ -422,12 +496,33 @@ mod tests {
         };
         let address: IpAddr = "2001:db8::1".parse().unwrap();
         let kept = Kept {
-            learned: BTreeMap::from([((1, address), Duration::from_secs(60))]),
+            learned: vec![Lesson {
+                rule: 1,
+                address,
+                time: Duration::from_secs(60),
+            }],
             ..Kept::default()
         };
         let text = sets(&[rule(Action::Block), named], &kept);
         assert_eq!(text.matches("elements").count(), 1);
         let (_, set) = text.split_once("set learned1_6").unwrap();
         assert!(set.contains("{ 2001:db8::1 timeout 60s }"), "{text}");
+    }
+
+    #[test]
+    fn elements_are_read_back_with_the_time_that_is_left() {
+        let listing = "table inet t {\n\tset learned2_4 {\n\t\ttype ipv4_addr\n\t\tsize 65535\n\t\tflags dynamic,timeout\n\t\t\
+             elements = { 192.0.2.1 timeout 1h expires 59m58s312ms, 192.0.2.2 timeout 1d expires 23h,\n\t\t\t     \
+             192.0.2.3 timeout 5s expires 17ms }\n\t}\n}\n";
+        let read: Vec<_> = elements(listing, 2).iter().map(Lesson::element).collect();
+        assert_eq!(
+            read,
+            [
+                "192.0.2.1 timeout 3598s",
+                "192.0.2.2 timeout 82800s",
+                "192.0.2.3 timeout 1s"
+            ]
+        );
+        assert_eq!(elements("set learned2_4 {\n}\n", 2), []);
     }
 }

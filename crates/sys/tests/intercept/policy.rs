@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_sys::intercept::{Action, Interception, Other, Rule, guard_listing, guard_off};
+use bentpipe_sys::intercept::{
+    Action, Interception, Lesson, Other, Rule, guard_listing, guard_off,
+};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::socket::set_mark;
 use socket2::SockRef;
@@ -138,7 +140,13 @@ fn learned_addresses_are_destinations_of_their_rule() {
         let address = to.parse::<SocketAddr>().unwrap().ip();
         let learn = |rule| {
             move |installed: &mut bentpipe_sys::intercept::Installed| {
-                installed.learn(rule, address, Duration::from_secs(60))
+                let time = Duration::from_secs(60);
+                let lesson = |time| Lesson {
+                    rule,
+                    address,
+                    time,
+                };
+                installed.learn(&[lesson(time), lesson(2 * time)])
             }
         };
         installed.at(learn(1)).unwrap();

@@ -6,6 +6,7 @@
 //!
 //! Sockets, the clock and the tunnel for the forwarder, which decides.
 
+mod held;
 mod tcp;
 mod udp;
 
@@ -15,20 +16,23 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use bentpipe_proto::dns::{Forwarder, Room, Ticket};
+use bentpipe_proto::dns::{Config, Forwarder, Room, Ticket};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::sleep_until;
 
+use super::direct::Decisions;
 use crate::client::Session;
 use crate::config::{ClientDns, Place, Placed};
 use crate::engine::ConnectionId;
 use crate::process::{self, RunError};
 use crate::status;
 use crate::transport::QueryKey;
+use held::Held;
 
 /// Where an answer goes.
+#[derive(Clone)]
 enum Asker {
     Udp(udp::Asker),
     Tcp(mpsc::UnboundedSender<Vec<u8>>),
@@ -39,22 +43,33 @@ pub(crate) struct Dns {
     session: Rc<Session>,
     forwarder: RefCell<Forwarder<Asker>>,
     asked: RefCell<HashMap<(ConnectionId, QueryKey), Ticket>>,
+    held: Rc<Held>,
+    /// Whether rules go by names, so that answers may have to wait.
+    learns: bool,
     /// The forwarder's next timeout may be another.
     changed: Notify,
 }
 
 impl Dns {
     /// Listens where `config` says, and for what is intercepted if `intercepts`; the tasks end with their handles.
-    pub(crate) fn start(
+    pub(super) fn start(
         config: &Placed<ClientDns>,
         intercepts: bool,
         session: &Rc<Session>,
+        decisions: &Rc<Decisions>,
         tasks: &mut Vec<JoinHandle<()>>,
     ) -> Result<Rc<Self>, RunError> {
+        let learns = !decisions.names().is_empty();
+        let forwarder = Config {
+            learns,
+            ..config.forwarder()
+        };
         let dns = Rc::new(Self {
             session: session.clone(),
-            forwarder: RefCell::new(Forwarder::new(config.forwarder())),
+            forwarder: RefCell::new(Forwarder::new(forwarder)),
             asked: RefCell::default(),
+            held: Rc::new(Held::new(decisions)),
+            learns,
             changed: Notify::new(),
         });
         for &address in &config.listen {
@@ -73,20 +88,27 @@ impl Dns {
         let _ = intercepts;
         tasks.push(spawn_local(dns.clone().follow()));
         tasks.push(spawn_local(dns.clone().keep_time()));
+        tasks.push(spawn_local(dns.held.clone().teach()));
         Ok(dns)
     }
 
     /// A message of a host; what is answered at once is returned.
     fn handle(&self, to: Asker, message: &[u8], room: Room) -> Option<Vec<u8>> {
         let now = process::now();
+        let again = self.learns.then(|| to.clone());
         let mut forwarder = self.forwarder.borrow_mut();
         let answer = forwarder.handle_query(now, to, message, room);
-        drop(forwarder);
-        if answer.is_none() {
+        let Some(answer) = answer else {
+            drop(forwarder);
             self.session.want();
             self.pump();
-        }
-        answer
+            return None;
+        };
+        let Some(asker) = again else {
+            return Some(answer);
+        };
+        self.give(&mut forwarder, vec![(asker, answer)]);
+        None
     }
 
     /// The tunnel's answer to a question.
@@ -135,14 +157,15 @@ impl Dns {
                 None => forwarder.handle_answer(process::now(), ticket, None),
             }
         }
-        while let Some((asker, answer)) = forwarder.poll_answer() {
-            match asker {
-                Asker::Udp(asker) => asker.answer(&answer),
-                // Gone, if it cannot be told.
-                Asker::Tcp(channel) => drop(channel.send(answer)),
-            }
-        }
+        let answers = std::iter::from_fn(|| forwarder.poll_answer()).collect();
+        self.give(&mut forwarder, answers);
         self.changed.notify_one();
+    }
+
+    /// Gives out answers that the forwarder has just made.
+    fn give(&self, forwarder: &mut Forwarder<Asker>, answers: Vec<(Asker, Vec<u8>)>) {
+        let told: Vec<_> = std::iter::from_fn(|| forwarder.poll_learned()).collect();
+        self.held.give(&told, answers);
     }
 
     /// Tells the forwarder whether there is a tunnel; never ends.

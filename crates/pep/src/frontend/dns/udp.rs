@@ -36,6 +36,7 @@ pub(super) struct Listener {
 }
 
 /// A host that waits for its answer.
+#[derive(Clone)]
 pub(super) struct Asker {
     listener: Rc<Listener>,
     host: SocketAddr,
