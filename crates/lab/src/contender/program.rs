@@ -5,6 +5,11 @@
 //! [contender.hysteria2]
 //! binary = "/opt/hysteria"
 //!
+//! [contender.hysteria2-best]
+//! binary = "/opt/hysteria"
+//! down = "50 Mbit/s"
+//! up = "10 Mbit/s"
+//!
 //! [contender.mine]
 //! gateway = ["./mine", "--serve", "10.20.0.1:9000"]
 //! terminal = ["./mine", "--connect", "10.20.0.1:9000", "--transparent", "8080"]
@@ -22,8 +27,10 @@ use anyhow::{Context as _, Result};
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_units::BitRate;
 use serde::Deserialize;
 
+use super::Tuning;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
 use crate::topology::{GATEWAY_SAT, Process, Topology};
@@ -41,6 +48,9 @@ const HYSTERIA_PORT: u16 = 8443;
 pub struct Named {
     /// Of a program that the lab knows.
     binary: Option<PathBuf>,
+    /// What `hysteria2-best` is told of the link.
+    down: Option<BitRate>,
+    up: Option<BitRate>,
     /// Command at the gateway, which is started first.
     #[serde(default)]
     gateway: Vec<String>,
@@ -80,15 +90,17 @@ impl TryFrom<String> for Carries {
 /// Programs that the lab knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
-    Hysteria2,
-    Qpep,
+    Hysteria2(Tuning),
+    Qpep(Tuning),
     Pepsal,
 }
 
 impl Known {
-    pub(super) const ALL: [(&'static str, Self); 3] = [
-        ("hysteria2", Self::Hysteria2),
-        ("qpep", Self::Qpep),
+    pub(super) const ALL: [(&'static str, Self); 5] = [
+        ("hysteria2", Self::Hysteria2(Tuning::Default)),
+        ("hysteria2-best", Self::Hysteria2(Tuning::Best)),
+        ("qpep", Self::Qpep(Tuning::Default)),
+        ("qpep-best", Self::Qpep(Tuning::Best)),
         ("pepsal", Self::Pepsal),
     ];
 
@@ -126,7 +138,7 @@ impl Named {
             }
             (None, Some(_), _) => {
                 return Err(fault(
-                    "`binary` is for `hysteria2`, `qpep` and `pepsal`; for others write commands, `gateway` and `terminal`",
+                    "`binary` is for `hysteria2`, `qpep` and `pepsal`, the first two also with `-best`; for others write commands, `gateway` and `terminal`",
                 ));
             }
             (None, None, false) => {
@@ -134,6 +146,15 @@ impl Named {
                     "there is nothing to start; add `gateway` or `terminal`",
                 ));
             }
+        }
+        let told = self.down.is_some() && self.up.is_some();
+        if known == Some(Known::Hysteria2(Tuning::Best)) && !told {
+            return Err(fault(
+                "at its best it knows the link; add `down` and `up`, as in `\"50 Mbit/s\"`",
+            ));
+        }
+        if known != Some(Known::Hysteria2(Tuning::Best)) && (self.down.or(self.up)).is_some() {
+            return Err(fault("`down` and `up` are for `hysteria2-best`"));
         }
         let resolve = |program: &mut String| {
             if program.contains('/') {
@@ -188,8 +209,8 @@ impl Program {
 
     pub(super) fn tunnel(&self) -> Option<Tunnel> {
         match self.known {
-            Some(Known::Hysteria2) => Some(Tunnel::Udp(HYSTERIA_PORT)),
-            Some(Known::Qpep) => Some(Tunnel::Udp(4242)),
+            Some(Known::Hysteria2(_)) => Some(Tunnel::Udp(HYSTERIA_PORT)),
+            Some(Known::Qpep(_)) => Some(Tunnel::Udp(4242)),
             Some(Known::Pepsal) => None,
             None => self.named.tunnel.map(|carries| carries.0),
         }
@@ -209,8 +230,8 @@ impl Program {
         let server = GATEWAY_SAT.to_string();
         let known = match self.known {
             None => self.named.clone(),
-            Some(Known::Hysteria2) => {
-                write_hysteria(topology.directory())?;
+            Some(Known::Hysteria2(_)) => {
+                write_hysteria(topology.directory(), self.named.up.zip(self.named.down))?;
                 Named {
                     gateway: words(&["server", "-c", "hysteria-server.yaml"]),
                     terminal: words(&["client", "-c", "hysteria-client.yaml"]),
@@ -218,12 +239,19 @@ impl Program {
                     ..Named::default()
                 }
             }
-            Some(Known::Qpep) => Named {
-                gateway: words(&[]),
-                terminal: words(&["-client", "-gateway", &server]),
-                intercept: Some(8080),
-                ..Named::default()
-            },
+            Some(Known::Qpep(tuning)) => {
+                // Its second paper's initial window; the first's program reads the flag and does not heed it.
+                let window: &[&str] = match tuning {
+                    Tuning::Default => &[],
+                    Tuning::Best => &["-congestion", "32"],
+                };
+                Named {
+                    gateway: words(window),
+                    terminal: words(&[&["-client", "-gateway", &server], window].concat()),
+                    intercept: Some(8080),
+                    ..Named::default()
+                }
+            }
             // At the terminal alone: at both ends it is slower, and at its default it cuts the ends of answers off.
             Some(Known::Pepsal) => Named {
                 terminal: words(&["-p", "5000"]),
@@ -288,8 +316,13 @@ fn intercept(namespace: &NetNs, port: u16) -> Result<()> {
     Ok(())
 }
 
-fn write_hysteria(directory: &Path) -> Result<()> {
+/// Its files; told the link's rates it sends at them, whatever is lost.
+fn write_hysteria(directory: &Path, rates: Option<(BitRate, BitRate)>) -> Result<()> {
     identity(directory, HYSTERIA_NAME)?;
+    let bandwidth = rates.map_or(String::new(), |(up, down)| {
+        let [up, down] = [up, down].map(|rate| rate.as_u64() / 1000);
+        format!("bandwidth:\n  up: {up} kbps\n  down: {down} kbps\n")
+    });
     let files = [
         (
             "hysteria-server.yaml",
@@ -302,7 +335,7 @@ fn write_hysteria(directory: &Path) -> Result<()> {
             "hysteria-client.yaml",
             format!(
                 "server: {GATEWAY_SAT}:{HYSTERIA_PORT}\nauth: of this experiment alone\n\
-                 tls:\n  sni: {HYSTERIA_NAME}\n  ca: {HYSTERIA_NAME}.crt\ntcpTProxy:\n  listen: :2500\n"
+                 tls:\n  sni: {HYSTERIA_NAME}\n  ca: {HYSTERIA_NAME}.crt\n{bandwidth}tcpTProxy:\n  listen: :2500\n"
             ),
         ),
     ];

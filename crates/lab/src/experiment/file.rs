@@ -358,6 +358,18 @@ mod tests {
                 ["sctp/1", "udp/9000"],
             ),
             (
+                "count = 1",
+                "count = 1\n[contender.hysteria2-best]\nbinary = \"/x\"",
+                10,
+                ["`down`", "`up`"],
+            ),
+            (
+                "count = 1",
+                "count = 1\n[contender.qpep-best]\nbinary = \"/x\"\nup = \"1 Mbit/s\"",
+                10,
+                ["`up`", "hysteria2-best"],
+            ),
+            (
                 "repeats = 1",
                 "repeats = 1\naxis = \"loss\"",
                 7,
