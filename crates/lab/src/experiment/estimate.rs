@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bentpipe_link::Link;
 
 use super::{Experiment, NamedScenario, Run, Task};
-use crate::workload::{LinkLimit, corpus};
+use crate::workload::LinkLimit;
 
 /// Namespaces, link, contender and their end, and Chromium's start.
 const AROUND_A_RUN: Duration = Duration::from_secs(6);
@@ -83,8 +83,10 @@ impl Pace {
             } => figure(of(direction).object(size.as_u64() * u64::from(count))),
             Task::Directory { count, size } => figure(self.down.object(size.as_u64()) * count),
             Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
-            Task::Page { count, .. } => corpus::pages(count as usize)
-                .map(|page| figure(self.down.page(&page)) + AROUND_A_PAGE)
+            Task::Page { count, pages, .. } => pages
+                .pages(count)
+                .iter()
+                .map(|page| figure(self.down.page(page)) + AROUND_A_PAGE)
                 .sum(),
         }
     }

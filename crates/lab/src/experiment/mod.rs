@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::contender::Contender;
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
-pub use task::{Background, Browser, Direction, Task};
+pub use task::{Background, Browser, Collection, Direction, Task};
 
 /// Which of an experiment's two sizes is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

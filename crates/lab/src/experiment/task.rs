@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use bentpipe_units::{ByteCount, TimeSpan};
+use bentpipe_units::{ByteCount, Seed, TimeSpan};
 use serde::Deserialize;
 
-use crate::workload::VOICE_INTERVAL;
+use crate::workload::{Page, Shape, VOICE_INTERVAL, corpus};
 
 /// `[task.NAME]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -38,13 +38,16 @@ pub enum Task {
         /// How many.
         count: u32,
     },
-    /// Pages of the corpus over HTTPS, one after another.
+    /// Pages over HTTPS, one after another.
     Page {
-        /// How many: the first ones, and all again after the last.
+        /// How many.
         count: u32,
         /// Who loads them.
         #[serde(default)]
         browser: Browser,
+        /// From where.
+        #[serde(default)]
+        pages: Collection,
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {
@@ -103,6 +106,30 @@ pub enum Browser {
     Scripted,
     /// Chromium, with HTTP/2 and all that it does.
     Chromium,
+}
+
+/// Where pages are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collection {
+    /// The first ones of the corpus, and all again after the last.
+    #[default]
+    Corpus,
+    /// Pages of usual size, each another: 70 objects, 2 MB, 11 hosts.
+    Usual,
+}
+
+impl Collection {
+    /// The first `count` of them.
+    #[must_use]
+    pub fn pages(self, count: u32) -> Vec<Page> {
+        match self {
+            Self::Corpus => corpus::pages(count as usize).collect(),
+            Self::Usual => (0..count)
+                .map(|place| Page::new(&Shape::USUAL, Seed::new(place.into())))
+                .collect(),
+        }
+    }
 }
 
 /// Where the file without end goes.

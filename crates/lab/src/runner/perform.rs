@@ -12,7 +12,7 @@ use crate::experiment::{Direction, Task};
 use crate::topology::Topology;
 use crate::workload::{
     Authority, Call, Chromium, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Load, Object,
-    Page, call, corpus, get, get_in_turn, iperf3, load, put, run_in,
+    Page, call, get, get_in_turn, iperf3, load, put, run_in,
 };
 
 /// Between a transfer that is not measured and the one that is: queues empty.
@@ -71,7 +71,7 @@ impl Prepared {
             object: object("object", size),
             warm_up: object("warm-up", warm_up),
             pages: match task {
-                Task::Page { count, .. } => corpus::pages(count as usize).collect(),
+                Task::Page { count, pages, .. } => pages.pages(count),
                 _ => Vec::new(),
             },
             seed,
