@@ -55,6 +55,11 @@ pub const TARGETS: &[Target] = &[
         seeds: tunnel::open_seeds,
     },
     Target {
+        name: "inbound",
+        run: tunnel::inbound,
+        seeds: tunnel::inbound_seeds,
+    },
+    Target {
         name: "reply",
         run: tunnel::reply,
         seeds: tunnel::reply_seeds,

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Control, ControlReader, Destination, Families, FlowId, Forward, Hello,
-    MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Reply, ReplyCode, TrainPacket, varint,
+    Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Publish, PublishCode, Reply,
+    ReplyCode, TrainPacket, varint,
 };
 use bentpipe_units::BitRate;
 
@@ -69,6 +70,26 @@ pub fn open(data: &[u8]) {
     let body = data.get(2..).unwrap_or_default();
     check(&encoded(|out| {
         out.push(1);
+        varint::encode(body.len() as u64, out);
+        out.extend_from_slice(body);
+    }));
+}
+
+/// INBOUND, as the client reads it, and once more with its length mended.
+pub fn inbound(data: &[u8]) {
+    let check = |data: &[u8]| match Inbound::decode(data) {
+        Ok(Some((inbound, used))) => {
+            assert!(used <= data.len() && used <= MAX_OPEN + 16);
+            let again = encoded(|out| inbound.encode(out));
+            assert_eq!(Inbound::decode(&again), Ok(Some((inbound, again.len()))));
+        }
+        Ok(None) => assert!(data.len() < MAX_OPEN + 16),
+        Err(_) => {}
+    };
+    check(data);
+    let body = data.get(2..).unwrap_or_default();
+    check(&encoded(|out| {
+        out.push(3);
         varint::encode(body.len() as u64, out);
         out.extend_from_slice(body);
     }));
@@ -165,6 +186,19 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
             code: AbortCode::Reset,
         },
         Control::Goaway,
+        Control::Publish(Publish {
+            entry: 1,
+            protocol: 6,
+            families: Families {
+                ipv4: true,
+                ipv6: true,
+            },
+            port: 8443,
+        }),
+        Control::Published {
+            entry: 1,
+            code: PublishCode::InUse,
+        },
         Control::RateHint {
             rate: BitRate::megabits_per_second(250),
             packets: 24,
@@ -209,6 +243,25 @@ pub fn open_seeds() -> Vec<Vec<u8>> {
             Some(encoded(|out| open.encode(out)))
         })
         .collect()
+}
+
+pub fn inbound_seeds() -> Vec<Vec<u8>> {
+    let address = |text: &str| text.parse().ok();
+    [
+        (address("198.51.100.7:40000"), address("192.0.2.1:8443")),
+        (address("[2001:db8::7]:40000"), None),
+    ]
+    .map(|(source, destination)| {
+        let inbound = Inbound {
+            flow: FlowId::OF_SERVER,
+            entry: 63,
+            source,
+            destination,
+            credit: 1 << 20,
+        };
+        encoded(|out| inbound.encode(out))
+    })
+    .to_vec()
 }
 
 pub fn reply_seeds() -> Vec<Vec<u8>> {

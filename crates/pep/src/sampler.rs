@@ -96,6 +96,7 @@ impl Sampler {
             metering: None,
             dns: None,
             packets: packets(connection),
+            publish: Vec::new(),
         }
     }
 }

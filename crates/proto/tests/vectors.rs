@@ -8,8 +8,8 @@ use bentpipe_proto::dns::Query;
 use bentpipe_proto::fec::{Fec, Incoming, Mended, Outgoing, Repair};
 use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Open, PacketKinds,
-    Reply, ReplyCode, StreamKind, TrainPacket, capability,
+    AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Inbound, Open,
+    PacketKinds, Publish, PublishCode, Reply, ReplyCode, StreamKind, TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -262,6 +262,43 @@ fn reply() {
             credit: 0,
         },
     );
+}
+
+#[test]
+fn published_ports() {
+    check_control(
+        "PUBLISH",
+        &Control::Publish(Publish {
+            entry: 1,
+            protocol: 17,
+            families: Families {
+                ipv4: true,
+                ipv6: false,
+            },
+            port: 5060,
+        }),
+    );
+    check_control(
+        "PUBLISHED",
+        &Control::Published {
+            entry: 1,
+            code: PublishCode::NotPermitted,
+        },
+    );
+    let inbound = Inbound {
+        flow: FlowId::OF_SERVER,
+        entry: 0,
+        source: "198.51.100.7:40000".parse().ok(),
+        destination: "192.0.2.1:8443".parse().ok(),
+        credit: 65_536,
+    };
+    let mut encoded = Vec::new();
+    inbound.encode(&mut encoded);
+    check("INBOUND", &inbound, &encoded, |bytes| {
+        let (inbound, used) = Inbound::decode(bytes).unwrap()?;
+        assert_eq!(used, bytes.len());
+        Some(inbound)
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //!   bentpipe0 ─► forward: not to bentpipe0 ─► postrouting: masquerade ─► internet
 //!   bentpipe0 ◄─ forward: answers, and what is for a routed prefix ◄─── internet
+//!   bentpipe0 ◄─ forward: published ports ◄─ prerouting: to the client ◄─ internet
 //! ```
 //!
 //! Clients keep sending to a server that was killed. Without a socket the kernel answers every datagram with an ICMP error
@@ -12,6 +13,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -32,6 +34,8 @@ pub struct Forwarding {
     pub translated: Vec<IpNet>,
     /// Prefixes that are routed to clients as they are.
     pub routed: Vec<IpNet>,
+    /// UDP ports of this machine, and the client's address that each leads to.
+    pub published: Vec<(u16, IpAddr)>,
 }
 
 /// The table in force; dropping it removes it.
@@ -167,9 +171,31 @@ fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> Strin
     }
     let _ = writeln!(
         text,
-        "    iifname \"{NAME}\" oifname \"{NAME}\" counter drop\n    oifname \"{NAME}\" ct state established,related accept"
+        "    iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
     );
-    let Forwarding { translated, routed } = forwarding.cloned().unwrap_or_default();
+    let Forwarding {
+        translated,
+        routed,
+        published,
+    } = forwarding.cloned().unwrap_or_default();
+    // Not "established": what others begin passes only for as long as its port is published.
+    for (port, to) in &published {
+        let _ = writeln!(
+            text,
+            "    oifname \"{NAME}\" ct direction original meta l4proto udp ct original proto-dst {port} {} daddr {to} udp dport {port} accept",
+            family(*to)
+        );
+    }
+    for (family, prefixes) in by_family(&translated) {
+        let _ = writeln!(
+            text,
+            "    oifname \"{NAME}\" ct direction original ct status dnat {family} daddr {prefixes} counter drop"
+        );
+    }
+    let _ = writeln!(
+        text,
+        "    oifname \"{NAME}\" ct state established,related accept"
+    );
     for (family, prefixes) in by_family(&routed) {
         let _ = writeln!(
             text,
@@ -177,6 +203,7 @@ fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> Strin
         );
     }
     let _ = writeln!(text, "    oifname \"{NAME}\" counter drop\n  }}");
+    text.push_str(&inbound(&published));
     text.push_str(
         "  chain postrouting {\n    type nat hook postrouting priority srcnat; policy accept;\n",
     );
@@ -188,6 +215,33 @@ fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> Strin
     }
     text.push_str("  }\n");
     text
+}
+
+/// Published ports, on every address of this machine and for everybody but clients.
+fn inbound(published: &[(u16, IpAddr)]) -> String {
+    let mut text = String::from(
+        "  chain prerouting {\n    type nat hook prerouting priority dstnat; policy accept;\n",
+    );
+    for (port, to) in published {
+        let family = family(*to);
+        let (nfproto, shown) = match to {
+            IpAddr::V4(to) => ("ipv4", to.to_string()),
+            IpAddr::V6(to) => ("ipv6", format!("[{to}]")),
+        };
+        let _ = writeln!(
+            text,
+            "    iifname != \"{NAME}\" meta nfproto {nfproto} udp dport {port} fib daddr type local dnat {family} to {shown}:{port}"
+        );
+    }
+    text.push_str("  }\n");
+    text
+}
+
+fn family(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => "ip",
+        IpAddr::V6(_) => "ip6",
+    }
 }
 
 /// The prefixes of each family that has any, as an anonymous set.
@@ -221,4 +275,44 @@ fn quiet(ports: &[u16]) -> String {
     }
     text.push_str("  }\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(published: Vec<(u16, IpAddr)>) -> String {
+        let forwarding = Forwarding {
+            translated: vec!["100.96.0.2/32".parse().unwrap()],
+            routed: Vec::new(),
+            published,
+        };
+        body(&[4433], Some(&forwarding), Opened::default())
+    }
+
+    #[test]
+    fn what_others_begin_passes_for_published_ports_alone() {
+        let address: IpAddr = "100.96.0.2".parse().unwrap();
+        let (open, shut) = (text(vec![(5060, address)]), text(Vec::new()));
+        let lead = "udp dport 5060 fib daddr type local dnat ip to 100.96.0.2:5060";
+        let pass = "ct original proto-dst 5060 ip daddr 100.96.0.2 udp dport 5060 accept";
+        let drop = "ct status dnat ip daddr { 100.96.0.2/32 } counter drop";
+        let answers = "ct state established,related accept";
+        assert!(
+            open.contains(lead) && !shut.contains("dnat ip to"),
+            "{open}"
+        );
+        for text in [open.as_str(), shut.as_str()] {
+            // In this order: what was led before its port was closed counts as established.
+            assert!(
+                text.find(drop).unwrap() < text.find(answers).unwrap(),
+                "{text}"
+            );
+        }
+        assert!(
+            open.find(pass).unwrap() < open.find(drop).unwrap(),
+            "{open}"
+        );
+        assert!(!shut.contains("proto-dst"), "{shut}");
+    }
 }

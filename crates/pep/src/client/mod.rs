@@ -13,6 +13,7 @@ mod no_packets;
 #[cfg(target_os = "linux")]
 mod packets;
 pub(crate) mod plain;
+mod publish;
 mod report;
 mod session;
 mod transport;
@@ -35,7 +36,7 @@ use no_packets as packets;
 pub(crate) use session::{Session, Unready};
 pub(crate) use transport::Transport;
 
-use crate::config::{ClientConfig, ClientFile, Role};
+use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
 use crate::engine::identity::{self, PrivateKey};
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
@@ -113,6 +114,9 @@ async fn serve(
             (ConnectionNotice::Tunnel(TunnelEvent::Answer(query, message)), Some(dns)) => {
                 dns.on_answer(event.connection, query, message);
             }
+            (ConnectionNotice::Tunnel(TunnelEvent::Inbound(flow, inbound)), _) => {
+                session.on_inbound(event.connection, flow, &inbound);
+            }
             (notice, _) => session.on_event(Event { notice, ..event }),
         }) => result?,
         () = session.keep_up() => {}
@@ -176,6 +180,8 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
 fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
     let packets = config.front.tunnels_packets();
     let (own, forward) = (&config.links[0].return_link, &config.links[0].forward);
+    let published = |publish: &Publish| publish.protocol == Carrier::Tcp;
+    let tcp = config.publish.iter().any(published);
     Engine::new(EngineConfig {
         reset_key: identity::reset_key(key),
         shard: None,
@@ -191,7 +197,14 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
                 rate: forward.rate,
                 fec: forward.fec,
             },
+            initial_credit: if tcp { publish::INITIAL_CREDIT } else { 0 },
+            max_flows: if tcp { publish::MAX_INBOUND } else { 0 },
             capabilities: packets.map_or(0, |_| capability::PACKETS)
+                | if config.publish.is_empty() {
+                    0
+                } else {
+                    capability::PUBLISH
+                }
                 | config.dns.as_ref().map_or(0, |_| capability::DNS),
             return_controller: Some(own.controller.unwrap_or_default().name().to_owned()),
             ..Hello::default()

@@ -251,6 +251,7 @@ impl Splitter {
             },
             bytes: self.bench.volumes(),
             packets: None,
+            publish: Vec::new(),
             memory: status::Memory::default(),
         };
         StatusReport {

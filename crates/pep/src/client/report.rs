@@ -131,6 +131,7 @@ impl Session {
         session.flows.waiting = self.waiting.get();
         session.ledger_bytes = Some(self.ledger());
         session.metering = self.metering();
+        session.publish = self.ports();
         if let Some(device) = self.device.get() {
             let packets = session.packets.get_or_insert_default();
             packets.dropped.no_tunnel = device.without_tunnel();

@@ -21,6 +21,7 @@ use super::connecting::{Attempt, RETRY};
 use super::link::{Choice, LinkMeter, Seen};
 use super::memory::Memory;
 use super::packets::PacketDevice;
+use super::publish::Published;
 use super::report::{Told, is_replaced};
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
@@ -77,6 +78,8 @@ pub(crate) struct Session {
     pub(super) used_up: Cell<bool>,
     /// Where all but TCP comes from, if it is to go into the tunnel.
     pub(super) device: OnceCell<PacketDevice>,
+    /// What came of the ports that it publishes.
+    pub(super) published: Published,
 }
 
 impl Session {
@@ -99,6 +102,7 @@ impl Session {
         });
         let crypto = crypto.collect::<Result<_, _>>()?;
         let now = process::now();
+        let published = Published::new(config.publish.len());
         Ok(Rc::new(Self {
             remembered: RefCell::new(Memory::load(&config.state_dir, "servers.json")),
             links: RefCell::new(Memory::load(&config.state_dir, "links.json")),
@@ -127,6 +131,7 @@ impl Session {
             past: Cell::default(),
             used_up: Cell::new(false),
             device: OnceCell::new(),
+            published,
         }))
     }
 
@@ -271,8 +276,15 @@ impl Session {
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
+            ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
+                if self.ready.get() == Some(id) {
+                    self.on_published(entry, code);
+                }
+            }
             ConnectionNotice::Tunnel(
                 TunnelEvent::Opened(..)
+                | TunnelEvent::Inbound(..)
+                | TunnelEvent::Publish(_)
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Query(..)
                 | TunnelEvent::Answer(..),
@@ -335,6 +347,7 @@ impl Session {
         self.tell(Told::Ready, &text);
         self.compare_controllers(id);
         self.compare_packets(id);
+        self.ask_for_ports(id);
         self.changes.send_replace(());
     }
 
@@ -353,6 +366,7 @@ impl Session {
 
     fn unready(&self, reason: &str) {
         self.ready.set(None);
+        self.published.forget();
         // At once: the usual cause is a server that was restarted and has just answered. One that greets and leaves
         // again and again is not to be hammered.
         let earliest = self.since.get() + RETRY;

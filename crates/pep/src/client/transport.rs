@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::IpAddr;
+#[cfg(target_os = "linux")]
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{Destination, Families, Host};
@@ -63,6 +65,15 @@ impl Transport {
         match self {
             Self::Tunnel(session) => session.server_addresses(),
             Self::Plain(splitter) => splitter.server_addresses(),
+        }
+    }
+
+    /// UDP ports of the server, and the hosts that they lead to.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn published(&self) -> Vec<(u16, SocketAddr)> {
+        match self {
+            Self::Tunnel(session) => session.published_packets(),
+            Self::Plain(_) => Vec::new(),
         }
     }
 

@@ -14,6 +14,7 @@ use super::dns::{self, ClientDns};
 use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::metering::{self, Metering};
+use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
@@ -44,6 +45,8 @@ pub struct ClientConfig {
     pub state_dir: PathBuf,
     /// Ceiling of buffered data of the tunnel.
     pub memory: ByteCount,
+    /// Ports of the server that deliver to hosts behind this client.
+    pub publish: Vec<Publish>,
     /// What the bytes on the link cost.
     pub metering: Metering,
     /// How DNS is answered here, if it is.
@@ -195,6 +198,7 @@ impl ClientConfig {
             file: source.path().to_owned(),
             private_key_file,
             servers: file.server,
+            publish: publish::asked(source, file.publish, &front)?,
             front,
             dns,
             metering: metering::checked(source, file.metering)?,
@@ -240,6 +244,8 @@ struct File {
     status_socket: Option<Spanned<PathBuf>>,
     #[serde(default)]
     rule: Vec<Spanned<Rule>>,
+    #[serde(default)]
+    publish: Vec<Spanned<Publish>>,
 }
 
 /// `[limits]`.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::dns::ServerDns;
+use super::publish::{Permit, Permits};
 use super::value::{self, Transport, spanned_texts};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
 use crate::engine::identity::{PrivateKey, PublicKey};
@@ -96,6 +97,8 @@ pub struct Client {
     pub addresses: Vec<IpAddr>,
     /// Prefixes behind it that are routed to it, without translation.
     pub routes: Vec<IpNet>,
+    /// Ports of the server that it may publish.
+    pub publish: Vec<Permit>,
     /// Most flows open at once.
     pub max_flows: u32,
     /// Ceiling of buffered data of its tunnel.
@@ -115,7 +118,8 @@ impl ServerConfig {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
-        let clients = clients(source, file.client, &file.limits)?;
+        let listen = file.listen.get_ref();
+        let clients = clients(source, file.client, &file.limits, listen)?;
         let packets = pools(source, file.packets)?;
         one_of_each(source, &file.listen)?;
         let shards = file.shards.as_ref().map(|shards| match shards.get_ref() {
@@ -242,6 +246,8 @@ struct Entry {
     addresses: Vec<Spanned<IpAddr>>,
     #[serde(default, deserialize_with = "spanned_texts")]
     routes: Vec<Spanned<IpNet>>,
+    #[serde(default, deserialize_with = "spanned_texts")]
+    publish: Vec<Spanned<Permit>>,
     max_flows: Option<u32>,
     memory: Option<ByteCount>,
     #[serde(default, deserialize_with = "value::positive_rate")]
@@ -263,9 +269,11 @@ fn clients(
     source: &Source,
     entries: Vec<Entry>,
     limits: &Limits,
+    listen: &[SocketAddr],
 ) -> Result<Vec<Client>, ConfigError> {
     let mut names = HashSet::new();
     let mut claims = Claims::default();
+    let mut permits = Permits::default();
     let mut keys = HashMap::new();
     let mut clients = Vec::new();
     for entry in entries {
@@ -278,11 +286,13 @@ fn clients(
             return Err(source.error(&entry.public_key.span(), fault));
         }
         let (addresses, routes) = claims.of(source, &name, &entry)?;
+        let publish = permits.of(source, &name, &entry.publish, listen)?;
         clients.push(Client {
             name,
             public_key: key,
             addresses,
             routes,
+            publish,
             allow: entry.allow,
             only: entry.only,
             max_flows: entry

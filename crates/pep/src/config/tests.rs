@@ -289,3 +289,72 @@ fn files_that_cannot_be_read_are_named() {
         "{error}"
     );
 }
+
+#[test]
+fn ports_are_published_where_that_can_work() {
+    let head = "private_key_file = \"good.key\"\n[server]\naddress = \"10.20.0.1:4433\"\npublic_key = \"KEY1\"\n";
+    let file = |entries: &str| format!("{head}[intercept]\ninterfaces = [\"lan0\"]\n{entries}");
+    let tcp = "[[publish]]\nport = 8443\nto = \"10.1.0.20:443\"\n";
+    let udp = "[[publish]]\nprotocol = \"udp\"\nport = 8443\nto = \"10.1.0.20:443\"\n";
+    let config = client(&file(&format!(
+        "{tcp}proxy_protocol = true\n{udp}{}",
+        udp.replace("10.1.0.20", "[fd00::20]")
+    )))
+    .unwrap();
+    assert_eq!(config.publish.len(), 3);
+    assert!(config.publish[0].proxy_protocol);
+
+    let place = Place::new();
+    let many: String = (1..=65)
+        .map(|port| tcp.replace("8443", &port.to_string()))
+        .collect();
+    let socks = format!("{head}[socks5]\nlisten = \"127.0.0.1:1080\"\n{udp}");
+    for (text, words) in [
+        (file(&format!("{tcp}{tcp}")), "tcp/8443 is published twice"),
+        (file(&format!("{udp}{udp}")), "udp/8443 is published twice"),
+        (file(&tcp.replace("8443", "0")), "a port is 0"),
+        (file(&tcp.replace(":443", ":0")), "a port is 0"),
+        (file(&tcp.replace("10.1.0.20", "0.0.0.0")), "no host"),
+        (file(&udp.replace("10.1.0.20", "127.0.0.1")), "loopback"),
+        (file(&format!("{udp}proxy_protocol = true\n")), "is for TCP"),
+        (socks, "add `[intercept]`"),
+        (file(&many), "at most 64"),
+    ] {
+        let fault = place.fault(&text);
+        assert!(fault.contains(words), "{fault}");
+    }
+}
+
+#[test]
+fn a_port_is_one_clients_and_never_the_servers() {
+    let file = |one: &str, other: &str| {
+        format!(
+            "private_key_file = \"good.key\"\nlisten = \"10.20.0.1:4433\"\n\
+             [[client]]\nname = \"a\"\npublic_key = \"KEY1\"\npublish = [{one}]\n\
+             [[client]]\nname = \"b\"\npublic_key = \"KEY2\"\npublish = [{other}]\n"
+        )
+    };
+    let config = server(&file(
+        "\"tcp/80-90\", \"tcp/85\"",
+        "\"udp/80-90\", \"tcp/4433\"",
+    ))
+    .unwrap();
+    assert_eq!(config.clients[0].publish.len(), 2);
+    let place = Place::new();
+    for (one, other, words) in [
+        (
+            "\"tcp/80-90\"",
+            "\"tcp/90-95\"",
+            "tcp/90-95 of `b` overlaps tcp/80-90 of `a`",
+        ),
+        (
+            "\"udp/4000-5000\"",
+            "",
+            "the server's own port, 10.20.0.1:4433",
+        ),
+        ("\"80\"", "", "bad port `80`"),
+    ] {
+        let fault = place.fault(&file(one, other));
+        assert!(fault.contains(words), "{fault}");
+    }
+}

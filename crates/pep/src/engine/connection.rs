@@ -186,6 +186,9 @@ impl Connection {
                     TunnelEvent::Flow(_) | TunnelEvent::Packets => self.last_payload = now,
                     TunnelEvent::Ready => self.on_hello(),
                     TunnelEvent::Opened(..)
+                    | TunnelEvent::Inbound(..)
+                    | TunnelEvent::Publish(_)
+                    | TunnelEvent::Published(..)
                     | TunnelEvent::Query(..)
                     | TunnelEvent::Answer(..)
                     | TunnelEvent::Goaway => {}

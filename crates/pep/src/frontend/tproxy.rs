@@ -81,6 +81,7 @@ pub(super) fn start(
     let place = &intercept.place;
     let mut wanted = Interception {
         dns_port,
+        published: transport.published(),
         ..interception(config, intercept)
     };
     let listeners = local_addresses(intercept.port)

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::dial::Rights;
 use super::policy::Policy;
 use super::worker::Command;
-use crate::config::ServerConfig;
+use crate::config::{Permit, ServerConfig};
 use crate::engine::ConnectionId;
 use crate::engine::identity::PublicKey;
 
@@ -22,6 +22,8 @@ use crate::engine::identity::PublicKey;
 pub(super) struct Client {
     pub(super) name: String,
     pub(super) rights: Rights,
+    /// Ports of the server that it may publish.
+    pub(super) publish: Vec<Permit>,
     pub(super) max_flows: u64,
     pub(super) memory: u64,
     pub(super) max_rate: Option<BitRate>,
@@ -98,6 +100,7 @@ fn table(config: &ServerConfig) -> Table {
                 allow: client.allow.clone(),
                 only: client.only.clone(),
             }),
+            publish: client.publish.clone(),
             max_flows: u64::from(client.max_flows),
             memory: client.memory.as_u64(),
             max_rate: client.max_rate,
@@ -115,6 +118,8 @@ const MAX_CONNECTIONS: usize = 8;
 pub(super) struct Registry {
     shards: Vec<mpsc::UnboundedSender<Command>>,
     current: Mutex<HashMap<PublicKey, Place>>,
+    /// Which connection has published ports.
+    publishing: Mutex<HashMap<PublicKey, (u8, ConnectionId)>>,
     /// Every connection, by client and in the order of arrival.
     all: Mutex<HashMap<PublicKey, VecDeque<(u8, ConnectionId)>>>,
 }
@@ -131,6 +136,7 @@ impl Registry {
         Self {
             shards,
             current: Mutex::default(),
+            publishing: Mutex::default(),
             all: Mutex::default(),
         }
     }
@@ -170,6 +176,18 @@ impl Registry {
         }
     }
 
+    /// A connection publishes ports; an older one of the same client yields its own.
+    pub(super) fn publish(&self, key: PublicKey, shard: u8, connection: ConnectionId) {
+        let place = (shard, connection);
+        let mut publishing = self
+            .publishing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((shard, old)) = publishing.insert(key, place).filter(|old| *old != place) {
+            let _ = self.shards[usize::from(shard)].send(Command::Yield(old));
+        }
+    }
+
     /// A connection is over.
     pub(super) fn leave(&self, key: &PublicKey, shard: u8, connection: ConnectionId) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,6 +198,14 @@ impl Registry {
             current.remove(key);
         }
         drop(current);
+        let mut publishing = self
+            .publishing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if publishing.get(key) == Some(&(shard, connection)) {
+            publishing.remove(key);
+        }
+        drop(publishing);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = all.get_mut(key) {
             own.retain(|at| *at != (shard, connection));
@@ -194,6 +220,26 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::engine::identity::PrivateKey;
+
+    #[test]
+    fn ports_are_the_newest_connections() {
+        let (commands, mut told) = mpsc::unbounded_channel();
+        let registry = Registry::new(vec![commands]);
+        let [key, other] = [(); 2].map(|()| PrivateKey::generate().expect("a key").public());
+        registry.publish(key, 0, ConnectionId(1));
+        registry.publish(other, 0, ConnectionId(2));
+        registry.publish(key, 0, ConnectionId(1));
+        assert!(told.try_recv().is_err());
+        registry.publish(key, 0, ConnectionId(3));
+        assert!(matches!(
+            told.try_recv(),
+            Ok(Command::Yield(ConnectionId(1)))
+        ));
+        registry.leave(&key, 0, ConnectionId(1));
+        registry.leave(&key, 0, ConnectionId(3));
+        registry.publish(key, 0, ConnectionId(4));
+        assert!(told.try_recv().is_err());
+    }
 
     #[test]
     fn a_client_with_too_many_connections_loses_the_oldest() {

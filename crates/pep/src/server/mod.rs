@@ -11,6 +11,7 @@ mod no_packets;
 mod packets;
 mod plain;
 mod policy;
+mod publish;
 mod resolver;
 mod sessions;
 mod worker;

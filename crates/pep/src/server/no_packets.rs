@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,12 +48,24 @@ impl Packets {
 
     pub(super) fn enter(&self, _filter: &Filter, _place: (u8, ConnectionId)) {}
 
+    pub(super) fn publish(&self, _ports: &[(u16, IpAddr)]) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    pub(super) fn unpublish(&self, _ports: &[(u16, IpAddr)]) -> io::Result<()> {
+        match self.0 {}
+    }
+
     pub(super) fn leave(&self, _place: (u8, ConnectionId)) {}
 
     pub(super) fn take(&self, _filter: &mut Filter, _now: Instant, _connection: &mut Connection) {}
 }
 
 impl Filter {
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        match self.0 {}
+    }
+
     pub(super) fn announce(&self, _connection: &mut Connection) {}
 
     pub(super) fn set_client(&mut self, _client: Arc<Client>) {}

@@ -225,6 +225,7 @@ impl Server {
                 bytes: client.bench.volumes().turned(),
                 memory: status::Memory::default(),
                 packets: None,
+                publish: Vec::new(),
             },
         };
         let side = Side::Server {

@@ -21,6 +21,7 @@ use super::Reports;
 use super::clients::{Client, Clients, Registry};
 use super::dial::dial;
 use super::packets::{Filter, Inbox, Packets};
+use super::publish::Ports;
 use super::resolver::Resolver;
 use super::worker::{Command, Worker};
 use crate::engine::identity::{self, PublicKey};
@@ -34,25 +35,27 @@ use crate::status::{ClientStatus, TunnelState};
 use crate::transport::{FlowKey, QueryKey, TunnelEvent};
 
 /// A connected client.
-struct Session {
-    key: PublicKey,
-    client: Arc<Client>,
+pub(super) struct Session {
+    pub(super) key: PublicKey,
+    pub(super) client: Arc<Client>,
     sampler: Sampler,
     /// Of its packets, where they are carried.
-    filter: Option<Filter>,
+    pub(super) filter: Option<Filter>,
+    /// What it has published.
+    pub(super) ports: Ports,
 }
 
 /// State of the running shard.
 pub(super) struct Sessions {
-    shard: Rc<Shard>,
-    index: u8,
+    pub(super) shard: Rc<Shard>,
+    pub(super) index: u8,
     clients: Arc<Clients>,
-    registry: Arc<Registry>,
+    pub(super) registry: Arc<Registry>,
     paths: Arc<PathMemory>,
-    packets: Option<Arc<Packets>>,
+    pub(super) packets: Option<Arc<Packets>>,
     connect_timeout: Duration,
     resolver: Resolver,
-    open: RefCell<HashMap<ConnectionId, Session>>,
+    pub(super) open: RefCell<HashMap<ConnectionId, Session>>,
 }
 
 fn path(connection: &Connection, client: &PublicKey) -> PathKey {
@@ -87,10 +90,15 @@ impl Sessions {
             ConnectionNotice::Tunnel(TunnelEvent::Query(query, message)) => {
                 self.on_query(id, query, message);
             }
+            ConnectionNotice::Tunnel(TunnelEvent::Publish(asked)) => self.on_publish(id, asked),
             ConnectionNotice::Tunnel(
-                TunnelEvent::Goaway | TunnelEvent::Flow(_) | TunnelEvent::Answer(..),
-            )
-            | ConnectionNotice::Outage(_) => {}
+                TunnelEvent::Goaway
+                | TunnelEvent::Flow(_)
+                | TunnelEvent::Answer(..)
+                | TunnelEvent::Inbound(..)
+                | TunnelEvent::Published(..),
+            ) => {}
+            ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
             ConnectionNotice::Fault(fault) => {
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");
                 self.forget(id);
@@ -107,7 +115,7 @@ impl Sessions {
         }
     }
 
-    fn name(&self, id: ConnectionId) -> String {
+    pub(super) fn name(&self, id: ConnectionId) -> String {
         let sessions = self.open.borrow();
         sessions
             .get(&id)
@@ -137,6 +145,7 @@ impl Sessions {
                     client,
                     sampler: Sampler::new(process::now()),
                     filter,
+                    ports: Ports::default(),
                 };
                 self.open.borrow_mut().insert(id, session);
             }
@@ -321,6 +330,11 @@ impl Sessions {
             match command {
                 Command::Drain => break,
                 Command::Recheck => self.recheck(),
+                Command::Yield(id) => {
+                    if let Some(session) = self.open.borrow_mut().get_mut(&id) {
+                        session.ports.clear();
+                    }
+                }
                 Command::Replaced(id) => {
                     tracing::info!(client = self.name(id), "replaced by a newer connection");
                     self.close(id, CloseCode::Replaced, "the client has connected again");
@@ -330,7 +344,7 @@ impl Sessions {
         self.drain(patience).await;
     }
 
-    fn recheck(&self) {
+    fn recheck(self: &Rc<Self>) {
         let (max_flows, memory) = self.clients.limits();
         self.shard
             .with(|engine| engine.set_limits(max_flows, memory));
@@ -347,6 +361,8 @@ impl Sessions {
                 None => removed.push(id),
             }
         }
+        let left: Vec<_> = self.open.borrow().keys().copied().collect();
+        left.into_iter().for_each(|id| self.check_ports(id));
         for id in removed {
             tracing::info!(client = self.name(id), "removed from the configuration");
             self.close(
@@ -391,6 +407,7 @@ impl Sessions {
                     if let Some(filter) = &session.filter {
                         filter.count(&mut sampled);
                     }
+                    sampled.publish = session.ports.report();
                     Some(ClientStatus {
                         name: session.client.name.clone(),
                         session: sampled,

@@ -43,6 +43,8 @@ pub(super) enum Command {
     Drain,
     /// The list of clients has changed.
     Recheck,
+    /// A client's newer connection has asked for ports: this one's are closed.
+    Yield(ConnectionId),
     /// A client's newer process has taken over from this connection.
     Replaced(ConnectionId),
 }
@@ -121,7 +123,7 @@ fn hello(clients: &Clients, max_flows: u64, dns: &Dns) -> Hello {
         families,
         initial_credit: INITIAL_CREDIT,
         max_flows,
-        capabilities: if dns.enabled { capability::DNS } else { 0 },
+        capabilities: capability::PUBLISH | if dns.enabled { capability::DNS } else { 0 },
         ..Hello::default()
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! Names carry their units. Fields may be added within schema 1; none is renamed or removed.
 
+mod publish;
 mod socket;
 mod text;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use publish::{PublishState, PublishStatus};
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
 use crate::config::{Action, Role, Transport};
@@ -146,6 +148,9 @@ pub struct Session {
     /// What crosses as IP packets, where that is agreed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
+    /// Ports of the server that lead to hosts behind the client.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub publish: Vec<PublishStatus>,
 }
 
 /// Bytes on the link in both directions, IP packets whole, since the daemon started.

@@ -5,8 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bentpipe_proto::tunnel::PublishCode;
+
 use super::socket::query_in;
 use super::*;
+use crate::config::Carrier;
 
 fn session() -> Session {
     Session {
@@ -99,6 +102,12 @@ fn session() -> Session {
                 policy: u64::MAX,
             },
         }),
+        publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]
+            .map(|code| {
+                let to = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".parse();
+                PublishStatus::new(Carrier::Udp, 65535, to.ok(), code)
+            })
+            .to_vec(),
         memory: Memory {
             used: 0,
             ceiling: 256 << 20,

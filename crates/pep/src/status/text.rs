@@ -150,6 +150,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
     if let Some(packets) = &session.packets {
         write_packets(f, packets)?;
     }
+    for port in &session.publish {
+        line(f, "published", &port.to_string())?;
+    }
     line(
         f,
         "link",

@@ -1,6 +1,6 @@
 //! Control frames that overtook the OPEN of their flow: it was lost, they were not (PROTOCOL.md §5.2, §8).
 //!
-//! Kept by the server alone, whose peer opens the flows, and only for the newest of them.
+//! Kept by the side whose peer opens the flow, and only for the newest of them.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
 //! What a tunnel reports: news, faults of the peer, counters.
 
 use bentpipe_proto::relay::CreditExceeded;
-use bentpipe_proto::tunnel::{CloseCode, DecodeError, Open, VERSION};
+use bentpipe_proto::tunnel::{
+    CloseCode, DecodeError, Inbound, Open, Publish, PublishCode, VERSION,
+};
 use bytes::Bytes;
 use thiserror::Error;
 
@@ -15,6 +17,12 @@ pub enum TunnelEvent {
     Ready,
     /// The peer opened a flow (server only); answer with [`super::Tunnel::reply`].
     Opened(FlowKey, Box<Open>),
+    /// Somebody has connected to a published port (client only); answer with [`super::Tunnel::reply`].
+    Inbound(FlowKey, Box<Inbound>),
+    /// The client asks for a port (server only); answer with [`super::Tunnel::published`].
+    Publish(Publish),
+    /// What came of a port that this side has asked for, by its number (client only).
+    Published(u64, PublishCode),
     /// Something changed for this flow's LAN side: look at [`super::Tunnel::incoming`], [`super::Tunnel::capacity`].
     Flow(FlowKey),
     /// A DNS query (server only); answer with [`super::Tunnel::answer`].
@@ -61,11 +69,11 @@ pub enum OpenError {
     /// No HELLO yet, or the connection is closing.
     #[error("the tunnel is not ready")]
     NotReady,
-    /// The server's limit on flows is reached.
-    #[error("the server's limit on flows is reached")]
+    /// The peer's limit on flows is reached.
+    #[error("the peer's limit on flows is reached")]
     LimitReached,
     /// The peer drains.
-    #[error("the server is shutting down")]
+    #[error("the peer is shutting down")]
     Draining,
 }
 
@@ -74,7 +82,7 @@ pub enum OpenError {
 pub struct TunnelStats {
     /// Flows opened so far.
     pub opened: u64,
-    /// Flows that the server could not connect.
+    /// Flows that could not be connected.
     pub refused: u64,
     /// Payload bytes taken from the LAN side.
     pub lan_in: u64,

@@ -2,21 +2,35 @@
 
 use bentpipe_proto::fec;
 use bentpipe_proto::relay::{CreditWindow, End, MAX_HEADER, Receiver, Sender, Ticket};
-use bentpipe_proto::tunnel::{AbortCode, DecodeError, FlowId, Open, Reply, ReplyCode};
+use bentpipe_proto::tunnel::{AbortCode, DecodeError, FlowId, Inbound, Open, Reply, ReplyCode};
 use bytes::Bytes;
 use quinn_proto::{Connection, Dir, ReadError, ReadableError, Side, StreamId, VarInt};
 
-/// Names a flow within its tunnel, on one side: the index of its stream.
+/// Names a flow within its tunnel, on one side: the index of its stream, with a bit of its own if the server opened it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey(pub(crate) u64);
 
 impl FlowKey {
+    /// Above every index that a stream can have.
+    const OF_SERVER: u64 = FlowId::OF_SERVER.0;
+
     pub(super) fn stream(self) -> StreamId {
-        StreamId::new(Side::Client, Dir::Bi, self.0)
+        match self.is_inbound() {
+            false => StreamId::new(Side::Client, Dir::Bi, self.0),
+            true => StreamId::new(Side::Server, Dir::Bi, self.0 - Self::OF_SERVER),
+        }
     }
 
     pub(super) fn of(stream: StreamId) -> Self {
-        Self(stream.index())
+        Self(match stream.initiator() {
+            Side::Client => stream.index(),
+            Side::Server => stream.index() + Self::OF_SERVER,
+        })
+    }
+
+    /// The server has opened it.
+    pub(super) fn is_inbound(self) -> bool {
+        self.0 >= Self::OF_SERVER
     }
 }
 
@@ -29,7 +43,7 @@ pub enum Incoming {
     Blocked,
     /// Everything was delivered and how it ended: FIN, or reset the LAN side.
     End(End),
-    /// The server could not or would not connect: reset the LAN side.
+    /// The other end could not or would not connect: reset the LAN side.
     Refused(ReplyCode),
     /// The tunnel is gone or the flow was thrown away: reset the LAN side at once.
     Gone,
@@ -40,11 +54,14 @@ pub enum Incoming {
 pub(super) enum Header {
     Expected,
     Open(Open),
+    Inbound(Inbound),
     Reply(Reply),
 }
 
 #[derive(Debug)]
 pub(super) struct Flow {
+    /// By this side, which hears the REPLY.
+    pub(super) opened_here: bool,
     pub(super) id: Option<FlowId>,
     pub(super) sender: Sender,
     /// Bytes that were written into the stream, header included.
@@ -69,8 +86,14 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(sender: Sender, credit: u64, window: CreditWindow) -> Self {
+    pub(super) fn new(
+        sender: Sender,
+        credit: u64,
+        window: CreditWindow,
+        opened_here: bool,
+    ) -> Self {
         Self {
+            opened_here,
             id: None,
             sender,
             sent: 0,
@@ -136,9 +159,12 @@ impl Flow {
         }
         let prefix = self.prefix();
         let parsed = match side {
+            _ if self.opened_here => {
+                Reply::decode(&prefix)?.map(|(reply, used)| (Header::Reply(reply), used))
+            }
             Side::Server => Open::decode(&prefix)?.map(|(open, used)| (Header::Open(open), used)),
             Side::Client => {
-                Reply::decode(&prefix)?.map(|(reply, used)| (Header::Reply(reply), used))
+                Inbound::decode(&prefix)?.map(|(inbound, used)| (Header::Inbound(inbound), used))
             }
         };
         let Some((header, used)) = parsed else {

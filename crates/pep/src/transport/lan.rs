@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::relay::Sender;
 use bentpipe_proto::tunnel::{AbortCode, Control, Destination, FlowId, Open, Reply, ReplyCode};
 use bytes::Bytes;
-use quinn_proto::{Connection, Dir, VarInt};
+use quinn_proto::{Connection, Dir, Side, VarInt};
 
 use super::event::OpenError;
 use super::flow::{Flow, FlowKey, Header, Incoming};
@@ -25,13 +25,39 @@ impl Tunnel {
         source: Option<SocketAddr>,
         first: Bytes,
     ) -> Result<FlowKey, OpenError> {
+        self.begin(quic, first, |flow, credit, header| {
+            let open = Open {
+                flow,
+                destination,
+                source,
+                credit,
+            };
+            open.encode(header);
+        })
+    }
+
+    /// Flows that this side has opened.
+    fn opened_here(&self) -> usize {
+        match self.side {
+            Side::Client => self.flows.len() - self.inbound,
+            Side::Server => self.inbound,
+        }
+    }
+
+    /// Opens a flow whose header says which it is and what credit its answer has.
+    pub(super) fn begin(
+        &mut self,
+        quic: &mut Connection,
+        first: Bytes,
+        head: impl FnOnce(FlowId, u64, &mut Vec<u8>),
+    ) -> Result<FlowKey, OpenError> {
         let Some(remote) = &self.remote else {
             return Err(OpenError::NotReady);
         };
         if self.goaway {
             return Err(OpenError::Draining);
         }
-        if self.flows.len() as u64 >= remote.max_flows {
+        if self.opened_here() as u64 >= remote.max_flows {
             return Err(OpenError::LimitReached);
         }
         let initial_credit = remote.initial_credit;
@@ -44,27 +70,23 @@ impl Tunnel {
         let window = self.budget.open(self.meter.product(quic.rtt()));
         let credit = window.announced();
         let mut header = Vec::with_capacity(64);
-        Open {
-            flow: id,
-            destination,
-            source,
-            credit,
-        }
-        .encode(&mut header);
-        let mut flow = Flow::new(Sender::new(header.into(), initial_credit), credit, window);
+        head(id, credit, &mut header);
+        let sender = Sender::new(header.into(), initial_credit);
+        let mut flow = Flow::new(sender, credit, window, true);
         flow.id = Some(id);
         self.stats.opened += 1;
         self.stats.lan_in += first.len() as u64;
         flow.sender.push(first);
         self.sending += flow.sender.memory();
         let key = FlowKey::of(stream);
+        self.inbound += usize::from(key.is_inbound());
         self.by_id.insert(id, key);
         self.flows.insert(key, flow);
         self.schedule(key);
         Ok(key)
     }
 
-    /// Answers a flow (server); anything but [`ReplyCode::Ok`] also ends it.
+    /// Answers a flow that the peer has opened; anything but [`ReplyCode::Ok`] also ends it.
     pub fn reply(
         &mut self,
         quic: &mut Connection,
@@ -99,15 +121,15 @@ impl Tunnel {
             flow.released = true;
         }
         self.schedule(key);
-        // The client may have given the flow up meanwhile: then nothing else ends it.
+        // The peer may have given the flow up meanwhile: then nothing else ends it.
         self.collect(key);
     }
 
-    /// The server's answer, once it came.
+    /// The peer's answer, once it came.
     pub fn reply_of(&self, key: FlowKey) -> Option<&Reply> {
         match &self.flows.get(&key)?.header {
             Header::Reply(reply) => Some(reply),
-            Header::Open(_) | Header::Expected => None,
+            Header::Open(_) | Header::Inbound(_) | Header::Expected => None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_proto::congestion::Estimate;
 use bentpipe_proto::tunnel::{AbortCode, Control};
-use quinn_proto::{Connection, Side};
+use quinn_proto::Connection;
 
 use super::flow::{FlowKey, Header};
 use super::tunnel::Tunnel;
@@ -70,7 +70,7 @@ impl Tunnel {
         self.sending = (self.sending + flow.sender.memory()).saturating_sub(before.1);
         flow.gone = true;
         // Nobody was told of a flow whose OPEN never came, so nobody will let go of it.
-        flow.released |= self.side == Side::Server && flow.header == Header::Expected;
+        flow.released |= !flow.opened_here && flow.header == Header::Expected;
         self.notify(key);
         self.collect(key);
     }

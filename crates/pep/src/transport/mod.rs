@@ -13,6 +13,7 @@ mod lan;
 mod memory;
 mod meter;
 mod packets;
+mod publish;
 mod queries;
 mod repair;
 mod tunnel;

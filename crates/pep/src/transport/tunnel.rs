@@ -35,6 +35,8 @@ pub struct Tunnel {
     pub(super) remote: Option<Hello>,
     pub(super) control: Option<ControlStream>,
     pub(super) flows: HashMap<FlowKey, Flow>,
+    /// How many of them the server has opened.
+    pub(super) inbound: usize,
     pub(super) by_id: HashMap<FlowId, FlowKey>,
     early: Early,
     /// What the peer saw our train of packets arrive at: only its first word counts.
@@ -70,11 +72,15 @@ impl Tunnel {
             remote: None,
             control: None,
             flows: HashMap::new(),
+            inbound: 0,
             by_id: HashMap::new(),
             early: Early::default(),
             rate_hint: None,
             hinted: false,
-            next_id: 0,
+            next_id: match side {
+                Side::Client => 0,
+                Side::Server => FlowId::OF_SERVER.0,
+            },
             scheduler: Scheduler::default(),
             queries: Queries::default(),
             packets: Packets::new(ceiling, seed),
@@ -160,10 +166,11 @@ impl Tunnel {
         quic: &mut Connection,
         id: StreamId,
     ) -> Result<(), Fault> {
-        if self.side == Side::Client {
+        // Before HELLO nothing is agreed either.
+        if self.side == Side::Client && !self.publishes() {
             return Err(Fault::Violation("server opened a stream"));
         }
-        if id.index() == 0 {
+        if self.side == Side::Server && id.index() == 0 {
             self.control = Some(ControlStream::new(quic, id, false));
         } else {
             let window = self.budget.adopt(self.local.initial_credit);
@@ -171,7 +178,9 @@ impl Tunnel {
                 Sender::new(Bytes::new(), 0),
                 self.local.initial_credit,
                 window,
+                false,
             );
+            self.inbound += usize::from(FlowKey::of(id).is_inbound());
             self.flows.insert(FlowKey::of(id), flow);
         }
         self.on_readable(now, quic, id)
@@ -231,7 +240,9 @@ impl Tunnel {
         let parsed = flow.parse_header(self.side);
         self.held = (self.held + flow.receiver.memory()).saturating_sub(before);
         match parsed {
-            Err(DecodeError::StreamKind(kind)) if kind == StreamKind::Dns.code() => {
+            Err(DecodeError::StreamKind(kind))
+                if kind == StreamKind::Dns.code() && self.side == Side::Server =>
+            {
                 if !self.adopt_query(quic, key) {
                     self.throw_away(quic, key, AbortCode::Unsupported);
                 }
@@ -264,19 +275,14 @@ impl Tunnel {
         };
         match flow.header.clone() {
             Header::Open(open) => {
-                if self.by_id.insert(open.flow, key).is_some() {
-                    return Err(Fault::Violation("a flow id was used twice"));
-                }
-                flow.id = Some(open.flow);
-                let said = self.early.take(open.flow);
-                flow.sender
-                    .raise_limit(open.credit.max(said.credit.unwrap_or(0)));
-                self.stats.opened += 1;
-                self.events
-                    .push_back(TunnelEvent::Opened(key, Box::new(open)));
-                if let Some((offset, code)) = said.abort {
-                    self.on_abort(quic, key, offset, code);
-                }
+                let (id, credit) = (open.flow, open.credit);
+                let event = TunnelEvent::Opened(key, Box::new(open));
+                self.on_opened(quic, key, (id, credit), event)?;
+            }
+            Header::Inbound(inbound) => {
+                let (id, credit) = (inbound.flow, inbound.credit);
+                let event = TunnelEvent::Inbound(key, Box::new(inbound));
+                self.on_opened(quic, key, (id, credit), event)?;
             }
             Header::Reply(reply) if reply.code == ReplyCode::Ok => {
                 flow.sender.raise_limit(reply.credit);
@@ -284,6 +290,34 @@ impl Tunnel {
             }
             Header::Reply(_) => self.stats.refused += 1,
             Header::Expected => {}
+        }
+        Ok(())
+    }
+
+    /// The peer has opened the flow `id`, of which `event` tells, and gives `credit`.
+    fn on_opened(
+        &mut self,
+        quic: &mut Connection,
+        key: FlowKey,
+        (id, credit): (FlowId, u64),
+        event: TunnelEvent,
+    ) -> Result<(), Fault> {
+        if id.is_inbound() != key.is_inbound() {
+            return Err(Fault::Violation("a flow id of the other side's"));
+        }
+        if self.by_id.insert(id, key).is_some() {
+            return Err(Fault::Violation("a flow id was used twice"));
+        }
+        let said = self.early.take(id);
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.id = Some(id);
+            let credit = credit.max(said.credit.unwrap_or(0));
+            flow.sender.raise_limit(credit);
+        }
+        self.stats.opened += 1;
+        self.events.push_back(event);
+        if let Some((offset, code)) = said.abort {
+            self.on_abort(quic, key, offset, code);
         }
         Ok(())
     }
@@ -330,7 +364,7 @@ impl Tunnel {
                 {
                     flow.sender.raise_limit(max_offset);
                     self.schedule(key);
-                } else if self.side == Side::Server {
+                } else if self.opens(flow) {
                     self.early.on_credit(flow, max_offset);
                 }
             }
@@ -340,11 +374,13 @@ impl Tunnel {
                 code,
             } => match self.by_id.get(&flow) {
                 Some(&key) => self.on_abort(quic, key, final_offset, code),
-                None if self.side == Side::Server => {
+                None if self.opens(flow) => {
                     self.early.on_abort(flow, final_offset, code);
                 }
                 None => {}
             },
+            Control::Publish(publish) => self.on_publish(publish)?,
+            Control::Published { entry, code } => self.on_published(entry, code)?,
             Control::Keep { bytes } => self.on_keep(bytes),
             Control::Goaway => {
                 self.goaway = true;
@@ -357,6 +393,11 @@ impl Tunnel {
             }
         }
         Ok(())
+    }
+
+    /// `flow` is one that the peer opens.
+    fn opens(&self, flow: FlowId) -> bool {
+        flow.is_inbound() == (self.side == Side::Client)
     }
 
     /// The peer's LAN side was reset: deliver what it sent before, then reset ours.

@@ -208,6 +208,7 @@ impl Tunnel {
         if self.flows.get(&key).is_some_and(Flow::is_over)
             && let Some(flow) = self.flows.remove(&key)
         {
+            self.inbound -= usize::from(key.is_inbound());
             self.held = self.held.saturating_sub(flow.receiver.memory());
             self.sending = self.sending.saturating_sub(flow.sender.memory());
             self.budget.close(&flow.window);

@@ -6,6 +6,7 @@ mod bulk;
 mod cold;
 mod ends;
 mod flood;
+mod inbound;
 mod ledger;
 #[allow(dead_code, reason = "the table's own")]
 #[path = "../limits/limit.rs"]

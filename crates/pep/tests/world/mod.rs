@@ -58,6 +58,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) own: Option<Wishes>,
     /// What terminals wish of the server.
     pub(crate) forward: Forward,
+    /// Whether the client, and the server, know of published ports.
+    pub(crate) publish: [bool; 2],
     /// One terminal for each, that much farther from the link, each way.
     pub(crate) access: Vec<Duration>,
 }
@@ -73,6 +75,7 @@ impl<'a> Setup<'a> {
             wishes: Wishes::default(),
             own: None,
             forward: Forward::default(),
+            publish: [false; 2],
             access: vec![Duration::ZERO],
         }
     }
@@ -158,15 +161,18 @@ impl World {
             let seed = seed.stream(&format!("client {index}"));
             let mut config = config(&keys, seed, false, setup.own.unwrap_or(wishes));
             config.hello.forward = setup.forward.clone();
+            config.hello.capabilities |= publishing(setup.publish[0]);
             let engine = Engine::new(config);
             Terminal::new(engine, ([10, 20, 1, index], 50_000).into(), *access)
         });
+        let mut server = config(&keys, seed.stream("server"), true, wishes);
+        server.hello.capabilities |= publishing(setup.publish[1]);
         let mut world = Self {
             now: start,
             start,
             link: Duplex::new(setup.link, seed.stream("link"), start),
             terminals: terminals.collect(),
-            server: Engine::new(config(&keys, seed.stream("server"), true, wishes)),
+            server: Engine::new(server),
             origins: Origins::default(),
             competitors: Vec::new(),
             inner: Inner::default(),
@@ -325,6 +331,10 @@ impl World {
             flows(&self.server),
         )
     }
+}
+
+fn publishing(it_does: bool) -> u64 {
+    if it_does { capability::PUBLISH } else { 0 }
 }
 
 fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig {

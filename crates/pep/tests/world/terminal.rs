@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use bentpipe_link::sim::next_wakeup;
 use bentpipe_pep::engine::{ConnectionId, ConnectionNotice, Engine};
-use bentpipe_pep::transport::TunnelEvent;
+use bentpipe_pep::transport::{FlowKey, TunnelEvent};
+use bentpipe_proto::tunnel::Inbound;
 
 use super::apps::Apps;
 
@@ -20,6 +21,10 @@ pub(crate) struct Terminal {
     pub(crate) tunnels: Vec<ConnectionId>,
     /// How connections were lost.
     pub(crate) notices: Vec<(Duration, String)>,
+    /// Flows that the server has opened.
+    pub(crate) inbound: Vec<(FlowKey, Inbound)>,
+    /// A fault of the server's is what is looked for.
+    pub(crate) expects_fault: bool,
     /// The tunnel that flows are opened in, and since when it is ready.
     pub(crate) ready: Option<(ConnectionId, Instant)>,
     /// Something may have happened at this instant.
@@ -37,6 +42,8 @@ impl Terminal {
             access,
             tunnels: Vec::new(),
             notices: Vec::new(),
+            inbound: Vec::new(),
+            expects_fault: false,
             ready: None,
             awake: true,
             next: None,
@@ -91,6 +98,12 @@ impl Terminal {
             ConnectionNotice::Lost(reason) => {
                 self.notices.push((now - start, reason.to_string()));
                 self.ready = self.ready.filter(|(ready, _)| *ready != connection);
+            }
+            ConnectionNotice::Tunnel(TunnelEvent::Inbound(flow, inbound)) => {
+                self.inbound.push((flow, *inbound));
+            }
+            ConnectionNotice::Fault(fault) if self.expects_fault => {
+                self.notices.push((now - start, fault.to_string()));
             }
             ConnectionNotice::Fault(fault) => panic!("the client found a fault: {fault}"),
             ConnectionNotice::Connected

@@ -1,8 +1,12 @@
-//! What applications of one host speak to reach the tunnel: SOCKS5 and HTTP CONNECT.
+//! What applications of one host speak to reach the tunnel, SOCKS5 and HTTP CONNECT, and what tells one who has reached it.
 //!
 //! ```text
 //!   application ─► greeting, request ─► decode ─► Destination ─► (tunnel) ─► ReplyCode ─► encode ─► application
+//!   host behind the client ◄─ announce ◄─ who has connected to a published port
 //! ```
 
+mod announce;
 pub mod connect;
 pub mod socks5;
+
+pub use announce::announce;

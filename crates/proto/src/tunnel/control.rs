@@ -6,7 +6,7 @@
 use bentpipe_units::BitRate;
 
 use super::wire::{Reader, put_sized, split_sized};
-use super::{AbortCode, DecodeError, FlowId, Hello, varint};
+use super::{AbortCode, DecodeError, FlowId, Hello, Publish, PublishCode, varint};
 
 /// Longest value of a control frame, bytes.
 pub const MAX_FRAME: usize = 4096;
@@ -16,6 +16,8 @@ const FLOW_CREDIT: u64 = 2;
 const FLOW_ABORT: u64 = 3;
 const GOAWAY: u64 = 4;
 const RATE_HINT: u64 = 5;
+const PUBLISH: u64 = 0x14;
+const PUBLISHED: u64 = 0x15;
 const KEEP: u64 = 0x18;
 
 /// One frame of the control stream.
@@ -48,6 +50,15 @@ pub enum Control {
         rate: BitRate,
         /// How many packets of the train came.
         packets: u64,
+    },
+    /// The client asks for a port.
+    Publish(Publish),
+    /// What came of it; the last word counts.
+    Published {
+        /// The client's number for the port.
+        entry: u64,
+        /// Whether it is open.
+        code: PublishCode,
     },
     /// Repairs may follow: keep what streams bring.
     Keep {
@@ -85,6 +96,15 @@ impl Control {
                 varint::encode(rate.as_u64(), &mut value);
                 varint::encode(*packets, &mut value);
                 RATE_HINT
+            }
+            Self::Publish(publish) => {
+                publish.encode(&mut value);
+                PUBLISH
+            }
+            Self::Published { entry, code } => {
+                varint::encode(*entry, &mut value);
+                varint::encode(code.code(), &mut value);
+                PUBLISHED
             }
             Self::Keep { bytes } => {
                 varint::encode(*bytes, &mut value);
@@ -127,6 +147,14 @@ impl Control {
                 let packets = reader.varint()?;
                 reader.end()?;
                 Ok(Some(Self::RateHint { rate, packets }))
+            }
+            PUBLISH => Publish::decode(value).map(|publish| Some(Self::Publish(publish))),
+            PUBLISHED => {
+                let mut reader = Reader::new(value, "PUBLISHED");
+                let entry = reader.varint()?;
+                let code = PublishCode::from_code(reader.varint()?);
+                reader.end()?;
+                Ok(Some(Self::Published { entry, code }))
             }
             KEEP => {
                 let mut reader = Reader::new(value, "KEEP");

@@ -63,6 +63,21 @@ pub struct Families {
 }
 
 impl Families {
+    /// Bit 0: IPv4, bit 1: IPv6.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.ipv4 as u64 | (self.ipv6 as u64) << 1
+    }
+
+    /// Other bits are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self {
+            ipv4: bits & 1 != 0,
+            ipv6: bits & 2 != 0,
+        }
+    }
+
     /// True if `address` belongs to one of the families.
     #[must_use]
     pub const fn covers(self, address: IpAddr) -> bool {
@@ -108,7 +123,7 @@ pub struct Hello {
     pub instance: u64,
     /// Families that the server can reach. Of no meaning from a client.
     pub families: Families,
-    /// Payload bytes that the client may send on each flow before the REPLY. Of no meaning from a client.
+    /// Payload bytes that the receiver may send on each flow that it opens before the REPLY.
     pub initial_credit: u64,
     /// Flows that the sender accepts at one time.
     pub max_flows: u64,
@@ -146,8 +161,7 @@ impl Hello {
         let agent: String = self.agent.chars().take(MAX_AGENT).map(printable).collect();
         put_tlv(AGENT, agent.as_bytes(), out);
         put_tlv(INSTANCE, &self.instance.to_be_bytes(), out);
-        let families = u64::from(self.families.ipv4) | u64::from(self.families.ipv6) << 1;
-        put_tlv_varint(FAMILIES, families, out);
+        put_tlv_varint(FAMILIES, self.families.bits(), out);
         put_tlv_varint(INITIAL_CREDIT, self.initial_credit, out);
         put_tlv_varint(MAX_FLOWS, self.max_flows, out);
         put_tlv(CAPABILITIES, &self.capabilities.to_be_bytes(), out);
@@ -209,13 +223,7 @@ impl Hello {
         match id {
             AGENT => self.agent = agent(value)?,
             INSTANCE => self.instance = u64::from_be_bytes(reader.array()?),
-            FAMILIES => {
-                let bits = reader.varint()?;
-                self.families = Families {
-                    ipv4: bits & 1 != 0,
-                    ipv6: bits & 2 != 0,
-                };
-            }
+            FAMILIES => self.families = Families::from_bits(reader.varint()?),
             INITIAL_CREDIT => self.initial_credit = reader.varint()?,
             MAX_FLOWS => self.max_flows = reader.varint()?,
             CAPABILITIES => self.capabilities = u64::from_be_bytes(reader.array()?),

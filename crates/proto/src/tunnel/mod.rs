@@ -10,6 +10,7 @@ mod address;
 mod codes;
 mod control;
 mod hello;
+mod inbound;
 mod open;
 mod reply;
 mod train;
@@ -23,6 +24,7 @@ pub use hello::{
     Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER, MAX_ROUTED,
     PacketKinds,
 };
+pub use inbound::{Inbound, MAX_PUBLISHED, Publish, PublishCode};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
 pub use train::{MAX_TRAIN, TrainPacket};
@@ -41,12 +43,25 @@ pub mod capability {
     pub const REPAIR: u64 = 1 << 1;
     /// DNS queries as streams of their own.
     pub const DNS: u64 = 1 << 2;
+    /// Ports of the server that deliver to hosts behind the client (`PROTOCOL.md` §15).
+    pub const PUBLISH: u64 = 1 << 3;
 }
 
-/// A flow's name in control frames: given by the client, increasing within a tunnel, never used twice. Not the QUIC
+/// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC
 /// stream id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
+
+impl FlowId {
+    /// The first of the server's; the client's are below.
+    pub const OF_SERVER: Self = Self(1 << 61);
+
+    /// The server has opened it.
+    #[must_use]
+    pub fn is_inbound(self) -> bool {
+        self >= Self::OF_SERVER
+    }
+}
 
 impl std::fmt::Display for FlowId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,7 +69,7 @@ impl std::fmt::Display for FlowId {
     }
 }
 
-/// What a stream is for: the first integer of every client-opened bidirectional stream (`PROTOCOL.md` §4).
+/// What a stream is for: the first integer of every bidirectional stream, from who opened it (`PROTOCOL.md` §4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamKind {
     /// The control stream: the client's first, and only one.
@@ -63,6 +78,8 @@ pub enum StreamKind {
     Flow,
     /// One DNS query.
     Dns,
+    /// One TCP connection to a published port; the server opens it.
+    Inbound,
 }
 
 impl StreamKind {
@@ -73,6 +90,7 @@ impl StreamKind {
             Self::Control => 0,
             Self::Flow => 1,
             Self::Dns => 2,
+            Self::Inbound => 3,
         }
     }
 
@@ -93,6 +111,7 @@ impl StreamKind {
             Some((0, used @ 1)) => Ok(Some((Self::Control, used))),
             Some((1, used @ 1)) => Ok(Some((Self::Flow, used))),
             Some((2, used @ 1)) => Ok(Some((Self::Dns, used))),
+            Some((3, used @ 1)) => Ok(Some((Self::Inbound, used))),
             Some((kind, _)) => Err(DecodeError::StreamKind(kind)),
         }
     }

@@ -71,6 +71,8 @@ pub struct Interception {
     pub device: String,
     /// The mark of packets for the device.
     pub tunnel_mark: u32,
+    /// UDP ports of the far side, and the host that what comes to each goes to, through the device.
+    pub published: Vec<(u16, SocketAddr)>,
     /// The mark of packets that may leave in clear.
     pub direct_mark: u32,
     /// The routing table for packets with `tunnel_mark`.
@@ -122,6 +124,7 @@ impl Interception {
             dns_port: None,
             device: "bentpipe0".into(),
             tunnel_mark: 0x3000_0000,
+            published: Vec::new(),
             direct_mark: 0x4000_0000,
             tunnel_table: 25_201,
             ipv4: true,

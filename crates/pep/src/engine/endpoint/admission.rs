@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bentpipe_proto::tunnel::capability;
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 use quinn_proto::{
     ClientConfig, ConnectError, ConnectionHandle, Incoming, QlogStream, ServerConfig, Side,
@@ -47,13 +48,25 @@ impl Engine {
         };
         let gate = self.gate(path, now);
         let mut client = ClientConfig::new(crypto);
-        let mut transport = tuning::transport(path, gate.clone(), 0);
+        let mut transport = tuning::transport(path, gate.clone(), self.max_inbound());
         transport.qlog_stream(self.trace(now));
         client.transport_config(Arc::new(transport));
         let hint = link.hint();
         client.initial_dst_cid_provider(Arc::new(move || cid::initial_cid(hint)));
         let (handle, quic) = self.endpoint.connect(now, client, remote, "bentpipe")?;
         Ok(self.adopt(now, handle, quic, gate, path))
+    }
+
+    /// Flows that a server may hold open here: none, unless ports are published.
+    fn max_inbound(&self) -> u32 {
+        match self.config.hello.capabilities & capability::PUBLISH {
+            0 => 0,
+            _ => self.max_flows(),
+        }
+    }
+
+    fn max_flows(&self) -> u32 {
+        u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX)
     }
 
     fn gate(&self, path: Path, now: Instant) -> Gate {
@@ -112,12 +125,8 @@ impl Engine {
         let gate = self.gate(path, now);
         let mut server = ServerConfig::new(setup.crypto, setup.token_key);
         // More than the limit on flows: the control stream and queries.
-        let flows = u32::try_from(self.config.hello.max_flows).unwrap_or(u32::MAX);
-        let mut transport = tuning::transport(
-            path,
-            gate.clone(),
-            flows.saturating_add(1 + MAX_QUERIES as u32),
-        );
+        let streams = self.max_flows().saturating_add(1 + MAX_QUERIES as u32);
+        let mut transport = tuning::transport(path, gate.clone(), streams);
         transport.qlog_stream(self.trace(now));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();

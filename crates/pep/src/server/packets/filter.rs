@@ -71,6 +71,11 @@ impl Filter {
         &self.assigned
     }
 
+    /// The client's addresses.
+    pub(in crate::server) fn addresses(&self) -> Vec<IpAddr> {
+        self.assigned.addresses.clone()
+    }
+
     /// The client is told, in HELLO, what it has.
     pub(in crate::server) fn announce(&self, connection: &mut Connection) {
         let Assigned { addresses, routed } = self.assigned.clone();

@@ -11,7 +11,7 @@
 mod filter;
 mod plan;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -52,6 +52,8 @@ pub(super) struct Packets {
     plan: RwLock<Plan>,
     routes: RwLock<Routes>,
     table: Table,
+    /// UDP ports of this machine, and the clients' addresses that they lead to.
+    published: Mutex<BTreeSet<(u16, IpAddr)>>,
 }
 
 type Table = Arc<Mutex<Option<ServerTable>>>;
@@ -133,6 +135,7 @@ impl Packets {
             plan: RwLock::default(),
             routes: RwLock::default(),
             table,
+            published: Mutex::default(),
         });
         let plan = Plan::new(&config.packets, &config.clients);
         device::set_addresses(&[], &plan.own)?;
@@ -150,12 +153,48 @@ impl Packets {
         self.apply(Plan::new(&config.packets, &config.clients))
     }
 
-    fn apply(&self, plan: Plan) -> io::Result<()> {
-        let forwarding = Forwarding {
+    /// Leads UDP `ports` of this machine to clients' addresses.
+    pub(super) fn publish(&self, ports: &[(u16, IpAddr)]) -> io::Result<()> {
+        self.change_published(|published| published.extend(ports))
+    }
+
+    /// And no more.
+    pub(super) fn unpublish(&self, ports: &[(u16, IpAddr)]) -> io::Result<()> {
+        self.change_published(|published| published.retain(|port| !ports.contains(port)))
+    }
+
+    fn change_published(
+        &self,
+        change: impl FnOnce(&mut BTreeSet<(u16, IpAddr)>),
+    ) -> io::Result<()> {
+        let mut table = lock(&self.table);
+        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        change(&mut self.published());
+        match table.as_mut() {
+            Some(table) => table.forward(&self.forwarding(&plan)),
+            None => Ok(()),
+        }
+    }
+
+    fn published(&self) -> MutexGuard<'_, BTreeSet<(u16, IpAddr)>> {
+        self.published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forwarding(&self, plan: &Plan) -> Forwarding {
+        Forwarding {
             translated: plan.addresses(),
             routed: plan.routed(),
-        };
-        if let Some(table) = lock(&self.table).as_mut() {
+            published: self.published().iter().copied().collect(),
+        }
+    }
+
+    fn apply(&self, plan: Plan) -> io::Result<()> {
+        // Held to the end: whoever changes the table meanwhile must know the plan.
+        let mut table = lock(&self.table);
+        let forwarding = self.forwarding(&plan);
+        if let Some(table) = table.as_mut() {
             table.forward(&forwarding)?;
         }
         device::add_routes(&[forwarding.translated, forwarding.routed].concat())?;

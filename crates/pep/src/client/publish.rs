@@ -1,0 +1,198 @@
+//! Ports of the server that lead to hosts behind this client: asked for whenever a tunnel is up, and served.
+//!
+//! UDP crosses as packets, which the kernel leads on (`sys/intercept`); here are the connections of TCP.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use bentpipe_proto::proxy::announce;
+use bentpipe_proto::tunnel::{Families, Inbound, PublishCode, ReplyCode};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use super::session::Session;
+use crate::config::{Carrier, Publish};
+use crate::engine::ConnectionId;
+use crate::relay::{FlowHandle, Relay};
+use crate::server::dial;
+use crate::status::PublishStatus;
+use crate::transport::FlowKey;
+
+/// Connections from outside at one time.
+pub(super) const MAX_INBOUND: u64 = 1024;
+
+/// What the server may send on each before the host has answered, in bytes.
+pub(super) const INITIAL_CREDIT: u64 = 256 << 10;
+
+/// How long a host may take to answer.
+const DIAL: Duration = Duration::from_secs(10);
+
+/// What came of the entries of the configuration.
+pub(super) struct Published {
+    codes: RefCell<Vec<Option<PublishCode>>>,
+    open: Cell<u64>,
+}
+
+impl Published {
+    /// Of so many entries.
+    pub(super) fn new(entries: usize) -> Self {
+        Self {
+            codes: RefCell::new(vec![None; entries]),
+            open: Cell::new(0),
+        }
+    }
+
+    /// Nothing is known any more.
+    pub(super) fn forget(&self) {
+        self.codes.borrow_mut().fill(None);
+    }
+}
+
+impl Session {
+    /// A tunnel is up.
+    pub(super) fn ask_for_ports(&self, id: ConnectionId) {
+        let entries = &self.config.publish;
+        let publishes = self
+            .shard
+            .peek(|engine| Some(engine.peek(id)?.tunnel.publishes()));
+        if publishes != Some(true) {
+            for entry in 0..entries.len() {
+                self.on_published(entry as u64, PublishCode::Unsupported);
+            }
+            return;
+        }
+        self.shard.change(id, |connection| {
+            for (entry, publish) in (0..).zip(entries) {
+                connection.tunnel.publish(asked(entry, publish));
+            }
+        });
+    }
+
+    /// What came of one.
+    pub(super) fn on_published(&self, entry: u64, code: PublishCode) {
+        let Some((index, publish)) = self.entry(entry) else {
+            return;
+        };
+        if self.published.codes.borrow_mut()[index].replace(code) == Some(code) {
+            return;
+        }
+        let status =
+            PublishStatus::new(publish.protocol, publish.port, Some(publish.to), Some(code));
+        match code {
+            PublishCode::Ok => tracing::info!("published {status}"),
+            _ => tracing::warn!("not published {status}"),
+        }
+    }
+
+    fn entry(&self, entry: u64) -> Option<(usize, Publish)> {
+        let index = usize::try_from(entry).ok()?;
+        Some((index, *self.config.publish.get(index)?))
+    }
+
+    /// UDP ports, and the hosts that they lead to.
+    #[cfg(target_os = "linux")]
+    pub(super) fn published_packets(&self) -> Vec<(u16, std::net::SocketAddr)> {
+        let entries = self.config.publish.iter();
+        entries
+            .filter(|publish| publish.protocol == Carrier::Udp)
+            .map(|publish| (publish.port, publish.to))
+            .collect()
+    }
+
+    /// For `status`.
+    pub(super) fn ports(&self) -> Vec<PublishStatus> {
+        let codes = self.published.codes.borrow();
+        let entries = self.config.publish.iter().zip(codes.iter());
+        entries
+            .map(|(publish, code)| {
+                PublishStatus::new(publish.protocol, publish.port, Some(publish.to), *code)
+            })
+            .collect()
+    }
+
+    /// Somebody has connected to a published port.
+    pub(crate) fn on_inbound(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, inbound: &Inbound) {
+        let entry = self.entry(inbound.entry).map(|(_, publish)| publish);
+        let refusal = match entry {
+            Some(publish) if publish.protocol == Carrier::Tcp => {
+                (self.published.open.get() >= MAX_INBOUND).then_some(ReplyCode::LimitReached)
+            }
+            // What was not asked for leads nowhere.
+            _ => Some(ReplyCode::Denied),
+        };
+        let (Some(publish), None) = (entry, refusal) else {
+            return self.answer(id, flow, refusal.unwrap_or(ReplyCode::Denied));
+        };
+        let (this, inbound) = (self.clone(), *inbound);
+        let open = &self.published.open;
+        open.set(open.get() + 1);
+        spawn_local(async move {
+            this.serve_inbound(id, flow, publish, inbound).await;
+            let open = &this.published.open;
+            open.set(open.get() - 1);
+        });
+    }
+
+    async fn serve_inbound(
+        &self,
+        id: ConnectionId,
+        flow: FlowKey,
+        publish: Publish,
+        inbound: Inbound,
+    ) {
+        let handle = FlowHandle::new(self.shard.clone(), id, flow);
+        let dialling = Box::pin(timeout(DIAL, connect(publish, inbound)));
+        let dialled = tokio::select! {
+            dialled = dialling => dialled.unwrap_or(Err(ReplyCode::TimedOut)),
+            () = handle.gone() => return,
+        };
+        let to = publish.to;
+        match dialled {
+            Ok(stream) => {
+                self.answer(id, flow, ReplyCode::Ok);
+                let outcome = Relay::new(handle, stream).run().await;
+                tracing::debug!(source = ?inbound.source, %to, ?outcome, "inbound flow ended");
+            }
+            Err(code) => {
+                tracing::debug!(source = ?inbound.source, %to, ?code, "inbound flow refused");
+                self.answer(id, flow, code);
+            }
+        }
+    }
+
+    fn answer(&self, id: ConnectionId, flow: FlowKey, code: ReplyCode) {
+        self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.reply(quic, flow, code, None);
+        });
+    }
+}
+
+fn asked(entry: u64, publish: &Publish) -> bentpipe_proto::tunnel::Publish {
+    // Packets keep their family all the way.
+    let any = publish.protocol == Carrier::Tcp;
+    bentpipe_proto::tunnel::Publish {
+        entry,
+        protocol: publish.protocol.number(),
+        families: Families {
+            ipv4: any || publish.to.is_ipv4(),
+            ipv6: any || publish.to.is_ipv6(),
+        },
+        port: publish.port,
+    }
+}
+
+/// Connects to the host like anything else of this machine: what is taken in of that goes through the tunnel, not in clear.
+async fn connect(publish: Publish, inbound: Inbound) -> Result<TcpStream, ReplyCode> {
+    let opened = dial::open(publish.to, None).await;
+    let mut stream = opened.map_err(|error| dial::code_of(&error))?;
+    if publish.proxy_protocol {
+        let header = announce(inbound.source, inbound.destination);
+        let written = stream.write_all(&header).await;
+        written.map_err(|error| dial::code_of(&error))?;
+    }
+    Ok(stream)
+}

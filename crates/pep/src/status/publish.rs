@@ -1,0 +1,103 @@
+//! Published ports: what of the server leads to hosts behind a client, and why something does not.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use bentpipe_proto::tunnel::PublishCode;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Carrier;
+
+/// A port of the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublishStatus {
+    /// Of TCP or UDP.
+    pub protocol: Carrier,
+    /// The port.
+    pub port: u16,
+    /// The host behind the client that it leads to (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<SocketAddr>,
+    /// Whether it does.
+    pub state: PublishState,
+    /// Why it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Where a port stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PublishState {
+    /// There is no tunnel, or no answer yet.
+    #[default]
+    Waiting,
+    /// It is open.
+    Open,
+    /// It is not, for a reason.
+    Refused,
+}
+
+impl PublishStatus {
+    /// A port of which the server has said `code`, if anything.
+    #[must_use]
+    pub fn new(
+        protocol: Carrier,
+        port: u16,
+        to: Option<SocketAddr>,
+        code: Option<PublishCode>,
+    ) -> Self {
+        let reason = match code {
+            None | Some(PublishCode::Ok) => None,
+            Some(PublishCode::NotPermitted) => Some(format!(
+                "not permitted; add publish = [\"{protocol}/{port}\"] to this client's [[client]] at the server"
+            )),
+            Some(PublishCode::InUse) => {
+                Some("in use at the server, which tries again; choose another port".into())
+            }
+            Some(PublishCode::NoPrivilege) => Some(
+                "the server may not open it; give it CAP_NET_BIND_SERVICE or choose a port from 1024 on"
+                    .into(),
+            ),
+            Some(PublishCode::NoPackets) => Some(
+                "no packets cross for this IP version; the server needs CAP_NET_ADMIN and [packets]"
+                    .into(),
+            ),
+            Some(PublishCode::Unsupported) => {
+                Some("the server's version does not publish it; update the server".into())
+            }
+            Some(PublishCode::Internal) => Some("the server cannot; its log says why".into()),
+        };
+        let state = match code {
+            None => PublishState::Waiting,
+            Some(PublishCode::Ok) => PublishState::Open,
+            Some(_) => PublishState::Refused,
+        };
+        Self {
+            protocol,
+            port,
+            to,
+            state,
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for PublishStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.protocol, self.port)?;
+        if let Some(to) = self.to {
+            write!(f, " to {to}")?;
+        }
+        let state = match self.state {
+            PublishState::Waiting => "waiting for the server",
+            PublishState::Open => "open",
+            PublishState::Refused => "refused",
+        };
+        write!(f, ": {state}")?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
