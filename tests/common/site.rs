@@ -104,6 +104,8 @@ pub(crate) struct SiteConfig {
     pub(crate) client_keys: String,
     /// Tables of the server's configuration, before its client's.
     pub(crate) server_tables: String,
+    /// More keys of the client's entry in the server's configuration.
+    pub(crate) grants: String,
     /// Tables of the client's configuration: front ends and rules.
     pub(crate) client_tables: String,
     /// The client runs as nobody, without capabilities.
@@ -119,6 +121,7 @@ impl Default for SiteConfig {
             carried: Carried::Tunnel,
             client_keys: String::new(),
             server_tables: String::new(),
+            grants: String::new(),
             client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n".into(),
             unprivileged: false,
             server_hosts: None,
@@ -202,12 +205,13 @@ impl Site {
         let client_key = keys::generate(&client.join("client.key"))?;
         let listen = format!("{GATEWAY_SAT}:{PORT}");
         let server_tables = &self.config.server_tables;
+        let grants = &self.config.grants;
         let text = format!(
             "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstate_dir = \"state\"\n\
              status_socket = \"server.sock\"\n\
              drain_timeout = \"5 s\"\n{server_tables}\
              [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
-             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+             allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n{grants}\n"
         );
         fs::write(server.join("server.toml"), text)?;
         let SiteConfig {
