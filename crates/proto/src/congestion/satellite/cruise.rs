@@ -179,8 +179,7 @@ impl Cruise {
         match self.stage {
             Stage::Pulse(mut pulse) => {
                 if ack.app_limited {
-                    self.stage = Stage::Hold;
-                    return;
+                    return self.give_up(pulse);
                 }
                 let queue = path.queue(ack.rtt.unwrap_or_default());
                 pulse.on_ack(ack.newest_sent, queue, ack.newly_acked);
@@ -196,7 +195,8 @@ impl Cruise {
                     && !self.share.is_shared()
                 {
                     self.pulse(ack.now, queue, path, losses);
-                } else if self.may_measure(queue, mtu) {
+                } else if is_busy(ack) && self.may_measure(queue, mtu) {
+                    // Who was not busy saw no queue: what is known of it is old.
                     self.measure(ack.now, queue, path, losses, mtu);
                 }
             }
@@ -244,6 +244,21 @@ impl Cruise {
             self.rate = self.rate.min(fresh).max(least);
             self.cut_at = ack.now;
         }
+    }
+
+    /// There was too little to send for a pulse; not at once again, or a sender that is nearly busy would always be in one.
+    fn give_up(&mut self, pulse: Pulse) {
+        self.stage = Stage::Hold;
+        if pulse.measures() {
+            self.share.on_failure(false);
+        } else {
+            self.patience = self.patience.max(1);
+        }
+    }
+
+    /// A round ended that says nothing of the queue: the rate is what is known of the path, and more is a guess.
+    pub(super) fn end_idle_round(&mut self) {
+        self.gain = self.gain.min(1000);
     }
 
     /// A round ended in which the sender was busy.

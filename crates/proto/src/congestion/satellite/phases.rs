@@ -79,9 +79,12 @@ impl Satellite {
         }
         self.cruise
             .on_ack(ack, &mut self.path, &mut self.losses, self.mtu);
-        let Some(round) = round.filter(|round| round.rate > 0) else {
+        let Some(round) = round else {
             return;
         };
+        if round.rate == 0 {
+            return self.cruise.end_idle_round();
+        }
         self.busy_at = ack.now;
         self.path.compare(round, self.cruise.is_holding());
         self.cruise

@@ -22,7 +22,7 @@ use super::{Cruise, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
 /// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
 const NEAR: Duration = Duration::from_millis(100);
 /// From here on a round trip is long.
-const FAR: Duration = Duration::from_millis(200);
+pub(super) const FAR: Duration = Duration::from_millis(200);
 /// Alone, a pulse that measures makes the queue no longer than by this.
 const FAINT: Duration = Duration::from_millis(20);
 /// By so many times what round-trip times differ by without a queue.

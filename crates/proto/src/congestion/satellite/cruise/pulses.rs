@@ -6,6 +6,7 @@ use super::super::super::scaled;
 use super::super::losses::Losses;
 use super::super::path::Path;
 use super::super::pulse::{Found, Pulse};
+use super::crowd::FAR;
 use super::{AS_SENT, Cruise, LOSS_MARGIN, SPREAD, Stage, sent};
 
 /// How much faster a pulse is, in permille: the first, and at most after successes, each of which doubles it.
@@ -55,6 +56,13 @@ impl Cruise {
                     self.step = (self.step * 2).min(MOST_STEP);
                 }
                 return;
+            }
+            // Within what a pulse can tell: where round trips are long, a rate raised by its error would fill the queue for seconds.
+            // Where the path loses packets, nothing else raises it as well.
+            Found::Part(rate)
+                if rate <= as_known && self.base >= FAR && losses.baseline() < LOSS_MARGIN =>
+            {
+                self.policed.forget();
             }
             Found::Part(rate) => {
                 self.rate = self.rate.max(rate);
