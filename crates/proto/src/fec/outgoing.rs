@@ -16,10 +16,17 @@ use super::policy::{Credit, Fec, Loss};
 /// A second sending follows the first by this share of a round trip, within bounds.
 const PAUSE_SHARE: u32 = 32;
 const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
-/// What is older has come, or was sent again and that has come: quinn takes 9/8 of a round trip to see a loss.
-const HORIZON: f32 = 2.25;
-/// Symbols in a packet: the fewer, the more a lost packet hits beyond its own bytes.
-const SYMBOLS: usize = 7;
+/// In so many round trips quinn sees a loss, and what was lost has left again.
+const AGAIN: f32 = 1.125;
+/// What is older has left so many times, and come.
+const GENERATIONS: i32 = 3;
+/// Symbols in a packet: the fewer, the more a lost packet hits beyond its own bytes. More symbols are more work, and 65,536
+/// the most there are in a block, so there are many only in a small one.
+const SYMBOLS: [usize; 2] = [24, 7];
+/// A block of no more bytes is small.
+const SMALL: usize = 64 << 10;
+/// Symbols that a lost packet hits: one more than it has, or two, and it may be somewhat larger than a repair.
+const HIT: [f64; 2] = [1.02, 1.2];
 /// Blocks that wait for being encoded.
 const MOST_WAITING: usize = 64;
 
@@ -76,6 +83,8 @@ struct Chunk {
 struct Block {
     ranges: Vec<Range>,
     content: Vec<u8>,
+    /// Bytes that left once and may be lost; what has left twice counts for the share that is lost, and so on.
+    at_risk: f64,
 }
 
 impl Outgoing {
@@ -215,7 +224,7 @@ impl Outgoing {
 
     /// Forgets what is too old or too much.
     fn trim(&mut self, now: Instant) {
-        let horizon = self.rtt.mul_f32(HORIZON) + PAUSE[1];
+        let horizon = self.rtt.mul_f32(AGAIN) * GENERATIONS.unsigned_abs() + PAUSE[1];
         while let Some(&(number, stream)) = self.order.front() {
             let Some(run) = self.streams.get_mut(&stream) else {
                 self.order.pop_front();
@@ -240,6 +249,18 @@ impl Outgoing {
             }
             self.order.pop_front();
         }
+    }
+
+    /// The share of bytes written so long ago that is at risk as much as new ones: all but what is lost has come by now.
+    fn at_risk(&self, age: Duration) -> f64 {
+        let again = self.rtt.mul_f32(AGAIN) + PAUSE[1];
+        let left = age.as_secs_f64() / again.as_secs_f64();
+        let share = match (self.fec, self.loss) {
+            (Fec::Auto, Some(loss)) => loss.share,
+            _ => 1.0,
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "few generations")]
+        share.powi(left as i32)
     }
 
     /// Makes blocks of what the streams carried that have been dry for half the pause.
@@ -275,6 +296,8 @@ impl Outgoing {
                 }
                 start += chunk.bytes.len() as u64;
                 block.content.extend_from_slice(&chunk.bytes);
+                let age = now.saturating_duration_since(chunk.sent);
+                block.at_risk += self.at_risk(age) * chunk.bytes.len() as f64;
                 if let Some(range) = block.ranges.last_mut() {
                     range.end = start;
                 }
@@ -318,48 +341,88 @@ impl Outgoing {
         let mut head = Vec::new();
         Repair::head(&shape, number, 0, &mut head);
         let room = size.saturating_sub(head.len() + 3);
-        let symbol = room / SYMBOLS / 2 * 2;
-        if symbol < 2 {
+        let total = block.content.len();
+        let symbols = SYMBOLS[usize::from(total > SMALL)];
+        shape.symbol = room / symbols / 2 * 2;
+        if shape.symbol < 2 {
             return;
         }
-        shape.symbol = symbol;
-        let total = block.content.len();
-        let each = shape.sources().min(SYMBOLS);
-        #[expect(clippy::cast_precision_loss, reason = "packets of a block")]
-        let packets = (total as f64 / room as f64).max(1.0);
-        let wanted = self.fec.repairs(packets, self.loss).round();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "few packets"
-        )]
-        let wanted = (wanted as usize).clamp(1, MAX_REPAIRS as usize / SYMBOLS);
-        let cost = head.len() + 3 + each * symbol;
-        let paid = (0..wanted).take_while(|_| self.pay(cost)).count();
+        let wanted = self.wanted(block, room, symbols, shape.sources());
+        let packets = wanted.div_ceil(symbols);
+        let each = wanted.div_ceil(packets.max(1));
+        let cost = head.len() + 3 + each * shape.symbol;
+        let paid = (0..packets).take_while(|_| self.pay(cost)).count();
         shape.repairs = paid * each;
         if paid == 0 || !shape.is_supported() {
             return;
         }
+        if total == 0 {
+            // Only ends: the head says it all.
+            shape.repairs = 0;
+            let mut out = Vec::new();
+            Repair::head(&shape, number, 0, &mut out);
+            return self.repairs.push_back(out.into());
+        }
         let symbols = repair_symbols(&shape, &block.content).unwrap_or_default();
-        let packets = symbols.chunks((each * symbol).max(1)).enumerate();
+        let packets = symbols.chunks(each * shape.symbol).enumerate();
         for (index, symbols) in packets {
             let mut out = Vec::with_capacity(cost);
             Repair::head(&shape, number, index * each, &mut out);
             out.extend_from_slice(symbols);
             self.repairs.push_back(out.into());
         }
-        if total == 0 {
-            // Only ends: the head says it all.
-            let mut out = Vec::new();
-            Repair::head(&shape, number, 0, &mut out);
-            self.repairs.push_back(out.into());
-        }
+    }
+
+    /// Repair symbols that are worth it, for a block of `sources` symbols of which `symbols` fill the `room` of a packet.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "some thousand symbols at most"
+    )]
+    fn wanted(&self, block: &Block, room: usize, symbols: usize, sources: usize) -> usize {
+        let packets = self.fec.repairs(block.packets(room), self.loss);
+        let hit = match self.fec {
+            Fec::Fixed { .. } => symbols as f64,
+            _ => symbols as f64 * HIT[0] + HIT[1],
+        };
+        // A packet that has everything needs no more symbols than there are.
+        let wanted = packets as f64 * hit.min(sources.max(1) as f64);
+        (wanted.ceil() as usize).min(MAX_REPAIRS as usize)
     }
 
     fn pay(&mut self, bytes: usize) -> bool {
         match (self.fec, self.loss) {
             (Fec::Fixed { .. }, _) => true,
             (_, loss) => loss.is_some_and(|loss| self.credit.spend(bytes, loss)),
+        }
+    }
+
+    /// True if packets that stand alone are to leave twice, which the code can do nothing for: the peer cannot know what they
+    /// begin.
+    #[must_use]
+    pub fn wants_copies(&self) -> bool {
+        self.fec != Fec::Off && self.loss.is_some()
+    }
+
+    /// A copy of so many bytes is about to leave; false if the session has not earned it.
+    pub fn pay_copy(&mut self, bytes: usize) -> bool {
+        self.pay(bytes)
+    }
+
+    /// `bytes` came from the peer.
+    pub fn on_received(&mut self, bytes: u64) {
+        self.credit.on_received(bytes);
+    }
+}
+
+impl Block {
+    /// Packets at risk, if one has `room` for so many bytes; a small block takes one all the same.
+    #[expect(clippy::cast_precision_loss, reason = "bytes of a block")]
+    fn packets(&self, room: usize) -> f64 {
+        match self.content.len() {
+            0 => 1.0,
+            total => self.at_risk / total.min(room) as f64,
         }
     }
 }

@@ -28,25 +28,38 @@ pub enum Fec {
 
 /// So many standard deviations above the mean are repaired: one block in some hundred is not.
 const MARGIN: f64 = 2.5;
-/// A packet that is lost hits more symbols than it fills, for it begins and ends within some.
-const CUT: f64 = 1.2;
+/// A block that loses fewer packets is left to itself.
+const WORTH: f64 = 0.001;
 /// What a session may spend: this many times the share lost,
 const PER_LOSS: f64 = 1.5;
-/// and this share on top.
-const BASE: f64 = 0.01;
-/// Bytes that are in hand at most.
+/// and these shares on top, of what is sent and of what is received: together they are 1 % of both directions.
+const BASE: [f64; 2] = [0.0075, 0.0025];
+/// Bytes that are in hand at first,
+const FIRST_CREDIT: f64 = 32e3;
+/// and at most.
 const MOST_CREDIT: f64 = 4e6;
 
 impl Fec {
-    /// Packets of repair for `packets` of data on a path with such losses.
-    pub(super) fn repairs(self, packets: f64, loss: Option<Loss>) -> f64 {
+    /// How many packets of `packets` at risk are to come back if they are lost, on a path with such losses.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "few packets"
+    )]
+    pub(super) fn repairs(self, packets: f64, loss: Option<Loss>) -> usize {
         match (self, loss) {
-            (Self::Off, _) | (Self::Auto, None) => 0.0,
-            (Self::Fixed { repair, per }, _) => packets * f64::from(repair) / f64::from(per.max(1)),
+            (Self::Off | Self::Fixed { repair: 0, .. }, _) | (Self::Auto, None) => 0,
+            (Self::Fixed { repair, per }, _) => {
+                let exact = packets * f64::from(repair) / f64::from(per.max(1));
+                exact.round().max(1.0) as usize
+            }
             (Self::Auto, Some(loss)) => {
                 let mean = packets * loss.share;
+                if mean < WORTH {
+                    return 0;
+                }
                 let margin = MARGIN * (mean * loss.bursts).sqrt();
-                CUT * (mean + margin + loss.bursts / 4.0)
+                (mean + margin).round().max(1.0) as usize
             }
         }
     }
@@ -56,6 +69,7 @@ impl Fec {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Credit {
     sent: f64,
+    received: f64,
     spent: f64,
 }
 
@@ -66,9 +80,15 @@ impl Credit {
         self.sent += bytes as f64;
     }
 
+    /// `bytes` came, whatever they were.
+    pub(super) fn on_received(&mut self, bytes: u64) {
+        self.received += bytes as f64;
+    }
+
     /// Takes `bytes`; false if the session has not earned so many over a path with such losses.
     pub(super) fn spend(&mut self, bytes: usize, loss: Loss) -> bool {
-        let earned = self.sent * (PER_LOSS * loss.share + BASE);
+        let earned =
+            FIRST_CREDIT + self.sent * (PER_LOSS * loss.share + BASE[0]) + self.received * BASE[1];
         // A long time without losses does not pay for all that comes later.
         self.spent = self.spent.max(earned - MOST_CREDIT);
         let enough = self.spent + bytes as f64 <= earned;
