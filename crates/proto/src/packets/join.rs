@@ -7,8 +7,8 @@ use super::{CONTEXT, HEAD, Kind, MTU, PACKETS, PIECE, set_congestion_experienced
 /// Pieces wait for the frames beside theirs until so many newer ones have come.
 const WINDOW: u16 = 64;
 
-/// No frame comes so many later than it was sent: a number that far back is a later one.
-const LATEST: u16 = 1024;
+/// No frame, and no copy of one, comes so many later than it was sent: a number that far back is a later one.
+const LATEST: u16 = 4096;
 
 /// A frame that is not as it must be; it is dropped whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,10 @@ pub struct Malformed;
 pub struct Joiner {
     newest: Option<u16>,
     slots: Vec<Slot>,
+    /// Which of the newest frames have come, a bit for each.
+    came: Vec<u64>,
     discarded: u64,
+    copies: u64,
 }
 
 /// What waits of one frame.
@@ -39,7 +42,9 @@ impl Default for Joiner {
         Self {
             newest: None,
             slots: (0..WINDOW).map(|_| Slot::default()).collect(),
+            came: vec![0; usize::from(LATEST / 64)],
             discarded: 0,
+            copies: 0,
         }
     }
 }
@@ -55,6 +60,12 @@ impl Joiner {
     #[must_use]
     pub const fn discarded(&self) -> u64 {
         self.discarded
+    }
+
+    /// Frames that came once more.
+    #[must_use]
+    pub const fn copies(&self) -> u64 {
+        self.copies
     }
 
     /// Takes the content of a DATAGRAM frame of kind packets; `marked` if its IP packet was marked "congestion
@@ -78,6 +89,10 @@ impl Joiner {
         }
         let sequence = u16::from_be_bytes([high, low]);
         let joins = self.advance(sequence);
+        if self.has_come(sequence) {
+            self.copies += 1;
+            return Ok(());
+        }
         for (kind, piece) in Pieces::of(content) {
             let piece = content.slice(piece);
             let slot = &mut self.slots[usize::from(sequence % WINDOW)];
@@ -107,12 +122,30 @@ impl Joiner {
             return behind < WINDOW;
         }
         self.newest = Some(sequence);
+        for step in 0..ahead.min(LATEST) {
+            let (word, bit) = Self::place(sequence.wrapping_sub(step));
+            self.came[word] &= !bit;
+        }
         for step in 0..ahead.min(WINDOW) {
             let slot = &mut self.slots[usize::from(sequence.wrapping_sub(step) % WINDOW)];
             let old = std::mem::take(slot);
             self.discarded += u64::from(old.start.is_some()) + u64::from(old.end.is_some());
         }
         true
+    }
+
+    /// Where it is noted that a frame has come.
+    const fn place(sequence: u16) -> (usize, u64) {
+        let index = (sequence % LATEST) as usize;
+        (index / 64, 1 << (index % 64))
+    }
+
+    /// Notes that a frame comes; true if it has come before.
+    fn has_come(&mut self, sequence: u16) -> bool {
+        let (word, bit) = Self::place(sequence);
+        let before = self.came[word];
+        self.came[word] |= bit;
+        before & bit != 0
     }
 
     fn slot(&self, sequence: u16) -> Option<&Slot> {

@@ -193,6 +193,24 @@ impl Queue {
         None
     }
 
+    /// The next packet is one of voice.
+    #[must_use]
+    pub fn is_voice(&self) -> bool {
+        let others = self.waits(Class::Default) || self.waits(Class::Low);
+        self.is_urgent() || self.waits(Class::Voice) && !others
+    }
+
+    /// The next packet, if it is one of voice.
+    pub fn pop_voice(&mut self, now: Instant) -> Option<Bytes> {
+        while self.is_voice() {
+            if let Some(packet) = self.pop_class(now, Class::Voice) {
+                self.voice_ahead = (self.voice_ahead - packet.len() as i64).max(-VOICE_AHEAD);
+                return Some(packet);
+            }
+        }
+        None
+    }
+
     /// Others than voice were served `bytes`.
     pub fn on_others(&mut self, bytes: usize) {
         self.voice_ahead = (self.voice_ahead + bytes as i64).min(VOICE_AHEAD);

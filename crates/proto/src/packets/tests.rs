@@ -1,5 +1,6 @@
 //! Packets through queue, packer and joiner, over a path that loses and reorders.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -143,6 +144,37 @@ fn numbers_wrap_and_silence_does_not_confuse() {
         }
     }
     assert_eq!(count, 80_000 - 25_000);
+}
+
+#[test]
+fn what_comes_again_is_dropped() {
+    let mut packer = Packer::default();
+    let mut joiner = Joiner::default();
+    let (mut sent, mut came) = (0, 0);
+    let mut copies = VecDeque::new();
+    // More than there are numbers; every third frame is lost, and copies come much later.
+    for number in 0..70_000_u32 {
+        let mut next = (number % 5 != 4).then(|| udp(1, 46 << 2, 200, number));
+        let Some(frame) = packer.frame(1200, || next.take()) else {
+            continue;
+        };
+        sent += 1;
+        let mut deliver = |_| came += 1;
+        if sent % 3 > 0 {
+            joiner.on_frame(&frame, false, &mut deliver).expect("whole");
+        }
+        copies.push_back(frame);
+        if copies.len() > 1000
+            && let Some(copy) = copies.pop_front()
+        {
+            joiner.on_frame(&copy, false, &mut deliver).expect("whole");
+        }
+    }
+    for copy in copies {
+        joiner.on_frame(&copy, false, |_| came += 1).expect("whole");
+    }
+    assert_eq!(came, sent);
+    assert_eq!(joiner.copies(), sent - sent / 3);
 }
 
 #[test]
