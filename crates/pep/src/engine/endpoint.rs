@@ -155,7 +155,7 @@ impl Engine {
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 self.strays.received.enter_stray(remote, size);
-                self.accept(now, incoming);
+                self.accept(now, incoming, size);
             }
             Some(DatagramEvent::Response(transmit)) => {
                 self.strays.received.enter_stray(remote, size);

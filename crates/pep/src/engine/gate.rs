@@ -192,6 +192,11 @@ impl Flight {
         self.known.filter(|_| self.resumed)
     }
 
+    /// Such a share is probably lost: somebody says so who should know.
+    pub(crate) fn expect_loss(&mut self, share: f64) {
+        self.meter.expect(share);
+    }
+
     /// What is lost, if that is worth a remedy.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.meter.loss()

@@ -1,81 +1,133 @@
-//! Says more than once how it wants to be acknowledged.
+//! Says three times what a connection says first.
 //!
-//! quinn sends ACK_FREQUENCY when a connection begins and, unlike other frames, never again if that packet is lost. The
-//! peer would then acknowledge every second packet for the connection's life, which a slow return link cannot carry. So
-//! the datagrams that held the frame leave again, twice, as they were sealed: a receiver drops what it has by packet number.
+//! Each round trip of a handshake needs every packet of both sides: at 5 % loss two of three handshakes would lose at least
+//! one, and a lost one costs a timer that has not even seen the path yet. So the first datagrams with TLS or streams, HELLO and the
+//! first requests among them, leave again, twice, as they were sealed: a receiver drops what it has by packet number. That
+//! is done on clean paths too, because nothing is known of the path then; it is a few packets per connection.
 //!
-//! It stands between quinn and the socket and does not know what else a datagram holds.
+//! ACK_FREQUENCY is said as often wherever it is: quinn sends it when a connection begins and, unlike other frames, never
+//! again if that packet is lost. The peer would then acknowledge every second packet for the connection's life, which a slow
+//! return link cannot carry.
+//!
+//! It stands between quinn and the socket and does not know what else a datagram holds. To an address that is not proven it sends
+//! nothing beyond the threefold of what came from there (RFC 9000 §8): `connection.rs` keeps that account.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use quinn_proto::Transmit;
+use quinn_proto::{FrameStats, Transmit};
 
-/// When they leave again, counted from the end of the handshake (what may be sent to an unproven address is little): far
-/// enough apart for a burst of losses, and before 128 newer packets make them too old for quinn.
-const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(100)];
+/// When they leave again, counted from the time before: far enough apart for a burst of losses, and before 128 newer
+/// packets make them too old for quinn.
+const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
+/// The first datagrams that are said again: of the client two with its key share, two more to the end of its handshake, and
+/// some requests.
+const FIRST: usize = 8;
+
+/// First requests leave so soon after HELLO; later ones know their path.
+const OPENING: Duration = Duration::from_secs(3);
+/// A request is no longer, in bytes.
+const REQUEST: usize = 700;
 
 /// What is to leave again.
 #[derive(Default)]
 pub(crate) struct Insistence {
-    /// The first batch that held the frame. Later ones only follow the round-trip time.
-    copy: Option<(Transmit, Vec<u8>)>,
-    due: VecDeque<Instant>,
+    /// For the second and for the third time.
+    waiting: [VecDeque<Copy>; 2],
+    /// Datagrams that were copied.
+    count: usize,
+    /// When what leaves is not the first any more.
+    until: Option<Instant>,
+    /// Frames that made one worth it, so far.
+    seen: u64,
+    /// ACK_FREQUENCY has left.
     said: bool,
-    established: bool,
+}
+
+/// A datagram, or the batch that held ACK_FREQUENCY.
+struct Copy {
+    due: Instant,
+    transmit: Transmit,
+    data: Vec<u8>,
 }
 
 impl Insistence {
-    /// A batch left at `now`, the end of `buf`; since the connection began `frames` ACK_FREQUENCY frames have (not asked
-    /// for once it is known: quinn copies all its counters for an answer).
+    /// Every batch is looked at until this is false: quinn copies all its counters for an answer.
+    pub(crate) fn listens(&self) -> bool {
+        self.count < FIRST || !self.said
+    }
+
+    /// A batch left at `now`, the end of `buf`; `frames` is what quinn has sent so far, and once the tunnel is `ready` a full
+    /// datagram is bulk.
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,
-        frames: impl FnOnce() -> u64,
+        ready: bool,
+        frames: &FrameStats,
         transmit: &Transmit,
         buf: &[u8],
     ) {
-        if self.said || frames() == 0 {
+        let speaks = frames.crypto + frames.stream;
+        if ready && now > *self.until.get_or_insert(now + OPENING) {
+            self.count = FIRST;
+        }
+        let bulk = ready && transmit.size > REQUEST;
+        let begins = speaks > self.seen && self.count < FIRST && !bulk;
+        let asks = frames.ack_frequency > 0 && !self.said;
+        self.seen = speaks;
+        self.said |= asks;
+        if !(begins || asks) {
             return;
         }
-        self.said = true;
-        let data = buf[buf.len() - transmit.size..].to_vec();
-        self.copy = Some((Transmit { ..*transmit }, data));
-        self.schedule(now);
-    }
-
-    /// The handshake has ended.
-    pub(crate) fn on_established(&mut self, now: Instant) {
-        self.established = true;
-        self.schedule(now);
+        let batch = &buf[buf.len() - transmit.size..];
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let left = FIRST.saturating_sub(self.count);
+        for data in batch
+            .chunks(segment)
+            .take(if asks { usize::MAX } else { left })
+        {
+            self.count += 1;
+            self.waiting[0].push_back(Copy {
+                due: now + AGAIN[0],
+                transmit: Transmit {
+                    size: data.len(),
+                    segment_size: None,
+                    ..*transmit
+                },
+                data: data.to_vec(),
+            });
+        }
     }
 
     /// The connection is over.
     pub(crate) fn end(&mut self) {
-        self.due.clear();
+        self.waiting = [VecDeque::new(), VecDeque::new()];
     }
 
-    fn schedule(&mut self, now: Instant) {
-        if self.established && self.copy.is_some() {
-            self.due = AGAIN.map(|later| now + later).into();
+    /// What leaves again now, if it has no more than `room` bytes: what has more is let go of.
+    pub(crate) fn poll(&mut self, now: Instant, room: u64, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let [second, third] = &mut self.waiting;
+        let due = |copy: &mut Copy| copy.due <= now;
+        let (mut copy, last) = match third.pop_front_if(due) {
+            Some(copy) => (copy, true),
+            None => (second.pop_front_if(due)?, false),
+        };
+        if copy.data.len() as u64 > room {
+            return None;
         }
-    }
-
-    /// What leaves again now.
-    pub(crate) fn poll(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        self.due.pop_front_if(|due| *due <= now)?;
-        let (transmit, data) = self.copy.take()?;
-        buf.extend_from_slice(&data);
-        let again = Transmit { ..transmit };
-        if !self.due.is_empty() {
-            self.copy = Some((transmit, data));
+        buf.extend_from_slice(&copy.data);
+        let transmit = Transmit { ..copy.transmit };
+        if !last {
+            copy.due = now + AGAIN[1];
+            third.push_back(copy);
         }
-        Some(again)
+        Some(transmit)
     }
 
     /// When that is.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        self.due.front().copied()
+        let first = self.waiting.iter().filter_map(|copies| copies.front());
+        first.map(|copy| copy.due).min()
     }
 }
 
@@ -87,32 +139,99 @@ impl Insistence {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_held_the_frame_leaves_twice_more() {
-        let (mut insistence, start) = (Insistence::default(), Instant::now());
-        let transmit = |size| Transmit {
+    fn transmit(size: usize, segment_size: Option<usize>) -> Transmit {
+        Transmit {
             destination: ([10, 0, 0, 1], 1).into(),
             ecn: None,
             size,
-            segment_size: None,
+            segment_size,
             src_ip: None,
-        };
-        insistence.on_sent(start, || 0, &transmit(3), b"xyz");
-        assert_eq!(insistence.poll_timeout(), None);
-        insistence.on_sent(start, || 1, &transmit(2), b"xyz");
-        insistence.on_sent(start, || 1, &transmit(1), b"w");
-        assert_eq!(insistence.poll_timeout(), None);
-        insistence.on_established(start);
-        let mut buf = Vec::new();
-        assert!(insistence.poll(start, &mut buf).is_none());
-        for later in AGAIN {
-            assert_eq!(insistence.poll_timeout(), Some(start + later));
-            let again = insistence.poll(start + later, &mut buf);
-            assert_eq!(again.map(|transmit| transmit.size), Some(2));
         }
-        assert_eq!(
-            (buf.as_slice(), insistence.poll_timeout()),
-            (&b"yzyz"[..], None)
+    }
+
+    fn frames(crypto: u64, stream: u64, ack_frequency: u64) -> FrameStats {
+        let mut frames = FrameStats::default();
+        (frames.crypto, frames.stream, frames.ack_frequency) = (crypto, stream, ack_frequency);
+        frames
+    }
+
+    /// What leaves until nothing is left to say, and when.
+    fn said(insistence: &mut Insistence, start: Instant) -> Vec<(u128, Vec<u8>)> {
+        let mut said = Vec::new();
+        while let Some(due) = insistence.poll_timeout() {
+            let mut buf = Vec::new();
+            if insistence.poll(due, u64::MAX, &mut buf).is_some() {
+                said.push(((due - start).as_millis(), buf));
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn what_is_said_first_leaves_twice_more() {
+        let (mut insistence, start) = (Insistence::default(), Instant::now());
+        insistence.on_sent(
+            start,
+            false,
+            &frames(2, 0, 0),
+            &transmit(4, Some(2)),
+            b"xaabb",
         );
+        insistence.on_sent(start, false, &frames(2, 0, 0), &transmit(1, None), b"-");
+        let expected = [(20, "aa"), (20, "bb"), (60, "aa"), (60, "bb")];
+        let expected = expected.map(|(at, text)| (at, text.as_bytes().to_vec()));
+        assert_eq!(said(&mut insistence, start), expected);
+    }
+
+    #[test]
+    fn only_the_first_are_and_those_that_ask_for_acks() {
+        let (mut insistence, start) = (Insistence::default(), Instant::now());
+        for n in 1..20 {
+            let batch = transmit(10, Some(5));
+            insistence.on_sent(start, false, &frames(0, n, 0), &batch, b"aaaaabbbbb");
+        }
+        assert!(insistence.listens());
+        assert_eq!(said(&mut insistence, start).len(), 2 * FIRST);
+        insistence.on_sent(start, false, &frames(0, 19, 1), &transmit(1, None), b"f");
+        insistence.on_sent(start, false, &frames(0, 20, 2), &transmit(1, None), b"-");
+        assert!(!insistence.listens());
+        let again = said(&mut insistence, start);
+        assert_eq!(again, [(20, b"f".to_vec()), (60, b"f".to_vec())]);
+    }
+
+    #[test]
+    fn bulk_is_none_of_the_first_things_said() {
+        let (mut insistence, start) = (Insistence::default(), Instant::now());
+        insistence.on_sent(
+            start,
+            true,
+            &frames(0, 1, 0),
+            &transmit(701, None),
+            &[1; 701],
+        );
+        assert_eq!(insistence.poll_timeout(), None);
+        insistence.on_sent(
+            start,
+            true,
+            &frames(0, 2, 0),
+            &transmit(700, None),
+            &[2; 700],
+        );
+        assert_eq!(said(&mut insistence, start).len(), 2);
+        let late = start + OPENING * 2;
+        insistence.on_sent(late, true, &frames(0, 3, 0), &transmit(9, None), &[3; 9]);
+        assert_eq!(insistence.poll_timeout(), None);
+    }
+
+    #[test]
+    fn what_may_not_be_sent_is_let_go_of() {
+        let (mut insistence, start) = (Insistence::default(), Instant::now());
+        insistence.on_sent(start, false, &frames(1, 0, 0), &transmit(9, None), &[1; 9]);
+        assert!(
+            insistence
+                .poll(start + AGAIN[0], 8, &mut Vec::new())
+                .is_none()
+        );
+        assert_eq!(insistence.poll_timeout(), None);
     }
 }

@@ -25,6 +25,13 @@ const SHARE: u64 = 16;
 /// Packets that wait for a device; the shell takes them after each batch that it has read.
 const MOST_RECEIVED: usize = 4096;
 
+/// A copy of voice leaves with the next packet of voice that follows after this time, or alone after that. Most codecs have a
+/// packet every 20 ms; a burst of losses is over by then, and nobody hears the delay.
+const COPY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(25)];
+
+/// Bytes of voice that are copied in a second: two or three calls. What has more in this class is something else.
+const MOST_COPIED: usize = 32_000;
+
 /// For how long after the last packet somebody is taken to wait for more.
 const ACTIVE: Duration = Duration::from_secs(10);
 
@@ -61,6 +68,7 @@ pub(super) struct Packets {
     /// An event for the shell is queued and not yet taken.
     notified: bool,
     last: Option<Instant>,
+    copies: Copies,
     stats: PacketStats,
 }
 
@@ -78,6 +86,7 @@ impl Packets {
             received: VecDeque::new(),
             notified: false,
             last: None,
+            copies: Copies::default(),
             stats: PacketStats::default(),
         }
     }
@@ -95,19 +104,28 @@ impl Packets {
         self.queue.on_others(bytes);
     }
 
-    /// Hands the next frame to quinn; returns its size, 0 if nothing was left to send.
-    pub(super) fn fill(&mut self, now: Instant, quic: &mut Connection) -> usize {
+    /// Hands the next frame to quinn; returns its size, 0 if nothing was left to send. If the path is `lossy`, voice has
+    /// frames of its own, which leave twice.
+    pub(super) fn fill(&mut self, now: Instant, quic: &mut Connection, lossy: bool) -> usize {
         self.queue.set_rtt(quic.rtt());
         let mut datagrams = quic.datagrams();
         let max = datagrams.max_size().unwrap_or(0);
         let Self {
             queue,
             packer,
+            copies,
             stats,
             ..
         } = self;
+        let voice = lossy && queue.is_voice();
+        let begun = packer.has_left();
         let next = || {
-            let packet = queue.pop(now)?;
+            let packet = match voice {
+                // What has begun is ended first, and alone.
+                true if begun => None,
+                true => queue.pop_voice(now),
+                false => queue.pop(now),
+            }?;
             stats.sent += 1;
             stats.sent_bytes += packet.len() as u64;
             Some(packet)
@@ -115,6 +133,9 @@ impl Packets {
         match packer.frame(max, next) {
             Some(frame) => {
                 let size = frame.len();
+                if voice && !begun {
+                    copies.push(now, frame.clone());
+                }
                 // Refused only beyond what quinn may hold, which is far more than is ever handed to it.
                 let _ = datagrams.send(frame, false);
                 size
@@ -127,6 +148,51 @@ impl Packets {
             }
             None => 0,
         }
+    }
+}
+
+/// Frames of voice that leave once more: with the next one, or alone if that does not come soon.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    frames: VecDeque<(Instant, Bytes)>,
+    /// Bytes that may be copied now, and since when.
+    room: usize,
+    since: Option<Instant>,
+}
+
+impl Copies {
+    fn push(&mut self, now: Instant, frame: Bytes) {
+        let since = self.since.replace(now).map(|since| now - since);
+        let earned = since.map_or(MOST_COPIED, |span| {
+            (span.as_secs_f64() * MOST_COPIED as f64) as usize
+        });
+        self.room = self.room.saturating_add(earned).min(MOST_COPIED);
+        if let Some(room) = self.room.checked_sub(frame.len()) {
+            self.room = room;
+            self.frames.push_back((now, frame));
+        }
+    }
+}
+
+impl Packets {
+    /// Hands quinn the copies that are due; returns their bytes.
+    pub(super) fn write_copies(&mut self, now: Instant, quic: &mut Connection) -> usize {
+        let wait = if self.queue.is_voice() {
+            COPY[0]
+        } else {
+            COPY[1]
+        };
+        let mut written = 0;
+        while let Some((_, frame)) = self.copies.frames.pop_front_if(|(at, _)| *at + wait <= now) {
+            written += frame.len();
+            let _ = quic.datagrams().send(frame, false);
+        }
+        written
+    }
+
+    /// When a copy leaves if no voice comes before.
+    pub(super) fn copy_timeout(&self) -> Option<Instant> {
+        self.copies.frames.front().map(|(at, _)| *at + COPY[1])
     }
 }
 
@@ -168,7 +234,7 @@ impl Tunnel {
         if !Joiner::is_for_packets(content) || !self.carries_packets() {
             return;
         }
-        self.stats.received.packets += content.len() as u64;
+        let copies = self.packets.joiner.copies();
         let Packets {
             joiner,
             received,
@@ -188,6 +254,11 @@ impl Tunnel {
         };
         let malformed = joiner.on_frame(content, marked, deliver).is_err();
         stats.malformed += u64::from(malformed);
+        let account = match joiner.copies() == copies {
+            true => &mut self.stats.received.packets,
+            false => &mut self.stats.received.repairs,
+        };
+        *account += content.len() as u64;
         if !received.is_empty() && !std::mem::replace(&mut self.packets.notified, true) {
             self.events.push_back(TunnelEvent::Packets);
         }

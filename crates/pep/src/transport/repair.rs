@@ -27,6 +27,8 @@ pub(super) struct Repairs {
     pub(super) incoming: Incoming,
     /// What the peer was asked to keep.
     asked: u64,
+    /// The peer was seen to repair.
+    warned: bool,
 }
 
 /// Repairs made, and what the peer's have mended.
@@ -73,9 +75,28 @@ impl Tunnel {
         }
     }
 
+    /// Datagrams in which something stands alone are to leave twice.
+    pub(crate) fn wants_copies(&self) -> bool {
+        self.repairs.outgoing.wants_copies()
+    }
+
+    /// A copy of so many bytes is about to leave; false if that is too much.
+    pub(crate) fn pay_copy(&mut self, bytes: usize) -> bool {
+        self.repairs.outgoing.pay_copy(bytes)
+    }
+
+    /// `bytes` came over the path. True if the peer has begun to repair.
+    pub(crate) fn on_path_received(&mut self, bytes: usize) -> bool {
+        self.repairs.outgoing.on_received(bytes as u64);
+        let repairs = self.repairs.incoming.stats().repairs > 0;
+        repairs && !std::mem::replace(&mut self.repairs.warned, true)
+    }
+
     /// When [`Self::write`] has repairs to write.
     pub(crate) fn repair_timeout(&self) -> Option<Instant> {
-        self.repairs.outgoing.poll_timeout()
+        let copies = self.packets.copy_timeout();
+        let repairs = self.repairs.outgoing.poll_timeout();
+        [copies, repairs].into_iter().flatten().min()
     }
 
     /// Hands quinn repairs of about `max` bytes that are due. Returns how many bytes they take.
@@ -85,13 +106,14 @@ impl Tunnel {
         quic: &mut Connection,
         max: usize,
     ) -> usize {
-        let mut written = 0;
-        if self.repair_timeout().is_none_or(|due| now < due) {
-            return 0;
+        let mut written = self.packets.write_copies(now, quic);
+        let due = self.repairs.outgoing.poll_timeout();
+        if due.is_none_or(|due| now < due) {
+            return written;
         }
         let mut datagrams = quic.datagrams();
         let Some(size) = datagrams.max_size() else {
-            return 0;
+            return written;
         };
         while written < max
             && let Some(repair) = self.repairs.outgoing.poll(now, size)

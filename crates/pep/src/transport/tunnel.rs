@@ -34,6 +34,8 @@ pub struct Tunnel {
     local: Hello,
     pub(super) remote: Option<Hello>,
     pub(super) control: Option<ControlStream>,
+    /// What waits in it is to come without fail.
+    pub(super) pressing: bool,
     pub(super) flows: HashMap<FlowKey, Flow>,
     /// How many of them the server has opened.
     pub(super) inbound: usize,
@@ -71,6 +73,7 @@ impl Tunnel {
             local,
             remote: None,
             control: None,
+            pressing: false,
             flows: HashMap::new(),
             inbound: 0,
             by_id: HashMap::new(),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::Control;
-use quinn_proto::{Connection, WriteError};
+use quinn_proto::{Connection, Side, WriteError};
 
 use super::control::ControlStream;
 use super::event::TunnelEvent;
@@ -21,6 +21,8 @@ pub(crate) struct Written {
     pub(crate) streams: usize,
     /// In DATAGRAM frames.
     pub(crate) datagrams: usize,
+    /// Of those in streams, the bytes that no repair can bring back (`engine/repeat.rs`).
+    pub(crate) alone: usize,
 }
 
 impl Written {
@@ -47,25 +49,32 @@ impl Tunnel {
         let control = self.control.as_mut();
         let mut written = Written {
             streams: control.map_or(0, |control| control.flush(quic)),
-            datagrams: 0,
+            ..Written::default()
         };
         self.stats.sent.control += written.streams as u64;
-        written.streams += self.write_queries(quic, max.saturating_sub(written.total()));
+        if std::mem::take(&mut self.pressing) {
+            written.alone += written.streams;
+        }
+        let queries = self.write_queries(quic, max.saturating_sub(written.total()));
+        written.alone += queries;
+        written.streams += queries;
         let repairs = self.write_repairs(now, quic, max.saturating_sub(written.total()));
         self.stats.sent.repairs += repairs as u64;
         written.datagrams += repairs;
+        let lossy = self.wants_copies();
         while written.total() < max
             && let Some(turn) = self.turn()
         {
             match turn {
                 Turn::Packets => {
-                    let bytes = self.packets.fill(now, quic);
+                    let bytes = self.packets.fill(now, quic, lossy);
                     self.ahead -= bytes as i64;
                     self.stats.sent.packets += bytes as u64;
                     written.datagrams += bytes;
                 }
                 Turn::Flows => {
-                    let bytes = self.write_flow(now, quic, max - written.total(), mtu);
+                    let room = max - written.total();
+                    let bytes = self.write_flow(now, quic, room, mtu, &mut written.alone);
                     self.ahead += bytes as i64;
                     self.packets.on_others(bytes);
                     written.streams += bytes;
@@ -97,18 +106,20 @@ impl Tunnel {
         quic: &mut Connection,
         room: usize,
         mtu: usize,
+        alone: &mut usize,
     ) -> usize {
         let Some(key) = self.scheduler.pop() else {
             return 0;
         };
         // Alone, a flow fills the batch; among others it fills one packet.
-        let alone = self.scheduler.is_empty() && !self.packets.has_output();
-        let share = if alone { room } else { mtu.min(room) };
-        self.serve(now, quic, key, share)
-    }
-
-    fn serve(&mut self, now: Instant, quic: &mut Connection, key: FlowKey, share: usize) -> usize {
-        let written = self.fill(now, quic, key, share);
+        let lone = self.scheduler.is_empty() && !self.packets.has_output();
+        let share = if lone { room } else { mtu.min(room) };
+        let opens =
+            self.side == Side::Client && self.flows.get(&key).is_some_and(|flow| flow.sent == 0);
+        let written = self.fill(now, quic, key, share, opens);
+        if opens {
+            *alone += written.min(mtu);
+        }
         if written > 0 {
             self.notify(key);
         }
@@ -117,7 +128,15 @@ impl Tunnel {
         written
     }
 
-    fn fill(&mut self, now: Instant, quic: &mut Connection, key: FlowKey, share: usize) -> usize {
+    /// `opens`: the server knows nothing of the flow yet.
+    fn fill(
+        &mut self,
+        now: Instant,
+        quic: &mut Connection,
+        key: FlowKey,
+        share: usize,
+        opens: bool,
+    ) -> usize {
         let Some(flow) = self.flows.get_mut(&key) else {
             return 0;
         };
@@ -162,8 +181,12 @@ impl Tunnel {
             }
         }
         self.sending = (self.sending + flow.sender.memory()).saturating_sub(before);
-        self.remember(now, key, (behind, written), copies);
-        if dry {
+        // A request that leaves twice needs no repair.
+        let copied = opens && dry && !fin && self.repairs.outgoing.wants_copies();
+        if !copied {
+            self.remember(now, key, (behind, written), copies);
+        }
+        if dry && !copied {
             self.repairs.outgoing.on_dry(now, key.0, sent, fin);
         }
         // An end is worth a packet even if no byte went with it.
@@ -179,6 +202,8 @@ impl Tunnel {
     }
 
     pub(super) fn send_control(&mut self, frame: &Control) {
+        // Credit is given long before it is needed.
+        self.pressing |= !matches!(frame, Control::FlowCredit { .. } | Control::Keep { .. });
         if let Some(control) = &mut self.control {
             control.send(frame);
         }

@@ -11,10 +11,10 @@ use bentpipe_units::BitRate;
 use crate::world::World;
 
 const SOON: Duration = Duration::from_secs(60);
-/// IP packets of the trains at the packet size that every path carries, and what else precedes the first request.
+/// IP packets of the trains at the packet size that every path carries, and what else precedes the first request, three times.
 const FORWARD_TRAIN: u64 = 24 * 1228;
 const RETURN_TRAIN: u64 = 12 * 1228;
-const HANDSHAKE: u64 = 15_000;
+const HANDSHAKE: u64 = 18_000;
 
 /// 250/3 Mbit/s, an RTT of 600 ms.
 fn link() -> LinkConfig {

@@ -17,6 +17,7 @@ mod packets;
 mod physics;
 mod policed;
 mod published;
+mod repair;
 mod resume;
 mod satellite;
 mod settings;

@@ -221,14 +221,6 @@ impl Controller {
         }
     }
 
-    /// The path is known to lose packets by itself, and is not full: what left last may as well leave twice.
-    pub fn is_lossy(&self) -> bool {
-        match self {
-            Self::LossBased(_) | Self::Bbr3(_) => false,
-            Self::Satellite(satellite) => satellite.is_lossy(),
-        }
-    }
-
     /// `bytes` left at `now`; `in_flight` includes them.
     pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
         match self {

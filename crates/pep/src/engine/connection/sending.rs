@@ -9,7 +9,7 @@ use quinn_proto::{FrameStats, Transmit};
 
 use super::super::profile::ACK_DELAY;
 use super::super::tuning::DATAGRAM_BUFFER;
-use super::{Connection, Shut};
+use super::{Connection, LEAST_ROOM, Shut};
 use crate::transport::Written;
 
 /// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
@@ -38,7 +38,11 @@ impl Connection {
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        if self.is_muted() {
+            return None;
+        }
         let transmit = self.next_transmit(now, buf)?;
+        self.unproven[1] += transmit.size as u64;
         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let count = transmit.size.div_ceil(segment) as u64;
         let frames = self.quic.stats().frame_tx;
@@ -61,7 +65,8 @@ impl Connection {
             return Some(transmit);
         }
         self.moved = false;
-        if let Some(transmit) = self.insistence.poll(now, buf) {
+        let room = self.room_unproven();
+        if let Some(transmit) = self.insistence.poll(now, room, buf) {
             return Some(transmit);
         }
         self.report_train();
@@ -117,6 +122,9 @@ impl Connection {
                 }
             };
             self.shut = None;
+            if let Some(transmit) = self.repeat(now, buf) {
+                return Some(transmit);
+            }
             if self.unchecked >= UNCHECKED {
                 self.residual = permits * mtu;
             }
@@ -139,11 +147,22 @@ impl Connection {
                 }
                 if had == 0 {
                     self.control.gate.flight().set_app_limited();
-                    return self.repeat(now, buf);
+                    return None;
                 }
                 // quinn had less left than thought: write and ask once more.
                 continue;
             };
+            if written.alone > 0 && self.tunnel.wants_copies() {
+                // Behind what was left from before it may be anywhere in the batch; else it comes first.
+                let first = if had > 0 {
+                    MAX_BATCH
+                } else {
+                    1 + written.alone / mtu
+                };
+                let batch = Transmit { ..transmit };
+                self.repeater
+                    .on_sent(now, &batch, buf, first, self.quic.rtt());
+            }
             // A batch that is not full means that quinn has nothing left, or that its next DATAGRAM frame did not fit in.
             let left = self.waiting_datagrams();
             let datagrams = transmit.size.div_ceil(mtu);
@@ -174,7 +193,8 @@ impl Connection {
     fn permits(&mut self, now: Instant, mtu: usize) -> Result<usize, Shut> {
         if !self.established {
             // The handshake is a few datagrams, and anti-amplification limits bind it.
-            return Ok(MAX_BATCH);
+            let most = self.room_unproven() / LEAST_ROOM;
+            return Ok(usize::try_from(most).map_or(MAX_BATCH, |most| most.min(MAX_BATCH)));
         }
         let flight = self.control.gate.flight();
         let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
@@ -208,8 +228,11 @@ impl Connection {
                 .map(|(transmit, _)| transmit);
         }
         let transmit = self.quic.poll_transmit(now, 1, buf)?;
-        let frames = || self.quic.stats().frame_tx.ack_frequency;
-        self.insistence.on_sent(now, frames, &transmit, buf);
+        if self.insistence.listens() {
+            let ready = self.tunnel.remote().is_some();
+            let frames = self.quic.stats().frame_tx;
+            self.insistence.on_sent(now, ready, &frames, &transmit, buf);
+        }
         Some(transmit)
     }
 
@@ -234,26 +257,24 @@ impl Connection {
         let mut flight = self.control.gate.flight();
         flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
-        let lossy = flight.controller.is_lossy();
         let loss = flight.loss();
         drop(flight);
         let transmit = transmit?;
         if elicits {
             self.tunnel.on_path(transmit.size, loss, self.quic.rtt());
         }
-        self.insistence
-            .on_sent(now, || sent.ack_frequency, &transmit, buf);
-        if !lossy {
-            self.repeater.clear();
-        } else if elicits {
-            self.repeater.on_sent(now, &transmit, buf, self.quic.rtt());
+        if self.insistence.listens() {
+            let ready = self.tunnel.remote().is_some();
+            self.insistence.on_sent(now, ready, &sent, &transmit, buf);
         }
         Some((transmit, lost))
     }
 
-    /// What left last once more, now that nothing else is to be sent.
+    /// What stands alone, once more.
     fn repeat(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let transmit = self.repeater.poll(now, self.quic.rtt(), buf)?;
+        let rtt = self.quic.rtt();
+        let pay = |bytes| self.tunnel.pay_copy(bytes);
+        let transmit = self.repeater.poll(now, rtt, pay, buf)?;
         let rate = self.control.gate.flight().controller.pacing_rate();
         self.pacer.on_sent(now, transmit.size as u64, rate);
         Some(transmit)

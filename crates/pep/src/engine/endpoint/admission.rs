@@ -101,7 +101,8 @@ impl Engine {
         id
     }
 
-    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
+    /// `incoming` began with a datagram of `size` bytes.
+    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming, size: usize) {
         let Some(setup) = self.config.server.clone() else {
             return self.endpoint.ignore(incoming);
         };
@@ -137,6 +138,9 @@ impl Engine {
             Ok((handle, quic)) => {
                 let id = self.adopt(now, handle, quic, gate, path);
                 self.handshakes.insert(id);
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.began_with(size);
+                }
             }
             Err(error) => {
                 tracing::debug!(cause = %error.cause, "handshake refused");

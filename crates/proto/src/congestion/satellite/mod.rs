@@ -356,13 +356,6 @@ impl Satellite {
         BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
     }
 
-    /// The path loses packets by itself, and no long queue stands.
-    pub fn is_lossy(&self) -> bool {
-        let cruising = matches!(self.phase, Phase::Drain { .. } | Phase::Cruise);
-        let long = self.cruise.high(self.mtu).max(self.path.base() / 8);
-        cruising && self.losses.are_usual() && self.path.queue_least() <= long
-    }
-
     /// Some number that differs between tunnels.
     fn noise(&self) -> u64 {
         self.delivered / self.mtu
