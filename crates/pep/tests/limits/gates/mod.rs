@@ -3,6 +3,7 @@
 mod beside;
 mod probe;
 mod queue;
+mod repair;
 mod share;
 mod tunnels;
 
@@ -56,6 +57,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(shares());
     rows.extend(beams());
     rows.extend(short_flows());
+    rows.extend(repairs());
     for row in &mut rows {
         row.check = CHECKED
             .iter()
@@ -156,5 +158,30 @@ fn short_flows() -> Vec<Row> {
         beside::return_traffic(thin_return()),
         beside::return_traffic(medium()),
         beside::return_traffic(lossy),
+    ]
+}
+
+fn repairs() -> Vec<Row> {
+    let lossy = |name, loss| Scenario {
+        name,
+        loss: Loss::Iid(loss),
+        ..medium()
+    };
+    let bursts = Scenario {
+        loss: Loss::Bursts(0.02, 6.0),
+        ..lossy("G5-2%-GE", 0.02)
+    };
+    let two = lossy("G5-2%", 0.02);
+    vec![
+        repair::short_flows(two),
+        repair::short_flows(bursts),
+        repair::handshake(lossy("G5-5%", 0.05)),
+        repair::idle(medium()),
+        repair::idle(LEO),
+        repair::voice(two, false),
+        repair::voice(two, true),
+        repair::voice(bursts, false),
+        repair::beside_cubic(LEO, 1.0),
+        repair::beside_cubic(GEO, 1.0),
     ]
 }

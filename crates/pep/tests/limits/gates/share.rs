@@ -17,6 +17,8 @@ use crate::world::World;
 const SECOND: Duration = Duration::from_secs(1);
 /// How long shares are measured.
 const SPAN: Duration = Duration::from_secs(240);
+/// One of many transfers, in bytes.
+const TRANSFER: u64 = 1_000_000;
 
 pub(crate) const CUBIC: Algorithm = Algorithm::Cubic { hystart: true };
 
@@ -74,6 +76,25 @@ fn run(scenario: &Scenario, algorithm: Algorithm, kind: Option<Kind>, seed: u64)
         .collect();
     let ours = tunnel_rate(read(&world)[0] - before.1, SPAN);
     [tcp[0], tcp.get(1).copied().unwrap_or(ours)]
+}
+
+/// IP-layer Mbit/s of a CUBIC flow, and of endless short transfers of the tunnel that join it: a tunnel that runs dry repairs.
+pub(super) fn beside_flow(world: &mut World, seed: u64) -> [f64; 2] {
+    world.compete(Config::new(CUBIC), true, Duration::ZERO);
+    world.run_for(20 * SECOND + jitter(seed));
+    let transfers = |world: &mut World, span: Duration| {
+        let end = world.now + span;
+        while world.now < end {
+            let index = world.download(TRANSFER, None);
+            world.run_while(end - world.now, |world| world.reader(index).end.is_none());
+        }
+    };
+    transfers(world, 20 * SECOND);
+    let payload = |world: &World| read(world)[0];
+    let before = (received(world)[0], payload(world));
+    transfers(world, SPAN);
+    let its = tcp_rate(received(world)[0] - before.0, SPAN);
+    [its, tunnel_rate(payload(world) - before.1, SPAN)]
 }
 
 /// Up to 10 s, another for each seed.

@@ -1,0 +1,233 @@
+//! What repairs bring, and what they cost those who need none.
+
+use std::time::Duration;
+
+use bentpipe_pep::engine::Wishes;
+use bentpipe_proto::congestion::Kind;
+use bentpipe_proto::fec::Fec;
+use bentpipe_units::Seed;
+
+use super::probe::percentile;
+use super::share;
+use crate::limit::{DOWN, UP};
+use crate::row::Goal::{AtLeast, AtMost, Shown};
+use crate::row::{Figure, Row, Sample};
+use crate::scenario::{Loss, Queue, Scenario};
+use crate::transfer::{connect, warm};
+use crate::world::{Setup, World};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// What a session may spend on repairs: so many times the share lost, and this on top.
+const ALLOWED: [f64; 2] = [1.5, 0.01];
+
+fn clean(scenario: Scenario) -> Scenario {
+    Scenario {
+        loss: Loss::None,
+        ..scenario
+    }
+}
+
+fn share_lost(scenario: &Scenario) -> f64 {
+    match scenario.loss {
+        Loss::Iid(share) | Loss::Bursts(share, _) => share,
+        Loss::None => 0.0,
+        Loss::Periodic(every) => 1.0 / f64::from(every),
+    }
+}
+
+/// A world on `scenario` that repairs as `fec` says; not connected yet.
+fn world(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
+    let link = scenario.link(seed);
+    World::with(&Setup {
+        profile: scenario.profile,
+        wishes: Wishes {
+            controller: kind,
+            fec,
+            ..Wishes::default()
+        },
+        ..Setup::new(&link, seed)
+    })
+}
+
+/// The same, connected and warm.
+fn warmed(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
+    let mut world = world(scenario, kind, fec, seed);
+    connect(&mut world);
+    warm(&mut world, scenario, DOWN, 0);
+    world
+}
+
+/// Bytes of repairs and copies, and all bytes, that both ends sent.
+fn spent(world: &World) -> [f64; 2] {
+    let ends = [&world.server, &world.terminals[0].engine];
+    let connections = ends.iter().flat_map(|engine| engine.connections());
+    let accounts = connections.map(|(_, connection)| connection.ledger().sent);
+    accounts.fold([0.0; 2], |[repair, all], sent| {
+        [repair + sent.repair as f64, all + sent.total() as f64]
+    })
+}
+
+/// What repairs took of what they may take.
+fn overhead(world: &World, scenario: &Scenario) -> f64 {
+    let [repair, all] = spent(world);
+    repair / all / (ALLOWED[0] * share_lost(scenario) + ALLOWED[1])
+}
+
+/// Short flows, one after the other, against one without losses. A session is what came before as well.
+pub(crate) fn short_flows(scenario: Scenario) -> Row {
+    const FLOWS: u64 = 100;
+    const SIZE: u64 = 20_000;
+    // A burst takes more packets than such a flow has: nothing that is worth its bytes brings them back.
+    let goal = match scenario.loss {
+        Loss::Bursts(..) => Shown,
+        _ => AtMost(1.15),
+    };
+    let figures = vec![
+        Figure::new("p99 / without losses", goal),
+        Figure::new("of 100 later than 1.15", Shown),
+        Figure::new("overhead / allowed", AtMost(1.0)),
+        Figure::new("p99 without repairs", Shown),
+    ];
+    let times = move |scenario: &Scenario, kind, fec, seed, flows| {
+        let mut world = warmed(scenario, kind, fec, seed);
+        let pauses = Seed::new(seed).stream("pauses");
+        let one = |flow: u64| {
+            let pause = 300 + pauses.stream(&flow.to_string()).as_u64() % 1000;
+            world.run_for(Duration::from_millis(pause));
+            world.timed_download(SIZE).as_secs_f64()
+        };
+        let times: Vec<_> = (0..flows).map(one).collect();
+        (times, overhead(&world, scenario))
+    };
+    Row::new(scenario.name, "20 kB flows", figures, move |kind, seed| {
+        let (mut bare, _) = times(&clean(scenario), kind, Fec::Auto, seed, 5);
+        let least = percentile(&mut bare, 0.5);
+        let (mut off, _) = times(&scenario, kind, Fec::Off, seed, FLOWS);
+        let (mut flows, overhead) = times(&scenario, kind, Fec::Auto, seed, FLOWS);
+        let late = flows.iter().filter(|time| **time > 1.15 * least).count();
+        let p99 = percentile(&mut flows, 0.99) / least;
+        Sample {
+            values: vec![
+                p99,
+                late as f64,
+                overhead,
+                percentile(&mut off, 0.99) / least,
+            ],
+            note: format!("without losses {:.0} ms", least * 1e3),
+        }
+    })
+    .random()
+}
+
+/// New tunnels, from the first datagram until HELLO was answered: two round trips.
+pub(crate) fn handshake(scenario: Scenario) -> Row {
+    const TUNNELS: u64 = 200;
+    let figures = vec![
+        Figure::new("ready p99, RTT", AtMost(2.2)),
+        Figure::new("p50", Shown),
+        Figure::new("packets sent", Shown),
+    ];
+    Row::new(scenario.name, "handshakes", figures, move |kind, seed| {
+        let mut packets = 0;
+        let mut times: Vec<_> = (0..TUNNELS)
+            .map(|index| {
+                let mut world = world(&scenario, kind, Fec::Auto, seed * 10_000 + index);
+                connect(&mut world);
+                packets += world.sent[DOWN].packets + world.sent[UP].packets;
+                world.at().as_secs_f64() / scenario.rtt().as_secs_f64()
+            })
+            .collect();
+        Sample {
+            values: vec![
+                percentile(&mut times, 0.99),
+                percentile(&mut times, 0.5),
+                packets as f64 / TUNNELS as f64,
+            ],
+            note: String::new(),
+        }
+    })
+    .random()
+}
+
+/// Where nothing is lost.
+pub(crate) fn idle(scenario: Scenario) -> Row {
+    let figures = vec![Figure::new("time, auto / off", AtMost(1.002))];
+    let title = "20 MB, nothing lost";
+    Row::new(scenario.name, title, figures, move |kind, seed| {
+        let time = |fec| {
+            let mut world = warmed(&scenario, kind, fec, seed);
+            world.timed_download(20_000_000).as_secs_f64()
+        };
+        Sample {
+            values: vec![time(Fec::Auto) / time(Fec::Off)],
+            note: String::new(),
+        }
+    })
+}
+
+/// A call in both directions, against one without losses.
+pub(crate) fn voice(scenario: Scenario, beside: bool) -> Row {
+    let figures = vec![
+        Figure::new("voice lost, %", AtMost(0.1)),
+        Figure::new("latest - without losses, ms", AtMost(40.0)),
+        Figure::new("p95 - without losses, ms", Shown),
+        Figure::new("lost without repairs, %", Shown),
+    ];
+    let call = move |scenario: &Scenario, kind, fec, seed| {
+        let mut world = warmed(scenario, kind, fec, seed);
+        if beside {
+            world.download(1 << 39, None);
+            world.run_for(10 * SECOND);
+        }
+        let span = 60 * SECOND;
+        let calls = [true, false].map(|down| world.inner.call(world.now, down, span));
+        world.run_for(span + 3 * SECOND);
+        let calls = calls.map(|call| &world.inner.calls[call]);
+        let sent: u64 = calls.iter().map(|call| call.sent).sum();
+        let mut delays: Vec<_> = calls
+            .iter()
+            .flat_map(|call| &call.delays)
+            .map(|delay| delay.as_secs_f64() * 1e3)
+            .collect();
+        let lost = 100.0 * (1.0 - delays.len() as f64 / sent as f64);
+        let late = [1.0, 0.95].map(|share| percentile(&mut delays, share));
+        (lost, late)
+    };
+    let title = if beside { "voice beside bulk" } else { "voice" };
+    Row::new(scenario.name, title, figures, move |kind, seed| {
+        let (_, bare) = call(&clean(scenario), kind, Fec::Off, seed);
+        let (off, _) = call(&scenario, kind, Fec::Off, seed);
+        let (lost, late) = call(&scenario, kind, Fec::Auto, seed);
+        Sample {
+            values: vec![lost, late[0] - bare[0], late[1] - bare[1], off],
+            note: format!("without losses the latest after {:.1} ms", bare[0]),
+        }
+    })
+    .random()
+}
+
+/// What a CUBIC flow keeps on a congested link beside a tunnel that repairs, against one that does not.
+pub(crate) fn beside_cubic(scenario: Scenario, bdp: f64) -> Row {
+    let scenario = Scenario {
+        queue: Queue::Bdp(bdp),
+        ..scenario
+    };
+    let figures = vec![
+        Figure::new("CUBIC keeps, auto / off", AtLeast(0.95)),
+        Figure::new("ours, auto / off", Shown),
+    ];
+    let title = format!("repairs beside CUBIC, {bdp} BDP");
+    Row::new(scenario.name, title, figures, move |kind, seed| {
+        let run = |fec| {
+            let mut world = world(&scenario, kind, fec, seed);
+            connect(&mut world);
+            share::beside_flow(&mut world, seed)
+        };
+        let ([its, ours], [without, own]) = (run(Fec::Auto), run(Fec::Off));
+        Sample {
+            values: vec![its / without, ours / own],
+            note: format!("{its:.2} + {ours:.2} Mbit/s; off {without:.2} + {own:.2}"),
+        }
+    })
+    .random()
+}
