@@ -146,7 +146,8 @@ impl Flow {
         if self.recv_done {
             return Ok(0);
         }
-        let look = |offset, bytes: &Bytes| repairs.on_received(stream.index(), offset, bytes);
+        let key = FlowKey::of(stream);
+        let look = |offset, bytes: &Bytes| repairs.on_received(key.0, offset, bytes);
         let (taken, ended) = drain(&mut self.receiver, quic, stream, look)?;
         self.recv_done |= ended;
         Ok(taken)

@@ -5,7 +5,7 @@
 
 use reed_solomon_simd::ReedSolomonEncoder;
 
-use crate::tunnel::varint;
+use crate::tunnel::{FlowId, varint};
 
 /// Most bytes that one block covers: some milliseconds of a core to encode, as many again to decode.
 pub const MAX_BLOCK: u64 = 4 << 20;
@@ -15,13 +15,15 @@ pub const MAX_RANGES: usize = 24;
 pub const MAX_REPAIRS: u64 = 4096;
 /// Sizes of a symbol: not so small that their number explodes; the largest fits into a packet.
 const SYMBOL: std::ops::RangeInclusive<u64> = 2..=1400;
+/// Set in the numbers of streams that the server has opened.
+const OF_SERVER: u64 = FlowId::OF_SERVER.0;
 /// Kind of DATAGRAM frames that are repairs.
 const KIND: u64 = 3;
 
 /// A piece of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The stream, by its index among the client's bidirectional ones.
+    /// The stream, by its index among its opener's bidirectional ones; 2^61 is added to that of the server's.
     pub stream: u64,
     /// Offset of its first byte.
     pub start: u64,
@@ -140,7 +142,7 @@ impl<'a> Repair<'a> {
             let (stream, start, length) = (field()?, field()?, field()?);
             total += length >> 1;
             // A stream has at most 2^62 bytes, and 2^60 of a kind exist.
-            if total > MAX_BLOCK || stream >> 60 > 0 || start >> 61 > 0 {
+            if total > MAX_BLOCK || (stream & !OF_SERVER) >> 60 > 0 || start >> 61 > 0 {
                 return None;
             }
             let (end, fin) = (start + (length >> 1), length & 1 == 1);
