@@ -189,7 +189,7 @@ fn repairs() {
         Bytes::from_static(b"What was lost comes back."),
     );
     outgoing.on_dry(now, 5, 125, true);
-    let repair = outgoing.poll(now + Duration::from_millis(10), 90).unwrap();
+    let repair = outgoing.poll(now + Duration::from_millis(10), 280).unwrap();
     check("Repair", &repair, &repair, |bytes| {
         Repair::decode(bytes).map(|repair| repair.encode().into())
     });

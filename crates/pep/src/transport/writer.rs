@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::Control;
-use quinn_proto::{Connection, Side, WriteError};
+use quinn_proto::{Connection, WriteError};
 
 use super::control::ControlStream;
 use super::event::TunnelEvent;
@@ -114,8 +114,8 @@ impl Tunnel {
         // Alone, a flow fills the batch; among others it fills one packet.
         let lone = self.scheduler.is_empty() && !self.packets.has_output();
         let share = if lone { room } else { mtu.min(room) };
-        let opens =
-            self.side == Side::Client && self.flows.get(&key).is_some_and(|flow| flow.sent == 0);
+        let first = |flow: &Flow| flow.opened_here && flow.sent == 0;
+        let opens = self.flows.get(&key).is_some_and(first);
         let written = self.fill(now, quic, key, share, opens);
         if opens {
             *alone += written.min(mtu);
@@ -128,7 +128,7 @@ impl Tunnel {
         written
     }
 
-    /// `opens`: the server knows nothing of the flow yet.
+    /// `opens`: the peer knows nothing of the flow yet.
     fn fill(
         &mut self,
         now: Instant,

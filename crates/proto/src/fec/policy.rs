@@ -28,6 +28,8 @@ pub enum Fec {
 
 /// So many standard deviations above the mean are repaired: one block in some hundred is not.
 const MARGIN: f64 = 2.5;
+/// The share that is lost was found with so many packets, about.
+const MEASURED: f64 = 3000.0;
 /// A block that loses fewer packets is left to itself.
 const WORTH: f64 = 0.001;
 /// What a session may spend: this many times the share lost,
@@ -58,7 +60,9 @@ impl Fec {
                 if mean < WORTH {
                     return 0;
                 }
-                let margin = MARGIN * (mean * loss.bursts).sqrt();
+                // The mean was measured, too, with as many packets as are remembered.
+                let doubt = 1.0 + packets / MEASURED;
+                let margin = MARGIN * (mean * loss.bursts * doubt).sqrt();
                 (mean + margin).round().max(1.0) as usize
             }
         }
