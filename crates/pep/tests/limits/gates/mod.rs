@@ -48,7 +48,7 @@ const CHECKED: [(&str, u64, f64); 6] = [
     ("E-leo beside CUBIC, 1 BDP", 2, 0.75),
     ("E-leo 1 kB beside bulk", 1, 25.0),
     ("G6 return traffic of bulk", 1, 60.0),
-    ("M1 10 tunnel(s)", 1, 0.8),
+    ("M1 10 tunnel(s)", 3, 0.8),
 ];
 
 /// Every gate.
