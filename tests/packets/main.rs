@@ -6,7 +6,9 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod wireguard;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -16,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{GATEWAY_WAN, WEB, WEB6};
+use bentpipe_lab::topology::{GATEWAY_SAT, GATEWAY_WAN, WEB, WEB6};
 use bentpipe_sys::netns::NetNs;
 
 use common::site::{Site, SiteConfig, near};
@@ -226,21 +228,39 @@ fn refused(site: &Site) -> Result<()> {
 
 /// The 60,000 packets of a call of a minute at 1,000 packets a second.
 #[test]
-#[ignore = "takes two minutes"]
+#[ignore = "takes three minutes"]
 fn a_minute_of_udp_loses_nothing() {
     if !privileged("packets: a minute") {
         return;
     }
     let site = site();
+    let mut medians = Vec::new();
     for web in WEBS {
         let echo = Echo::start(site.topology.web(), web).expect("an echo");
         let delays = echoes(site.topology.user(), &echo, 60_000, 1000).expect("sockets");
+        medians.push(median(&delays));
         println!(
             "UDP echo to {web}: {} of 60000, median {:?}",
             delays.len(),
             median(&delays)
         );
         assert_eq!(delays.len(), 60_000, "{}", site.logs());
+    }
+    if !installed("packets: beside WireGuard", "wireguard-go") {
+        return;
+    }
+    let ends = [site.topology.terminal(), site.topology.gateway()];
+    let delays = wireguard::between(&site, ends, GATEWAY_SAT, || {
+        let echo = Echo::start(ends[1], wireguard::FAR.into())?;
+        echoes(ends[0], &echo, 60_000, 1000)
+    });
+    let bare = median(&delays.expect("WireGuard"));
+    println!("UDP echo through wireguard-go, without the LANs: median {bare:?}");
+    for median in medians {
+        assert!(
+            median <= bare + Duration::from_millis(1),
+            "{median:?} {bare:?}"
+        );
     }
 }
 
@@ -307,6 +327,56 @@ fn denied_destinations_are_answered() {
     assert!(status.contains("\"policy\": 1"), "{status}");
 }
 
+/// A client that has lost its manners, and its ruleset: what it sends from others' addresses goes nowhere.
+#[test]
+fn nobody_speaks_for_others() {
+    if !privileged("packets: others' addresses") {
+        return;
+    }
+    let site = site();
+    let terminal = site.topology.terminal();
+    let run = |program: &str, arguments: &str| {
+        let arguments: Vec<_> = arguments.split(' ').collect();
+        terminal.run(program, &arguments).expect(program)
+    };
+    let own = assigned(&site);
+    run("nft", "delete table inet bentpipe_client");
+    let others = [
+        ["100.96.0.77", "10.30.0.77", "198.51.100.7"],
+        ["fd62:656e:7470::77", "fd00:30::77", "2001:db8::7"],
+    ];
+    for (web, others) in WEBS.into_iter().zip(others) {
+        let sink = bind(site.topology.web(), web).expect("a sink");
+        sink.set_read_timeout(Some(Duration::from_secs(1)))
+            .expect("a timeout");
+        let to = sink.local_addr().expect("an address");
+        run("ip", &format!("route add {web} dev bentpipe0"));
+        let send = |from: IpAddr| {
+            let socket = bind(terminal, from).expect("a socket");
+            socket.send_to(b"from whom?", to).expect("a packet");
+        };
+        let own = own
+            .iter()
+            .filter_map(|own| own.split('/').next()?.parse().ok());
+        let own = own
+            .into_iter()
+            .find(|own: &IpAddr| own.is_ipv4() == web.is_ipv4());
+        send(own.expect("an address"));
+        sink.recv(&mut [0; 16]).expect("what is its own crosses");
+        for other in others {
+            let nodad = if web.is_ipv4() { "" } else { " nodad" };
+            run("ip", &format!("addr add {other} dev bentpipe0{nodad}"));
+            send(other.parse().expect("an address"));
+        }
+        let heard = sink.recv(&mut [0; 16]).map_err(|error| error.kind());
+        assert_eq!(heard, Err(ErrorKind::WouldBlock), "{}", site.logs());
+    }
+    let status: serde_json::Value =
+        serde_json::from_str(&status(&site, "server")).expect("a report");
+    let dropped = &status["clients"][0]["packets"]["dropped"]["spoofed"];
+    assert!(dropped.as_u64() >= Some(6), "{status}");
+}
+
 fn status(site: &Site, role: &str) -> String {
     thread::sleep(Duration::from_millis(1200));
     let (place, directory) = match role {
@@ -362,53 +432,4 @@ fn addresses_stay_and_packets_cross_again_after_a_restart() {
         .run("nft", &["list", "tables"])
         .expect("nft");
     assert!(!rules.contains("bentpipe"), "{rules}");
-}
-
-/// WireGuard with its usual MTU of 1420 inside the tunnel: two datagrams' worth for each full packet, and nothing is cut.
-#[test]
-fn wireguard_fits_inside() {
-    if !privileged("packets: WireGuard") || !installed("packets: WireGuard", "wireguard-go") {
-        return;
-    }
-    let site = site();
-    wireguard(&site).unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
-}
-
-fn wireguard(site: &Site) -> Result<()> {
-    let (user, web) = (site.topology.user(), site.topology.web());
-    let directory = site.topology.directory();
-    let mut public = Vec::new();
-    for side in ["near", "far"] {
-        let script = format!("umask 077; wg genkey > {side}.wg; wg pubkey < {side}.wg");
-        let script = format!("cd {} && {script}", directory.display());
-        public.push(user.run("sh", &["-c", &script])?.trim().to_owned());
-    }
-    // Names of devices are also names of sockets that all namespaces share.
-    let name = |side: &str| format!("wg{side}{}", std::process::id() % 10_000);
-    let sides = [
-        (
-            user,
-            "near",
-            &public[1],
-            "10.99.0.1/24",
-            format!("endpoint {WEB}:51820"),
-        ),
-        (web, "far", &public[0], "10.99.0.2/24", String::new()),
-    ];
-    for (place, side, peer, address, endpoint) in sides {
-        let (device, key) = (name(side), directory.join(format!("{side}.wg")));
-        let script = format!(
-            "wireguard-go {device} && \
-             wg set {device} listen-port 51820 private-key {} peer {peer} allowed-ips 10.99.0.0/24 {endpoint} && \
-             ip addr add {address} dev {device} && ip link set {device} mtu 1420 up",
-            key.display()
-        );
-        place.run("sh", &["-c", &script])?;
-    }
-    let outcome = ping(user, "10.99.0.2", 56).and_then(|()| ping(user, "10.99.0.2", 1420 - 28));
-    for (place, side) in [(user, "near"), (web, "far")] {
-        // Its process ends with the device.
-        place.run("ip", &["link", "del", &name(side)])?;
-    }
-    outcome
 }
