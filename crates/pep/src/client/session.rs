@@ -395,6 +395,9 @@ impl Session {
     /// Closes every connection.
     pub(crate) fn close(&self) {
         self.learn_path();
+        if let Some(id) = self.ready.get() {
+            self.close_books(id);
+        }
         let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
         attempts
             .into_iter()
