@@ -18,12 +18,12 @@ const COLD_WINDOW: u64 = 1024 * 1024;
 /// Eighths of the ceiling for large first windows; one more is for small ones, and the rest for windows that grow.
 const FIRST: u64 = 4;
 
-/// Share of what is left for large first windows that one flow may take.
-const FIRST_SHARE: u64 = 2;
+/// Quarters of what is left for large first windows that one flow may take: most, and something for the next.
+const FIRST_QUARTERS: u64 = 3;
 
-/// A first window, in bandwidth-delay products: the first lost packet of a flow is repaired after two round trips, and
+/// A first window, in bandwidth-delay products: a packet that is lost twice is repaired after three round trips, and
 /// until then nothing behind it proves that the LAN side keeps up.
-const FIRST_PRODUCTS: u64 = 3;
+const FIRST_PRODUCTS: u64 = 4;
 
 /// Most that one flow's window grows to, in bandwidth-delay products. In a growing start-up the next round trip brings
 /// three times what the last one did; at 5 % loss a byte in a thousand is lost three times, and while it is repeated
@@ -99,7 +99,7 @@ impl Budget {
 
     fn first_window(&self, Product { measured, hoped }: Product) -> u64 {
         let large = self.ceiling / 8 * FIRST;
-        let share = |part: u64| part.saturating_sub(self.first) / FIRST_SHARE;
+        let share = |part: u64| part.saturating_sub(self.first) / 4 * FIRST_QUARTERS;
         let wanted = measured.map_or(0, |bdp| bdp.saturating_mul(FIRST_PRODUCTS));
         let wanted = wanted.max(COLD_WINDOW).min(share(large));
         let hoped = hoped.map_or(0, |bdp| bdp.saturating_mul(FIRST_PRODUCTS));
