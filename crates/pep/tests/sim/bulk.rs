@@ -5,18 +5,13 @@ use std::time::Duration;
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_units::Ratio;
 
-use crate::world::{World, preset};
+use crate::satellite::link;
+use crate::world::World;
 
 const SOON: Duration = Duration::from_secs(60);
 
-fn link(name: &str) -> LinkConfig {
-    preset(name)
-        .expect("a preset")
-        .link_config()
-        .expect("a link")
-}
-
-fn ready(link: &LinkConfig, seed: u64) -> World {
+/// A world whose tunnel has just come up.
+pub(crate) fn ready(link: &LinkConfig, seed: u64) -> World {
     let mut world = World::new(link, seed);
     world.run_until(SOON, "the handshake", World::is_ready);
     world
@@ -25,7 +20,7 @@ fn ready(link: &LinkConfig, seed: u64) -> World {
 /// 1 kB on a new flow: one RTT and serialisation, also after ten minutes of idle.
 #[test]
 fn a_request_takes_one_round_trip() {
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     world.run_for(Duration::from_secs(2));
     let limit = Duration::from_millis(500 + 15);
     let fresh = world.timed_download(1000);
@@ -39,7 +34,7 @@ fn a_request_takes_one_round_trip() {
 /// 10 MB at 10 Mbit/s, warm: 8.8 s is the limit.
 #[test]
 fn a_warm_download_fills_the_link() {
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     let cold = world.timed_download(10_000_000);
     world.run_for(Duration::from_secs(5));
     let warm = world.timed_download(10_000_000);
@@ -50,7 +45,7 @@ fn a_warm_download_fills_the_link() {
 /// The same when no more than 3 BDP have warmed the tunnel, and slow start was not over with them.
 #[test]
 fn little_warms_the_tunnel() {
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     world.timed_download(2_500_000);
     world.run_for(Duration::from_secs(4));
     let warm = world.timed_download(10_000_000);
@@ -64,7 +59,7 @@ fn little_warms_the_tunnel() {
 #[test]
 fn a_run_repeats() {
     let run = || {
-        let mut lossy = link("g1");
+        let mut lossy = link("g1", 0.0);
         lossy.forward_link.loss = LossModel::Iid(Ratio::new(0.01).expect("a ratio"));
         let mut world = ready(&lossy, 7);
         for _ in 0..20 {

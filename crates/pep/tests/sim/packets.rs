@@ -6,22 +6,15 @@ use bentpipe_link::tcp::{Algorithm, Config, PAYLOAD, SEGMENT};
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_units::Ratio;
 
+use crate::bulk;
 use crate::outage::set_outage;
-use crate::world::{World, preset};
+use crate::satellite::link;
+use crate::world::World;
 
-const SOON: Duration = Duration::from_secs(60);
 const CUBIC: Config = Config::new(Algorithm::Cubic { hystart: true });
 
-fn link(name: &str) -> LinkConfig {
-    preset(name)
-        .expect("a preset")
-        .link_config()
-        .expect("a link")
-}
-
 fn ready(link: &LinkConfig, seed: u64) -> World {
-    let mut world = World::new(link, seed);
-    world.run_until(SOON, "the handshake", World::is_ready);
+    let mut world = bulk::ready(link, seed);
     world.run_for(Duration::from_secs(3));
     world
 }
@@ -32,7 +25,7 @@ const fn seconds(seconds: u64) -> Duration {
 
 #[test]
 fn packets_of_every_size_cross_both_ways_and_none_is_lost() {
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     for down in [true, false] {
         for size in [40, 200, 700, 1434, 1480, 1500] {
             let class = if size == 200 { 46 << 2 } else { size as u8 & 3 };
@@ -52,7 +45,7 @@ fn packets_of_every_size_cross_both_ways_and_none_is_lost() {
 /// A packet in two datagrams is lost twice as often; nothing else is lost with it.
 #[test]
 fn packets_are_lost_as_often_as_datagrams() {
-    let mut lossy = link("geo");
+    let mut lossy = link("geo", 0.0);
     lossy.forward_link.loss = LossModel::Iid(Ratio::new(0.02).expect("a ratio"));
     let mut world = ready(&lossy, 3);
     for size in [200, 1500] {
@@ -88,7 +81,7 @@ fn inner_bytes(world: &mut World, bulk: usize, span: Duration) -> f64 {
 
 #[test]
 fn tcp_bulk_and_bulk_inside_packets_share() {
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     let download = world.download(1_000_000_000, None);
     let bulk = world.inner.bulk(CUBIC);
     world.run_for(seconds(60));
@@ -114,14 +107,14 @@ fn stats(world: &World) -> bentpipe_pep::transport::PacketStats {
 #[test]
 fn bulk_inside_packets_has_what_the_bare_path_has_but_for_headers() {
     let bare = {
-        let mut world = ready(&link("geo"), 1);
+        let mut world = ready(&link("geo", 0.0), 1);
         let tcp = world.compete(CUBIC, true, Duration::ZERO);
         world.run_for(seconds(40));
         let before = world.competitors[tcp].receiver.received();
         world.run_for(seconds(120));
         (world.competitors[tcp].receiver.received() - before) as f64 * PAYLOAD.as_u64() as f64
     };
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     let bulk = world.inner.bulk(CUBIC);
     world.run_for(seconds(40));
     let sent = world.sent[0].bytes;
@@ -143,13 +136,13 @@ fn bulk_inside_packets_has_what_the_bare_path_has_but_for_headers() {
 #[test]
 fn voice_beside_bulk_loses_nothing_and_hardly_waits() {
     let alone = {
-        let mut world = ready(&link("geo"), 1);
+        let mut world = ready(&link("geo", 0.0), 1);
         let call = world.inner.call(world.now, true, seconds(60));
         world.run_for(seconds(62));
         world.inner.calls[call].p95()
     };
     for (streams, packets) in [(true, false), (true, true), (false, true)] {
-        let mut world = ready(&link("geo"), 1);
+        let mut world = ready(&link("geo", 0.0), 1);
         if streams {
             world.download(1_000_000_000, None);
         }
@@ -183,7 +176,7 @@ fn voice_beside_bulk_loses_nothing_and_hardly_waits() {
 /// What waited through an outage is not sent: it would hold up what is said now.
 #[test]
 fn an_outage_leaves_no_old_packets() {
-    let mut world = ready(&link("geo"), 1);
+    let mut world = ready(&link("geo", 0.0), 1);
     let call = world.inner.call(world.now, false, seconds(120));
     world.run_for(seconds(5));
     set_outage(&mut world, true);

@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Change, LinkConfig, Schedule};
+use bentpipe_link::{Change, Schedule};
 use bentpipe_pep::engine::Wishes;
 use bentpipe_units::BitRate;
 
 use crate::limit::{DOWN, Transfer, UP, earliest, efficiency};
-use crate::world::{Setup, World, preset};
-
-fn link(name: &str) -> LinkConfig {
-    let preset = preset(name).expect("a preset");
-    preset.link_config().expect("a link")
-}
+use crate::satellite::link;
+use crate::world::{Setup, World};
 
 fn transfer(direction: usize, payload: u64) -> Transfer {
     Transfer {
@@ -27,7 +23,7 @@ fn transfer(direction: usize, payload: u64) -> Transfer {
 /// Round trip (half of one upwards) and payload at the rate.
 #[test]
 fn the_limit_has_its_closed_form() {
-    let link = link("g1");
+    let link = link("g1", 0.0);
     for (direction, rate, rtts) in [(DOWN, 250e6, 0.6), (UP, 3e6, 0.3)] {
         for loss in [0.0, 0.02] {
             let transfer = Transfer {
@@ -45,7 +41,7 @@ fn the_limit_has_its_closed_form() {
 /// After a second the rate is a tenth, and the return link takes longer.
 #[test]
 fn the_limit_follows_the_link() {
-    let mut link = link("geo");
+    let mut link = link("geo", 0.0);
     let second = Duration::from_secs(1);
     let slow = Change::Rate(BitRate::megabits_per_second(1));
     link.forward_link.schedule = Schedule::new([(second, slow)]);
@@ -73,7 +69,7 @@ fn packets_carry_what_the_limit_assumes() {
         };
         let mut world = World::with(&Setup {
             wishes,
-            ..Setup::new(&link("geo"), 1)
+            ..Setup::new(&link("geo", 0.0), 1)
         });
         world.run_until(Duration::from_secs(60), "the handshake", World::is_ready);
         // Grows the packets to their full size and finds the rate.
