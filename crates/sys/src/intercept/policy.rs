@@ -38,6 +38,23 @@ pub struct Rule {
     pub action: Action,
 }
 
+impl Rule {
+    /// One without conditions.
+    #[must_use]
+    pub const fn for_all(action: Action) -> Self {
+        Self {
+            interfaces: Vec::new(),
+            sources: Vec::new(),
+            destinations: Vec::new(),
+            learned: false,
+            protocols: Vec::new(),
+            ports: Vec::new(),
+            dscp: Vec::new(),
+            action,
+        }
+    }
+}
+
 /// What happens to traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -410,19 +427,6 @@ pub(super) fn counts(listing: &str, number: usize) -> Vec<Count> {
 mod tests {
     use super::*;
 
-    fn rule(action: Action) -> Rule {
-        Rule {
-            interfaces: Vec::new(),
-            sources: Vec::new(),
-            destinations: Vec::new(),
-            learned: false,
-            protocols: Vec::new(),
-            ports: Vec::new(),
-            dscp: Vec::new(),
-            action,
-        }
-    }
-
     fn nets(nets: &[&str]) -> Vec<IpNet> {
         nets.iter().map(|net| net.parse().unwrap()).collect()
     }
@@ -436,7 +440,7 @@ mod tests {
             protocols: vec![17],
             ports: vec![53, 123],
             dscp: vec![46],
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         };
         assert_eq!(
             rule.matches(Vec::new()),
@@ -448,10 +452,10 @@ mod tests {
 
     #[test]
     fn a_rule_for_everything_has_no_conditions_and_one_for_nothing_no_lines() {
-        assert_eq!(rule(Action::Block).matches(Vec::new()), [""]);
+        assert_eq!(Rule::for_all(Action::Block).matches(Vec::new()), [""]);
         let unknown = Rule {
             learned: true,
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         };
         assert!(unknown.matches(Vec::new()).is_empty());
     }
@@ -461,11 +465,11 @@ mod tests {
         let named = Rule {
             learned: true,
             ports: vec![443],
-            ..rule(Action::Block)
+            ..Rule::for_all(Action::Block)
         };
         let direct = Rule {
             destinations: nets(&["192.0.2.0/24"]),
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         };
         let text = without_process(&[named, direct]);
         let order = [
@@ -478,7 +482,7 @@ mod tests {
 
     #[test]
     fn counters_are_read_back() {
-        let rules = [rule(Action::Direct), rule(Action::Block)];
+        let rules = [Rule::for_all(Action::Direct), Rule::for_all(Action::Block)];
         let kept = Kept {
             counts: [(5, 600), (7, 8)]
                 .map(|(packets, bytes)| Count { packets, bytes })
@@ -492,7 +496,7 @@ mod tests {
     fn what_was_learned_is_in_the_set_of_its_rule_and_family() {
         let named = Rule {
             learned: true,
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         };
         let address: IpAddr = "2001:db8::1".parse().unwrap();
         let kept = Kept {
@@ -503,7 +507,7 @@ mod tests {
             }],
             ..Kept::default()
         };
-        let text = sets(&[rule(Action::Block), named], &kept);
+        let text = sets(&[Rule::for_all(Action::Block), named], &kept);
         assert_eq!(text.matches("elements").count(), 1);
         let (_, set) = text.split_once("set learned1_6").unwrap();
         assert!(set.contains("{ 2001:db8::1 timeout 60s }"), "{text}");

@@ -19,19 +19,6 @@ use crate::packets::{Far, expect_conversation, socket};
 const PORT: u16 = 15_080;
 const UDP: u8 = 17;
 
-fn rule(action: Action) -> Rule {
-    Rule {
-        interfaces: Vec::new(),
-        sources: Vec::new(),
-        destinations: Vec::new(),
-        learned: false,
-        protocols: Vec::new(),
-        ports: Vec::new(),
-        dscp: Vec::new(),
-        action,
-    }
-}
-
 fn interception(rules: Vec<Rule>) -> Interception {
     Interception {
         interfaces: vec!["lan0".into()],
@@ -68,24 +55,24 @@ fn the_first_rule_that_matches_decides_and_counts() {
                 "192.0.2.0/25".parse().unwrap(),
                 "2001:db8::/33".parse().unwrap(),
             ],
-            ..rule(Action::Block)
+            ..Rule::for_all(Action::Block)
         },
         Rule {
             protocols: vec![UDP],
             ports: vec![9998, 9999],
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         },
         Rule {
             protocols: vec![UDP],
             dscp: vec![46],
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         },
         Rule {
             interfaces: vec!["lan0".into()],
             sources: vec!["10.1.0.0/24".parse().unwrap()],
             protocols: vec![UDP],
             ports: vec![7777],
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         },
     ];
     let it = interception(rules);
@@ -175,7 +162,7 @@ fn rule_for_names(action: Action, port: u16) -> Rule {
     Rule {
         learned: true,
         ports: vec![port],
-        ..rule(action)
+        ..Rule::for_all(action)
     }
 }
 
@@ -200,7 +187,7 @@ fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
         ..interception(vec![Rule {
             protocols: vec![UDP],
             ports: vec![9999],
-            ..rule(Action::Direct)
+            ..Rule::for_all(Action::Direct)
         }])
     };
     let nowhere = Interception {
@@ -262,7 +249,7 @@ fn what_cannot_be_carried_goes_in_clear_where_that_is_asked_for() {
         other: Other::Tunnel,
         ..interception(vec![Rule {
             ports: vec![81],
-            ..rule(Action::Block)
+            ..Rule::for_all(Action::Block)
         }])
     };
     let mut installed = Inside::install(&net.router, &it);
