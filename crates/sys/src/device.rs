@@ -9,7 +9,7 @@ use std::io;
 
 use ipnet::IpNet;
 
-use crate::command::{run_with_input, tool};
+use crate::command::{run, run_with_input, tool};
 use crate::tun::Tun;
 
 /// Its name on every machine: rules and routes are made for it before it exists.
@@ -76,13 +76,39 @@ pub fn set_addresses(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
     batch(&lines)
 }
 
-/// Leads `prefixes` into the device.
+/// Leads `addresses` into the device.
 ///
 /// # Errors
 /// `ip` or the privilege is missing.
-pub fn add_routes(prefixes: &[IpNet]) -> io::Result<()> {
+pub fn add_routes(addresses: &[IpNet]) -> io::Result<()> {
     let mut lines = String::new();
-    for prefix in prefixes {
+    for address in addresses {
+        let _ = writeln!(lines, "route replace {address} dev {NAME}");
+    }
+    batch(&lines)
+}
+
+/// Leads the prefixes `wanted` into the device instead of `present`. What goes elsewhere already stays as it is.
+///
+/// # Errors
+/// This machine has a route of its own to one of them: then nothing has changed. Or `ip` or the privilege is missing.
+pub fn set_routes(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
+    let mut lines = String::new();
+    for prefix in present.iter().filter(|prefix| !wanted.contains(prefix)) {
+        let _ = writeln!(lines, "route del {prefix} dev {NAME}");
+    }
+    for prefix in wanted.iter().filter(|prefix| !present.contains(prefix)) {
+        let prefix = prefix.trunc();
+        let family = if prefix.addr().is_ipv6() { "-6" } else { "-4" };
+        let (exact, device) = (prefix.to_string(), format!("dev {NAME} "));
+        let listing = run("ip", &[family, "route", "show", "exact", &exact])?;
+        if let Some(other) = listing.lines().find(|line| !line.contains(&device)) {
+            let text = format!(
+                "this machine has a route of its own to {prefix} (`{}`); remove it, or the prefix from `routes`",
+                other.trim()
+            );
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
         let _ = writeln!(lines, "route replace {prefix} dev {NAME}");
     }
     batch(&lines)

@@ -32,7 +32,8 @@ const CONF6: &str = "/proc/sys/net/ipv6/conf";
 pub struct Forwarding {
     /// Clients' addresses: what comes from them leaves with an address of this machine.
     pub translated: Vec<IpNet>,
-    /// Prefixes that are routed to clients as they are.
+    /// Prefixes that are routed to clients as they are: what comes from them keeps its address, unless it is a private one
+    /// and bound for the internet.
     pub routed: Vec<IpNet>,
     /// UDP ports of this machine, and the client's address that each leads to.
     pub published: Vec<(u16, IpAddr)>,
@@ -213,9 +214,31 @@ fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> Strin
             "    oifname != \"{NAME}\" {family} saddr {prefixes} masquerade"
         );
     }
+    for (family, private) in PRIVATE {
+        let of_family = routed
+            .iter()
+            .filter(|prefix| self::family(prefix.addr()) == family);
+        let of_family: Vec<_> = of_family.copied().collect();
+        for (_, prefixes) in by_family(&of_family) {
+            let _ = writeln!(
+                text,
+                "    oifname != \"{NAME}\" {family} saddr {prefixes} {family} saddr {private} {family} daddr != {private} masquerade"
+            );
+        }
+    }
     text.push_str("  }\n");
     text
 }
+
+/// Addresses that mean something to neighbours alone. Hosts in a routed prefix of these are themselves to others of these;
+/// the internet could not answer them.
+const PRIVATE: [(&str, &str); 2] = [
+    (
+        "ip",
+        "{ 10.0.0.0/8, 100.64.0.0/10, 172.16.0.0/12, 192.168.0.0/16 }",
+    ),
+    ("ip6", "{ fc00::/7 }"),
+];
 
 /// Published ports, on every address of this machine and for everybody but clients.
 fn inbound(published: &[(u16, IpAddr)]) -> String {
@@ -288,6 +311,27 @@ mod tests {
             published,
         };
         body(&[4433], Some(&forwarding), Opened::default())
+    }
+
+    #[test]
+    fn routed_prefixes_are_translated_towards_the_internet_alone_and_if_private() {
+        let forwarding = Forwarding {
+            routed: vec![
+                "10.1.0.0/24".parse().unwrap(),
+                "2001:db8:1::/64".parse().unwrap(),
+            ],
+            ..Forwarding::default()
+        };
+        let text = body(&[], Some(&forwarding), Opened::default());
+        for prefix in ["ip daddr { 10.1.0.0/24 }", "ip6 daddr { 2001:db8:1::/64 }"] {
+            assert!(text.contains(&format!("oifname \"bentpipe0\" {prefix} accept")));
+        }
+        let (_, nat) = text.split_once("chain postrouting").unwrap();
+        assert!(
+            nat.contains("ip saddr { 10.1.0.0/24 } ip saddr { 10.0.0.0/8"),
+            "{nat}"
+        );
+        assert_eq!(nat.matches("masquerade").count(), 2, "{nat}");
     }
 
     #[test]

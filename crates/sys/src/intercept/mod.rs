@@ -73,6 +73,9 @@ pub struct Interception {
     pub tunnel_mark: u32,
     /// UDP ports of the far side, and the host that what comes to each goes to, through the device.
     pub published: Vec<(u16, SocketAddr)>,
+    /// Prefixes behind `interfaces` that the far side routes here as they are: it may begin connections to their hosts, and
+    /// these keep their addresses in the device.
+    pub routed: Vec<IpNet>,
     /// The mark of packets that may leave in clear.
     pub direct_mark: u32,
     /// The routing table for packets with `tunnel_mark`.
@@ -125,6 +128,7 @@ impl Interception {
             device: "bentpipe0".into(),
             tunnel_mark: 0x3000_0000,
             published: Vec::new(),
+            routed: Vec::new(),
             direct_mark: 0x4000_0000,
             tunnel_table: 25_201,
             ipv4: true,
@@ -140,7 +144,11 @@ impl Interception {
     /// connections to this machine are assumed to exist already.
     #[must_use]
     pub fn ruleset(&self, connected: &[IpNet]) -> String {
-        ruleset::body(self, connected, &[], &Kept::default())
+        let lan = Lan {
+            prefixes: connected.to_vec(),
+            ..Lan::default()
+        };
+        ruleset::body(self, &lan, &[], &Kept::default())
     }
 
     /// Whether anything is routed into the device: then it has to exist, and be attached ([`Installed::attach`]).
@@ -202,17 +210,14 @@ impl Interception {
 
     fn prepared(&self, kept: &Kept) -> io::Result<(String, Vec<IpNet>)> {
         self.validate()?;
-        let mut connected = Vec::new();
-        for interface in &self.interfaces {
-            connected.extend(prefixes(interface)?);
-        }
+        let lan = Lan::of(&self.interfaces)?;
         let inbound = if self.local {
             inbound::connections()?
         } else {
             Vec::new()
         };
-        let exempt = ruleset::exempt(self, &connected);
-        let body = ruleset::body(self, &connected, &inbound, kept);
+        let exempt = ruleset::exempt(self, &lan.prefixes);
+        let body = ruleset::body(self, &lan, &inbound, kept);
         Ok((body, exempt))
     }
 
@@ -412,17 +417,42 @@ impl Drop for Installed {
     }
 }
 
-/// The prefixes connected to an interface, from its addresses.
-fn prefixes(interface: &str) -> io::Result<Vec<IpNet>> {
-    let listing = run("ip", &["-o", "addr", "show", "dev", interface]).map_err(|error| {
-        if !error.to_string().contains("does not exist") {
-            return error;
+/// What is connected to the intercepted interfaces.
+#[derive(Debug, Default)]
+struct Lan {
+    prefixes: Vec<IpNet>,
+    /// This machine's own there.
+    addresses: Vec<IpAddr>,
+}
+
+impl Lan {
+    fn of(interfaces: &[String]) -> io::Result<Self> {
+        let mut lan = Self::default();
+        for interface in interfaces {
+            let listing =
+                run("ip", &["-o", "addr", "show", "dev", interface]).map_err(|error| {
+                    if !error.to_string().contains("does not exist") {
+                        return error;
+                    }
+                    let text = format!(
+                        "cannot intercept `{interface}`: no such interface; `ip link` lists them"
+                    );
+                    io::Error::new(io::ErrorKind::NotFound, text)
+                })?;
+            lan.prefixes.extend(listing.lines().filter_map(prefix_of));
+            lan.addresses.extend(listing.lines().filter_map(address_of));
         }
-        let text =
-            format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
-        io::Error::new(io::ErrorKind::NotFound, text)
-    })?;
-    Ok(listing.lines().filter_map(prefix_of).collect())
+        Ok(lan)
+    }
+}
+
+/// This machine's own address, of such a line.
+fn address_of(line: &str) -> Option<IpAddr> {
+    let words = line.split_whitespace();
+    let mut own = words
+        .skip_while(|word| !matches!(*word, "inet" | "inet6"))
+        .skip(1);
+    own.next()?.split('/').next()?.parse().ok()
 }
 
 /// Reads one line such as `2: lan0    inet 10.0.0.1/24 brd 10.0.0.255 scope global lan0\…`; with
@@ -464,6 +494,11 @@ mod tests {
         let line = r"2: lan0    inet6 2001:db8:7::1/64 scope global \       valid_lft forever";
         assert_eq!(prefix(line).unwrap(), "2001:db8:7::/64");
         assert_eq!(prefix("2: lan0    inet 10.0.0.1/0 scope global"), None);
+        let address = |line| address_of(line).map(|address| address.to_string());
+        let line = r"3: ppp0    inet 10.64.0.9 peer 10.64.0.1/32 scope global ppp0\ ";
+        assert_eq!(address(line).unwrap(), "10.64.0.9");
+        let line = r"2: lan0    inet6 2001:db8:7::1/64 scope global \       valid_lft forever";
+        assert_eq!(address(line).unwrap(), "2001:db8:7::1");
     }
 
     #[test]

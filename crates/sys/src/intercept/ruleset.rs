@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 use super::inbound::{self, Inbound};
 use super::policy::{self, Kept};
-use super::{Interception, Other, gate, packets};
+use super::{Interception, Lan, Other, gate, packets};
 
 /// A SYN that opens a connection.
 const OPENING: &str = "tcp flags & (syn | ack) == syn";
@@ -34,13 +34,8 @@ pub(super) const NEIGHBOURS: &str = "    icmpv6 type { nd-router-solicit, nd-rou
 ";
 
 /// The sets and chains, as between the braces of the table.
-pub(super) fn body(
-    it: &Interception,
-    connected: &[IpNet],
-    inbound: &[Inbound],
-    kept: &Kept,
-) -> String {
-    let mut text = sets(&exempt(it, connected));
+pub(super) fn body(it: &Interception, lan: &Lan, inbound: &[Inbound], kept: &Kept) -> String {
+    let mut text = sets(&exempt(it, &lan.prefixes));
     text.push_str(&policy::sets(&it.rules, kept));
     text.push_str(&gate::sets());
     if it.local {
@@ -50,7 +45,7 @@ pub(super) fn body(
     text.push_str(&gate::chains(&it.gates));
     text.push_str(&intercept(it));
     text.push_str(&dns(it));
-    text.push_str(&packets::chains(it));
+    text.push_str(&packets::chains(it, &lan.addresses));
     text.push_str(&rules(it));
     text.push_str(&prerouting(it));
     if !it.interfaces.is_empty() {
@@ -287,7 +282,8 @@ fn unheard(it: &Interception) -> &'static str {
 /// What reaches this hook goes through the device, or was not intercepted: exempt destinations and what goes direct pass.
 fn forward(it: &Interception) -> String {
     format!(
-        "  chain forward {{\n    type filter hook forward priority filter; policy accept;\n    iifname != {{ {} }} return\n{EXEMPT}    {}{} return\n    {} return\n    counter drop\n  }}\n",
+        "  chain forward {{\n    type filter hook forward priority filter; policy accept;\n{}    iifname != {{ {} }} return\n{EXEMPT}    {}{} return\n    {} return\n    counter drop\n  }}\n",
+        packets::astray(it),
         names(it),
         marked(it, it.tunnel_mark),
         match it.fail_open {
@@ -470,7 +466,7 @@ mod tests {
                 dns_port: None,
                 ..everything()
             },
-            &[],
+            &Lan::default(),
             &[],
             &Kept::default(),
         );
@@ -480,10 +476,10 @@ mod tests {
     #[test]
     fn nothing_goes_direct_on_failure_unless_it_may() {
         let mut it = everything();
-        assert!(!body(&it, &[], &[], &Kept::default()).contains("goto direct"));
+        assert!(!body(&it, &Lan::default(), &[], &Kept::default()).contains("goto direct"));
         // Carrying or not is of no account then.
         it.carrying = false;
-        assert!(!body(&it, &[], &[], &Kept::default()).contains("goto direct"));
+        assert!(!body(&it, &Lan::default(), &[], &Kept::default()).contains("goto direct"));
         it.fail_open = true;
         let (from_lan, own) = (prerouting(&it), output(&it));
         for (chain, rules) in [(&from_lan, "jump rules"), (&own, "jump rules_own")] {

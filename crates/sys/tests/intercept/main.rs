@@ -9,3 +9,4 @@ mod inside;
 mod net;
 mod packets;
 mod policy;
+mod routed;

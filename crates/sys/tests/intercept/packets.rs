@@ -27,7 +27,7 @@ fn interception(other: Other) -> Interception {
 }
 
 /// The internet as it is behind the device: the destinations, once more.
-pub(crate) struct Far(NetNsGuard);
+pub(crate) struct Far(pub(crate) NetNsGuard);
 
 impl Far {
     /// Makes the device, up and with its addresses.
@@ -64,8 +64,8 @@ impl Far {
             ip(ns, &format!("link set {device} arp off up"));
         }
         let count = "table inet watch { counter errors { }\nchain in { type filter hook prerouting priority raw; \
-            icmp type { destination-unreachable, time-exceeded } counter name errors\n\
-            icmpv6 type { destination-unreachable, time-exceeded } counter name errors\n}\n}\n";
+            ip saddr { 10.9.0.2, 10.1.0.0/24 } icmp type { destination-unreachable, time-exceeded } counter name errors\n\
+            ip6 saddr { fd00:9::2, fd00:1::/64 } icmpv6 type { destination-unreachable, time-exceeded } counter name errors\n}\n}\n";
         far.enter(|| bentpipe_sys::nft::apply(count).unwrap())
             .unwrap();
         let far = Self(far);
@@ -83,12 +83,12 @@ impl Far {
         far
     }
 
-    fn socket(&self, at: &str) -> UdpSocket {
+    pub(crate) fn socket(&self, at: &str) -> UdpSocket {
         socket(&self.0, at)
     }
 
-    /// ICMP errors that have arrived.
-    fn errors(&self) -> u64 {
+    /// ICMP errors that have arrived, from addresses that the far side takes.
+    pub(crate) fn errors(&self) -> u64 {
         let list = ["list", "counter", "inet", "watch", "errors"];
         let listing = self.0.run("nft", &list).unwrap();
         let mut words = listing
