@@ -119,8 +119,8 @@ impl ServerConfig {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let listen = file.listen.get_ref();
-        let clients = clients(source, file.client, &file.limits, listen)?;
         let packets = pools(source, file.packets)?;
+        let clients = clients(source, file.client, &file.limits, listen, &packets)?;
         one_of_each(source, &file.listen)?;
         let shards = file.shards.as_ref().map(|shards| match shards.get_ref() {
             1..=256 => Ok(*shards.get_ref()),
@@ -270,9 +270,13 @@ fn clients(
     entries: Vec<Entry>,
     limits: &Limits,
     listen: &[SocketAddr],
+    packets: &Packets,
 ) -> Result<Vec<Client>, ConfigError> {
     let mut names = HashSet::new();
-    let mut claims = Claims::default();
+    let mut claims = Claims {
+        pools: [packets.ipv4.into(), packets.ipv6.into()],
+        claimed: Vec::new(),
+    };
     let mut permits = Permits::default();
     let mut keys = HashMap::new();
     let mut clients = Vec::new();
@@ -327,8 +331,11 @@ fn pools(source: &Source, packets: Option<Spanned<Packets>>) -> Result<Packets, 
 }
 
 /// Addresses and prefixes that some client has.
-#[derive(Default)]
-struct Claims(Vec<(IpNet, String)>);
+struct Claims {
+    /// Where clients' addresses come from: nobody's as a whole.
+    pools: [IpNet; 2],
+    claimed: Vec<(IpNet, String)>,
+}
 
 impl Claims {
     /// Those of the client `name`; none may be another's too.
@@ -341,10 +348,18 @@ impl Claims {
         let addresses = entry.addresses.iter();
         let addresses = addresses.map(|at| (IpNet::from(*at.get_ref()), at.span()));
         let routes = entry.routes.iter().map(|at| (*at.get_ref(), at.span()));
+        let touch = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
+        for (route, span) in routes.clone() {
+            if let Some(pool) = self.pools.iter().find(|pool| touch(pool, &route)) {
+                let fault = format!(
+                    "{route} of `{name}` overlaps {pool} of `[packets]`, which is for all clients; choose another pool there"
+                );
+                return Err(source.error(&span, fault));
+            }
+        }
         for (claimed, span) in addresses.chain(routes) {
-            let overlaps =
-                |(other, _): &&(IpNet, String)| other.contains(&claimed) || claimed.contains(other);
-            if let Some((other, owner)) = self.0.iter().find(overlaps) {
+            let overlaps = |(other, _): &&(IpNet, String)| touch(other, &claimed);
+            if let Some((other, owner)) = self.claimed.iter().find(overlaps) {
                 let fault = format!(
                     "{claimed} of `{name}` overlaps {other} of `{owner}`; give each its own"
                 );
@@ -354,7 +369,7 @@ impl Claims {
                 let fault = format!("{claimed} is everything; name the prefixes behind `{name}`");
                 return Err(source.error(&span, fault));
             }
-            self.0.push((claimed, name.to_owned()));
+            self.claimed.push((claimed, name.to_owned()));
         }
         for (key, count) in [
             ("addresses", entry.addresses.len()),

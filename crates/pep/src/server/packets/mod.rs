@@ -194,10 +194,14 @@ impl Packets {
         // Held to the end: whoever changes the table meanwhile must know the plan.
         let mut table = lock(&self.table);
         let forwarding = self.forwarding(&plan);
+        let present = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        // What may fail for a fault in the configuration comes first: then everything stays as it was.
+        device::set_routes(&present.routed(), &forwarding.routed)?;
+        drop(present);
+        device::add_routes(&forwarding.translated)?;
         if let Some(table) = table.as_mut() {
             table.forward(&forwarding)?;
         }
-        device::add_routes(&[forwarding.translated, forwarding.routed].concat())?;
         *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
         Ok(())
     }
