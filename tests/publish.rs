@@ -10,16 +10,14 @@ mod common;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, TERMINAL_LAN, USER, USER6, WEB, WEB6};
-use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 
+use common::datagrams::{PacketEcho, ask};
 use common::edit::edit;
 use common::keys::BENTPIPE;
 use common::peer::{
@@ -165,69 +163,6 @@ fn until_closed(site: &Site, port: u16, patience: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Sends back what comes, with the source of it in front.
-struct PacketEcho {
-    stop: Arc<AtomicBool>,
-    heard: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl PacketEcho {
-    fn start(place: &NetNs, address: SocketAddr) -> Result<Self> {
-        let socket = place.enter(|| UdpSocket::bind(address))??;
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let [stop, heard] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-        let (stopped, hears) = (stop.clone(), heard.clone());
-        let thread = thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while !stopped.load(Ordering::Relaxed) {
-                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                    hears.store(true, Ordering::Relaxed);
-                    let text = format!("{from} {}", String::from_utf8_lossy(&buffer[..length]));
-                    let _ = socket.send_to(text.as_bytes(), from);
-                }
-            }
-        });
-        Ok(Self {
-            stop,
-            heard,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for PacketEcho {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// What the port answers to a packet from the web, if anything, and from where it was sent.
-fn ask(site: &Site, source: IpAddr, to: SocketAddr) -> Result<(Option<String>, SocketAddr)> {
-    let socket = site
-        .topology
-        .web()
-        .enter(|| UdpSocket::bind((source, 0)))??;
-    socket.connect(to)?;
-    let own = socket.local_addr()?;
-    socket.set_read_timeout(Some(Duration::from_millis(500)))?;
-    let mut buffer = [0; 2048];
-    for _ in 0..6 {
-        // Refused: the kernel has heard that nobody listens.
-        let _ = socket.send(b"hello");
-        match socket.recv(&mut buffer) {
-            Ok(length) => {
-                let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-                return Ok((Some(text), own));
-            }
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok((None, own)),
-            Err(_) => {}
-        }
-    }
-    Ok((None, own))
-}
-
 /// Services of the host behind the client.
 fn services(site: &Site) -> Result<[Service; 2]> {
     let user = Place::from(site.topology.user());
@@ -353,7 +288,7 @@ fn packets(site: &Site) -> Result<()> {
         let (answer, _) = ask(site, SIDES[0].1, (GATEWAY_WAN, port).into())?;
         ensure!(answer.is_none(), "port {port}: {answer:?}");
     }
-    ensure!(!secret.heard.load(Ordering::Relaxed));
+    ensure!(!secret.has_heard());
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! Everything is real: sockets, namespaces, the built binary. Only the satellite is a model.
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 
+pub(crate) mod datagrams;
 pub(crate) mod edit;
 pub(crate) mod keys;
 pub(crate) mod peer;

@@ -112,6 +112,7 @@ fn packets(connection: &Connection) -> Option<Packets> {
     tunnel.carries_packets().then(|| Packets {
         assigned: server.assigned.clone(),
         routed: server.routed.clone(),
+        unrouted: Vec::new(),
         sent: stats.sent,
         sent_bytes: stats.sent_bytes,
         received: stats.received,

@@ -15,6 +15,7 @@ mod packets;
 pub(crate) mod plain;
 mod publish;
 mod report;
+mod routes;
 mod session;
 mod transport;
 

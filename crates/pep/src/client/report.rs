@@ -135,6 +135,10 @@ impl Session {
         if let Some(device) = self.device.get() {
             let packets = session.packets.get_or_insert_default();
             packets.dropped.no_tunnel = device.without_tunnel();
+            let routes = self.routes.borrow();
+            // What the server routes and this client does not want is not let in.
+            packets.routed.clone_from(&routes.routed);
+            packets.unrouted.clone_from(&routes.refused);
         }
         session.memory.ceiling = self.config.memory.as_u64();
         let peer = &self.config.servers[0].address;

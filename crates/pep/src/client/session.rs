@@ -23,6 +23,7 @@ use super::memory::Memory;
 use super::packets::PacketDevice;
 use super::publish::Published;
 use super::report::{Told, is_replaced};
+use super::routes::Routes;
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
@@ -80,6 +81,8 @@ pub(crate) struct Session {
     pub(super) device: OnceCell<PacketDevice>,
     /// What came of the ports that it publishes.
     pub(super) published: Published,
+    /// What came of the prefixes that are to be routed here.
+    pub(super) routes: RefCell<Routes>,
 }
 
 impl Session {
@@ -132,6 +135,7 @@ impl Session {
             used_up: Cell::new(false),
             device: OnceCell::new(),
             published,
+            routes: RefCell::default(),
         }))
     }
 
@@ -347,6 +351,7 @@ impl Session {
         self.tell(Told::Ready, &text);
         self.compare_controllers(id);
         self.compare_packets(id);
+        self.learn_routes(id);
         self.ask_for_ports(id);
         self.changes.send_replace(());
     }

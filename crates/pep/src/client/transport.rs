@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bentpipe_proto::tunnel::{Destination, Families, Host};
+#[cfg(target_os = "linux")]
+use ipnet::IpNet;
 use tokio::sync::watch;
 
 use super::plain::Splitter;
@@ -73,6 +75,15 @@ impl Transport {
     pub(crate) fn published(&self) -> Vec<(u16, SocketAddr)> {
         match self {
             Self::Tunnel(session) => session.published_packets(),
+            Self::Plain(_) => Vec::new(),
+        }
+    }
+
+    /// Prefixes behind this machine that the server routes here as they are.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn routed(&self) -> Vec<IpNet> {
+        match self {
+            Self::Tunnel(session) => session.routed(),
             Self::Plain(_) => Vec::new(),
         }
     }

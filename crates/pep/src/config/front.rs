@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bentpipe_config::{Place, Placed, Source};
+use bentpipe_proto::tunnel::MAX_ROUTED;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -43,6 +44,9 @@ pub struct Intercept {
     /// Destinations left alone.
     #[serde(default, deserialize_with = "value::texts")]
     pub bypass: Vec<IpNet>,
+    /// Prefixes behind `interfaces` that the server may route here as they are.
+    #[serde(default, deserialize_with = "value::texts")]
+    pub routes: Vec<IpNet>,
     /// What happens to everything but TCP.
     #[serde(default)]
     pub other: OtherTraffic,
@@ -90,12 +94,40 @@ impl FrontEnds {
         for rule in &rules {
             Rule::check(rule, source, intercept.as_ref().map(Spanned::get_ref))?;
         }
-        Ok(Self {
+        let front = Self {
             intercept: intercept.map(|intercept| source.placed(intercept)),
             socks5: socks5.map(|front_end| source.placed(front_end)),
             http: http.map(|front_end| source.placed(front_end)),
             rules: rules.into_iter().map(Spanned::into_inner).collect(),
-        })
+        };
+        front.check_routes(source)?;
+        Ok(front)
+    }
+
+    /// Refuses prefixes that cannot be routed here.
+    fn check_routes(&self, source: &Source) -> Result<(), ConfigError> {
+        let Some(intercept) = &self.intercept else {
+            return Ok(());
+        };
+        let routes = &intercept.routes;
+        let whole = routes.iter().find(|prefix| prefix.prefix_len() == 0);
+        let fault = if routes.is_empty() {
+            return Ok(());
+        } else if let Some(prefix) = whole {
+            format!("{prefix} is everything; name the prefixes behind this router")
+        } else if routes.len() > MAX_ROUTED {
+            format!(
+                "`routes` has {} entries; at most {MAX_ROUTED} are possible",
+                routes.len()
+            )
+        } else if intercept.interfaces.is_empty() {
+            "`routes` lead to hosts behind `interfaces`; list these".into()
+        } else if self.tunnels_packets().is_none() {
+            "`routes` lead through the tunnel's device; set `other = \"tunnel\"`".into()
+        } else {
+            return Ok(());
+        };
+        Err(source.error_at_key("intercept.routes", fault))
     }
 
     /// Where all but TCP is asked to go into the tunnel, if it is.

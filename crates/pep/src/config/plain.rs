@@ -88,8 +88,9 @@ fn usual_flows() -> u32 {
 
 impl PlainClient {
     /// Keys of a tunnel, and in which table they stand.
-    const SEALED: [&'static str; 7] = [
+    const SEALED: [&'static str; 8] = [
         "private_key_file",
+        "intercept.routes",
         "server.public_key",
         "link",
         "limits",

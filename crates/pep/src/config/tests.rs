@@ -326,6 +326,68 @@ fn ports_are_published_where_that_can_work() {
 }
 
 #[test]
+fn prefixes_are_routed_where_that_can_work() {
+    let head = "private_key_file = \"good.key\"\n[server]\naddress = \"10.20.0.1:4433\"\npublic_key = \"KEY1\"\n[intercept]\n";
+    let lan = format!("{head}interfaces = [\"lan0\"]\n");
+    let routes = "routes = [\"10.1.0.0/24\", \"fd00:1::/64\"]\n";
+    let config = client(&format!("{lan}{routes}")).unwrap();
+    assert_eq!(config.front.intercept.unwrap().routes.len(), 2);
+    let nine: Vec<_> = (0..9).map(|net| format!("\"10.1.{net}.0/24\"")).collect();
+    let place = Place::new();
+    for (text, words) in [
+        (
+            format!("{lan}{routes}other = \"drop\"\n"),
+            "x.toml:7: `routes` lead through the tunnel's device",
+        ),
+        (format!("{head}local = true\n{routes}"), "list these"),
+        (format!("{lan}routes = [\"::/0\"]\n"), "::/0 is everything"),
+        (
+            format!("{lan}routes = [{}]\n", nine.join(", ")),
+            "at most 8",
+        ),
+        (
+            format!("transport = \"plain\"\n[intercept]\ninterfaces = [\"lan0\"]\n{routes}"),
+            "x.toml:4: `routes` belongs to a tunnel",
+        ),
+    ] {
+        let fault = place.fault(&text);
+        assert!(fault.contains(words), "{fault}");
+    }
+}
+
+#[test]
+fn a_prefix_is_one_clients_and_never_the_pools() {
+    let file = |one: &str, other: &str| {
+        format!(
+            "private_key_file = \"good.key\"\nlisten = \"10.20.0.1:4433\"\n\
+             [[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nroutes = [{one}]\n\
+             [[client]]\nname = \"b\"\npublic_key = \"KEY2\"\nroutes = [{other}]\n\
+             [packets]\nipv6 = \"fd00:2::/64\"\n"
+        )
+    };
+    let config = server(&file("\"10.1.0.0/24\", \"fd00:1::/64\"", "\"10.1.1.0/24\""));
+    assert_eq!(config.unwrap().clients[0].routes.len(), 2);
+    let place = Place::new();
+    for (one, other, words) in [
+        (
+            "\"10.1.0.0/16\"",
+            "\"10.1.1.0/24\"",
+            "x.toml:10: 10.1.1.0/24 of `b` overlaps 10.1.0.0/16 of `a`",
+        ),
+        ("\"0.0.0.0/0\"", "", "0.0.0.0/0"),
+        (
+            "\"100.96.7.0/24\"",
+            "",
+            "overlaps 100.96.0.0/16 of `[packets]`",
+        ),
+        ("\"fd00::/16\"", "", "overlaps fd00:2::/64 of `[packets]`"),
+    ] {
+        let fault = place.fault(&file(one, other));
+        assert!(fault.contains(words), "{fault}");
+    }
+}
+
+#[test]
 fn a_port_is_one_clients_and_never_the_servers() {
     let file = |one: &str, other: &str| {
         format!(

@@ -189,6 +189,7 @@ fn adapt(interception: &mut Interception, transport: &Transport) {
     interception.ipv4 = families.ipv4;
     interception.ipv6 = families.ipv6;
     interception.server = transport.server_addresses();
+    interception.routed = transport.routed();
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.

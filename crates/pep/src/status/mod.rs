@@ -197,6 +197,9 @@ pub struct Packets {
     /// Prefixes behind the client that are routed as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routed: Vec<IpNet>,
+    /// Prefixes that are to be, and the server does not route (client).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrouted: Vec<IpNet>,
     /// Packets sent into the tunnel.
     pub sent: u64,
     /// Their bytes.

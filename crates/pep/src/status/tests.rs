@@ -86,6 +86,7 @@ fn session() -> Session {
         packets: Some(Packets {
             assigned: vec![[100, 96, 255, 254].into(), [0xfd62; 8].into()],
             routed: vec!["2001:db8:1234::/48".parse().expect("a prefix")],
+            unrouted: vec!["192.168.100.0/24".parse().expect("a prefix")],
             sent: u64::MAX,
             sent_bytes: u64::MAX,
             received: 7,

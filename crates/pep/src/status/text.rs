@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::config::{Action, Transport};
 use crate::engine::Account;
+use ipnet::IpNet;
 
 use super::{
     Acks, ClassSource, Dns, LinkClass, Metering, Packets, RuleStatus, Session, Side, StatusReport,
@@ -259,11 +260,14 @@ fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
 fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
     let (sent, received) = (size(packets.sent_bytes), size(packets.received_bytes));
     let assigned: Vec<_> = packets.assigned.iter().map(ToString::to_string).collect();
-    let routed: Vec<_> = packets.routed.iter().map(ToString::to_string).collect();
-    let routed = match routed.is_empty() {
-        true => String::new(),
-        false => format!(", routed {}", routed.join(", ")),
+    let listed = |what: &str, prefixes: &[IpNet]| {
+        let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
+        match prefixes.is_empty() {
+            true => String::new(),
+            false => format!(", {what} {}", prefixes.join(", ")),
+        }
     };
+    let routed = listed("routed", &packets.routed) + &listed("not routed", &packets.unrouted);
     line(
         f,
         "packets",

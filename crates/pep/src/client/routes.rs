@@ -1,0 +1,80 @@
+//! Prefixes behind this client that the server routes here as they are: those that both ends' files name. What the server
+//! routes and this client does not name is not let in (`sys/intercept`).
+
+use ipnet::IpNet;
+
+use super::session::Session;
+use crate::engine::{ConnectionId, Engine};
+
+/// What came of the prefixes in the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Routes {
+    /// The server routes them here.
+    pub(super) routed: Vec<IpNet>,
+    /// It does not.
+    pub(super) refused: Vec<IpNet>,
+}
+
+impl Routes {
+    /// Of `wanted`, where the server routes `granted`.
+    fn new(wanted: &[IpNet], granted: &[IpNet]) -> Self {
+        let is_granted = |prefix: &&IpNet| granted.iter().any(|whole| whole.contains(*prefix));
+        let (routed, refused) = wanted.iter().partition(is_granted);
+        Self { routed, refused }
+    }
+}
+
+impl Session {
+    /// A tunnel is up: its server has said what it routes here.
+    pub(super) fn learn_routes(&self, id: ConnectionId) {
+        let Some(intercept) = &self.front().intercept else {
+            return;
+        };
+        let granted = |engine: &Engine| {
+            let tunnel = &engine.peek(id)?.tunnel;
+            let hello = tunnel.remote().filter(|_| tunnel.carries_packets())?;
+            Some(hello.routed.clone())
+        };
+        let granted = self.shard.peek(granted).unwrap_or_default();
+        let routes = Routes::new(&intercept.routes, &granted);
+        if self.routes.replace(routes.clone()) == routes {
+            return;
+        }
+        if !routes.routed.is_empty() {
+            tracing::info!("routed here as they are: {}", list(&routes.routed));
+        }
+        if !routes.refused.is_empty() {
+            let refused = list(&routes.refused);
+            tracing::warn!(
+                "the server does not route {refused} to this client; name it in `routes` of this client's [[client]] there"
+            );
+        }
+    }
+
+    /// What the server routes here, now or when it was last heard of.
+    pub(crate) fn routed(&self) -> Vec<IpNet> {
+        self.routes.borrow().routed.clone()
+    }
+}
+
+fn list(prefixes: &[IpNet]) -> String {
+    let prefixes: Vec<_> = prefixes.iter().map(ToString::to_string).collect();
+    prefixes.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_routed_if_it_is_whole_within_what_the_server_routes() {
+        let nets = |texts: &[&str]| -> Vec<IpNet> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let wanted = nets(&["10.1.5.0/24", "10.0.0.0/8", "10.2.0.0/16", "fd00:1::/64"]);
+        let granted = nets(&["10.1.0.0/16", "10.2.0.0/16", "fd00:1::/65"]);
+        let routes = Routes::new(&wanted, &granted);
+        assert_eq!(routes.routed, nets(&["10.1.5.0/24", "10.2.0.0/16"]));
+        assert_eq!(routes.refused, nets(&["10.0.0.0/8", "fd00:1::/64"]));
+    }
+}
