@@ -384,3 +384,40 @@ fn in_use(site: &mut Site) -> Result<()> {
     drop(other);
     Ok(())
 }
+
+/// Who publishes and takes nothing in needs no front end, no privileges and no rules of the kernel's.
+#[test]
+fn a_client_may_publish_and_do_nothing_else() {
+    if !privileged("publish: alone") {
+        return;
+    }
+    let mut alone = config();
+    alone.client_tables = format!("[[publish]]\nport = {ECHO}\nto = \"{USER}:{HOST_ECHO}\"\n");
+    alone.unprivileged = true;
+    let mut site = Site::start(alone).expect("a site");
+    let result = nothing_else(&mut site);
+    result.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+}
+
+fn nothing_else(site: &mut Site) -> Result<()> {
+    let _services = services(site)?;
+    let talk = |site: &Site| {
+        expect(site, "tcp", ECHO, "open")?;
+        for (server, _) in SIDES {
+            let mut stream = connect(site, (server, ECHO).into())?;
+            let said = payload(100_000);
+            stream.write_all(&said)?;
+            stream.shutdown(Shutdown::Write)?;
+            let heard = read_to_eof(&mut stream)?;
+            ensure!(heard == said, "{} bytes came back by {server}", heard.len());
+        }
+        Ok(())
+    };
+    talk(site)?;
+    let tables = site.topology.terminal().run("nft", &["list", "tables"])?;
+    ensure!(!tables.contains("bentpipe"), "{tables}");
+    site.kill_server()?;
+    site.start_server()?;
+    talk(site).context("the server was killed and started")?;
+    site.stop_client()
+}

@@ -190,6 +190,9 @@ impl ClientConfig {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
         let front = FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?;
+        if file.publish.is_empty() {
+            front.check_any(source, "`[socks5]`, `[http]` or `[[publish]]`")?;
+        }
         let private_key_file = source.resolve(file.private_key_file.get_ref());
         PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;

@@ -1,7 +1,6 @@
 //! What a client takes in: interception, SOCKS5, HTTP CONNECT, and the exceptions by destination.
 //!
-//! The same tables whatever carries the connections on. At least one front end is configured, else the client would
-//! have nothing to do.
+//! The same tables whatever carries the connections on. A client without any has nothing to do, unless it publishes ports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +17,7 @@ use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
 /// TPROXY's target port when nothing else is said.
 const DEFAULT_INTERCEPT_PORT: u16 = 4480;
 
-/// Where a client's connections come from; at least one of the first three.
+/// Where a client's connections come from: at least one of the first three, but for a client that only publishes ports.
 #[derive(Clone, Debug)]
 pub struct FrontEnds {
     /// Transparent interception.
@@ -74,7 +73,7 @@ impl FrontEnds {
     /// Ports that are never accepted before the server has connected: SMTP and BGP judge a peer by that.
     pub const NEVER_OPTIMISTIC: [u16; 2] = [25, 179];
 
-    /// Refuses front ends that would take in nothing.
+    /// Refuses front ends that cannot be.
     pub(super) fn new(
         source: &Source,
         intercept: Option<Spanned<Intercept>>,
@@ -82,12 +81,6 @@ impl FrontEnds {
         http: Option<Spanned<ProxyFrontEnd>>,
         rules: Vec<Spanned<Rule>>,
     ) -> Result<Self, ConfigError> {
-        if intercept.is_none() && socks5.is_none() && http.is_none() {
-            return Err(source.error_at_line(
-                1,
-                "no front end is configured; add `[intercept]`, `[socks5]` or `[http]`",
-            ));
-        }
         if let Some(intercept) = &intercept {
             check(source, intercept)?;
         }
@@ -102,6 +95,15 @@ impl FrontEnds {
         };
         front.check_routes(source)?;
         Ok(front)
+    }
+
+    /// Refuses a client that would take in nothing, and for which `others` would do as well.
+    pub(super) fn check_any(&self, source: &Source, others: &str) -> Result<(), ConfigError> {
+        if self.intercept.is_some() || self.socks5.is_some() || self.http.is_some() {
+            return Ok(());
+        }
+        let fault = format!("no front end is configured; add `[intercept]`, {others}");
+        Err(source.error_at_line(1, fault))
     }
 
     /// Refuses prefixes that cannot be routed here.

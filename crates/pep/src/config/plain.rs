@@ -103,6 +103,7 @@ impl PlainClient {
         refuse(source, &Self::SEALED)?;
         let file: ClientFile = source.parse()?;
         let front = FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?;
+        front.check_any(source, "`[socks5]` or `[http]`")?;
         let proxy = front.socks5.is_some() || front.http.is_some();
         if file.server.is_none() && proxy {
             let fault = "with `transport = \"plain\"` and no `[server]` only `[intercept]` is possible: \

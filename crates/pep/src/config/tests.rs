@@ -193,7 +193,7 @@ const FAULTS: &[(&str, &str)] = &[
     ("# key\nprivate_key_file = \"open.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:2: private key file open.key is accessible to others (mode 0640); run `chmod 600 open.key`"),
     ("private_key_file = \"none.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: cannot read private key file none.key: No such file or directory (os error 2); make one with `bentpipe genkey > none.key`"),
     ("private_key_file = \"bad.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: private key file bad.key holds no key; make one with `bentpipe genkey > bad.key`"),
-    ("T\n", "x.toml:1: no front end is configured; add `[intercept]`, `[socks5]` or `[http]`"),
+    ("T\n", "x.toml:1: no front end is configured; add `[intercept]`, `[socks5]`, `[http]` or `[[publish]]`"),
     ("T\n[intercept]\n", "x.toml:5: `[intercept]` takes in nothing; list `interfaces` or set `local = true`"),
     ("T\n[intercept]\ninterfaces_ = [\"lan0\"]\n", "x.toml:6: unknown key `interfaces_`; did you mean `interfaces`?"),
     ("T\n[intercept]\ninterfaces = \"lan0\"\n", "x.toml:6: `interfaces`: invalid type: string \"lan0\", expected a list"),
@@ -303,6 +303,7 @@ fn ports_are_published_where_that_can_work() {
     .unwrap();
     assert_eq!(config.publish.len(), 3);
     assert!(config.publish[0].proxy_protocol);
+    assert_eq!(client(&format!("{head}{tcp}")).unwrap().publish.len(), 1);
 
     let place = Place::new();
     let many: String = (1..=65)
@@ -319,6 +320,7 @@ fn ports_are_published_where_that_can_work() {
         (file(&format!("{udp}proxy_protocol = true\n")), "is for TCP"),
         (socks, "add `[intercept]`"),
         (file(&many), "at most 64"),
+        (format!("{head}{udp}"), "add `[intercept]`"),
     ] {
         let fault = place.fault(&text);
         assert!(fault.contains(words), "{fault}");
