@@ -35,18 +35,18 @@ fn world(publish: [bool; 2]) -> World {
     world
 }
 
-fn server(world: &mut World) -> &mut Connection {
+pub(crate) fn server(world: &mut World) -> &mut Connection {
     let (id, _) = world.server.connections().next().expect("a client");
     world.server.connection(id).expect("it is there")
 }
 
-fn client(world: &mut World) -> &mut Connection {
+pub(crate) fn client(world: &mut World) -> &mut Connection {
     let id: ConnectionId = world.tunnel();
     let connection = world.terminals[0].engine.connection(id);
     connection.expect("it is there")
 }
 
-fn open(world: &mut World) -> Result<FlowKey, OpenError> {
+pub(crate) fn open(world: &mut World) -> Result<FlowKey, OpenError> {
     let address = |text: &str| text.parse::<SocketAddr>().ok();
     let (tunnel, quic) = server(world).parts();
     tunnel.open_inbound(quic, 3, address("198.51.100.7:40000"), address("[::1]:443"))

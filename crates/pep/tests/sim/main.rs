@@ -7,6 +7,7 @@ mod cold;
 mod ends;
 mod flood;
 mod inbound;
+mod inbound_losses;
 mod ledger;
 #[allow(dead_code, reason = "the table's own")]
 #[path = "../limits/limit.rs"]
