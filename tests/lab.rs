@@ -80,6 +80,29 @@ fn expect_nothing_left(process: u32) -> Result<()> {
 }
 
 #[test]
+fn a_file_may_cross_before_pages_and_is_not_measured() -> Result<()> {
+    if !privileged("lab") {
+        return Ok(());
+    }
+    let directory = directory(
+        "[experiment]\nname = \"e\"\nquestion = \"?\"\nrepeats = 1\nscenarios = [\"near.toml\"]\n\
+         contenders = [\"bentpipe\"]\n\
+         [task.page]\nkind = \"page\"\npages = \"usual\"\ncount = 1\nwarm_up = \"2 MB\"\n",
+    )?;
+    done(&lab(directory.path(), &[]).output()?)?;
+    let records = records(directory.path())?;
+    let [record] = &records[..] else {
+        anyhow::bail!("{records:?}");
+    };
+    let figures = record["seconds"].as_array().context("figures")?;
+    ensure!(figures.len() == 1, "{record}");
+    // A page of 2 MB and what went before it, counted at both ends of the link.
+    let carried = record["crossed"]["tunnel_bytes"].as_u64();
+    ensure!(carried.context("a count")? > 8_000_000, "{record}");
+    Ok(())
+}
+
+#[test]
 fn an_experiment_measures_every_contender_and_checks_what_crossed() -> Result<()> {
     if !privileged("lab") {
         return Ok(());

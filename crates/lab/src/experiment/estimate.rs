@@ -83,11 +83,22 @@ impl Pace {
             } => figure(of(direction).object(size.as_u64() * u64::from(count))),
             Task::Directory { count, size } => figure(self.down.object(size.as_u64()) * count),
             Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
-            Task::Page { count, pages, .. } => pages
-                .pages(count)
-                .iter()
-                .map(|page| figure(self.down.page(page)) + AROUND_A_PAGE)
-                .sum(),
+            Task::Page {
+                count,
+                pages,
+                warm_up,
+                ..
+            } => {
+                let first = match warm_up.as_u64() {
+                    0 => Duration::ZERO,
+                    bytes => figure(self.down.object(bytes)),
+                };
+                let pages = pages.pages(count);
+                let each = pages
+                    .iter()
+                    .map(|page| figure(self.down.page(page)) + AROUND_A_PAGE);
+                first + each.sum::<Duration>()
+            }
         }
     }
 }

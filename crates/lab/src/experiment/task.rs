@@ -48,6 +48,9 @@ pub enum Task {
         /// From where.
         #[serde(default)]
         pages: Collection,
+        /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {
@@ -150,8 +153,21 @@ impl Task {
             | Self::Loaded { size, .. }
             | Self::Parallel { size, .. }
             | Self::Directory { size, .. } => *size,
-            Self::Page { .. } | Self::Voice { .. } => ByteCount::ZERO,
+            Self::Page { warm_up, .. } => *warm_up,
+            Self::Voice { .. } => ByteCount::ZERO,
         }
+    }
+
+    /// What is transferred first and not measured, and where to.
+    pub(crate) fn warm_up(&self) -> Option<(Direction, ByteCount)> {
+        let (direction, size) = match *self {
+            Self::Transfer {
+                direction, warm_up, ..
+            } => (direction, warm_up),
+            Self::Page { warm_up, .. } => (Direction::Down, warm_up),
+            _ => return None,
+        };
+        (size > ByteCount::ZERO).then_some((direction, size))
     }
 
     /// Whether a real browser is needed.

@@ -26,7 +26,7 @@ const MARGIN: Duration = Duration::from_secs(30);
 pub(super) struct Prepared {
     task: Task,
     object: Expected,
-    warm_up: Expected,
+    warm_up: Option<(Direction, Expected)>,
     pages: Vec<Page>,
     seed: Seed,
 }
@@ -57,19 +57,21 @@ impl Prepared {
             let (seed, length) = (seed.stream(name), length.as_u64());
             Expected::from(Object { seed, length })
         };
-        let (size, warm_up) = match task {
-            Task::Transfer { size, warm_up, .. } => (size, warm_up),
-            Task::Iperf { size, .. }
+        let size = match task {
+            Task::Transfer { size, .. }
+            | Task::Iperf { size, .. }
             | Task::Request { size, .. }
             | Task::Loaded { size, .. }
             | Task::Parallel { size, .. }
-            | Task::Directory { size, .. } => (size, ByteCount::ZERO),
-            Task::Page { .. } | Task::Voice { .. } => (ByteCount::ZERO, ByteCount::ZERO),
+            | Task::Directory { size, .. } => size,
+            Task::Page { .. } | Task::Voice { .. } => ByteCount::ZERO,
         };
         Self {
             task,
             object: object("object", size),
-            warm_up: object("warm-up", warm_up),
+            warm_up: task
+                .warm_up()
+                .map(|(direction, size)| (direction, object("warm-up", size))),
             pages: match task {
                 Task::Page { count, pages, .. } => pages.pages(count),
                 _ => Vec::new(),
@@ -135,7 +137,8 @@ impl Prepared {
         if self.task.needs_chromium() {
             return self.browse(place, patience, stop);
         }
-        let (name, address) = place.hosts.get(0).context("there is no host")?;
+        let target = Target::of(place)?;
+        let address = target.address.ip();
         if let Task::Voice { length, direction } = self.task {
             let (user, web) = (place.topology.user(), place.topology.web());
             let down = direction == Direction::Down;
@@ -148,10 +151,6 @@ impl Prepared {
                 Done::Measured(vec![time.as_secs_f64()])
             }));
         }
-        let target = Target {
-            name,
-            address: (address, HTTP_PORT).into(),
-        };
         let tls = place.authority.client_config()?;
         // The warm-up has as much time as what is measured.
         let most = 2 * patience + PAUSE + LEAD + MARGIN;
@@ -199,6 +198,11 @@ impl Prepared {
 
     fn browse(&self, place: &Place<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
         let chromium = place.chromium.context("chromium was not looked for")?;
+        let target = Target::of(place)?;
+        let most = patience + PAUSE + MARGIN;
+        run_in(place.topology.user(), stop, most, || {
+            self.warm_up(&target, patience)
+        })?;
         let loading = chromium.start(place.topology, place.hosts, place.authority, &self.pages)?;
         Ok(match loading.finish(&self.pages, patience, stop)? {
             Some(loads) => Done::Loaded(loads),
@@ -207,16 +211,10 @@ impl Prepared {
     }
 
     async fn warm_up(&self, target: &Target<'_>, patience: Duration) -> Result<()> {
-        let Task::Transfer {
-            direction, warm_up, ..
-        } = self.task
-        else {
+        let Some((direction, object)) = &self.warm_up else {
             return Ok(());
         };
-        if warm_up == ByteCount::ZERO {
-            return Ok(());
-        }
-        let transfer = target.transfer(direction, &self.warm_up);
+        let transfer = target.transfer(*direction, object);
         // One that takes too long has warmed up whoever was to be.
         if let Ok(outcome) = tokio::time::timeout(patience, transfer).await {
             outcome.context("warm-up")?;
@@ -253,7 +251,16 @@ struct Target<'a> {
     address: SocketAddr,
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
+    /// The first of the hosts.
+    fn of(place: &Place<'a>) -> Result<Self> {
+        let (name, address) = place.hosts.get(0).context("there is no host")?;
+        Ok(Self {
+            name,
+            address: (address, HTTP_PORT).into(),
+        })
+    }
+
     async fn transfer(&self, direction: Direction, expected: &Expected) -> Result<Duration> {
         match direction {
             Direction::Down => get(self.address, self.name, expected, |_| ()).await,
