@@ -9,6 +9,7 @@
 mod dns;
 pub mod driver;
 mod fec;
+mod nat;
 mod packets;
 mod paths;
 mod plot;
@@ -108,6 +109,11 @@ pub const TARGETS: &[Target] = &[
         name: "frames",
         run: packets::frames,
         seeds: packets::frame_seeds,
+    },
+    Target {
+        name: "nat",
+        run: nat::exchange,
+        seeds: nat::seeds,
     },
     Target {
         name: "packet",

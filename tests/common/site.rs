@@ -110,6 +110,8 @@ pub(crate) struct SiteConfig {
     pub(crate) client_tables: String,
     /// The client runs as nobody, without capabilities.
     pub(crate) unprivileged: bool,
+    /// The server has no capabilities.
+    pub(crate) server_unprivileged: bool,
     /// The server's /etc/hosts; it then knows no other name server than a silent one.
     pub(crate) server_hosts: Option<String>,
 }
@@ -124,6 +126,7 @@ impl Default for SiteConfig {
             grants: String::new(),
             client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n".into(),
             unprivileged: false,
+            server_unprivileged: false,
             server_hosts: None,
         }
     }
@@ -252,6 +255,11 @@ impl Site {
     fn server_command(&self) -> Result<Command> {
         let directory = self.topology.directory();
         let mut command = Command::new(BENTPIPE);
+        if self.config.server_unprivileged {
+            // It stays root by name, since the build's directory may be closed to others; the kernel asks for capabilities.
+            command = Command::new("setpriv");
+            command.args(["--inh-caps=-all", "--bounding-set=-all", "--", BENTPIPE]);
+        }
         if let Some(hosts) = &self.config.server_hosts {
             let (hosts_file, resolver_file) = (directory.join("hosts"), directory.join("resolv"));
             fs::write(&hosts_file, hosts)?;

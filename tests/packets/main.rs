@@ -8,6 +8,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod sockets;
 mod wireguard;
 
 use std::io::ErrorKind;

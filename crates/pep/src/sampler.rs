@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_units::BitRate;
 use quinn_proto::Side;
 
 use crate::engine::{Connection, Profile, identity};
 use crate::status::{
-    Acks, ClassSource, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving, Repairs, Sending,
-    Session, Tunnel, TunnelState, Volumes,
+    self, Acks, ClassSource, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving, Repairs,
+    Sending, Session, Tunnel, TunnelState, Volumes,
 };
 use crate::transport::FecStats;
 
@@ -113,6 +114,12 @@ fn packets(connection: &Connection) -> Option<Packets> {
         assigned: server.assigned.clone(),
         routed: server.routed.clone(),
         unrouted: Vec::new(),
+        carried: match server.carried {
+            PacketKinds::All => status::PacketKinds::All,
+            PacketKinds::Sockets => status::PacketKinds::UdpAndEcho,
+            PacketKinds::Udp => status::PacketKinds::Udp,
+        },
+        mappings: None,
         sent: stats.sent,
         sent_bytes: stats.sent_bytes,
         received: stats.received,

@@ -8,12 +8,14 @@
 //!                                     paths: what is remembered of it
 //!                                     fec: what was lost, without another round trip
 //!  dns: what the terminal answers itself, and what of the rest is believed
-//!  packets of a TUN device ─► packets: queue ─ pack ══ DATAGRAM ══ join ─► packets of a TUN device
+//!  packets of a TUN device ─► packets: queue ─ pack ══ DATAGRAM ══ join ─► packets of a TUN device,
+//!                                                                          or nat: of sockets
 //! ```
 
 pub mod congestion;
 pub mod dns;
 pub mod fec;
+pub mod nat;
 pub mod opening;
 pub mod packets;
 pub mod paths;

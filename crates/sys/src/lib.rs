@@ -18,6 +18,7 @@
 
 pub mod capture;
 pub mod command;
+pub mod datagram;
 pub mod device;
 pub mod ethernet;
 pub mod forwarding;

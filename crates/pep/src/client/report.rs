@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::CloseCode;
+use bentpipe_proto::tunnel::{CloseCode, PacketKinds};
 use quinn_proto::ConnectionError;
 use tokio::time::interval;
 
@@ -76,11 +76,29 @@ impl Session {
         }
     }
 
-    /// Says so if all but TCP was to cross and does not.
+    /// Says so if all but TCP was to cross, and not all does.
     pub(super) fn compare_packets(&self, id: ConnectionId) {
-        let carried = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
-        if self.has_device() && self.shard.peek(carried) == Some(false) {
-            tracing::warn!("the server carries TCP only: UDP, ICMP and all else are dropped");
+        let carried = |engine: &Engine| {
+            let tunnel = &engine.peek(id)?.tunnel;
+            let kinds = tunnel.remote()?.carried;
+            Some(tunnel.carries_packets().then_some(kinds))
+        };
+        if !self.has_device() {
+            return;
+        }
+        match self.shard.peek(carried) {
+            Some(None) => {
+                tracing::warn!("the server carries TCP only: UDP, ICMP and all else are dropped");
+            }
+            Some(Some(PacketKinds::Sockets)) => {
+                tracing::warn!("the server carries TCP, UDP and ping only: all else is refused");
+            }
+            Some(Some(PacketKinds::Udp)) => {
+                tracing::warn!(
+                    "the server carries TCP and UDP only: ping and all else are refused"
+                );
+            }
+            Some(Some(PacketKinds::All)) | None => {}
         }
     }
 

@@ -39,7 +39,7 @@ use crate::status::{ClientStatus, Side, StatusReport, StatusSocket};
 use clients::{Clients, Registry};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
-use packets::{Network, Packets};
+use packets::{Network, Packets, Sockets};
 use worker::{Command, Worker};
 
 /// Runs the server until SIGINT or SIGTERM.
@@ -161,6 +161,7 @@ struct Pool {
     commands: Vec<mpsc::UnboundedSender<Command>>,
     reports: Vec<Reports>,
     packets: Option<Arc<Packets>>,
+    sockets: Option<Arc<Sockets>>,
     /// A shard's thread sends why it ended.
     ended: mpsc::UnboundedReceiver<io::Result<()>>,
 }
@@ -203,6 +204,7 @@ impl Pool {
                 dns: config.dns.clone(),
                 paths: paths.clone(),
                 packets: network.packets.clone(),
+                sockets: network.sockets.clone(),
                 inbox: network.inboxes[index].take(),
                 qlog: qlog.clone(),
             };
@@ -218,6 +220,7 @@ impl Pool {
             commands: senders,
             reports,
             packets: network.packets.clone(),
+            sockets: network.sockets.clone(),
             ended,
         })
     }
@@ -284,6 +287,9 @@ impl Pool {
                     self.packets.as_ref().map(|packets| packets.reload(&fresh))
                 {
                     tracing::error!("clients' addresses and routes stay as they were: {error}");
+                }
+                if let Some(sockets) = &self.sockets {
+                    sockets.reload(&fresh);
                 }
                 tracing::info!("reloaded: {} clients", clients.len());
                 self.tell(&Command::Recheck);

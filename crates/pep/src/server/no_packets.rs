@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::clients::Client;
 use crate::config::ServerConfig;
+use crate::engine::shard::Shard;
 use crate::engine::{Connection, ConnectionId};
 use crate::status;
 
@@ -19,6 +21,7 @@ pub(super) type Inbox = mpsc::Receiver<Vec<(ConnectionId, Bytes)>>;
 /// Nothing.
 pub(super) struct Network {
     pub(super) packets: Option<Arc<Packets>>,
+    pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) inboxes: Vec<Option<Inbox>>,
 }
 
@@ -26,6 +29,7 @@ impl Network {
     pub(super) fn start(_config: &ServerConfig, shards: usize) -> Self {
         Self {
             packets: None,
+            sockets: None,
             inboxes: (0..shards).map(|_| None).collect(),
         }
     }
@@ -36,6 +40,37 @@ pub(super) struct Packets(Infallible);
 
 /// There is none.
 pub(super) struct Filter(Infallible);
+
+/// There are none.
+pub(super) struct Sockets(Infallible);
+
+/// There is none.
+pub(super) struct Translator(Infallible);
+
+impl Sockets {
+    pub(super) fn reload(&self, _config: &ServerConfig) {}
+
+    pub(super) fn filter(&self, _client: &Arc<Client>, _now: Instant) -> Filter {
+        match self.0 {}
+    }
+
+    pub(super) fn translator(
+        &self,
+        _filter: &Filter,
+        _shard: &Rc<Shard>,
+        _id: ConnectionId,
+    ) -> Translator {
+        match self.0 {}
+    }
+}
+
+impl Translator {
+    pub(super) fn take(&mut self, _filter: &mut Filter, _now: Instant, _in: &mut Connection) {}
+
+    pub(super) fn handle_timeout(&mut self, _now: Instant) {}
+
+    pub(super) fn count(&self, _session: &mut status::Session) {}
+}
 
 impl Packets {
     pub(super) fn reload(&self, _config: &ServerConfig) -> io::Result<()> {

@@ -20,7 +20,7 @@ use tokio::time::{interval, timeout};
 use super::Reports;
 use super::clients::{Client, Clients, Registry};
 use super::dial::dial;
-use super::packets::{Filter, Inbox, Packets};
+use super::packets::{Filter, Inbox, Packets, Sockets, Translator};
 use super::publish::Ports;
 use super::resolver::Resolver;
 use super::worker::{Command, Worker};
@@ -41,6 +41,8 @@ pub(super) struct Session {
     sampler: Sampler,
     /// Of its packets, where they are carried.
     pub(super) filter: Option<Filter>,
+    /// Their way out where there is no device.
+    translator: Option<Translator>,
     /// What it has published.
     pub(super) ports: Ports,
 }
@@ -53,6 +55,7 @@ pub(super) struct Sessions {
     pub(super) registry: Arc<Registry>,
     paths: Arc<PathMemory>,
     pub(super) packets: Option<Arc<Packets>>,
+    sockets: Option<Arc<Sockets>>,
     connect_timeout: Duration,
     resolver: Resolver,
     pub(super) open: RefCell<HashMap<ConnectionId, Session>>,
@@ -72,6 +75,7 @@ impl Sessions {
             registry: worker.registry.clone(),
             paths: worker.paths.clone(),
             packets: worker.packets.clone(),
+            sockets: worker.sockets.clone(),
             connect_timeout: worker.connect_timeout,
             resolver: Resolver::new(&worker.dns.servers),
             open: RefCell::default(),
@@ -134,23 +138,38 @@ impl Sessions {
                 self.registry.enter(key, self.index, id);
                 self.set_limits(id, &client);
                 self.resume(id, &key);
-                let filter = self.packets.as_ref();
-                let filter = filter.map(|packets| packets.filter(&client, process::now()));
-                if let Some(filter) = &filter {
-                    self.shard
-                        .change(id, |connection| filter.announce(connection));
-                }
+                let (filter, translator) = self.set_packets(id, &client);
                 let session = Session {
                     key,
                     client,
                     sampler: Sampler::new(process::now()),
                     filter,
+                    translator,
                     ports: Ports::default(),
                 };
                 self.open.borrow_mut().insert(id, session);
             }
             None => self.close(id, CloseCode::Removed, "not among the clients"),
         }
+    }
+
+    /// How the client's packets cross, which it is told.
+    fn set_packets(
+        &self,
+        id: ConnectionId,
+        client: &Arc<Client>,
+    ) -> (Option<Filter>, Option<Translator>) {
+        let now = process::now();
+        let (device, sockets) = (self.packets.as_ref(), self.sockets.as_ref());
+        let filter = device.map(|packets| packets.filter(client, now));
+        let filter = filter.or_else(|| Some(sockets?.filter(client, now)));
+        let translator = |filter| Some(sockets?.translator(filter, &self.shard, id));
+        let translator = filter.as_ref().and_then(translator);
+        if let Some(filter) = &filter {
+            self.shard
+                .change(id, |connection| filter.announce(connection));
+        }
+        (filter, translator)
     }
 
     /// The client is known, and so is its path, if it has been here before.
@@ -210,13 +229,16 @@ impl Sessions {
     fn on_packets(&self, id: ConnectionId) {
         let now = process::now();
         let mut sessions = self.open.borrow_mut();
-        let filter = sessions
-            .get_mut(&id)
-            .and_then(|session| session.filter.as_mut());
-        if let (Some(packets), Some(filter)) = (&self.packets, filter) {
-            self.shard
-                .change(id, |connection| packets.take(filter, now, connection));
-        }
+        let Some(session) = sessions.get_mut(&id) else {
+            return;
+        };
+        let (translator, filter) = (session.translator.as_mut(), session.filter.as_mut());
+        self.shard
+            .change(id, |connection| match (&self.packets, translator, filter) {
+                (Some(packets), _, Some(filter)) => packets.take(filter, now, connection),
+                (None, Some(sockets), Some(filter)) => sockets.take(filter, now, connection),
+                _ => {}
+            });
     }
 
     /// Sends packets for this shard's clients; never ends.
@@ -402,10 +424,16 @@ impl Sessions {
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Session)| {
                     let connection = engine.peek(id)?;
+                    if let Some(translator) = &mut session.translator {
+                        translator.handle_timeout(now);
+                    }
                     self.learn(connection, session);
                     let mut sampled = session.sampler.sample(now, connection, TunnelState::Ready);
                     if let Some(filter) = &session.filter {
                         filter.count(&mut sampled);
+                    }
+                    if let Some(translator) = &session.translator {
+                        translator.count(&mut sampled);
                     }
                     sampled.publish = session.ports.report();
                     Some(ClientStatus {

@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 use super::Reports;
 use super::clients::{Clients, Registry};
 use super::dial;
-use super::packets::{Inbox, Packets};
+use super::packets::{Inbox, Packets, Sockets};
 use super::sessions::Sessions;
 use crate::config::ServerDns as Dns;
 use crate::engine::Neighbours;
@@ -64,6 +64,7 @@ pub(super) struct Worker {
     pub(super) dns: Dns,
     pub(super) paths: Arc<PathMemory>,
     pub(super) packets: Option<Arc<Packets>>,
+    pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) inbox: Option<Inbox>,
     pub(super) qlog: Option<Qlog>,
 }

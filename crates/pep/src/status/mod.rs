@@ -200,6 +200,12 @@ pub struct Packets {
     /// Prefixes that are to be, and the server does not route (client).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<IpNet>,
+    /// Which the server carries.
+    #[serde(default)]
+    pub carried: PacketKinds,
+    /// Sockets that stand for addresses and ports of the client (server without a device).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mappings: Option<u64>,
     /// Packets sent into the tunnel.
     pub sent: u64,
     /// Their bytes.
@@ -212,6 +218,19 @@ pub struct Packets {
     pub marked: u64,
     /// What did not cross, by cause.
     pub dropped: PacketDrops,
+}
+
+/// Which packets a server carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PacketKinds {
+    /// All of IP.
+    #[default]
+    All,
+    /// UDP and ICMP echo, for want of a device.
+    UdpAndEcho,
+    /// UDP alone: it may not ping either.
+    Udp,
 }
 
 /// Packets that did not cross, by cause.
@@ -233,6 +252,9 @@ pub struct PacketDrops {
     pub spoofed: u64,
     /// To destinations that the client may not reach (server).
     pub policy: u64,
+    /// Of kinds that the server cannot carry (server without a device).
+    #[serde(default)]
+    pub unsupported: u64,
 }
 
 /// Packets of a client that its server did not let pass.

@@ -87,6 +87,8 @@ fn session() -> Session {
             assigned: vec![[100, 96, 255, 254].into(), [0xfd62; 8].into()],
             routed: vec!["2001:db8:1234::/48".parse().expect("a prefix")],
             unrouted: vec!["192.168.100.0/24".parse().expect("a prefix")],
+            carried: PacketKinds::UdpAndEcho,
+            mappings: Some(12),
             sent: u64::MAX,
             sent_bytes: u64::MAX,
             received: 7,
@@ -101,6 +103,7 @@ fn session() -> Session {
                 malformed: 6,
                 spoofed: 7,
                 policy: u64::MAX,
+                unsupported: 9,
             },
         }),
         publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]

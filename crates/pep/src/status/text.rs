@@ -7,8 +7,8 @@ use crate::engine::Account;
 use ipnet::IpNet;
 
 use super::{
-    Acks, ClassSource, Dns, LinkClass, Metering, Packets, RuleStatus, Session, Side, StatusReport,
-    Tunnel, TunnelState,
+    Acks, ClassSource, Dns, LinkClass, Metering, PacketKinds, Packets, RuleStatus, Session, Side,
+    StatusReport, Tunnel, TunnelState,
 };
 
 const WIDTH: usize = 80;
@@ -272,10 +272,11 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
         f,
         "packets",
         &format!(
-            "{} sent ({sent}), {} received ({received}); assigned {}{routed}",
+            "{} sent ({sent}), {} received ({received}); assigned {}{routed}{}",
             packets.sent,
             packets.received,
-            assigned.join(", ")
+            assigned.join(", "),
+            kinds(packets)
         ),
     )?;
     let drops = packets.dropped;
@@ -288,6 +289,7 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
         (drops.malformed, "malformed"),
         (drops.spoofed, "from others' addresses"),
         (drops.policy, "to denied destinations"),
+        (drops.unsupported, "of kinds that the server cannot carry"),
     ];
     let counted = causes.into_iter().filter(|(count, _)| *count > 0);
     let counted: Vec<_> = counted
@@ -296,6 +298,19 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
     match counted.is_empty() {
         true => Ok(()),
         false => line(f, "dropped", &counted.join(", ")),
+    }
+}
+
+/// What is carried, if not everything.
+fn kinds(packets: &Packets) -> String {
+    let kinds = match packets.carried {
+        PacketKinds::All => return String::new(),
+        PacketKinds::UdpAndEcho => "; UDP and ping only",
+        PacketKinds::Udp => "; UDP only",
+    };
+    match packets.mappings {
+        Some(mappings) => format!("{kinds}, from {mappings} sockets"),
+        None => kinds.to_owned(),
     }
 }
 

@@ -6,11 +6,11 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
-const ICMP: u8 = 1;
+pub(crate) const ICMP: u8 = 1;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(crate) const UDP: u8 = 17;
 const ESP: u8 = 50;
-const ICMPV6: u8 = 58;
+pub(crate) const ICMPV6: u8 = 58;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
@@ -18,7 +18,7 @@ const UDP_LITE: u8 = 136;
 /// IPv6 extension headers (RFC 8200 §4).
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
+pub(crate) const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 
@@ -56,6 +56,8 @@ pub struct Header {
     pub offset: usize,
     /// DSCP and ECN.
     pub traffic_class: u8,
+    /// This is a fragment of a packet, be it the first.
+    pub fragment: bool,
     /// This is a fragment of a packet, and not the first.
     pub later_fragment: bool,
 }
@@ -89,6 +91,7 @@ impl Header {
             ports: ports(head[9], &packet[length..]).filter(|_| whole),
             offset: length,
             traffic_class: head[1],
+            fragment: !whole,
             later_fragment: fragment & 0x1fff != 0,
         })
     }
@@ -130,6 +133,7 @@ impl Header {
             ports,
             offset: at,
             traffic_class: (head[0] << 4) | (head[1] >> 4),
+            fragment: !whole,
             later_fragment,
         })
     }
@@ -151,6 +155,19 @@ impl Header {
         (seed, self.source, self.destination).hash(&mut hasher);
         (self.protocol, self.ports).hash(&mut hasher);
         hasher.finish()
+    }
+
+    /// Hops that it may still take.
+    #[must_use]
+    pub fn hops(&self, packet: &[u8]) -> u8 {
+        let place = if self.source.is_ipv4() { 8 } else { 7 };
+        packet.get(place).copied().unwrap_or(0)
+    }
+
+    /// Whoever sent it forbids that it is cut on its way, as IPv6 always does.
+    #[must_use]
+    pub fn is_whole(&self, packet: &[u8]) -> bool {
+        self.source.is_ipv6() || packet.get(6).is_some_and(|flags| flags & 0x40 != 0)
     }
 
     /// True for ICMP errors: no error is answered with another.

@@ -8,8 +8,9 @@
 //! loss. Packets of any size up to the device's fill datagrams without gaps, as GSE fills BBFRAMEs. What a client may reach,
 //! and whose packets may pass, is decided by the server; this only reads and writes bytes.
 
-mod icmp;
-mod ip;
+pub(crate) mod build;
+pub(crate) mod icmp;
+pub(crate) mod ip;
 mod join;
 mod pack;
 mod queue;

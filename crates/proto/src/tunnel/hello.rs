@@ -49,7 +49,20 @@ pub enum PacketKinds {
     All,
     /// UDP and ICMP echo: it has no device, and sends from sockets of its own.
     Sockets,
+    /// UDP alone: its kernel does not let it ping.
+    Udp,
 }
+
+impl PacketKinds {
+    const fn number(self) -> u64 {
+        match self {
+            Self::All => 0,
+            Self::Sockets => 1,
+            Self::Udp => 2,
+        }
+    }
+}
+
 const REPAIR_WINDOW: u64 = 24;
 const REPAIR: u64 = 25;
 
@@ -189,8 +202,8 @@ impl Hello {
             }
             put_tlv(ROUTED, &prefixes, out);
         }
-        if self.carried == PacketKinds::Sockets {
-            put_tlv_varint(CARRIED, 1, out);
+        if self.carried != PacketKinds::All {
+            put_tlv_varint(CARRIED, self.carried.number(), out);
         }
         if self.repair_window > 0 {
             put_tlv_varint(REPAIR_WINDOW, self.repair_window, out);
@@ -243,6 +256,7 @@ impl Hello {
             CARRIED => {
                 self.carried = match reader.varint()? {
                     0 => PacketKinds::All,
+                    2 => PacketKinds::Udp,
                     _ => PacketKinds::Sockets,
                 };
             }

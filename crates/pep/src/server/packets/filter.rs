@@ -44,6 +44,7 @@ pub(in crate::server) struct Filter {
     assigned: Assigned,
     client: Arc<Client>,
     from: Prohibited,
+    carried: PacketKinds,
     verdicts: HashMap<IpAddr, (Instant, bool)>,
     /// Errors that may be sent now, and since when that is known.
     errors: (f64, Instant),
@@ -55,16 +56,23 @@ impl Filter {
         assigned: Assigned,
         client: Arc<Client>,
         from: Prohibited,
+        carried: PacketKinds,
         now: Instant,
     ) -> Self {
         Self {
             assigned,
             client,
             from,
+            carried,
             verdicts: HashMap::new(),
             errors: (f64::from(ERRORS), now),
             refused: PacketRefusals::default(),
         }
+    }
+
+    /// Whom errors come from.
+    pub(super) const fn own(&self) -> Prohibited {
+        self.from
     }
 
     pub(super) fn assigned(&self) -> &Assigned {
@@ -81,7 +89,7 @@ impl Filter {
         let Assigned { addresses, routed } = self.assigned.clone();
         connection
             .tunnel
-            .set_packets(addresses, routed, PacketKinds::All);
+            .set_packets(addresses, routed, self.carried);
     }
 
     /// Adds what was refused here.
@@ -135,7 +143,8 @@ impl Filter {
         permitted
     }
 
-    fn may_tell(&mut self, now: Instant) -> bool {
+    /// Whether the client may be sent another error now.
+    pub(super) fn may_tell(&mut self, now: Instant) -> bool {
         let (left, since) = self.errors;
         let earned = now.saturating_duration_since(since).as_secs_f64() * ERRORS_PER_SECOND;
         let left = (left + earned).min(f64::from(ERRORS));

@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Shards write into the device themselves. One thread reads it and hands each packet to the shard with the connection of
-//! the client whose address it bears.
+//! the client whose address it bears. A server that may not do this sends from `sockets.rs` what sockets can carry.
 
 mod filter;
 mod plan;
+mod sockets;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -18,7 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
 
-use bentpipe_proto::packets::{MTU, Prohibited};
+use bentpipe_proto::packets::MTU;
+use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_sys::device::{self, Device};
 use bentpipe_sys::forwarding::{Forwarding, ServerTable};
 use bentpipe_sys::privilege;
@@ -31,6 +33,7 @@ use tokio::sync::mpsc;
 pub(super) use filter::Filter;
 use filter::Verdict;
 use plan::Plan;
+pub(super) use sockets::{Sockets, Translator};
 
 use super::clients::Client;
 use crate::config::ServerConfig;
@@ -61,6 +64,8 @@ type Table = Arc<Mutex<Option<ServerTable>>>;
 /// What the kernel does for a server. Kept while it runs, for the table to be removed with it.
 pub(super) struct Network {
     pub(super) packets: Option<Arc<Packets>>,
+    /// In place of a device, without the privilege for one.
+    pub(super) sockets: Option<Arc<Sockets>>,
     /// One for each shard.
     pub(super) inboxes: Vec<Option<Inbox>>,
     /// A thread that never ends knows it too.
@@ -68,37 +73,37 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Sets up what the process may: without the privilege, or a part of what it takes, the server serves TCP alone and
-    /// says so.
+    /// Sets up what the process may: without the privilege, or a part of what it takes, the server carries of packets what sockets
+    /// can, and says so.
     pub(super) fn start(config: &ServerConfig, shards: usize) -> Self {
         let mut network = Self {
             packets: None,
+            sockets: None,
             inboxes: (0..shards).map(|_| None).collect(),
             table: Table::default(),
         };
-        if !privilege::has_net_admin() {
-            if config.packets.enabled {
-                tracing::warn!("only TCP is carried: UDP, ICMP and all else need CAP_NET_ADMIN");
+        match network.install(config, shards) {
+            Ok(()) => {}
+            Err(error) if config.packets.enabled => {
+                network.sockets = Some(Sockets::start(config, &error));
             }
-            return network;
-        }
-        let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
-        let installed = ServerTable::install(&ports).and_then(|table| {
-            *lock(&network.table) = Some(table);
-            match config.packets.enabled {
-                true => Packets::start(config, network.table.clone(), shards).map(Some),
-                false => Ok(None),
-            }
-        });
-        match installed {
-            Ok(Some((packets, inboxes))) => {
-                network.packets = Some(packets);
-                network.inboxes = inboxes.into_iter().map(Some).collect();
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!("only TCP is carried: {error}"),
+            Err(error) => tracing::debug!("no table: {error}"),
         }
         network
+    }
+
+    fn install(&mut self, config: &ServerConfig, shards: usize) -> io::Result<()> {
+        if !privilege::has_net_admin() {
+            return Err(io::Error::other("CAP_NET_ADMIN is missing"));
+        }
+        let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
+        *lock(&self.table) = Some(ServerTable::install(&ports)?);
+        if config.packets.enabled {
+            let (packets, inboxes) = Packets::start(config, self.table.clone(), shards)?;
+            self.packets = Some(packets);
+            self.inboxes = inboxes.into_iter().map(Some).collect();
+        }
+        Ok(())
     }
 }
 
@@ -209,14 +214,8 @@ impl Packets {
     /// The filter for a client that connects.
     pub(super) fn filter(&self, client: &Arc<Client>, now: Instant) -> Filter {
         let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
-        let mut from = Prohibited::default();
-        for own in &plan.own {
-            match own.addr() {
-                IpAddr::V4(address) => from.ipv4 = Some(address),
-                IpAddr::V6(address) => from.ipv6 = Some(address),
-            }
-        }
-        Filter::new(plan.of(&client.name), client.clone(), from, now)
+        let (assigned, from) = (plan.of(&client.name), plan.speaker());
+        Filter::new(assigned, client.clone(), from, PacketKinds::All, now)
     }
 
     /// Packets for this client go to `place` from now on.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bentpipe_proto::packets::Prohibited;
 use bentpipe_units::Seed;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
@@ -67,6 +68,18 @@ impl Plan {
             plan.clients.insert(client.name.clone(), assigned);
         }
         plan
+    }
+
+    /// Whom errors to clients come from.
+    pub(super) fn speaker(&self) -> Prohibited {
+        let mut from = Prohibited::default();
+        for own in &self.own {
+            match own.addr() {
+                IpAddr::V4(address) => from.ipv4 = Some(address),
+                IpAddr::V6(address) => from.ipv6 = Some(address),
+            }
+        }
+        from
     }
 
     /// What the client of this name has.
