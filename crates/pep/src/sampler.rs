@@ -11,7 +11,6 @@ use crate::status::{
     self, Acks, ClassSource, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving, Repairs,
     Sending, Session, Tunnel, TunnelState, Volumes,
 };
-use crate::transport::FecStats;
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
 const HEADERS: u64 = 28;
@@ -177,11 +176,12 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
 
 /// What was repaired, if anything was.
 fn repairs(connection: &Connection) -> Option<Repairs> {
-    let FecStats { sent, received } = connection.tunnel.fec();
-    let sent_in_all = connection.quic.stats().udp_tx.bytes;
-    (sent.bytes + received.repairs > 0).then(|| Repairs {
-        sent_bytes: sent.bytes,
-        overhead_ratio: sent.bytes as f64 / sent_in_all.max(1) as f64,
+    let received = connection.tunnel.fec().received;
+    // Copies of voice and of what stands alone are overhead like repairs.
+    let sent = connection.ledger().sent;
+    (sent.repair + received.repairs > 0).then(|| Repairs {
+        sent_bytes: sent.repair,
+        overhead_ratio: sent.repair as f64 / sent.total().max(1) as f64,
         received_bytes: received.repairs,
         recovered_bytes: received.mended,
         wasted_bytes: received.repairs.saturating_sub(received.used),

@@ -321,14 +321,14 @@ pub struct Tunnel {
     pub fec: Option<Repairs>,
 }
 
-/// What was repaired in this connection; bytes are those of DATAGRAM frames.
+/// What was repaired in this connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repairs {
-    /// Repairs sent.
+    /// Repairs sent, and what left a second time as a precaution: voice, handshakes, requests, DNS.
     pub sent_bytes: u64,
     /// Their share of all bytes sent, 0 to 1.
     pub overhead_ratio: f64,
-    /// Repairs received.
+    /// Repairs received, without such copies.
     pub received_bytes: u64,
     /// Bytes of streams that they mended.
     pub recovered_bytes: u64,

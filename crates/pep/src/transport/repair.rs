@@ -19,6 +19,8 @@ const SHARE: u64 = 4;
 const LEAST_KEPT: u64 = 1 << 20;
 /// or this many times what is remembered here: that grows until the peer hears of it.
 const AHEAD: u64 = 2;
+/// After so long without a need for repairs the peer keeps nothing any more.
+const RELEASED: Duration = Duration::from_secs(30);
 
 /// Both halves, and what was agreed.
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Repairs {
     pub(super) incoming: Incoming,
     /// What the peer was asked to keep.
     asked: u64,
+    /// When repairs were last wanted.
+    wanted: Option<Instant>,
     /// The peer was seen to repair.
     warned: bool,
 }
@@ -58,15 +62,28 @@ impl Tunnel {
     }
 
     /// `bytes` leave over a path of which so much is known.
-    pub(crate) fn on_path(&mut self, bytes: usize, loss: Option<Loss>, rtt: Duration) {
+    pub(crate) fn on_path(
+        &mut self,
+        now: Instant,
+        bytes: usize,
+        (loss, rtt): (Option<Loss>, Duration),
+    ) {
         let Repairs {
-            outgoing, asked, ..
+            outgoing,
+            asked,
+            wanted,
+            ..
         } = &mut self.repairs;
         outgoing.on_path(loss, rtt);
         outgoing.on_sent(bytes as u64);
         if !outgoing.is_active() {
+            if wanted.is_some_and(|wanted| now >= wanted + RELEASED) {
+                (*wanted, *asked) = (None, 0);
+                self.send_control(&Control::Keep { bytes: 0 });
+            }
             return;
         }
+        *wanted = Some(now);
         let needed = (outgoing.memory() * AHEAD).max(LEAST_KEPT);
         if needed > *asked {
             *asked = needed + needed / 2;
@@ -184,6 +201,11 @@ impl Tunnel {
             self.repairs.outgoing.on_written(now, key.0, offset, chunk);
             offset += length;
         }
+    }
+
+    /// Bytes kept of what streams brought, and of the peer's repairs.
+    pub fn kept(&self) -> u64 {
+        self.repairs.incoming.memory()
     }
 
     /// Counters of repairs.

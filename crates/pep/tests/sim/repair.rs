@@ -85,6 +85,9 @@ fn call(fec: Fec, loss: f64) -> (f64, Duration) {
     let sent: u64 = calls.iter().map(|call| call.sent).sum();
     let delays = || calls.iter().flat_map(|call| &call.delays);
     let latest = *delays().max().expect("some");
+    let (_, server) = world.server.connections().next().expect("a tunnel");
+    let copied = server.ledger().sent.repair >= calls[0].sent * 100;
+    assert_eq!(copied, fec == Fec::Auto && loss > 0.0, "in the account");
     (1.0 - delays().count() as f64 / sent as f64, latest)
 }
 
@@ -96,6 +99,26 @@ fn voice_comes_twice_and_is_heard_once() {
     assert!(lost <= 0.002 && none == 0.0, "{lost} {none}");
     assert!(without >= 0.01, "{without}: the test shows nothing");
     assert!(latest <= usual + Duration::from_millis(40), "{latest:?}");
+}
+
+/// Memory that repairs would need is let go of when nothing is lost any more.
+#[test]
+fn nothing_is_kept_for_a_path_that_has_become_clean() {
+    let mut world = ready(&link(0.02), Fec::Auto, 1);
+    let kept = |world: &World| {
+        let mut tunnels = world.terminals[0].engine.connections();
+        tunnels.next().expect("a tunnel").1.tunnel.kept()
+    };
+    world.timed_download(20_000_000);
+    assert!(kept(&world) > 1 << 20, "{}", kept(&world));
+    let now = world.now;
+    world.link.forward_link.set_loss(now, LossModel::None);
+    world.link.return_link.set_loss(now, LossModel::None);
+    for _ in 0..12 {
+        world.timed_download(5_000_000);
+        world.run_for(Duration::from_secs(4));
+    }
+    assert_eq!(kept(&world), 0);
 }
 
 /// What the operator asks for leaves whatever is lost.

@@ -78,6 +78,10 @@ impl Incoming {
     pub fn keep(&mut self, bytes: u64) {
         self.keep = bytes;
         self.history.trim(bytes);
+        if bytes == 0 {
+            self.blocks.clear();
+            self.held = 0;
+        }
     }
 
     /// Memory held, in bytes.

@@ -261,7 +261,8 @@ impl Connection {
         drop(flight);
         let transmit = transmit?;
         if elicits {
-            self.tunnel.on_path(transmit.size, loss, self.quic.rtt());
+            let path = (loss, self.quic.rtt());
+            self.tunnel.on_path(now, transmit.size, path);
         }
         if self.insistence.listens() {
             let ready = self.tunnel.remote().is_some();
