@@ -60,6 +60,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) forward: Forward,
     /// Whether the client, and the server, know of published ports.
     pub(crate) publish: [bool; 2],
+    /// Whether both ends carry DNS.
+    pub(crate) dns: bool,
     /// One terminal for each, that much farther from the link, each way.
     pub(crate) access: Vec<Duration>,
 }
@@ -76,6 +78,7 @@ impl<'a> Setup<'a> {
             own: None,
             forward: Forward::default(),
             publish: [false; 2],
+            dns: false,
             access: vec![Duration::ZERO],
         }
     }
@@ -162,11 +165,13 @@ impl World {
             let mut config = config(&keys, seed, false, setup.own.unwrap_or(wishes));
             config.hello.forward = setup.forward.clone();
             config.hello.capabilities |= publishing(setup.publish[0]);
+            config.hello.capabilities |= if setup.dns { capability::DNS } else { 0 };
             let engine = Engine::new(config);
             Terminal::new(engine, ([10, 20, 1, index], 50_000).into(), *access)
         });
         let mut server = config(&keys, seed.stream("server"), true, wishes);
         server.hello.capabilities |= publishing(setup.publish[1]);
+        server.hello.capabilities |= if setup.dns { capability::DNS } else { 0 };
         let mut world = Self {
             now: start,
             start,
@@ -299,6 +304,19 @@ impl World {
         let (at, got) = self.origins.uploads[before];
         assert_eq!(got, bytes);
         at - began
+    }
+
+    /// How long a DNS query of the first terminal takes, which the server answers at once.
+    pub(crate) fn timed_query(&mut self) -> Duration {
+        let (began, id) = (self.now, self.tunnel());
+        let terminal = &mut self.terminals[0];
+        let answered = terminal.answers.len();
+        let (tunnel, quic) = terminal.engine.connection(id).expect("a tunnel").parts();
+        tunnel.ask(quic, &[0x5a; 40]).expect("it carries DNS");
+        self.run_until(Duration::from_secs(60), "an answer", |world| {
+            world.terminals[0].answers.len() > answered
+        });
+        self.terminals[0].answers[answered] - began
     }
 
     /// Lets `span` of virtual time pass.

@@ -208,6 +208,12 @@ impl World {
                 self.origins
                     .open(&mut self.server, event.connection, flow, &open.destination);
             }
+            ConnectionNotice::Tunnel(TunnelEvent::Query(query, _)) => {
+                if let Some(held) = self.server.connection(event.connection) {
+                    let (tunnel, quic) = held.parts();
+                    tunnel.answer(quic, query, Some(super::origins::payload(300)));
+                }
+            }
             ConnectionNotice::Connected => {
                 let connection = self.server.connection(event.connection);
                 if let (Some(saved), Some(connection)) = (self.known_path, connection) {

@@ -21,6 +21,8 @@ pub(crate) struct Terminal {
     pub(crate) tunnels: Vec<ConnectionId>,
     /// How connections were lost.
     pub(crate) notices: Vec<(Duration, String)>,
+    /// When answers to DNS queries came.
+    pub(crate) answers: Vec<Instant>,
     /// Flows that the server has opened.
     pub(crate) inbound: Vec<(FlowKey, Inbound)>,
     /// A fault of the server's is what is looked for.
@@ -42,6 +44,7 @@ impl Terminal {
             access,
             tunnels: Vec::new(),
             notices: Vec::new(),
+            answers: Vec::new(),
             inbound: Vec::new(),
             expects_fault: false,
             ready: None,
@@ -102,6 +105,7 @@ impl Terminal {
             ConnectionNotice::Tunnel(TunnelEvent::Inbound(flow, inbound)) => {
                 self.inbound.push((flow, *inbound));
             }
+            ConnectionNotice::Tunnel(TunnelEvent::Answer(_, Some(_))) => self.answers.push(now),
             ConnectionNotice::Fault(fault) if self.expects_fault => {
                 self.notices.push((now - start, fault.to_string()));
             }

@@ -177,6 +177,8 @@ fn repairs() -> Vec<Row> {
     vec![
         repair::short_flows(two),
         repair::short_flows(bursts),
+        repair::queries(two),
+        repair::handovers(LEO),
         repair::handshake(lossy("G5-5%", 0.05)),
         repair::idle(medium()),
         repair::idle(LEO),

@@ -45,6 +45,7 @@ fn world(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
             fec,
             ..Wishes::default()
         },
+        dns: true,
         ..Setup::new(&link, seed)
     })
 }
@@ -116,6 +117,100 @@ pub(crate) fn short_flows(scenario: Scenario) -> Row {
             note: format!("without losses {:.0} ms", least * 1e3),
         }
     })
+    .random()
+}
+
+/// DNS queries, one after the other, against one without losses: both messages leave twice.
+pub(crate) fn queries(scenario: Scenario) -> Row {
+    const QUERIES: u64 = 200;
+    let figures = vec![
+        Figure::new("p99 / without losses", AtMost(1.15)),
+        Figure::new("of 200 later than 1.15", Shown),
+        Figure::new("p99 without copies", Shown),
+    ];
+    let times = move |scenario: &Scenario, kind, fec, seed, queries| -> Vec<f64> {
+        let mut world = warmed(scenario, kind, fec, seed);
+        let one = |_| {
+            world.run_for(Duration::from_millis(300));
+            world.timed_query().as_secs_f64()
+        };
+        (0..queries).map(one).collect()
+    };
+    Row::new(scenario.name, "DNS", figures, move |kind, seed| {
+        let mut bare = times(&clean(scenario), kind, Fec::Auto, seed, 5);
+        let least = percentile(&mut bare, 0.5);
+        let mut off = times(&scenario, kind, Fec::Off, seed, QUERIES);
+        let mut with = times(&scenario, kind, Fec::Auto, seed, QUERIES);
+        let late = with.iter().filter(|time| **time > 1.15 * least).count();
+        Sample {
+            values: vec![
+                percentile(&mut with, 0.99) / least,
+                late as f64,
+                percentile(&mut off, 0.99) / least,
+            ],
+            note: format!("without losses {:.0} ms", least * 1e3),
+        }
+    })
+    .random()
+}
+
+/// Flows of 200 kB that a handover meets: every 15 s nothing comes through for 30 ms, a burst of losses of which no code over
+/// what went before knows anything.
+pub(crate) fn handovers(scenario: Scenario) -> Row {
+    const SIZE: u64 = 200_000;
+    const FLOWS: u32 = 40;
+    const EVERY: Duration = Duration::from_secs(15);
+    const GAP: Duration = Duration::from_millis(30);
+    let figures = vec![
+        Figure::new("median / undisturbed", Shown),
+        Figure::new("p95 / undisturbed", Shown),
+        Figure::new("median without repairs", Shown),
+        Figure::new("p95 without repairs", Shown),
+    ];
+    // Every other flow is begun somewhere in the 60 ms before a gap, the others in the middle between two.
+    let times = move |kind, fec, seed| {
+        let mut world = warmed(&scenario, kind, fec, seed);
+        let offsets = Seed::new(seed).stream("offsets");
+        let mut times = [Vec::new(), Vec::new()];
+        for flow in 0..FLOWS {
+            world.run_for(EVERY / 2);
+            times[0].push(world.timed_download(SIZE).as_secs_f64());
+            world.run_for(EVERY / 2);
+            let before = offsets.stream(&flow.to_string()).as_u64() % 60;
+            let index = world.download(SIZE, None);
+            world.run_for(Duration::from_millis(before));
+            for outage in [true, false] {
+                let now = world.now;
+                world.link.forward_link.set_outage(now, outage);
+                world.link.return_link.set_outage(now, outage);
+                world.run_for(GAP);
+            }
+            let ends = |world: &World| world.reader(index).end.is_some();
+            world.run_until(60 * SECOND, "a flow", ends);
+            let reader = world.reader(index);
+            let (at, _) = reader.end.expect("it has ended");
+            times[1].push((at - reader.since).as_secs_f64());
+        }
+        times
+    };
+    Row::new(
+        scenario.name,
+        "200 kB, handovers",
+        figures,
+        move |kind, seed| {
+            let ([mut bare, mut auto], [_, mut off]) =
+                (times(kind, Fec::Auto, seed), times(kind, Fec::Off, seed));
+            let least = percentile(&mut bare, 0.5);
+            let mut of = |share| {
+                [&mut auto, &mut off].map(|times: &mut Vec<f64>| percentile(times, share) / least)
+            };
+            let ([median, without], [p95, late]) = (of(0.5), of(0.95));
+            Sample {
+                values: vec![median, p95, without, late],
+                note: format!("undisturbed {:.0} ms", least * 1e3),
+            }
+        },
+    )
     .random()
 }
 
