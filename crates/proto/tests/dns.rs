@@ -436,6 +436,7 @@ fn special_names_are_answered_here() {
     assert_eq!(local[local.len() - 16..], Ipv6Addr::LOCALHOST.octets());
     for text in [
         "a.invalid",
+        "Printer.local",
         "1.2.1.10.in-addr.arpa",
         "1.0.168.192.in-addr.arpa",
         "1.0.31.172.in-addr.arpa",
@@ -455,12 +456,15 @@ fn special_names_are_answered_here() {
             "{text} is in {zone}"
         );
     }
+    // Who finds a zone `local` asks no neighbours.
+    let top = ask("local", Rtype::SOA).expect("at once");
+    assert_eq!(code(&top), OptRcode::NXDOMAIN);
     let apex = ask("10.in-addr.arpa", Rtype::SOA).expect("at once");
     assert_eq!(read(&apex).header_counts().ancount(), 1);
     for text in [
         "8.8.8.8.in-addr.arpa",
         "1.32.172.in-addr.arpa",
-        "printer.local",
+        "printer.local.example",
         "arpa",
         ".",
     ] {

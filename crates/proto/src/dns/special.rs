@@ -1,5 +1,5 @@
-//! Names that are answered here, whatever a resolver would say: `localhost` and `invalid` (RFC 6761), and the reverse zones
-//! of addresses that mean something to neighbours alone (RFC 6303, RFC 7793).
+//! Names that are answered here, whatever a resolver would say: `localhost` and `invalid` (RFC 6761), `local` (RFC 6762), and
+//! the reverse zones of addresses that mean something to neighbours alone (RFC 6303, RFC 7793).
 
 use super::query::Query;
 use super::{rcode, reply, rtype};
@@ -7,19 +7,21 @@ use super::{rcode, reply, rtype};
 /// TTL of these answers, seconds (RFC 6303 §3).
 const TTL: u32 = 10_800;
 
-/// The answer, if the name is one of these; reverse zones only if `reverse`.
-pub(super) fn answer(query: &Query, reverse: bool) -> Option<Vec<u8>> {
+/// The answer, if the name is one of these; `local` and reverse zones, which a site may have of its own, only if `zones`.
+pub(super) fn answer(query: &Query, zones: bool) -> Option<Vec<u8>> {
     let labels: Vec<Vec<u8>> = query.labels().map(<[u8]>::to_ascii_lowercase).collect();
     let mut up = labels.iter().rev().map(Vec::as_slice);
     match up.next()? {
         b"localhost" => Some(localhost(query)),
-        b"invalid" => Some(reply::none_in_zone(
+        // Neighbours are asked for `local` by multicast. There is no such zone, not even at its top: hosts that find one there
+        // ask nobody else.
+        name if name == b"invalid" || (zones && name == b"local") => Some(reply::none_in_zone(
             query,
             rcode::NXDOMAIN,
             offset(&labels, 1),
             TTL,
         )),
-        b"arpa" if reverse => {
+        b"arpa" if zones => {
             let depth = match up.next()? {
                 b"in-addr" => ipv4(up)?,
                 b"ip6" => ipv6(up)?,
