@@ -30,7 +30,7 @@ const LANE: usize = 64;
 /// A block takes no more bytes: with 1024 repairs its symbols of 192 bytes, seven in a packet, are a power of two, to which the
 /// code would fill up what is less.
 const LARGEST: usize = (16_384 - 1024) * 192;
-/// Symbols that a lost packet hits: one more than would fill it, or two, and it may be somewhat larger than a repair.
+/// Symbols that a lost packet hits: one more than it has, or two, and it may be somewhat larger than a repair.
 const HIT: [f64; 2] = [1.02, 1.2];
 /// Blocks that wait for being encoded.
 const MOST_WAITING: usize = 64;
@@ -356,7 +356,7 @@ impl Outgoing {
         if shape.symbol == 0 {
             return;
         }
-        let wanted = self.wanted(block, room, shape.symbol, shape.sources());
+        let wanted = self.wanted(block, room, symbols, shape.sources());
         let packets = wanted.div_ceil(symbols);
         let each = wanted.div_ceil(packets.max(1));
         let cost = head.len() + 3 + each * shape.symbol;
@@ -382,18 +382,18 @@ impl Outgoing {
         }
     }
 
-    /// Repair symbols that are worth it, for a block of `sources` symbols of `symbol` bytes, if a packet has `room` for some.
+    /// Repair symbols that are worth it, for a block of `sources` symbols of which `symbols` fill the `room` of a packet.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "some thousand symbols at most"
     )]
-    fn wanted(&self, block: &Block, room: usize, symbol: usize, sources: usize) -> usize {
+    fn wanted(&self, block: &Block, room: usize, symbols: usize, sources: usize) -> usize {
         let packets = self.fec.repairs(block.packets(room), self.loss);
         let hit = match self.fec {
-            Fec::Fixed { .. } => (room / symbol) as f64,
-            _ => room as f64 / symbol as f64 * HIT[0] + HIT[1],
+            Fec::Fixed { .. } => symbols as f64,
+            _ => symbols as f64 * HIT[0] + HIT[1],
         };
         // A packet that has everything needs no more symbols than there are.
         let wanted = packets as f64 * hit.min(sources.max(1) as f64);
