@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use reed_solomon_simd::ReedSolomonEncoder;
 
-use super::block::{MAX_RANGES, MAX_REPAIRS, Range, Repair, Shape};
+use super::block::{MAX_BLOCK, MAX_RANGES, MAX_REPAIRS, Range, Repair, Shape};
 use super::policy::{Credit, Fec, Loss};
 
 /// A second sending follows the first by this share of a round trip, within bounds.
@@ -25,11 +25,6 @@ const GENERATIONS: i32 = 3;
 const SYMBOLS: [usize; 2] = [24, 7];
 /// A block of no more bytes is small.
 const SMALL: usize = 64 << 10;
-/// Symbols of a large block are whole numbers of these: what the code works on at a time.
-const LANE: usize = 64;
-/// A block takes no more bytes: with 1024 repairs its symbols of 192 bytes, seven in a packet, are a power of two, to which the
-/// code would fill up what is less.
-const LARGEST: usize = (16_384 - 1024) * 192;
 /// Symbols that a lost packet hits: one more than it has, or two, and it may be somewhat larger than a repair.
 const HIT: [f64; 2] = [1.02, 1.2];
 /// Blocks that wait for being encoded.
@@ -87,9 +82,7 @@ struct Chunk {
 #[derive(Debug, Default)]
 struct Block {
     ranges: Vec<Range>,
-    content: Vec<Bytes>,
-    /// Bytes of the content.
-    total: usize,
+    content: Vec<u8>,
     /// Bytes that left once and may be lost; what has left twice counts for the share that is lost, and so on.
     at_risk: f64,
 }
@@ -286,7 +279,7 @@ impl Outgoing {
             let mut start = run.start;
             let mut open = false;
             for chunk in &run.chunks {
-                if block.total + chunk.bytes.len() > LARGEST
+                if block.content.len() + chunk.bytes.len() > MAX_BLOCK as usize
                     || !open && block.ranges.len() == MAX_RANGES
                 {
                     self.enqueue(std::mem::take(&mut block));
@@ -302,8 +295,7 @@ impl Outgoing {
                     open = true;
                 }
                 start += chunk.bytes.len() as u64;
-                block.total += chunk.bytes.len();
-                block.content.push(chunk.bytes.clone());
+                block.content.extend_from_slice(&chunk.bytes);
                 let age = now.saturating_duration_since(chunk.sent);
                 block.at_risk += self.at_risk(age) * chunk.bytes.len() as f64;
                 if let Some(range) = block.ranges.last_mut() {
@@ -349,11 +341,10 @@ impl Outgoing {
         let mut head = Vec::new();
         Repair::head(&shape, number, 0, &mut head);
         let room = size.saturating_sub(head.len() + 3);
-        let total = block.total;
+        let total = block.content.len();
         let symbols = SYMBOLS[usize::from(total > SMALL)];
-        let unit = if total > SMALL { LANE } else { 2 };
-        shape.symbol = room / symbols / unit * unit;
-        if shape.symbol == 0 {
+        shape.symbol = room / symbols / 2 * 2;
+        if shape.symbol < 2 {
             return;
         }
         let wanted = self.wanted(block, room, symbols, shape.sources());
@@ -429,7 +420,7 @@ impl Block {
     /// Packets at risk, if one has `room` for so many bytes; a small block takes one all the same.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a block")]
     fn packets(&self, room: usize) -> f64 {
-        match self.total {
+        match self.content.len() {
             0 => 1.0,
             total => self.at_risk / total.min(room) as f64,
         }
@@ -443,28 +434,16 @@ impl Run {
 }
 
 /// The repair symbols of a block, one after the other.
-fn repair_symbols(shape: &Shape, content: &[Bytes]) -> Option<Vec<u8>> {
-    let size = shape.symbol;
-    let mut encoder = ReedSolomonEncoder::new(shape.sources(), shape.repairs, size).ok()?;
-    // Of a symbol that is in more than one piece.
-    let mut begun = Vec::with_capacity(size);
-    for piece in content {
-        let missing = (size - begun.len()) % size;
-        let (head, rest) = piece.split_at(missing.min(piece.len()));
-        begun.extend_from_slice(head);
-        if begun.len() == size {
-            encoder.add_original_shard(&begun).ok()?;
-            begun.clear();
-        }
-        let whole = rest.chunks_exact(size);
-        begun.extend_from_slice(whole.remainder());
-        for symbol in whole {
+fn repair_symbols(shape: &Shape, content: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = ReedSolomonEncoder::new(shape.sources(), shape.repairs, shape.symbol).ok()?;
+    for symbol in content.chunks(shape.symbol) {
+        if symbol.len() < shape.symbol {
+            let mut filled = symbol.to_vec();
+            filled.resize(shape.symbol, 0);
+            encoder.add_original_shard(&filled).ok()?;
+        } else {
             encoder.add_original_shard(symbol).ok()?;
         }
-    }
-    if !begun.is_empty() {
-        begun.resize(size, 0);
-        encoder.add_original_shard(&begun).ok()?;
     }
     let result = encoder.encode().ok()?;
     Some(result.recovery_iter().flatten().copied().collect())
