@@ -5,20 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::relay::SEND_BUFFER;
 use quinn_proto::{FrameStats, Transmit};
 
 use super::super::profile::ACK_DELAY;
 use super::super::tuning::DATAGRAM_BUFFER;
 use super::{Connection, LEAST_ROOM, Shut};
-use crate::transport::{Batch, Written};
+use crate::transport::Written;
 
 /// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
 const MAX_BATCH: usize = 10;
-
-/// Bulk alone is written for so long ahead, within bounds: what comes in meanwhile waits for that.
-const AHEAD: Duration = Duration::from_millis(2);
-const MOST_AHEAD: usize = SEND_BUFFER / 2;
 
 /// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
 const OVERHEAD: usize = 32;
@@ -136,14 +131,7 @@ impl Connection {
             let waiting = self.waiting_datagrams();
             let want = (permits * mtu).saturating_sub(self.residual + waiting);
             let written = if want > 0 {
-                let rate = self.control.gate.flight().controller.pacing_rate();
-                let ahead = rate.bytes_in(AHEAD).as_u64();
-                let batch = Batch {
-                    max: want,
-                    bulk: usize::try_from(ahead).map_or(MOST_AHEAD, |ahead| ahead.min(MOST_AHEAD)),
-                    mtu,
-                };
-                self.tunnel.write(now, &mut self.quic, batch)
+                self.tunnel.write(now, &mut self.quic, want, mtu)
             } else {
                 Written::default()
             };
