@@ -12,8 +12,6 @@ use super::{AS_SENT, Cruise, LOSS_MARGIN, SPREAD, Stage, sent};
 /// How much faster a pulse is, in permille: the first, and at most after successes, each of which doubles it.
 pub(super) const FIRST_STEP: u64 = 250;
 const MOST_STEP: u64 = 1000;
-/// The queue that a pulse makes at most where the last one found the path full: requests wait behind it.
-const DISCREET: Duration = Duration::from_millis(20);
 /// Rounds after a pulse that found nothing.
 pub(super) const PATIENCE: u64 = 8;
 /// The same for some rounds after the path became slower: rain passes.
@@ -31,9 +29,6 @@ impl Cruise {
     ) {
         let mut pulse =
             Pulse::new(now, self.step, before, path.base(), path.audible()).balanced(self.full);
-        if self.full && self.eager == 0 && path.audible().is_zero() {
-            pulse = pulse.limited(DISCREET, Duration::ZERO);
-        }
         if let Some(room) = self.room {
             pulse = pulse.limited(room / 2, Duration::ZERO);
         }
