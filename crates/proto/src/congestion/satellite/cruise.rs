@@ -44,8 +44,6 @@ const DEEP: u64 = 250;
 /// by a factor of e.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
 const SPACIOUS: u32 = 300;
-/// Where round trips are long an alarming queue lowers the rate again after this part of one.
-const AGAIN_AFTER: u32 = 2;
 /// The round in which the rate is cut, and the next one.
 const STALE: u32 = 3;
 /// The round in which ACKs came late.
@@ -229,14 +227,10 @@ impl Cruise {
             }
         }
         self.alarmed = alarming;
-        // Once per round trip: what answers now was sent before the last cut. Where round trips are long ACKs come often
-        // enough to show the rate anew, and a queue that grew for one takes several to drain.
-        let anew = path.is_far()
-            && !self.share.is_shared()
-            && ack.now >= self.cut_at + path.base() / AGAIN_AFTER;
+        // Once per round trip: what answers now was sent before the last cut.
         if alarming
             && is_busy(ack)
-            && (anew || ack.newest_sent >= self.cut_at)
+            && ack.newest_sent >= self.cut_at
             && let Some(fresh) = path.fresh_rate()
         {
             let least = scaled(self.rate, SLOWEST);

@@ -17,6 +17,8 @@ const MAX_DRAIN: u32 = 3;
 const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
 const SUSPICION: u64 = 24;
+/// What must be taken away of a seeming queue where the path's length never changed before.
+const DOUBTFUL: Duration = Duration::from_millis(25);
 
 impl Satellite {
     /// Sends at `pace` permille of `rate` for a while.
@@ -136,17 +138,14 @@ impl Satellite {
         let (times, enough) = if moves {
             (1, queue / 5)
         } else {
-            (2, queue / 2)
+            (2, (queue / 2).max(DOUBTFUL))
         };
         if queue <= self.cruise.target(self.mtu) * times {
             self.stuck.reset();
             return false;
         }
         let rate = self.rate_before.max(self.cruise.rate());
-        // What was lost on the way was in no queue.
-        let at_send = sample.at_send;
-        let in_flight = at_send.in_flight.saturating_sub(at_send.lost);
-        let rtt = self.path.rtt_least();
+        let (rtt, in_flight) = (self.path.rtt_least(), sample.at_send.in_flight);
         let stuck = self
             .stuck
             .on_ack(rtt, in_flight, enough, rate, self.path.noise());
