@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "every suite uses its own part of this")]
 
 pub(crate) mod datagrams;
+pub(crate) mod echo;
 pub(crate) mod edit;
 pub(crate) mod keys;
 pub(crate) mod peer;

@@ -12,30 +12,32 @@ mod sockets;
 mod wireguard;
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_SAT, GATEWAY_WAN, WEB, WEB6};
 use bentpipe_sys::netns::NetNs;
 
+use common::echo::{Echo, any, bind, cross, echoes, median};
 use common::site::{Site, SiteConfig, near};
 use common::{expect_tunnel_alone, installed, privileged};
-
-/// What is given to one packet and its answer.
-const PATIENCE: Duration = Duration::from_secs(3);
 
 const WEBS: [IpAddr; 2] = [IpAddr::V4(WEB), IpAddr::V6(WEB6)];
 
 /// A site over a short path that loses nothing.
 fn site() -> Site {
+    near_site("")
+}
+
+/// [`site`] with more keys of `[intercept]`.
+fn near_site(keys: &str) -> Site {
     let mut scenario = near();
     scenario.errors = common::site::geo().errors;
     let site = Site::start(SiteConfig {
         scenario,
+        client_tables: format!("[intercept]\ninterfaces = [\"lan0\"]\n{keys}"),
         ..SiteConfig::default()
     })
     .expect("a site");
@@ -45,16 +47,15 @@ fn site() -> Site {
 
 /// The addresses on the client's device, once it has them.
 fn assigned(site: &Site) -> Vec<String> {
+    assigned_at(site, site.topology.terminal())
+}
+
+/// [`assigned`] of the client at `terminal`.
+fn assigned_at(site: &Site, terminal: &NetNs) -> Vec<String> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let routes = site
-            .topology
-            .terminal()
-            .run("ip", &["route", "show", "table", "all", "dev", "bentpipe0"]);
-        let listing = site
-            .topology
-            .terminal()
-            .run("ip", &["-o", "addr", "show", "dev", "bentpipe0"]);
+        let routes = terminal.run("ip", &["route", "show", "table", "all", "dev", "bentpipe0"]);
+        let listing = terminal.run("ip", &["-o", "addr", "show", "dev", "bentpipe0"]);
         let listing = listing.expect("the device");
         let words = listing.split_whitespace();
         let assigned =
@@ -67,98 +68,6 @@ fn assigned(site: &Site) -> Vec<String> {
         assert!(Instant::now() < deadline, "{listing}\n{}", site.logs());
         thread::sleep(Duration::from_millis(20));
     }
-}
-
-fn bind(place: &NetNs, address: IpAddr) -> Result<UdpSocket> {
-    let socket = place.enter(|| UdpSocket::bind((address, 0)))??;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    Ok(socket)
-}
-
-fn any(like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
-/// A UDP server that sends back what it gets.
-struct Echo {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Echo {
-    fn start(place: &NetNs, address: IpAddr) -> Result<Self> {
-        let socket = bind(place, address)?;
-        socket.set_read_timeout(Some(Duration::from_millis(100)))?;
-        let address = socket.local_addr()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while !stopped.load(Ordering::Relaxed) {
-                if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                    let _ = socket.send_to(&buffer[..length], from);
-                }
-            }
-        });
-        Ok(Self {
-            address,
-            stop,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// Sends `count` packets of 200 bytes, `rate` a second, and counts the echoes; returns them with their delays, sorted.
-fn echoes(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result<Vec<Duration>> {
-    const PAYLOAD: usize = 172;
-    let socket = bind(user, any(echo.address.ip()))?;
-    socket.connect(echo.address)?;
-    let receiver = socket.try_clone()?;
-    let start = Instant::now();
-    let delays = thread::spawn(move || {
-        let (mut delays, mut buffer) = (Vec::new(), [0; 2048]);
-        let mut seen = vec![false; count as usize];
-        while delays.len() < count as usize
-            && let Ok(length) = receiver.recv(&mut buffer)
-        {
-            let field = |at: usize| buffer[at..at + 8].try_into().map(u64::from_be_bytes);
-            let (Ok(number), Ok(sent)) = (field(0), field(8)) else {
-                continue;
-            };
-            let fresh = seen
-                .get_mut(number as usize)
-                .is_some_and(|seen| !std::mem::replace(seen, true));
-            if length == PAYLOAD && fresh {
-                delays.push(start.elapsed() - Duration::from_nanos(sent));
-            }
-        }
-        delays.sort_unstable();
-        delays
-    });
-    for number in 0..count {
-        let due = Duration::from_secs(1) * number / rate;
-        thread::sleep(due.saturating_sub(start.elapsed()));
-        let mut packet = [0; PAYLOAD];
-        packet[..8].copy_from_slice(&u64::from(number).to_be_bytes());
-        packet[8..16].copy_from_slice(&(start.elapsed().as_nanos() as u64).to_be_bytes());
-        socket.send(&packet)?;
-    }
-    delays.join().ok().context("the receiver")
-}
-
-fn median(sorted: &[Duration]) -> Duration {
-    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
 #[test]
@@ -184,17 +93,7 @@ fn everything(site: &Site) -> Result<()> {
         // And a larger one in two packets.
         ping(user, &address, 4000).with_context(|| format!("fragments to {web}"))?;
         let echo = Echo::start(site.topology.web(), web)?;
-        let delays = echoes(user, &echo, 3000, 1000)?;
-        println!(
-            "UDP echo to {web}: {} of 3000, median {:?}",
-            delays.len(),
-            median(&delays)
-        );
-        ensure!(
-            delays.len() == 3000,
-            "{} of 3000 echoes from {web}",
-            delays.len()
-        );
+        cross(user, &echo, 3000, 1000)?;
     }
     refused(site)
 }
@@ -238,14 +137,8 @@ fn a_minute_of_udp_loses_nothing() {
     let mut medians = Vec::new();
     for web in WEBS {
         let echo = Echo::start(site.topology.web(), web).expect("an echo");
-        let delays = echoes(site.topology.user(), &echo, 60_000, 1000).expect("sockets");
-        medians.push(median(&delays));
-        println!(
-            "UDP echo to {web}: {} of 60000, median {:?}",
-            delays.len(),
-            median(&delays)
-        );
-        assert_eq!(delays.len(), 60_000, "{}", site.logs());
+        let crossed = cross(site.topology.user(), &echo, 60_000, 1000);
+        medians.push(crossed.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs())));
     }
     if !installed("packets: beside WireGuard", "wireguard-go") {
         return;
@@ -405,14 +298,8 @@ fn addresses_stay_and_packets_cross_again_after_a_restart() {
     }
     let mut site = site();
     let echo = Echo::start(site.topology.web(), WEB.into()).expect("an echo");
-    assert_eq!(
-        echoes(site.topology.user(), &echo, 50, 100)
-            .expect("sockets")
-            .len(),
-        50,
-        "{}",
-        site.logs()
-    );
+    let crossed = cross(site.topology.user(), &echo, 50, 100);
+    crossed.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
     let before = assigned(&site);
     site.kill_server().expect("a kill");
     site.start_server().expect("a start");

@@ -9,9 +9,10 @@ use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::common::echo::{Echo, any, bind, cross};
 use crate::common::site::{Site, SiteConfig, geo, near};
 use crate::common::{expect_tunnel_alone, privileged};
-use crate::{Echo, WEBS, any, assigned, bind, echoes, hop, median, ping, refused, status};
+use crate::{WEBS, assigned, hop, ping, refused, status};
 
 /// Most mappings that a client has (`bentpipe_proto::nat::MAPPINGS`).
 const MAPPINGS: usize = 1024;
@@ -79,17 +80,7 @@ fn everything(site: &Site) -> Result<()> {
         ping(user, &address, 1500 - overhead).with_context(|| format!("large ping {web}"))?;
         let echo = Echo::start(site.topology.web(), web)?;
         // As many a second as sockets' buffers hold: a busy machine may stop anybody for a second.
-        let delays = echoes(user, &echo, 500, 250)?;
-        println!(
-            "UDP echo to {web}: {} of 500, median {:?}",
-            delays.len(),
-            median(&delays)
-        );
-        ensure!(
-            delays.len() == 500,
-            "{} of 500 echoes from {web}",
-            delays.len()
-        );
+        cross(user, &echo, 500, 250)?;
         short_flows(user, &echo)?;
         long_answer(site, web)?;
         // The server is a router to whoever counts hops.
@@ -212,8 +203,7 @@ fn the_table_of_sockets_is_bounded() {
     assert_eq!(server["mappings"], MAPPINGS, "{server}\n{}", site.logs());
     // Who has not been answered gives way to who comes.
     let echo = Echo::start(site.topology.web(), WEB.into()).expect("an echo");
-    let delays = echoes(user, &echo, 50, 100).expect("sockets");
-    assert_eq!(delays.len(), 50, "{}", site.logs());
+    shown(&site, cross(user, &echo, 50, 100).map(drop));
     assert_eq!(packets(&site)[1]["mappings"], MAPPINGS);
     // This server's group may not ping, and says so.
     let script = format!("ping -n -c 1 -W 3 {WEB} || true");
