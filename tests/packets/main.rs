@@ -8,6 +8,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod http3;
 mod sockets;
 mod wireguard;
 

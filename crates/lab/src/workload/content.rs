@@ -59,7 +59,12 @@ impl Object {
         })
     }
 
-    /// Its bytes, as they are made.
+    /// Its bytes, as they are made, for servers of protocols that are not spoken here.
+    pub fn chunks(&self) -> impl Iterator<Item = Bytes> + use<> {
+        self.content()
+    }
+
+    /// [`Object::chunks`] that is a body as well.
     pub(super) fn content(&self) -> Content {
         Content {
             generator: generator(self.seed),
