@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_WAN, WEB};
 use bentpipe_sys::netns::NetNs;
+use rustix::process::Signal;
 use serde_json::Value;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::common::echo::{Echo, any, bind, cross};
 use crate::common::site::{Site, SiteConfig, geo, near};
@@ -180,6 +181,80 @@ fn what_sockets_cannot_carry_or_may_not_is_refused() {
     let [_, server] = packets(&site);
     assert_eq!(server["dropped"]["policy"], 1, "{server}");
     assert_eq!(server["dropped"]["unsupported"], 1, "{server}");
+}
+
+/// Packets that come for a user while the server does not run.
+#[test]
+fn what_waits_for_a_busy_server_crosses_or_is_counted() {
+    if !privileged("packets: a burst") {
+        return;
+    }
+    let site = site(true);
+    let places = [site.topology.gateway(), site.topology.user()];
+    let lost = || places.map(|place| receive_errors(place).expect("a counter"));
+    let dropped = || packets(&site).map(|packets| total(&packets["dropped"]));
+    // As many as the kernel's own size of a socket's buffer does not hold, then more than any that we may have.
+    for (count, held) in [(300, true), (8000, false)] {
+        let before = (lost(), dropped());
+        let came = burst(&site, count).expect("sockets");
+        let after = (lost(), dropped());
+        let [gateway, user] = [0, 1].map(|place| after.0[place] - before.0[place]);
+        let counted: u64 = [0, 1]
+            .map(|side| after.1[side] - before.1[side])
+            .iter()
+            .sum();
+        println!(
+            "{came} of {count} came; lost at the server {gateway}, at the user {user}; counted {counted}"
+        );
+        assert_eq!(gateway == 0, held, "{}", site.logs());
+        assert_eq!(came + counted + user, count, "{}", site.logs());
+    }
+}
+
+/// Sends so many packets to a mapping while the server is stopped; how many come when it goes on.
+fn burst(site: &Site, count: u64) -> Result<u64> {
+    let far = bind(site.topology.web(), WEB.into())?;
+    let near = bind(site.topology.user(), any(WEB.into()))?;
+    // The user's own buffer is not what this is about.
+    SockRef::from(&near).set_recv_buffer_size(8 << 20)?;
+    near.connect(far.local_addr()?)?;
+    near.send(b"tell me all")?;
+    let (_, asker) = far.recv_from(&mut [0; 100])?;
+    site.server().signal(Signal::STOP)?;
+    for number in 0..count {
+        far.send_to(&[0; 200], asker)?;
+        // The kernel's queue between the two is short.
+        if number % 50 == 49 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    site.server().signal(Signal::CONT)?;
+    let mut came = 0;
+    while near.recv(&mut [0; 300]).is_ok() {
+        came += 1;
+    }
+    Ok(came)
+}
+
+/// Datagrams for which sockets of `place` had no room.
+fn receive_errors(place: &NetNs) -> Result<u64> {
+    let counters = place.run("cat", &["/proc/net/snmp"])?;
+    let mut lines = counters.lines().filter(|line| line.starts_with("Udp: "));
+    let (names, values) = (lines.next(), lines.next());
+    let names = names.into_iter().flat_map(str::split_whitespace);
+    let mut both = names.zip(values.into_iter().flat_map(str::split_whitespace));
+    let (_, value) = both
+        .find(|(name, _)| *name == "RcvbufErrors")
+        .context(counters.clone())?;
+    Ok(value.parse()?)
+}
+
+fn total(dropped: &Value) -> u64 {
+    let causes = dropped
+        .as_object()
+        .into_iter()
+        .flat_map(|causes| causes.values());
+    causes.filter_map(Value::as_u64).sum()
 }
 
 #[test]

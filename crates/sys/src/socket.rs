@@ -1,12 +1,12 @@
 //! Socket options that need Linux or a privilege: transparent listeners, marks, queue lengths, linger.
 //!
 //! Set-up of the relay's LAN side and of the tunnel's own sockets, plus one query on the data path
-//! ([`unsent_bytes`]). It never reads or writes data.
-#![expect(unsafe_code, reason = "SIOCOUTQ has no safe wrapper")]
+//! ([`unsent_bytes`]) and one beside it ([`dropped_datagrams`]). It never reads or writes data.
+#![expect(unsafe_code, reason = "SIOCOUTQ and SO_MEMINFO have no safe wrappers")]
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -111,6 +111,31 @@ pub fn unsent_bytes(socket: &impl AsFd) -> io::Result<u32> {
     Ok(u32::try_from(bytes).unwrap_or(0))
 }
 
+/// Datagrams that have come since the socket was opened and that it had no room for, or whose checksum was wrong.
+///
+/// # Errors
+/// The descriptor is no socket.
+pub fn dropped_datagrams(socket: &impl AsFd) -> io::Result<u32> {
+    // As many numbers as there have been since Linux 4.12; this is the last.
+    const DROPS: usize = 8;
+    let mut info = [0_u32; DROPS + 1];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: `info` has room for `length` bytes, of which the kernel writes no more.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    match done {
+        0 => Ok(info[DROPS]),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// From now on closing the socket (also by a crash) sends a reset and discards what is unsent.
 ///
 /// # Errors
@@ -201,6 +226,22 @@ mod tests {
         // Until both buffers are full; what then remains is unacknowledged.
         while client.write(&chunk).is_ok() {}
         assert!(unsent_bytes(&client).unwrap() > 0);
+    }
+
+    #[test]
+    fn what_found_no_room_is_known() {
+        let receiver = crate::datagram::open_udp(false).unwrap();
+        let to = ("127.0.0.1", receiver.local_addr().unwrap().port());
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(dropped_datagrams(&receiver).unwrap(), 0);
+        for _ in 0..20_000 {
+            sender.send_to(&[0; 200], to).unwrap();
+        }
+        let held = std::iter::from_fn(|| receiver.recv(&mut [0; 200]).ok()).count();
+        // More than sockets have that ask for nothing.
+        assert!(held > 300, "{held}");
+        let lost = dropped_datagrams(&receiver).unwrap();
+        assert_eq!(held + lost as usize, 20_000);
     }
 
     #[test]

@@ -240,7 +240,7 @@ pub struct PacketDrops {
     pub age: u64,
     /// Taken by CoDel, for their flow to slow down.
     pub codel: u64,
-    /// No room in the queue, or faster than the device takes them.
+    /// No room in the queue, or faster than the device or a socket takes them.
     pub overflow: u64,
     /// Pieces whose other pieces the link has lost.
     pub incomplete: u64,

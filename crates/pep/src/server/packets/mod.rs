@@ -9,6 +9,7 @@
 //! the client whose address it bears. A server that may not do this sends from `sockets.rs` what sockets can carry.
 
 mod filter;
+mod outlet;
 mod plan;
 mod sockets;
 

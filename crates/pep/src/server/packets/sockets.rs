@@ -18,15 +18,17 @@ use std::time::Instant;
 
 use bentpipe_proto::nat::{Datagram, Dropped, Failure, Kind, MappingId, Nat, Outcome};
 use bentpipe_proto::tunnel::PacketKinds;
-use bentpipe_sys::datagram::{self, Head, Queue};
+use bentpipe_sys::datagram::{self, Queue};
 use bentpipe_sys::privilege;
 use bytes::Bytes;
+use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{AbortHandle, spawn_local, yield_now};
+use tokio::sync::Semaphore;
+use tokio::task::{spawn_local, yield_now};
 
 use super::filter::{Filter, Verdict};
+use super::outlet::Outlet;
 use super::plan::{Assigned, Plan};
 use crate::config::ServerConfig;
 use crate::engine::shard::Shard;
@@ -161,7 +163,7 @@ impl Translator {
         match outcome {
             Outcome::Send(datagram) => match self.send(&datagram) {
                 Ok(()) => None,
-                Err(error) => self.unreachable(&datagram, &error),
+                Err(error) => self.not_sent(&datagram, &error),
             },
             Outcome::Answer(error) => {
                 self.unsupported += 1;
@@ -212,13 +214,18 @@ impl Translator {
             id: self.id,
             mapping: datagram.mapping,
         };
-        Ok(Outlet {
-            socket: listener.socket.clone(),
-            ipv6,
-            head: None,
-            task: spawn_local(listener.run()).abort_handle(),
-            _permit: permit,
-        })
+        let socket = listener.socket.clone();
+        let task = spawn_local(listener.run()).abort_handle();
+        Ok(Outlet::new(socket, ipv6, task, permit))
+    }
+
+    /// What the client is told, if anything; else it is counted. Of what is too large the socket's other queue tells.
+    fn not_sent(&mut self, datagram: &Datagram, error: &io::Error) -> Option<Bytes> {
+        let answer = self.unreachable(datagram, error);
+        if answer.is_none() && Errno::from_io_error(error) != Some(Errno::MSGSIZE) {
+            self.full += 1;
+        }
+        answer
     }
 
     /// What the kernel of a router would tell the client.
@@ -245,12 +252,16 @@ impl Translator {
     pub(in crate::server) fn handle_timeout(&mut self, now: Instant) {
         self.nat.borrow_mut().handle_timeout(now);
         self.close_outlets();
+        let lost: u64 = self.outlets.values_mut().map(Outlet::newly_lost).sum();
+        self.full += lost;
     }
 
     fn close_outlets(&mut self) {
         let mut nat = self.nat.borrow_mut();
         while let Some(id) = nat.poll_closed() {
-            self.outlets.remove(&id);
+            if let Some(mut outlet) = self.outlets.remove(&id) {
+                self.full += outlet.newly_lost();
+            }
         }
     }
 
@@ -262,37 +273,6 @@ impl Translator {
             packets.dropped.malformed += self.malformed;
             packets.dropped.unsupported = self.unsupported;
         }
-    }
-}
-
-/// The socket of one mapping.
-struct Outlet {
-    socket: Rc<UdpSocket>,
-    ipv6: bool,
-    /// What its datagrams bear now.
-    head: Option<Head>,
-    task: AbortHandle,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Outlet {
-    fn send(&mut self, datagram: &Datagram) -> io::Result<()> {
-        let head = Head {
-            hops: datagram.hops,
-            traffic_class: datagram.traffic_class,
-            whole: datagram.whole,
-        };
-        if self.head != Some(head) {
-            datagram::set_head(&self.socket, self.ipv6, head)?;
-            self.head = Some(head);
-        }
-        datagram::send(&self.socket, &datagram.content, datagram.to)
-    }
-}
-
-impl Drop for Outlet {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
