@@ -18,6 +18,7 @@ use bentpipe_lab::topology::{
     unique_prefix,
 };
 use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
+use bentpipe_sys::netns::NetNs;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -286,17 +287,20 @@ impl Site {
             command = Command::new(home.join("bentpipe"));
             command.uid(NOBODY).gid(NOBODY);
         }
-        command
-            .args(["client", "--config"])
-            .arg(home.join("client.toml"));
+        with_config(&mut command, home);
         let place = match self.config.carried {
             Carried::IntegratedAtGateway => self.topology.gateway(),
             _ => self.topology.terminal(),
         };
+        self.client = Some(self.start_client_in(place, command)?);
+        Ok(())
+    }
+
+    /// Starts the client of `command` in `place`, and waits until its tunnel is up.
+    pub(crate) fn start_client_in(&self, place: &NetNs, command: Command) -> Result<Process> {
         let process = self.topology.spawn_in(place, command)?;
         process.wait_for_line("ready", COMES_UP)?;
-        self.client = Some(process);
-        Ok(())
+        Ok(process)
     }
 
     /// SIGKILL; returns when the process is gone.
@@ -367,6 +371,12 @@ impl Site {
     pub(crate) fn client_home(&self) -> &Path {
         self.client_home.path()
     }
+}
+
+/// A client whose files are in `home`.
+pub(crate) fn with_config<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
+    let file = home.join("client.toml");
+    command.args(["client", "--config"]).arg(file)
 }
 
 fn running(process: Option<Process>, role: &str) -> Result<Process> {

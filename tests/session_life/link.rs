@@ -1,10 +1,10 @@
-//! What happens to a link in the field: outages, a new address of the terminal, a new port of its NAT.
+//! What happens to a link in the field: outages, a new port of the terminal's NAT.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_lab::topology::{GATEWAY_SAT, LINK_DEVICE, TERMINAL_SAT, Topology};
+use bentpipe_lab::topology::{LINK_DEVICE, Topology};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
@@ -26,20 +26,6 @@ pub(crate) fn outage(topology: &Topology, duration: Duration) -> Result<Instant>
         nft(end, "delete table inet outage")?;
     }
     Ok(Instant::now())
-}
-
-/// Gives the terminal another address on the satellite link and takes the old one away.
-pub(crate) fn change_address(topology: &Topology) -> Result<()> {
-    let (old, new) = (TERMINAL_SAT, "10.20.0.77");
-    let lines = format!(
-        "addr del {old}/24 dev {LINK_DEVICE}\n\
-         addr add {new}/24 dev {LINK_DEVICE} noprefixroute\n\
-         route replace 10.20.0.0/24 dev {LINK_DEVICE} src {new}\n\
-         route replace default via {GATEWAY_SAT} dev {LINK_DEVICE} src {new}\n"
-    );
-    let mut command = topology.terminal().command("ip");
-    run_with_input(command.args(["-batch", "-"]), &lines)?;
-    Ok(())
 }
 
 /// The terminal's NAT forgets the tunnel's port `old` and gives it `new`; datagrams to the old one are lost.

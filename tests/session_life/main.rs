@@ -21,9 +21,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::WEB;
+use bentpipe_lab::topology::{TERMINAL_SAT, WEB};
 use bentpipe_link::Orbit;
 
+use common::moving::change_address;
 use common::peer::{Service, accept, echo, read_exactly};
 use common::privileged;
 use common::route::{Place, Route};
@@ -192,7 +193,10 @@ fn survives(site: &mut Site, event: impl FnOnce(&Site) -> Result<()>) -> Result<
 #[test]
 fn flows_survive_a_changed_address() {
     on_site("changed address", SiteConfig::default(), |site| {
-        survives(site, |site| link::change_address(&site.topology))?;
+        survives(site, |site| {
+            let new = "10.20.0.77".parse()?;
+            change_address(site.topology.terminal(), TERMINAL_SAT, new)
+        })?;
         let log = site.client().stderr_text();
         ensure!(!log.contains("tunnel is down"), "the tunnel was given up");
         Ok(())
