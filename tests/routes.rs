@@ -19,6 +19,7 @@ use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 
 use common::datagrams::{PacketEcho, ask};
+use common::echo::{Echo, cross, echoes};
 use common::edit::edit;
 use common::keys::BENTPIPE;
 use common::peer::{Service, echo, payload, read_to_eof, set_patience, who};
@@ -303,6 +304,25 @@ fn reloads(site: &mut Site) -> Result<()> {
         ensure!(!routes.contains("10::/64 dev bentpipe0"), "{routes}");
         ensure!(!routes.contains("10.10.0.0/24 dev bentpipe0"), "{routes}");
     }
+    // What the LAN begins crosses as before; when the client has connected again, as that of other prefixes.
+    outward_as_ever(site)?;
+    site.stop_client()?;
+    site.start_client()?;
+    expect(site, "unrouted")?;
+    outward_as_ever(site)?;
     lead(site)?;
     unreached(site, &packet_echoes(site)?)
+}
+
+fn outward_as_ever(site: &Site) -> Result<()> {
+    for [web, ..] in SIDES {
+        let (user, echo) = (site.topology.user(), Echo::start(site.topology.web(), web)?);
+        // The client's rules follow its tunnel by some milliseconds.
+        let deadline = Instant::now() + PATIENCE;
+        while echoes(user, &echo, 1, 1)?.is_empty() {
+            ensure!(Instant::now() < deadline, "nothing crosses to {web}");
+        }
+        cross(user, &echo, 20, 100)?;
+    }
+    Ok(())
 }
