@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::NetNs;
+use socket2::SockRef;
 
 /// What is given to one packet and its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -15,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn bind(place: &NetNs, address: IpAddr) -> Result<UdpSocket> {
     let socket = place.enter(|| UdpSocket::bind((address, 0)))??;
     socket.set_read_timeout(Some(PATIENCE))?;
+    // A test that has to wait for its turn is not to be what loses packets.
+    SockRef::from(&socket).set_recv_buffer_size(4 << 20)?;
     Ok(socket)
 }
 
