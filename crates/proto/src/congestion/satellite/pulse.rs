@@ -15,6 +15,8 @@ const LEAST: Duration = Duration::from_millis(40);
 const AUDIBLE: u32 = 32;
 /// A queue that round-trip times show without one.
 const NOISE: Duration = Duration::from_millis(4);
+/// Of what a pulse on a full path adds this part is not believed.
+const DOUBT: u64 = 3;
 /// No pulse is stronger, in permille.
 const STRONGEST: u64 = 1000;
 /// What is made of a rate that a queue's height told, in permille.
@@ -101,6 +103,12 @@ impl Pulse {
         let step = |queue| proportion(queue, self.end - self.start, 1000);
         self.step = self.step.min(step(most)).max(step(least)).min(STRONGEST);
         self
+    }
+
+    /// What a rate found by it may be above the one known and yet be the same, in permille: the queue of a weak pulse is not
+    /// much higher than what packets in groups make, and a path known to be full has to be found otherwise by more than that.
+    pub(super) fn doubt(&self) -> u64 {
+        if self.balanced { self.step / DOUBT } else { 0 }
     }
 
     pub(super) fn measures(&self) -> bool {

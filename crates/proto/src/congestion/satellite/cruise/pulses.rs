@@ -12,6 +12,8 @@ use super::{AS_SENT, Cruise, LOSS_MARGIN, SPREAD, Stage, sent};
 /// How much faster a pulse is, in permille: the first, and at most after successes, each of which doubles it.
 pub(super) const FIRST_STEP: u64 = 250;
 const MOST_STEP: u64 = 1000;
+/// The queue that a pulse makes at most where the last one found the path full: requests wait behind it.
+const DISCREET: Duration = Duration::from_millis(20);
 /// Rounds after a pulse that found nothing.
 pub(super) const PATIENCE: u64 = 8;
 /// The same for some rounds after the path became slower: rain passes.
@@ -29,6 +31,9 @@ impl Cruise {
     ) {
         let mut pulse =
             Pulse::new(now, self.step, before, path.base(), path.audible()).balanced(self.full);
+        if self.full && self.eager == 0 && path.audible().is_zero() {
+            pulse = pulse.limited(DISCREET, Duration::ZERO);
+        }
         if let Some(room) = self.room {
             pulse = pulse.limited(room / 2, Duration::ZERO);
         }
@@ -45,7 +50,7 @@ impl Cruise {
         self.gain = 1000;
         let excess = losses.excess_of_pulse();
         let found = pulse.found(self.rate, excess, losses.surplus_of_pulse());
-        let as_known = scaled(self.rate, 1000 + AS_SENT);
+        let as_known = scaled(self.rate, 1000 + AS_SENT.max(pulse.doubt()));
         self.full = excess < LOSS_MARGIN && matches!(found, Found::Part(rate) if rate <= as_known);
         match found {
             Found::All(rate) => {
