@@ -44,6 +44,9 @@ const DEEP: u64 = 250;
 /// by a factor of e.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
 const SPACIOUS: u32 = 300;
+/// Where round trips are long, a path so much slower, in permille, lowers the rate again after this part of one.
+const AGAIN_AFTER: u32 = 2;
+const MUCH_SLOWER: u64 = 700;
 /// The round in which the rate is cut, and the next one.
 const STALE: u32 = 3;
 /// The round in which ACKs came late.
@@ -87,8 +90,9 @@ pub(super) struct Cruise {
     stale: u32,
     /// The queue from which on the path marks packets, where it does.
     room: Option<Duration>,
-    /// The last ACK came behind such a queue.
+    /// The last ACK came behind an alarming queue, and whether the round before the first that did saw none of others.
     alarmed: bool,
+    sudden: bool,
     company: Company,
     ceiling: Ceiling,
     share: Share,
@@ -111,6 +115,7 @@ impl Cruise {
             stale: 0,
             room: None,
             alarmed: false,
+            sudden: false,
             company: Company::new(now),
             ceiling: Ceiling::new(),
             share: Share::new(),
@@ -220,6 +225,7 @@ impl Cruise {
         };
         let alarming = queue > most.max(path.base() / 6);
         if alarming && !self.alarmed {
+            self.sudden = self.last_queue <= self.high(mtu);
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
             if path.moves() && !path.is_far() {
@@ -227,14 +233,23 @@ impl Cruise {
             }
         }
         self.alarmed = alarming;
-        // Once per round trip: what answers now was sent before the last cut.
+        // Once per round trip: what answers now was sent before the last cut. A queue that grew for a long one takes several
+        // to drain, so that there a path that became slower by more than others' coming makes it does not wait.
+        let answered = ack.newest_sent >= self.cut_at;
+        let soon = self.sudden
+            && !self.share.is_shared()
+            && path.is_far()
+            && ack.now >= self.cut_at + path.base() / AGAIN_AFTER;
         if alarming
             && is_busy(ack)
-            && ack.newest_sent >= self.cut_at
+            && (answered || soon)
             && let Some(fresh) = path.fresh_rate()
         {
             let least = scaled(self.rate, SLOWEST);
             let fresh = sent(fresh, losses.baseline());
+            if !answered && fresh > scaled(self.rate, MUCH_SLOWER) {
+                return;
+            }
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
                 self.company.forget_peak();
