@@ -139,6 +139,10 @@ fn an_experiment_measures_every_contender_and_checks_what_crossed() -> Result<()
             seconds.iter().all(|one| one.as_f64() > Some(limit)),
             "{record}"
         );
+        ensure!(
+            record["repairs"].is_object() == (contender == "bentpipe"),
+            "{record}"
+        );
         let crossed = &record["crossed"];
         if contender == "plain/cubic" {
             ensure!(crossed.is_null(), "{record}");

@@ -1,20 +1,23 @@
 //! bentpipe at both ends of the link, started as an operator starts it: keys, files, commands.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bentpipe_sys::command::run_command;
 use bentpipe_sys::netns::NetNs;
+use serde_json::Value;
 
+use super::Repairs;
 use crate::topology::{GATEWAY_SAT, Process, Topology};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;
 /// Where the client answers `bentpipe status`.
 pub const CLIENT_SOCKET: &str = "client.sock";
+const SERVER_SOCKET: &str = "server.sock";
 
 /// For a handshake over the satellite, on a busy machine.
 const COMES_UP: Duration = Duration::from_secs(30);
@@ -59,6 +62,8 @@ impl Tuned {
 pub struct Daemons {
     client: Process,
     server: Process,
+    bentpipe: PathBuf,
+    sockets: [PathBuf; 2],
 }
 
 impl Daemons {
@@ -71,7 +76,22 @@ impl Daemons {
         let run = |role, namespace| run_daemon(bentpipe, topology, namespace, role, role);
         let server = run("server", topology.gateway())?;
         let client = run("client", topology.terminal())?;
-        Ok(Self { client, server })
+        Ok(Self {
+            client,
+            server,
+            bentpipe: bentpipe.to_owned(),
+            sockets: [CLIENT_SOCKET, SERVER_SOCKET].map(|name| topology.directory().join(name)),
+        })
+    }
+
+    /// What both have repaired until now.
+    ///
+    /// # Errors
+    /// One of them does not answer.
+    pub fn repairs(&self) -> Result<Repairs> {
+        let ends = self.sockets.each_ref();
+        let [client, server] = ends.map(|socket| status(&self.bentpipe, socket));
+        Ok(Repairs::of(&[client?, server?]))
     }
 
     /// Does `work`; if it fails, so may a daemon have, and its log is the better text.
@@ -112,7 +132,7 @@ fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Resul
     let (client_key, server_key) = (keys("client")?, keys("server")?);
     let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
     let server_file = format!(
-        "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"server.sock\"\nstate_dir = \"state\"\n\n\
+        "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"{SERVER_SOCKET}\"\nstate_dir = \"state\"\n\n\
          [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
          allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
     );
@@ -173,6 +193,14 @@ fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
 pub(super) fn write(topology: &Topology, name: &str, text: &str) -> Result<()> {
     let file = topology.directory().join(format!("{name}.toml"));
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// What the daemon behind `socket` says of itself.
+pub(super) fn status(bentpipe: &Path, socket: &Path) -> Result<Value> {
+    let mut command = Command::new(bentpipe);
+    command.args(["status", "--json", "--socket"]).arg(socket);
+    let text = run_command(&mut command)?;
+    serde_json::from_str(&text).context("its status is no JSON")
 }
 
 /// Starts `bentpipe` as a client or server with `<name>.toml`; it is ready when this returns.

@@ -14,6 +14,7 @@ mod ipsec;
 mod name;
 mod openvpn;
 mod program;
+mod repairs;
 mod split;
 mod stable;
 pub(crate) mod wireguard;
@@ -31,6 +32,7 @@ pub(crate) use name::check_programs;
 use openvpn::Protocol;
 pub use program::Named;
 use program::Program;
+pub use repairs::Repairs;
 pub use split::Splitters;
 pub use stable::{Stable, kernel_bbr};
 use stable::{first_line, kernel};
@@ -95,6 +97,14 @@ impl AtWork {
     /// They do not answer.
     pub fn carried(&self) -> Result<Option<u64>> {
         self.splitters.as_ref().map(Splitters::carried).transpose()
+    }
+
+    /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
+    ///
+    /// # Errors
+    /// They do not answer.
+    pub fn repairs(&self) -> Result<Option<Repairs>> {
+        self.daemons.as_ref().map(Daemons::repairs).transpose()
     }
 }
 

@@ -11,12 +11,10 @@
 //! How much it has carried it says itself (`bentpipe status`): of an integrated one nothing else shows.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
-use bentpipe_sys::command::run_command;
+use anyhow::{Result, ensure};
 
-use super::bentpipe::{run_daemon, write};
+use super::bentpipe::{run_daemon, status, write};
 use crate::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
 
 /// The TCP port of the server.
@@ -102,12 +100,7 @@ impl Splitters {
     /// # Errors
     /// It does not answer.
     pub fn carried(&self) -> Result<u64> {
-        let mut command = Command::new(&self.bentpipe);
-        command
-            .args(["status", "--json", "--socket"])
-            .arg(&self.socket);
-        let text = run_command(&mut command)?;
-        let status: serde_json::Value = serde_json::from_str(&text).context("status")?;
+        let status = status(&self.bentpipe, &self.socket)?;
         let bytes = &status["bytes"];
         let [read, written] =
             ["lan_in", "lan_out"].map(|key| bytes[key].as_u64().unwrap_or_default());

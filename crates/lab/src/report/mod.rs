@@ -30,14 +30,23 @@ const HEAD: &str = include_str!("head.html");
 
 /// Columns that only some tasks have: the heading, and what a row has there.
 type Column = (&'static str, fn(&Row) -> Option<String>);
-const MORE: [Column; 2] = [
+const MORE: [Column; 5] = [
     ("first paint", |row| {
         row.first_paint.map(|seconds| format!("{seconds:.2} s"))
     }),
     ("lost", |row| {
         row.lost.map(|share| format!("{:.2} %", 100.0 * share))
     }),
+    ("recovered", |row| row.repairs[0].map(megabytes)),
+    ("wasted", |row| row.repairs[1].map(megabytes)),
+    ("overhead", |row| {
+        row.repairs[2].map(|share| format!("{:.2} %", 100.0 * share))
+    }),
 ];
+
+fn megabytes(bytes: f64) -> String {
+    format!("{:.2} MB", bytes / 1e6)
+}
 
 /// Fewer figures than this make no distribution.
 const FEWEST: usize = 5;
@@ -276,13 +285,20 @@ mod tests {
 
     #[test]
     fn a_column_is_there_where_a_row_has_it() {
-        let row = |lost| Row {
+        let row = |lost: Option<f64>| Row {
             lost,
+            repairs: lost.map_or([None; 3], |_| [Some(2.5e6), Some(4e5), Some(0.031)]),
             ..Row::default()
         };
         let text = table(&[row(Some(0.0125)), row(None)]);
         let cells = ["<th>lost</th>", "<td>1.25 %</td>", "<td>–</td>"];
         assert!(cells.iter().all(|part| text.contains(part)), "{text}");
+        let repairs = "<th>recovered</th><th>wasted</th><th>overhead</th>";
+        let shown = "<td>2.50 MB</td><td>0.40 MB</td><td>3.10 %</td>";
+        assert!(
+            [repairs, shown].iter().all(|part| text.contains(part)),
+            "{text}"
+        );
         assert!(!text.contains("first paint"), "{text}");
     }
 

@@ -13,7 +13,7 @@ use crate::hostile::changed;
 
 const ROUNDS: u64 = 3000;
 const LINES: &str = concat!(
-    r#"{"contender":"plain/cubic","scenario":"geo","task":"get","repeat":1,"seed":7,"version":"v","began":1,"took_s":2.5,"outcome":"measured","seconds":[1.5,2.25],"bytes":1000,"doubts":[],"limit_s":0.5,"crossed":null,"link":null}"#,
+    r#"{"contender":"plain/cubic","scenario":"geo","task":"get","repeat":1,"seed":7,"version":"v","began":1,"took_s":2.5,"outcome":"measured","seconds":[1.5,2.25],"bytes":1000,"doubts":[],"limit_s":0.5,"crossed":null,"repairs":{"sent_bytes":50,"overhead":0.05,"recovered_bytes":40,"wasted_bytes":10},"link":null}"#,
     "\n",
     r#"{"contender":"bentpipe","scenario":"geo","task":"get","repeat":1,"seed":7,"version":"v","began":1,"took_s":2.5,"outcome":"unfinished","after_s":60.0,"doubts":["late"],"limit_s":null,"crossed":{"tunnel_packets":1,"tunnel_bytes":2,"clear_packets":0,"readable_packets":0,"clear":[]},"link":{"verdict":"VALID"}}"#,
     "\n",

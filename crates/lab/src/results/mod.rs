@@ -23,6 +23,7 @@ use bentpipe_units::Seed;
 use serde::{Deserialize, Serialize};
 
 use crate::capture::CaptureReport;
+use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
 pub use compare::{Cell, Change, Comparison};
@@ -63,6 +64,9 @@ pub struct Record {
     /// The share of datagrams that did not arrive, or too late, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<f64>,
+    /// What was repaired without a round trip, and at what cost, where bentpipe carried the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repairs: Option<Repairs>,
     /// The emulator's own account.
     pub link: Option<serde_json::Value>,
 }
@@ -168,6 +172,7 @@ impl Record {
             first_paint_s: Vec::new(),
             crossed: None,
             lost: None,
+            repairs: None,
             link: None,
         }
     }

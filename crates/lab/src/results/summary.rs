@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Outcome, Outline, Record, Status};
+use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
 /// A whole experiment's.
@@ -36,6 +37,9 @@ pub struct Row {
     pub first_paint: Option<f64>,
     /// The share of a call's datagrams that did not arrive, or too late: the median of runs.
     pub lost: Option<f64>,
+    /// Bytes that repairs brought back, bytes of repairs that were not needed, and the share of all bytes sent that repairs were:
+    /// medians of runs that were carried by somebody who repairs.
+    pub repairs: [Option<f64>; 3],
     /// What others have published, in seconds.
     pub published: Option<f64>,
     /// Runs by status: valid, invalid, unfinished, failed, unsupported.
@@ -165,6 +169,12 @@ impl Row {
             longer_than: patience,
             first_paint: median(valid().flat_map(|record| record.first_paint_s.iter().copied())),
             lost: median(valid().filter_map(|record| record.lost)),
+            repairs: [
+                |repairs: Repairs| repairs.recovered_bytes as f64,
+                |repairs: Repairs| repairs.wasted_bytes as f64,
+                |repairs: Repairs| repairs.overhead,
+            ]
+            .map(|of| median(valid().filter_map(|record| record.repairs.map(of)))),
             published,
             runs,
             remarks,

@@ -129,6 +129,13 @@ fn carry_out(
     // Splitters have no part in a call.
     let tcp = !experiment.tasks[run.task].task.needs_udp();
     let carried = at_work.as_ref().filter(|_| tcp).map(AtWork::carried);
+    match at_work.as_ref().map(AtWork::repairs).transpose() {
+        Ok(repairs) => record.repairs = repairs.flatten(),
+        Err(error) => {
+            let text = format!("bentpipe does not say what it has repaired: {error:#}");
+            record.doubts.push(text);
+        }
+    }
     // Before anything ends: what the kernel does then is not the contender's doing.
     let crossed = captures
         .into_iter()
