@@ -25,4 +25,4 @@ pub use packets::PacketStats;
 pub use queries::{MAX_QUERIES, QueryKey};
 pub use repair::FecStats;
 pub use tunnel::Tunnel;
-pub(crate) use writer::Written;
+pub(crate) use writer::{Batch, Written};

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::Control;
+use bytes::Bytes;
 use quinn_proto::{Connection, WriteError};
 
 use super::control::ControlStream;
@@ -13,6 +14,24 @@ use super::tunnel::Tunnel;
 
 /// What one of packets and flows may owe the other, in bytes.
 const MOST_AHEAD: i64 = 64_000;
+
+/// Pieces of a stream that are smaller, on average, are joined: quinn searches those that are not acknowledged one by one for
+/// each packet, and a far and fast link has ten thousand packets under way.
+const PIECE: usize = 16 << 10;
+
+/// Among others that have been served much, a flow takes one part in so many of a batch that is written ahead.
+const BULK_TURNS: usize = 4;
+
+/// How much is to be written into quinn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batch {
+    /// Bytes, about.
+    pub(crate) max: usize,
+    /// As many, if that is more, while nothing but bulk waits, which is then in fewer pieces.
+    pub(crate) bulk: usize,
+    /// Payload of a packet.
+    pub(crate) mtu: usize,
+}
 
 /// What was handed to quinn, in bytes.
 #[derive(Debug, Default, Clone, Copy)]
@@ -38,14 +57,9 @@ enum Turn {
 }
 
 impl Tunnel {
-    /// Hands up to about `max` bytes to quinn: control frames, repairs that are due, then packets and flows in turn.
-    pub(crate) fn write(
-        &mut self,
-        now: Instant,
-        quic: &mut Connection,
-        max: usize,
-        mtu: usize,
-    ) -> Written {
+    /// Hands quinn a batch: control frames, repairs that are due, then packets and flows in turn.
+    pub(crate) fn write(&mut self, now: Instant, quic: &mut Connection, batch: Batch) -> Written {
+        let max = batch.max;
         let control = self.control.as_mut();
         let mut written = Written {
             streams: control.map_or(0, |control| control.flush(quic)),
@@ -73,8 +87,13 @@ impl Tunnel {
                     written.datagrams += bytes;
                 }
                 Turn::Flows => {
-                    let room = max - written.total();
-                    let bytes = self.write_flow(now, quic, room, mtu, &mut written.alone);
+                    let done = written.total();
+                    let rest = Batch {
+                        max: max - done,
+                        bulk: batch.bulk.saturating_sub(done),
+                        ..batch
+                    };
+                    let bytes = self.write_flow(now, quic, rest, &mut written.alone);
                     self.ahead += bytes as i64;
                     self.packets.on_others(bytes);
                     written.streams += bytes;
@@ -104,18 +123,27 @@ impl Tunnel {
         &mut self,
         now: Instant,
         quic: &mut Connection,
-        room: usize,
-        mtu: usize,
+        batch: Batch,
         alone: &mut usize,
     ) -> usize {
         let Some(key) = self.scheduler.pop() else {
             return 0;
         };
-        // Alone, a flow fills the batch; among others it fills one packet.
-        let lone = self.scheduler.is_empty() && !self.packets.has_output();
-        let share = if lone { room } else { mtu.min(room) };
-        let first = |flow: &Flow| flow.opened_here && flow.sent == 0;
-        let opens = self.flows.get(&key).is_some_and(first);
+        let flow = self.flows.get(&key);
+        let opens = flow.is_some_and(|flow| flow.opened_here && flow.sent == 0);
+        let bulky = flow.is_some_and(|flow| self.scheduler.is_bulk(flow.sender.written()));
+        let Batch { max, bulk, mtu } = batch;
+        // Alone, a flow fills the batch; among others it fills one packet, or some among bulk.
+        let packet = mtu.min(max);
+        let share = if self.packets.has_output() {
+            packet
+        } else if self.scheduler.is_empty() {
+            max.max(bulk)
+        } else if bulky {
+            packet.max(bulk / BULK_TURNS)
+        } else {
+            packet
+        };
         let written = self.fill(now, quic, key, share, opens);
         if opens {
             *alone += written.min(mtu);
@@ -144,6 +172,11 @@ impl Tunnel {
         self.chunks.clear();
         let before = flow.sender.memory();
         let taken = flow.sender.take(share, &mut self.chunks);
+        if self.chunks.len() > 1 && taken / self.chunks.len() < PIECE {
+            let whole = Bytes::from(self.chunks.concat());
+            self.chunks.clear();
+            self.chunks.push(whole);
+        }
         let copies = match self.repairs.outgoing.is_active() {
             true => self.chunks.clone(),
             false => Vec::new(),

@@ -39,13 +39,9 @@ impl<K> Default for Scheduler<K> {
 impl<K: Copy> Scheduler<K> {
     /// Queues `key`, which has been served `attained` bytes so far, behind its equals.
     pub fn add(&mut self, key: K, attained: u64) -> Ticket {
-        let class = CLASS_LIMITS
-            .iter()
-            .take_while(|&&limit| attained >= limit)
-            .count();
         self.turn += 1;
         let ticket = Ticket {
-            class: u8::try_from(class).unwrap_or(u8::MAX),
+            class: u8::try_from(class(attained)).unwrap_or(u8::MAX),
             turn: self.turn,
         };
         self.waiting.insert(ticket, key);
@@ -68,10 +64,23 @@ impl<K: Copy> Scheduler<K> {
         self.waiting.remove(&ticket)
     }
 
+    /// True if a flow that has been served `attained` bytes is bulk, and so are all that wait.
+    pub fn is_bulk(&self, attained: u64) -> bool {
+        let last = CLASS_LIMITS.len();
+        let first = self.waiting.first_key_value();
+        class(attained) == last && first.is_none_or(|(ticket, _)| usize::from(ticket.class) == last)
+    }
+
     /// True when no flow waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
+}
+
+/// The class of a flow that has been served so many bytes.
+fn class(attained: u64) -> usize {
+    let above = |limit: &&u64| attained >= **limit;
+    CLASS_LIMITS.iter().take_while(above).count()
 }
 
 #[cfg(test)]
@@ -96,6 +105,18 @@ mod tests {
         }
         assert_eq!(served[0], 100, "one turn in eight");
         assert_eq!(served[1], 700);
+    }
+
+    #[test]
+    fn bulk_is_what_has_been_served_much() {
+        let mut s = Scheduler::default();
+        assert!(s.is_bulk(1_000_000) && !s.is_bulk(999_999), "nobody waits");
+        s.add('a', 1_000_000);
+        assert!(s.is_bulk(1_000_000));
+        let b = s.add('b', 999_999);
+        assert!(!s.is_bulk(1_000_000));
+        s.remove(b);
+        assert!(s.is_bulk(1_000_000) && !s.is_bulk(0));
     }
 
     #[test]

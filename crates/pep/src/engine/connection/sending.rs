@@ -5,15 +5,22 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::relay::SEND_BUFFER;
 use quinn_proto::{FrameStats, Transmit};
 
 use super::super::profile::ACK_DELAY;
 use super::super::tuning::DATAGRAM_BUFFER;
 use super::{Connection, LEAST_ROOM, Shut};
-use crate::transport::Written;
+use crate::transport::{Batch, Written};
 
 /// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
 const MAX_BATCH: usize = 10;
+
+/// Bulk alone is written for so long ahead, within bounds: what comes in meanwhile waits for that.
+const AHEAD: Duration = Duration::from_millis(2);
+const MOST_AHEAD: usize = SEND_BUFFER / 2;
+/// Only while so many bytes are under way: quinn searches them piece by piece, and fewer pieces are searched soon.
+const MANY: u64 = 1 << 20;
 
 /// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
 const OVERHEAD: usize = 32;
@@ -131,7 +138,13 @@ impl Connection {
             let waiting = self.waiting_datagrams();
             let want = (permits * mtu).saturating_sub(self.residual + waiting);
             let written = if want > 0 {
-                self.tunnel.write(now, &mut self.quic, want, mtu)
+                let bulk = self.ahead();
+                let batch = Batch {
+                    max: want,
+                    bulk,
+                    mtu,
+                };
+                self.tunnel.write(now, &mut self.quic, batch)
             } else {
                 Written::default()
             };
@@ -182,6 +195,16 @@ impl Connection {
                 .on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
             return Some(transmit);
         }
+    }
+
+    /// How much is to be written at once if nothing but bulk waits.
+    fn ahead(&self) -> usize {
+        let flight = self.control.gate.flight();
+        if flight.in_flight() < MANY {
+            return 0;
+        }
+        let ahead = flight.controller.pacing_rate().bytes_in(AHEAD).as_u64();
+        usize::try_from(ahead).map_or(MOST_AHEAD, |ahead| ahead.min(MOST_AHEAD))
     }
 
     /// Bytes of DATAGRAM frames that quinn still has, each with about its packet's overhead.
