@@ -221,15 +221,40 @@ fn missing(shape: &Shape, history: &History) -> Vec<usize> {
 fn decode(block: &Block, missing: &[usize], history: &History) -> Option<Vec<(usize, Vec<u8>)>> {
     let shape = &block.shape;
     let (size, count) = (shape.symbol, shape.sources());
-    let mut sources = vec![0; count * size];
-    for (offset, bytes) in pieces(shape, history) {
-        sources[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
     let mut decoder = ReedSolomonDecoder::new(count, shape.repairs, size).ok()?;
     let mut lost = missing.iter().copied().peekable();
-    for (index, symbol) in sources.chunks_exact(size).enumerate() {
-        if lost.next_if_eq(&index).is_none() {
-            decoder.add_original_shard(index, symbol).ok()?;
+    // Of a symbol that is in more than one piece.
+    let mut parts = vec![0; size];
+    let mut pieces = pieces(shape, history).peekable();
+    for index in 0..count {
+        let (start, end) = (index * size, (index + 1) * size);
+        while pieces
+            .next_if(|(from, bytes)| from + bytes.len() <= start)
+            .is_some()
+        {}
+        if lost.next_if_eq(&index).is_some() {
+            continue;
+        }
+        match pieces.peek() {
+            Some((from, bytes)) if *from <= start && end <= from + bytes.len() => {
+                let symbol = &bytes[start - from..end - from];
+                decoder.add_original_shard(index, symbol).ok()?;
+            }
+            _ => {
+                parts.fill(0);
+                while let Some((from, bytes)) = pieces.peek()
+                    && *from < end
+                {
+                    let (first, last) = (start.max(*from), end.min(from + bytes.len()));
+                    parts[first - start..last - start]
+                        .copy_from_slice(&bytes[first - from..last - from]);
+                    if from + bytes.len() > end {
+                        break;
+                    }
+                    pieces.next();
+                }
+                decoder.add_original_shard(index, &parts).ok()?;
+            }
         }
     }
     for (index, symbol) in block.symbols.iter().take(missing.len()) {

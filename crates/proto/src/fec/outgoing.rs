@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use reed_solomon_simd::ReedSolomonEncoder;
 
-use super::block::{MAX_BLOCK, MAX_RANGES, MAX_REPAIRS, Range, Repair, Shape};
+use super::block::{MAX_RANGES, MAX_REPAIRS, Range, Repair, Shape};
 use super::policy::{Credit, Fec, Loss};
 
 /// A second sending follows the first by this share of a round trip, within bounds.
@@ -25,7 +25,12 @@ const GENERATIONS: i32 = 3;
 const SYMBOLS: [usize; 2] = [24, 7];
 /// A block of no more bytes is small.
 const SMALL: usize = 64 << 10;
-/// Symbols that a lost packet hits: one more than it has, or two, and it may be somewhat larger than a repair.
+/// Symbols of a large block are whole numbers of these: what the code works on at a time.
+const LANE: usize = 64;
+/// A block takes no more bytes: with 1024 repairs its symbols of 192 bytes, seven in a packet, are a power of two, to which the
+/// code would fill up what is less.
+const LARGEST: usize = (16_384 - 1024) * 192;
+/// Symbols that a lost packet hits: one more than would fill it, or two, and it may be somewhat larger than a repair.
 const HIT: [f64; 2] = [1.02, 1.2];
 /// Blocks that wait for being encoded.
 const MOST_WAITING: usize = 64;
@@ -82,7 +87,9 @@ struct Chunk {
 #[derive(Debug, Default)]
 struct Block {
     ranges: Vec<Range>,
-    content: Vec<u8>,
+    content: Vec<Bytes>,
+    /// Bytes of the content.
+    total: usize,
     /// Bytes that left once and may be lost; what has left twice counts for the share that is lost, and so on.
     at_risk: f64,
 }
@@ -279,7 +286,7 @@ impl Outgoing {
             let mut start = run.start;
             let mut open = false;
             for chunk in &run.chunks {
-                if block.content.len() + chunk.bytes.len() > MAX_BLOCK as usize
+                if block.total + chunk.bytes.len() > LARGEST
                     || !open && block.ranges.len() == MAX_RANGES
                 {
                     self.enqueue(std::mem::take(&mut block));
@@ -295,7 +302,8 @@ impl Outgoing {
                     open = true;
                 }
                 start += chunk.bytes.len() as u64;
-                block.content.extend_from_slice(&chunk.bytes);
+                block.total += chunk.bytes.len();
+                block.content.push(chunk.bytes.clone());
                 let age = now.saturating_duration_since(chunk.sent);
                 block.at_risk += self.at_risk(age) * chunk.bytes.len() as f64;
                 if let Some(range) = block.ranges.last_mut() {
@@ -341,13 +349,15 @@ impl Outgoing {
         let mut head = Vec::new();
         Repair::head(&shape, number, 0, &mut head);
         let room = size.saturating_sub(head.len() + 3);
-        let total = block.content.len();
-        let symbols = SYMBOLS[usize::from(total > SMALL)];
-        shape.symbol = room / symbols / 2 * 2;
-        if shape.symbol < 2 {
+        let total = block.total;
+        let unit = if total > SMALL { LANE } else { 2 };
+        shape.symbol = room / SYMBOLS[usize::from(total > SMALL)] / unit * unit;
+        if shape.symbol == 0 {
             return;
         }
-        let wanted = self.wanted(block, room, symbols, shape.sources());
+        // Of whole vectors there may be room for one more.
+        let symbols = room / shape.symbol;
+        let wanted = self.wanted(block, room, shape.symbol, shape.sources());
         let packets = wanted.div_ceil(symbols);
         let each = wanted.div_ceil(packets.max(1));
         let cost = head.len() + 3 + each * shape.symbol;
@@ -373,18 +383,18 @@ impl Outgoing {
         }
     }
 
-    /// Repair symbols that are worth it, for a block of `sources` symbols of which `symbols` fill the `room` of a packet.
+    /// Repair symbols that are worth it, for a block of `sources` symbols of `symbol` bytes, if a packet has `room` for some.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "some thousand symbols at most"
     )]
-    fn wanted(&self, block: &Block, room: usize, symbols: usize, sources: usize) -> usize {
+    fn wanted(&self, block: &Block, room: usize, symbol: usize, sources: usize) -> usize {
         let packets = self.fec.repairs(block.packets(room), self.loss);
         let hit = match self.fec {
-            Fec::Fixed { .. } => symbols as f64,
-            _ => symbols as f64 * HIT[0] + HIT[1],
+            Fec::Fixed { .. } => (room / symbol) as f64,
+            _ => room as f64 / symbol as f64 * HIT[0] + HIT[1],
         };
         // A packet that has everything needs no more symbols than there are.
         let wanted = packets as f64 * hit.min(sources.max(1) as f64);
@@ -420,7 +430,7 @@ impl Block {
     /// Packets at risk, if one has `room` for so many bytes; a small block takes one all the same.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a block")]
     fn packets(&self, room: usize) -> f64 {
-        match self.content.len() {
+        match self.total {
             0 => 1.0,
             total => self.at_risk / total.min(room) as f64,
         }
@@ -434,16 +444,28 @@ impl Run {
 }
 
 /// The repair symbols of a block, one after the other.
-fn repair_symbols(shape: &Shape, content: &[u8]) -> Option<Vec<u8>> {
-    let mut encoder = ReedSolomonEncoder::new(shape.sources(), shape.repairs, shape.symbol).ok()?;
-    for symbol in content.chunks(shape.symbol) {
-        if symbol.len() < shape.symbol {
-            let mut filled = symbol.to_vec();
-            filled.resize(shape.symbol, 0);
-            encoder.add_original_shard(&filled).ok()?;
-        } else {
+fn repair_symbols(shape: &Shape, content: &[Bytes]) -> Option<Vec<u8>> {
+    let size = shape.symbol;
+    let mut encoder = ReedSolomonEncoder::new(shape.sources(), shape.repairs, size).ok()?;
+    // Of a symbol that is in more than one piece.
+    let mut begun = Vec::with_capacity(size);
+    for piece in content {
+        let missing = (size - begun.len()) % size;
+        let (head, rest) = piece.split_at(missing.min(piece.len()));
+        begun.extend_from_slice(head);
+        if begun.len() == size {
+            encoder.add_original_shard(&begun).ok()?;
+            begun.clear();
+        }
+        let whole = rest.chunks_exact(size);
+        begun.extend_from_slice(whole.remainder());
+        for symbol in whole {
             encoder.add_original_shard(symbol).ok()?;
         }
+    }
+    if !begun.is_empty() {
+        begun.resize(size, 0);
+        encoder.add_original_shard(&begun).ok()?;
     }
     let result = encoder.encode().ok()?;
     Some(result.recovery_iter().flatten().copied().collect())
