@@ -171,7 +171,7 @@ fn published() -> Vec<Row> {
         download(&C4, Warm, 30 * MB, AtMost(1.02)),
         download(&C4_TRACE, Warm, 30 * MB, AtMost(1.02)).checked(3, 1.04),
         download(&C5, Warm, 30 * MB, AtMost(1.02)),
-        download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(2, 1.02),
+        download(&C6, Warm, 30 * MB, AtMost(1.02)).checked(6, 1.02),
         download(&D1, Cold, FAU, AtMost(1.30)).checked(1, 1.3),
         download(&D1, Warm, FAU, AtMost(1.12)).checked(2, 1.12),
         download(&D2, Cold, FAU, AtMost(1.40)),
