@@ -29,6 +29,8 @@ use common::site::{Site, SiteConfig, geo, near};
 use common::{expect_tunnel_alone, privileged};
 
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A client that has nothing to say asks after 25 s whether its server is still there.
+const NOTICED: Duration = Duration::from_secs(40);
 
 /// The server's side, and who connects to it.
 const SIDES: [(IpAddr, IpAddr); 2] = [
@@ -117,7 +119,17 @@ fn said(site: &Site, client: bool, protocol: &str, port: u16) -> Result<(String,
 
 /// Waits until both ends say `state` of a port; returns the client's reason.
 fn expect(site: &Site, protocol: &str, port: u16, state: &str) -> Result<String> {
-    let deadline = Instant::now() + PATIENCE;
+    expect_within(site, protocol, port, state, PATIENCE)
+}
+
+fn expect_within(
+    site: &Site,
+    protocol: &str,
+    port: u16,
+    state: &str,
+    patience: Duration,
+) -> Result<String> {
+    let deadline = Instant::now() + patience;
     loop {
         let ends = [true, false].map(|client| said(site, client, protocol, port));
         if let [Ok((one, reason)), Ok((other, _))] = &ends
@@ -418,6 +430,8 @@ fn nothing_else(site: &mut Site) -> Result<()> {
     ensure!(!tables.contains("bentpipe"), "{tables}");
     site.kill_server()?;
     site.start_server()?;
-    talk(site).context("the server was killed and started")?;
+    expect_within(site, "tcp", ECHO, "open", NOTICED)
+        .and_then(|_| talk(site))
+        .context("the server was killed and started")?;
     site.stop_client()
 }
