@@ -90,8 +90,9 @@ pub(super) struct Cruise {
     stale: u32,
     /// The queue from which on the path marks packets, where it does.
     room: Option<Duration>,
-    /// The last ACK came behind an alarming queue, and whether the round before the first that did saw none of others.
+    /// The last ACK came behind an alarming queue.
     alarmed: bool,
+    /// The round before the first such ACK saw a short one.
     sudden: bool,
     company: Company,
     ceiling: Ceiling,
