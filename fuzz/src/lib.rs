@@ -71,6 +71,11 @@ pub const TARGETS: &[Target] = &[
         seeds: tunnel::train_seeds,
     },
     Target {
+        name: "silence",
+        run: tunnel::silence,
+        seeds: tunnel::silence_seeds,
+    },
+    Target {
         name: "repair",
         run: fec::repair,
         seeds: fec::seeds,

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Control, ControlReader, Destination, Families, FlowId, Forward, Hello,
-    Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Publish, PublishCode, Reply,
-    ReplyCode, TrainPacket, varint,
+    AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, Families, FlowId, Forward,
+    Hello, Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Place, Publish, PublishCode,
+    Reply, ReplyCode, TrainPacket, varint,
 };
 use bentpipe_units::BitRate;
+use bytes::Bytes;
 
 fn encoded(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
@@ -123,6 +124,17 @@ pub fn train(data: &[u8]) {
     }
 }
 
+/// A DATAGRAM frame: what is taken for AWAITED or AGAIN can be written and read again.
+pub fn silence(data: &[u8]) {
+    if let Some(awaited) = Awaited::decode(data) {
+        let again = awaited.encode(data.len());
+        assert_eq!(Awaited::decode(&again), Some(awaited));
+    }
+    if let Some(again) = Again::decode(data) {
+        assert_eq!(Again::decode(&again.encode()), Some(again));
+    }
+}
+
 /// `host:port` as text, from front ends: what is accepted can be written, read again and sent.
 pub fn destination(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {
@@ -222,6 +234,19 @@ pub fn train_seeds() -> Vec<Vec<u8>> {
     [(1, 0), (24, 23), (MAX_TRAIN, 0)]
         .map(|(count, index)| TrainPacket { count, index }.encode(20))
         .into()
+}
+
+pub fn silence_seeds() -> Vec<Vec<u8>> {
+    let place = |stream| Place {
+        stream,
+        offset: 70_000,
+    };
+    let places = vec![place(0), place(FlowId::OF_SERVER.0 + 70)];
+    let again = Again {
+        place: place(70),
+        bytes: Bytes::from_static(b"again"),
+    };
+    vec![Awaited { places }.encode(30), again.encode()]
 }
 
 pub fn open_seeds() -> Vec<Vec<u8>> {

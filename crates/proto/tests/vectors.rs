@@ -8,8 +8,9 @@ use bentpipe_proto::dns::Query;
 use bentpipe_proto::fec::{Fec, Incoming, Mended, Outgoing, Repair};
 use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Control, ControlReader, Families, FlowId, Forward, Hello, Inbound, Open,
-    PacketKinds, Publish, PublishCode, Reply, ReplyCode, StreamKind, TrainPacket, capability,
+    AbortCode, Acks, Again, Awaited, Control, ControlReader, Families, FlowId, Forward, Hello,
+    Inbound, Open, PacketKinds, Place, Publish, PublishCode, Reply, ReplyCode, StreamKind,
+    TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -218,6 +219,21 @@ fn trains() {
     };
     let decode = |bytes: &[u8]| TrainPacket::decode(bytes);
     check("Packet of a train", &packet, &packet.encode(8), decode);
+}
+
+#[test]
+fn silences() {
+    let place = Place {
+        stream: 5,
+        offset: 100,
+    };
+    let awaited = Awaited {
+        places: vec![place],
+    };
+    check("AWAITED", &awaited, &awaited.encode(12), Awaited::decode);
+    let bytes = Bytes::from_static(b"again");
+    let again = Again { place, bytes };
+    check("AGAIN", &again, &again.encode(), Again::decode);
 }
 
 #[test]

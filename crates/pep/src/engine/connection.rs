@@ -11,7 +11,7 @@ use bentpipe_proto::congestion::{Kind, Pacer, Saved};
 use bentpipe_proto::tunnel::{Acks, CloseCode};
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
-use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, VarInt};
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, Side, VarInt};
 
 use super::insist::Insistence;
 use super::ledger::{Books, Ledger};
@@ -22,12 +22,15 @@ use super::settings::{SendControl, Wishes};
 use super::train::Train;
 use crate::transport::{Fault, Tunnel, TunnelEvent};
 
-/// A client with open flows that hears nothing for this long asks whether the path still stands:
-/// if its own address has changed, a server that only sends can never reach it.
+/// Who has open flows and hears nothing for this long asks whether the path still stands: if a client's address has changed,
+/// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Payload of the datagram that asks; quinn wants to answer with 1200 bytes and more.
 const LOUD: usize = 500;
+
+/// Such datagrams are this far apart: there are dozens of probes a second.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -43,6 +46,8 @@ const LEAST_ROOM: u64 = 1500;
 
 /// For how long after the last payload a flow counts as waiting for more.
 const RECENT: Duration = Duration::from_secs(60);
+/// And so much longer in an outage.
+const PATIENT: Duration = Duration::from_secs(240);
 
 /// A connection and everything that belongs to it.
 pub struct Connection {
@@ -72,6 +77,8 @@ pub struct Connection {
     shut: Option<Shut>,
     last_received: Instant,
     last_payload: Instant,
+    /// When one of a client's probes is to be loud again.
+    quiet_until: Option<Instant>,
     /// Flows wait for the end of an outage before they are opened.
     wanted: bool,
     /// The peer's address changed, and the new one was not asked yet.
@@ -79,6 +86,10 @@ pub struct Connection {
     /// What the shell was last told of an outage.
     told_outage: bool,
     established: bool,
+    /// When the peer was last heard in an outage: where it waits is asked of this side only then, and in the next round trip.
+    returned: Option<Instant>,
+    /// Datagrams that quinn has of what is said again.
+    again: usize,
     /// Bytes received and sent, copies included.
     unproven: [u64; 2],
     /// When a handshake that has not succeeded is given up (server).
@@ -140,10 +151,13 @@ impl Connection {
             shut: None,
             last_received: now,
             last_payload: now,
+            quiet_until: None,
             wanted: false,
             moved: false,
             told_outage: false,
             established: false,
+            returned: None,
+            again: 0,
             unproven: [0; 2],
             lost: false,
         }
@@ -159,6 +173,12 @@ impl Connection {
         marked: bool,
     ) {
         self.unanswered.get_or_insert((now, 0)).1 += 1;
+        if self.prober.is_outage() {
+            self.returned = Some(now);
+            if now.saturating_duration_since(self.last_received) > self.quic.rtt() {
+                self.prober.hurry(now);
+            }
+        }
         self.last_received = now;
         self.unproven[0] += size as u64;
         let address = self.quic.remote_address();
@@ -208,7 +228,7 @@ impl Connection {
         self.update_prober(now);
         if self.silence_deadline().is_some_and(|due| due <= now) {
             // Once; from then on the prober sees an unanswered packet and takes over.
-            self.ask_loudly();
+            self.ask(now);
             self.last_received = now;
         }
     }
@@ -324,8 +344,12 @@ impl Connection {
         let waiting = self.is_waiting(now);
         let flight = self.control.gate.flight();
         let unanswered = self.established && flight.in_flight() > 0;
-        let progress = flight.progress;
+        let mut progress = flight.progress;
+        let outstanding = flight.in_flight() + self.residual as u64;
         drop(flight);
+        // Before the first data is acknowledged only the handshake tells of the path.
+        progress.pto = progress.pto.max(self.quic.rtt().mul_f32(1.5));
+        self.tunnel.on_in_flight(outstanding);
         self.prober.update(now, progress, unanswered, waiting);
         self.wanted &= self.prober.is_outage();
     }
@@ -335,11 +359,19 @@ impl Connection {
         self.wanted = true;
     }
 
-    /// A ping with enough bytes that a server which sees a new address behind it may answer with a full packet: to an
-    /// address that is not validated it sends three times what came from there (RFC 9000 §8).
-    fn ask_loudly(&mut self) {
-        let zeros = Bytes::from_static(&[0; LOUD]);
-        if self.quic.side().is_server() || self.quic.datagrams().send(zeros, true).is_err() {
+    /// Says where flows wait; a client, now and then, with enough bytes that a server which sees a new address behind them may
+    /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
+    fn ask(&mut self, now: Instant) {
+        let loud =
+            self.quic.side().is_client() && self.quiet_until.is_none_or(|until| until <= now);
+        let size = if loud { LOUD } else { 0 };
+        if loud {
+            self.quiet_until = Some(now + QUIET);
+        }
+        let content = self.tunnel.awaited(size);
+        let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));
+        let sent = content.is_some_and(|content| self.quic.datagrams().send(content, true).is_ok());
+        if !sent {
             self.quic.ping();
         }
     }
@@ -348,16 +380,25 @@ impl Connection {
     fn is_waiting(&self, now: Instant) -> bool {
         let packets = || self.tunnel.packets_until().is_some_and(|until| now < until);
         let open = self.tunnel.flow_count() > 0 || packets();
-        let recent = || now.saturating_duration_since(self.last_payload) < RECENT;
+        // In an outage nothing comes for anybody: who waited when it began does so for some time.
+        let recent = match self.prober.is_outage() {
+            true => RECENT + PATIENT,
+            false => RECENT,
+        };
+        let recent = || now.saturating_duration_since(self.last_payload) < recent;
         self.wanted || self.tunnel.has_queries() || open && (self.tunnel.has_output() || recent())
     }
 
     fn silence_deadline(&self) -> Option<Instant> {
-        let active = self.established && self.quic.side().is_client();
+        let patience = match self.quic.side() {
+            Side::Client => SILENCE,
+            // The client asks first.
+            Side::Server => SILENCE + 2 * self.quic.rtt(),
+        };
         let flows = (self.tunnel.flow_count() > 0).then(|| self.last_payload + RECENT);
         let until = flows.max(self.tunnel.packets_until());
-        let deadline = self.last_received + SILENCE;
-        (active && until.is_some_and(|until| deadline < until)).then_some(deadline)
+        let deadline = self.last_received + patience;
+        (self.established && until.is_some_and(|until| deadline < until)).then_some(deadline)
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {

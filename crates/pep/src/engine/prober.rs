@@ -2,11 +2,13 @@
 //!
 //! An outage begins when something ack-eliciting is unanswered for two PTOs. From then on small datagrams go out, with up
 //! to a quarter of jitter so that the terminals of a beam do not return in step: eight a round trip at first, since the
-//! wait for the next one delays everything, and fewer the longer the outage lasts, down to four a second (2 kbit/s); one
-//! every 5 s when no flow waits. A restarted server answers the first one with a stateless reset, a changed address is
-//! learned by the peer from it.
+//! wait for the next one delays everything, and fewer the longer the outage lasts, down to four a second (2 kbit/s, 18 with
+//! a client's large ones); one every 5 s when no flow waits. A restarted server answers the first one with a stateless
+//! reset, a changed address is learned by the peer from it.
 //!
-//! The first byte after an outage takes a round trip and a half in any case: probe, its ACK, and what that ACK releases.
+//! Both ends probe, each for itself, and say where their flows wait (`transport/again.rs`): the first byte after an outage
+//! takes a round trip, receiver's probe and answer. What the sender does by itself takes half of one more: probe, its ACK,
+//! and what that ACK releases.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +23,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 const BUSY_FLOOR: Duration = Duration::from_millis(250);
 /// Share of a round trip that the end of an outage may be noticed late, and of the outage.
 const OF_ROUND_TRIP: u32 = 8;
-const OF_OUTAGE: u32 = 1500;
+const OF_OUTAGE: u32 = 3000;
 /// Longest wait between probes while flows wait, whatever the RTT is believed to be: a restarted
 /// server is to be found within 3 s and jitter.
 const BUSY_CEILING: Duration = Duration::from_secs(3);
@@ -50,6 +52,13 @@ impl Prober {
     /// Nobody answers: probing has begun.
     pub(crate) fn is_outage(&self) -> bool {
         self.outage
+    }
+
+    /// The peer was heard after a silence: in an outage it is told at once that it was, and where flows wait.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        if let Some((_, next)) = self.silence.as_mut().filter(|_| self.outage) {
+            *next = now;
+        }
     }
 
     /// Takes the present state: `unanswered`, something ack-eliciting is in flight; `waiting`, flows
@@ -143,7 +152,7 @@ mod tests {
             assert!(wait <= Duration::from_millis(most), "{probe}: {wait:?}");
             if last - start > Duration::from_secs(600) {
                 assert!(
-                    wait >= Duration::from_millis(300),
+                    wait >= Duration::from_millis(200),
                     "not for hours: {wait:?}"
                 );
             }

@@ -154,10 +154,15 @@ impl Tunnel {
         }
     }
 
-    /// Gives flows what repairs have mended.
+    fn next_mended(&mut self) -> Option<Mended> {
+        let again = self.resumption.poll();
+        again.or_else(|| self.repairs.incoming.poll())
+    }
+
+    /// Gives flows what repairs have mended, or was said again.
     pub(crate) fn mend(&mut self, now: Instant, quic: &mut Connection) -> Result<(), Fault> {
         let mut flows = BTreeSet::new();
-        while let Some(mended) = self.repairs.incoming.poll() {
+        while let Some(mended) = self.next_mended() {
             let (Mended::Bytes { stream, .. } | Mended::End { stream, .. }) = mended;
             let key = FlowKey(stream);
             let flow = self.flows.get_mut(&key).filter(|flow| !flow.recv_done);
@@ -185,20 +190,24 @@ impl Tunnel {
         Ok(())
     }
 
-    /// `stream` took `written` bytes of `chunks` behind `offset`.
+    /// `stream` took `written` bytes of `chunks` behind `offset`, which are to be `repaired` or not.
     pub(super) fn remember(
         &mut self,
         now: Instant,
         key: FlowKey,
         (mut offset, written): (u64, usize),
         chunks: Vec<Bytes>,
+        repaired: bool,
     ) {
         let mut left = written;
         for mut chunk in chunks {
             chunk.truncate(left);
             left -= chunk.len();
             let length = chunk.len() as u64;
-            self.repairs.outgoing.on_written(now, key.0, offset, chunk);
+            self.resumption.on_written(key, offset, chunk.clone());
+            if repaired {
+                self.repairs.outgoing.on_written(now, key.0, offset, chunk);
+            }
             offset += length;
         }
     }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use ipnet::IpNet;
 use quinn_proto::{Connection, Dir, Side, StreamEvent, StreamId, VarInt};
 
+use super::again::Resumption;
 use super::control::ControlStream;
 use super::early::Early;
 use super::event::{Carried, Fault, TunnelEvent, TunnelStats};
@@ -59,6 +60,7 @@ pub struct Tunnel {
     pub(super) sending: u64,
     pub(super) meter: ReceiveMeter,
     pub(super) repairs: Repairs,
+    pub(super) resumption: Resumption,
     pub(super) goaway: bool,
     pub(super) events: VecDeque<TunnelEvent>,
     pub(super) chunks: Vec<Bytes>,
@@ -94,6 +96,7 @@ impl Tunnel {
             sending: 0,
             meter: ReceiveMeter::default(),
             repairs: Repairs::default(),
+            resumption: Resumption::default(),
             goaway: false,
             events: VecDeque::new(),
             chunks: Vec::new(),
@@ -125,6 +128,7 @@ impl Tunnel {
     /// A DATAGRAM frame came, in an IP packet that was `marked` "congestion experienced" or not. Each kind has one taker.
     pub(crate) fn on_datagram(&mut self, now: Instant, content: &Bytes, marked: bool) {
         self.on_repair(content);
+        self.on_resumption(content);
         self.on_packets(now, content, marked);
     }
 

@@ -177,10 +177,7 @@ impl Tunnel {
             self.chunks.clear();
             self.chunks.push(whole);
         }
-        let copies = match self.repairs.outgoing.is_active() {
-            true => self.chunks.clone(),
-            false => Vec::new(),
-        };
+        let copies = self.chunks.clone();
         let mut stream = quic.send_stream(key.stream());
         let (mut written, behind) = (0, flow.sent);
         if taken > 0 {
@@ -216,9 +213,7 @@ impl Tunnel {
         self.sending = (self.sending + flow.sender.memory()).saturating_sub(before);
         // A request that leaves twice needs no repair.
         let copied = opens && dry && !fin && self.repairs.outgoing.wants_copies();
-        if !copied {
-            self.remember(now, key, (behind, written), copies);
-        }
+        self.remember(now, key, (behind, written), copies, !copied);
         if dry && !copied {
             self.repairs.outgoing.on_dry(now, key.0, sent, fin);
         }

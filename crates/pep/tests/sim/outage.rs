@@ -47,6 +47,36 @@ fn a_download_survives_an_outage() {
     }
 }
 
+/// The receiver's probe and the sender's answer, and what a probe waits; without them it takes half a round trip more.
+#[test]
+fn both_directions_go_on_a_round_trip_after_an_outage() {
+    for (seed, up) in [(1, false), (2, false), (1, true), (2, true)] {
+        let mut world = world(seed);
+        let (now, terminal) = (world.now, &mut world.terminals[0]);
+        let _ = match up {
+            true => terminal.upload(now, 1 << 39),
+            false => terminal.download(now, 1 << 39, None),
+        };
+        world.run_for(Duration::from_millis(10_000 + 137 * seed));
+        let server = |world: &World| {
+            let (_, server) = world.server.connections().next().expect("a tunnel");
+            (server.tunnel.stats().lan_out, server.rtt().1)
+        };
+        let arrived = |world: &World| match up {
+            true => server(world).0,
+            false => world.reader(0).got,
+        };
+        set_outage(&mut world, true);
+        world.run_for(Duration::from_secs(20));
+        set_outage(&mut world, false);
+        let (before, ended) = (arrived(&world), world.now);
+        world.run_until(SOON, "new bytes", |world| arrived(world) > before);
+        let rounds = (world.now - ended).div_duration_f64(server(&world).1);
+        println!("seed {seed}, up {up}: {rounds} round trips");
+        assert!(rounds <= 1.3, "seed {seed}, up {up}: {rounds}");
+    }
+}
+
 #[test]
 fn a_restarted_server_is_noticed() {
     let mut world = world(4);

@@ -206,6 +206,12 @@ impl Receiver {
         self.held -= n;
     }
 
+    /// Stream offset of the first byte that has not come, unless all have.
+    pub fn awaits(&self) -> Option<u64> {
+        let ready: u64 = self.ready().map(|chunk| chunk.len() as u64).sum();
+        (!self.is_whole()).then_some(self.next + ready)
+    }
+
     /// Highest payload offset that arrived.
     pub fn reached(&self) -> u64 {
         self.highest.saturating_sub(self.base.unwrap_or(0))

@@ -7,6 +7,7 @@
 //! Encoders never write what a decoder refuses; integers above 2^62 − 1 are clamped ([`varint`]).
 
 mod address;
+mod again;
 mod codes;
 mod control;
 mod hello;
@@ -18,6 +19,7 @@ pub mod varint;
 mod wire;
 
 pub use address::{Destination, Host, HostName, MAX_NAME, NameError};
+pub use again::{AGAIN_HEAD, Again, Awaited, MAX_AWAITED, Place};
 pub use codes::{AbortCode, CloseCode};
 pub use control::{Control, ControlReader, MAX_FRAME};
 pub use hello::{

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::relay::SEND_BUFFER;
+use bentpipe_proto::tunnel::Awaited;
 use quinn_proto::{FrameStats, Transmit};
 
 use super::super::profile::ACK_DELAY;
@@ -34,6 +35,9 @@ const UNCHECKED: usize = 512;
 
 /// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
 const FEWEST_OWED: u64 = 16;
+
+/// Share of a round trip's bytes that may be said again.
+const OF_ROUND: u64 = 4;
 
 /// quinn asks for no ACK delay shorter than a round trip, and takes none for shorter than this.
 const SHORTEST_DELAY: Duration = Duration::from_millis(25);
@@ -79,7 +83,7 @@ impl Connection {
         self.report_train();
         self.update_prober(now);
         if self.prober.poll(now, self.quic.rtt()) {
-            self.ask_loudly();
+            self.ask(now);
             // How fast probes are acknowledged is not how fast the path is.
             self.control.gate.flight().set_app_limited();
             return self
@@ -87,13 +91,58 @@ impl Connection {
                 .map(|(transmit, _)| transmit);
         }
         let transmit = self
-            .transmit_train(now, buf)
+            .transmit_again(now, buf)
+            .or_else(|| self.transmit_train(now, buf))
             .or_else(|| self.transmit_data(now, buf))
             .or_else(|| self.transmit_exempt(now, buf));
         if transmit.is_some() {
             self.unanswered = None;
         }
         transmit
+    }
+
+    /// What the peer waits for after a silence, whatever the window says: what fills that is in flight no more.
+    fn transmit_again(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        let asked = self.tunnel.take_asked();
+        let rtt = self.quic.rtt();
+        if let Some(awaited) = asked.filter(|_| self.returned.is_some_and(|at| now < at + rtt)) {
+            self.load_again(now, &awaited);
+        }
+        let permits = self.again.min(MAX_BATCH);
+        if permits == 0 {
+            return None;
+        }
+        let transmit = self.transmit_through_gate(now, permits, buf);
+        let Some((transmit, _)) = transmit else {
+            self.again = 0;
+            return None;
+        };
+        let mtu = usize::from(self.quic.current_mtu());
+        self.again = self.again.saturating_sub(transmit.size.div_ceil(mtu));
+        let rate = self.control.gate.flight().controller.pacing_rate();
+        self.pacer.on_sent(now, transmit.size as u64, rate);
+        Some(transmit)
+    }
+
+    /// Hands quinn what the peer waits for, no more than a share of what a round trip carries.
+    fn load_again(&mut self, now: Instant, awaited: &Awaited) {
+        let rtt = self.quic.rtt();
+        let mut flight = self.control.gate.flight();
+        // How fast this is acknowledged is not how fast the path is.
+        flight.set_app_limited();
+        let round = flight.controller.pacing_rate().bytes_in(rtt).as_u64() / OF_ROUND;
+        drop(flight);
+        let mut datagrams = self.quic.datagrams();
+        let Some(size) = datagrams.max_size() else {
+            return;
+        };
+        let most = usize::try_from(round).unwrap_or(usize::MAX);
+        let most = most.clamp(size, MAX_BATCH * size);
+        let frames = self.tunnel.say_again((now, rtt), awaited, size, most);
+        self.again = frames
+            .into_iter()
+            .map_while(|frame| datagrams.send(frame, false).ok())
+            .count();
     }
 
     /// The train, back to back and not paced: its packets are charged, and the window bounds them.

@@ -42,7 +42,7 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
 /// What `make test` runs: with so many seeds, and what the first figure holds today.
-const CHECKED: [(&str, u64, f64); 8] = [
+const CHECKED: [(&str, u64, f64); 10] = [
     ("E-leo steady, queue 1 BDP", 1, 20.0),
     ("E-geo step to 4 Mbit/s", 1, 2.5),
     ("E-leo 1 % loss, then half the rate", 2, 1.2),
@@ -51,6 +51,8 @@ const CHECKED: [(&str, u64, f64); 8] = [
     ("G8 1 kB beside bulk", 2, 25.0),
     ("G6 return traffic of bulk", 1, 60.0),
     ("M1 10 tunnel(s)", 3, 0.8),
+    ("E-geo outage of 60s", 3, 1.5),
+    ("E-leo outage of 60s", 3, 1.5),
 ];
 
 /// Every gate.
