@@ -12,7 +12,7 @@ use super::block::{Repair, Shape};
 use super::history::History;
 
 /// Blocks of which repairs may still come.
-const MOST_BLOCKS: usize = 32;
+const MOST_BLOCKS: usize = 128;
 /// Repair symbols held, in bytes.
 const MOST_HELD: usize = 8 << 20;
 /// Looking at a block or decoding it handles all its bytes. It is done for this many times the bytes received

@@ -4,13 +4,14 @@
 //! to be over and because an origin that delivers in small pieces has not ended, everything that such streams carried
 //! within the horizon becomes a block, and its repairs leave. What was in a block once is not in another.
 
+mod encode;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use reed_solomon_simd::ReedSolomonEncoder;
 
-use super::block::{MAX_RANGES, MAX_REPAIRS, Range, Repair, Shape};
+use super::block::{MAX_RANGES, Range};
 use super::policy::{Credit, Fec, Loss};
 
 /// A second sending follows the first by this share of a round trip, within bounds.
@@ -20,20 +21,16 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25
 const AGAIN: f32 = 1.125;
 /// What is older has left so many times, and come.
 const GENERATIONS: i32 = 3;
-/// Symbols in a packet: the fewer, the more a lost packet hits beyond its own bytes. More symbols are more work, and 65,536
-/// the most there are in a block, so there are many only in a small one.
-const SYMBOLS: [usize; 2] = [24, 7];
-/// A block of no more bytes is small.
-const SMALL: usize = 64 << 10;
-/// Symbols of a large block are whole numbers of these: what the code works on at a time.
-const LANE: usize = 64;
-/// A block takes no more bytes: with 1024 repairs its symbols of 192 bytes, seven in a packet, are a power of two, to which the
-/// code would fill up what is less.
-const LARGEST: usize = (16_384 - 1024) * 192;
-/// Symbols that a lost packet hits: one more than would fill it, or two, and it may be somewhat larger than a repair.
-const HIT: [f64; 2] = [1.02, 1.2];
+/// Symbols of a large block: with their repairs they are a power of two, to which the code would fill up what is less. The
+/// fewest are worked on within a core's cache, in half the time.
+const FULL: [usize; 3] = [4096 - 256, 8192 - 512, 16_384 - 1024];
+/// A block of new bytes is large enough if what is repaired beyond its mean of losses is no larger share of it. Older ones,
+/// which lose next to nothing, are as large as can be: each takes a packet at least.
+const MOST_MARGIN: f64 = 0.03;
+/// Bytes of a packet, about.
+const PACKET: f64 = 1400.0;
 /// Blocks that wait for being encoded.
-const MOST_WAITING: usize = 64;
+const MOST_WAITING: usize = 256;
 
 /// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,7 +185,7 @@ impl Outgoing {
             return None;
         }
         if self.waiting.is_none() {
-            self.gather(now);
+            self.gather(now, size);
         }
         while self.repairs.is_empty() {
             let Some(block) = self.blocks.pop_front() else {
@@ -270,9 +267,10 @@ impl Outgoing {
         share.powi(left as i32)
     }
 
-    /// Makes blocks of what the streams carried that have been dry for half the pause.
-    fn gather(&mut self, now: Instant) {
+    /// Makes blocks of what the streams carried that have been dry for half the pause, for packets of `size` bytes.
+    fn gather(&mut self, now: Instant, size: usize) {
         self.trim(now);
+        let full = FULL.map(|symbols| symbols * encode::large_symbol(size));
         let pause = self.pause() / 2;
         let mut block = Block::default();
         let ripe = |(_, since): &(&u64, &Instant)| **since + pause <= now;
@@ -286,7 +284,7 @@ impl Outgoing {
             let mut start = run.start;
             let mut open = false;
             for chunk in &run.chunks {
-                if block.total + chunk.bytes.len() > LARGEST
+                if self.is_full(&block, chunk.bytes.len(), full)
                     || !open && block.ranges.len() == MAX_RANGES
                 {
                     self.enqueue(std::mem::take(&mut block));
@@ -330,75 +328,24 @@ impl Outgoing {
         self.waiting = (!self.blocks.is_empty()).then_some(now);
     }
 
+    /// True if `block` is to end before `more` bytes; `full` are the sizes that large blocks may have.
+    fn is_full(&self, block: &Block, more: usize, full: [usize; 3]) -> bool {
+        let passes = |size: &usize| (block.total..block.total + more).contains(size);
+        let enough = match (self.fec, self.loss) {
+            (Fec::Auto, Some(loss)) => {
+                let margin = loss.margin(block.at_risk / PACKET) * PACKET;
+                (margin..block.at_risk).contains(&(MOST_MARGIN * block.total as f64))
+            }
+            _ => false,
+        };
+        let [small @ .., largest] = full;
+        block.total + more > largest || enough && small.iter().any(passes)
+    }
+
     fn enqueue(&mut self, block: Block) {
         if !block.ranges.is_empty() && self.blocks.len() < MOST_WAITING {
             self.blocks.push_back(block);
         }
-    }
-
-    /// Makes the repairs of `block`, as many as are worth it and may be spent.
-    fn encode(&mut self, block: &Block, size: usize) {
-        let number = self.next_block;
-        self.next_block += 1;
-        let mut shape = Shape {
-            symbol: 2,
-            repairs: 0,
-            ranges: block.ranges.clone(),
-        };
-        // The numbers that are not known yet take 2 bytes at most.
-        let mut head = Vec::new();
-        Repair::head(&shape, number, 0, &mut head);
-        let room = size.saturating_sub(head.len() + 3);
-        let total = block.total;
-        let unit = if total > SMALL { LANE } else { 2 };
-        shape.symbol = room / SYMBOLS[usize::from(total > SMALL)] / unit * unit;
-        if shape.symbol == 0 {
-            return;
-        }
-        // Of whole vectors there may be room for one more.
-        let symbols = room / shape.symbol;
-        let wanted = self.wanted(block, room, shape.symbol, shape.sources());
-        let packets = wanted.div_ceil(symbols);
-        let each = wanted.div_ceil(packets.max(1));
-        let cost = head.len() + 3 + each * shape.symbol;
-        let paid = (0..packets).take_while(|_| self.pay(cost)).count();
-        shape.repairs = paid * each;
-        if paid == 0 || !shape.is_supported() {
-            return;
-        }
-        if total == 0 {
-            // Only ends: the head says it all.
-            shape.repairs = 0;
-            let mut out = Vec::new();
-            Repair::head(&shape, number, 0, &mut out);
-            return self.repairs.push_back(out.into());
-        }
-        let symbols = repair_symbols(&shape, &block.content).unwrap_or_default();
-        let packets = symbols.chunks(each * shape.symbol).enumerate();
-        for (index, symbols) in packets {
-            let mut out = Vec::with_capacity(cost);
-            Repair::head(&shape, number, index * each, &mut out);
-            out.extend_from_slice(symbols);
-            self.repairs.push_back(out.into());
-        }
-    }
-
-    /// Repair symbols that are worth it, for a block of `sources` symbols of `symbol` bytes, if a packet has `room` for some.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_precision_loss,
-        clippy::cast_sign_loss,
-        reason = "some thousand symbols at most"
-    )]
-    fn wanted(&self, block: &Block, room: usize, symbol: usize, sources: usize) -> usize {
-        let packets = self.fec.repairs(block.packets(room), self.loss);
-        let hit = match self.fec {
-            Fec::Fixed { .. } => (room / symbol) as f64,
-            _ => room as f64 / symbol as f64 * HIT[0] + HIT[1],
-        };
-        // A packet that has everything needs no more symbols than there are.
-        let wanted = packets as f64 * hit.min(sources.max(1) as f64);
-        (wanted.ceil() as usize).min(MAX_REPAIRS as usize)
     }
 
     fn pay(&mut self, bytes: usize) -> bool {
@@ -426,47 +373,8 @@ impl Outgoing {
     }
 }
 
-impl Block {
-    /// Packets at risk, if one has `room` for so many bytes; a small block takes one all the same.
-    #[expect(clippy::cast_precision_loss, reason = "bytes of a block")]
-    fn packets(&self, room: usize) -> f64 {
-        match self.total {
-            0 => 1.0,
-            total => self.at_risk / total.min(room) as f64,
-        }
-    }
-}
-
 impl Run {
     fn held(&self) -> u64 {
         self.end - self.start
     }
-}
-
-/// The repair symbols of a block, one after the other.
-fn repair_symbols(shape: &Shape, content: &[Bytes]) -> Option<Vec<u8>> {
-    let size = shape.symbol;
-    let mut encoder = ReedSolomonEncoder::new(shape.sources(), shape.repairs, size).ok()?;
-    // Of a symbol that is in more than one piece.
-    let mut begun = Vec::with_capacity(size);
-    for piece in content {
-        let missing = (size - begun.len()) % size;
-        let (head, rest) = piece.split_at(missing.min(piece.len()));
-        begun.extend_from_slice(head);
-        if begun.len() == size {
-            encoder.add_original_shard(&begun).ok()?;
-            begun.clear();
-        }
-        let whole = rest.chunks_exact(size);
-        begun.extend_from_slice(whole.remainder());
-        for symbol in whole {
-            encoder.add_original_shard(symbol).ok()?;
-        }
-    }
-    if !begun.is_empty() {
-        begun.resize(size, 0);
-        encoder.add_original_shard(&begun).ok()?;
-    }
-    let result = encoder.encode().ok()?;
-    Some(result.recovery_iter().flatten().copied().collect())
 }

@@ -26,8 +26,11 @@ pub enum Fec {
     },
 }
 
-/// So many standard deviations above the mean are repaired: one block in some hundred is not.
-const MARGIN: f64 = 2.5;
+/// So many standard deviations above the mean are repaired: one block in some hundred is not, and of those of a transfer, of
+/// which none may fail, one in some five hundred.
+const MARGIN: [f64; 2] = [2.5, 3.0];
+/// A block of more packets at risk is one of a transfer's.
+const FLOW: f64 = 200.0;
 /// The share that is lost was found with so many packets, about.
 const MEASURED: f64 = 3000.0;
 /// A block that loses fewer packets is left to itself.
@@ -60,12 +63,18 @@ impl Fec {
                 if mean < WORTH {
                     return 0;
                 }
-                // The mean was measured, too, with as many packets as are remembered.
-                let doubt = 1.0 + packets / MEASURED;
-                let margin = MARGIN * (mean * loss.bursts * doubt).sqrt();
-                (mean + margin).round().max(1.0) as usize
+                (mean + loss.margin(packets)).round().max(1.0) as usize
             }
         }
+    }
+}
+
+impl Loss {
+    /// Packets that are to be repaired beyond the mean of what is lost of `packets` at risk.
+    pub(super) fn margin(self, packets: f64) -> f64 {
+        // The mean was measured, too, with as many packets as are remembered.
+        let doubt = 1.0 + packets / MEASURED;
+        MARGIN[usize::from(packets > FLOW)] * (packets * self.share * self.bursts * doubt).sqrt()
     }
 }
 

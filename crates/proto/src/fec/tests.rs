@@ -166,7 +166,8 @@ fn the_last_flight_of_a_fast_link_is_many_blocks() {
     both.dry(5, true);
     both.repair(|n| n % 64 == 3);
     assert!(both.is_whole());
-    assert!(both.repairs < 8_000 / 23, "{}", both.repairs);
+    // A fiftieth is lost; every block has its margin.
+    assert!(both.repairs < 8_000 / 17, "{}", both.repairs);
 }
 
 #[test]
