@@ -3,7 +3,8 @@
 //! Each direction is a machine of its own: [`Sender`] holds what the LAN side wrote until the
 //! scheduler lets it into the stream, [`Receiver`] puts back in order what the stream delivered.
 //! [`CreditWindow`] and [`Budget`] decide how much the peer may send before the LAN side has taken
-//! it; [`Scheduler`] decides whose turn it is, [`Outstanding`] what is said again after an outage. Nothing here knows sockets, QUIC or the wall clock.
+//! it; [`Scheduler`] decides whose turn it is, [`Outstanding`] what is said again after an outage.
+//! Nothing here knows sockets, QUIC or the wall clock.
 
 mod budget;
 mod outstanding;
