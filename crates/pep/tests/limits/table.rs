@@ -181,7 +181,7 @@ fn published() -> Vec<Row> {
 
 fn moving() -> Vec<Row> {
     vec![
-        download(&P1, Warm, 20 * MB, AtMost(1.06)).checked(5, 1.06),
+        download(&P1, Warm, 20 * MB, AtMost(1.06)).checked(11, 1.06),
         row(
             Transfers {
                 scenario: &P1,
