@@ -166,8 +166,8 @@ fn the_last_flight_of_a_fast_link_is_many_blocks() {
     both.dry(5, true);
     both.repair(|n| n % 64 == 3);
     assert!(both.is_whole());
-    // A fiftieth is lost; every block has its margin.
-    assert!(both.repairs < 8_000 / 17, "{}", both.repairs);
+    // A fiftieth is lost, up to 3 % are the margin, and a lost packet hits more symbols than one holds.
+    assert!(both.repairs < 8_000 / 16, "{}", both.repairs);
 }
 
 #[test]
