@@ -118,7 +118,7 @@ impl Outgoing {
 
     /// `bytes` left for the path.
     pub fn on_sent(&mut self, bytes: u64) {
-        self.credit.on_sent(bytes);
+        self.credit.on_sent(bytes, self.loss);
     }
 
     /// `stream` was given `bytes` at `offset`.

@@ -39,6 +39,8 @@ const WORTH: f64 = 0.001;
 const PER_LOSS: f64 = 1.5;
 /// and these shares on top, of what is sent and of what is received: together they are 1 % of both directions.
 const BASE: [f64; 2] = [0.0075, 0.0025];
+/// The losses of a path are known when so many bytes have left.
+const LEARNED: f64 = 2e6;
 /// Bytes that are in hand at first,
 const FIRST_CREDIT: f64 = 32e3;
 /// and at most.
@@ -78,30 +80,45 @@ impl Loss {
     }
 }
 
-/// What a session has sent and spent on repairs, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a session may spend on repairs, and has spent, in bytes.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Credit {
-    sent: f64,
-    received: f64,
+    /// Of the first bytes, which earn by what is known of the path when it is spent: they are what it was learned from.
+    first: f64,
+    earned: f64,
     spent: f64,
+}
+
+impl Default for Credit {
+    fn default() -> Self {
+        Self {
+            first: 0.0,
+            earned: FIRST_CREDIT,
+            spent: 0.0,
+        }
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes of a batch or a packet")]
 impl Credit {
-    /// `bytes` left, whatever they were.
-    pub(super) fn on_sent(&mut self, bytes: u64) {
-        self.sent += bytes as f64;
+    /// `bytes` left, whatever they were. But for the first they earn by what is known of the path at the time: if losses come in
+    /// bursts, that differs with each.
+    pub(super) fn on_sent(&mut self, bytes: u64, loss: Option<Loss>) {
+        let bytes = bytes as f64;
+        let first = bytes.min(LEARNED - self.first);
+        self.first += first;
+        let share = loss.map_or(0.0, |loss| loss.share);
+        self.earned += bytes * BASE[0] + (bytes - first) * PER_LOSS * share;
     }
 
     /// `bytes` came, whatever they were.
     pub(super) fn on_received(&mut self, bytes: u64) {
-        self.received += bytes as f64;
+        self.earned += bytes as f64 * BASE[1];
     }
 
     /// Takes `bytes`; false if the session has not earned so many over a path with such losses.
     pub(super) fn spend(&mut self, bytes: usize, loss: Loss) -> bool {
-        let earned =
-            FIRST_CREDIT + self.sent * (PER_LOSS * loss.share + BASE[0]) + self.received * BASE[1];
+        let earned = self.earned + self.first * PER_LOSS * loss.share;
         // A long time without losses does not pay for all that comes later.
         self.spent = self.spent.max(earned - MOST_CREDIT);
         let enough = self.spent + bytes as f64 <= earned;
@@ -109,5 +126,30 @@ impl Credit {
             self.spent += bytes as f64;
         }
         enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever spends all that is there at once, and believes in twice the loss after each burst, keeps to the mean all the same.
+    #[test]
+    fn what_is_believed_for_a_moment_is_earned_for_a_moment() {
+        let mut credit = Credit::default();
+        let believed = |share| Loss {
+            share,
+            bursts: 12.0,
+        };
+        let (mut sent, mut spent) = (0_u64, 0_usize);
+        for share in [0.04, 0.0].repeat(20) {
+            credit.on_sent(1_000_000, Some(believed(share)));
+            sent += 1_000_000;
+            while credit.spend(1_000, believed(share)) {
+                spent += 1_000;
+            }
+        }
+        let mean = (PER_LOSS * 0.02 + BASE[0]) * sent as f64;
+        assert!((0.9..1.15).contains(&(spent as f64 / mean)), "{spent}");
     }
 }
