@@ -27,12 +27,15 @@ fn clean(scenario: Scenario) -> Scenario {
     }
 }
 
-fn share_lost(scenario: &Scenario) -> f64 {
-    match scenario.loss {
-        Loss::Iid(share) | Loss::Bursts(share, _) => share,
-        Loss::None => 0.0,
-        Loss::Periodic(every) => 1.0 / f64::from(every),
-    }
+/// Share of packets that the path lost, both ways: in bursts they are not as many in each session.
+fn share_lost(world: &World) -> f64 {
+    let ways = [
+        world.link.forward_link.stats(),
+        world.link.return_link.stats(),
+    ];
+    let lost: u64 = ways.iter().map(|way| way.dropped_loss).sum();
+    let all: u64 = ways.iter().map(|way| way.offered).sum();
+    lost as f64 / all as f64
 }
 
 /// A world on `scenario` that repairs as `fec` says; not connected yet.
@@ -69,9 +72,9 @@ fn spent(world: &World) -> [f64; 2] {
 }
 
 /// What repairs took of what they may take.
-fn overhead(world: &World, scenario: &Scenario) -> f64 {
+fn overhead(world: &World) -> f64 {
     let [repair, all] = spent(world);
-    repair / all / (ALLOWED[0] * share_lost(scenario) + ALLOWED[1])
+    repair / all / (ALLOWED[0] * share_lost(world) + ALLOWED[1])
 }
 
 /// Short flows, one after the other, against one without losses. A session is what came before as well.
@@ -98,7 +101,7 @@ pub(crate) fn short_flows(scenario: Scenario) -> Row {
             world.timed_download(SIZE).as_secs_f64()
         };
         let times: Vec<_> = (0..flows).map(one).collect();
-        (times, overhead(&world, scenario))
+        (times, overhead(&world))
     };
     Row::new(scenario.name, "20 kB flows", figures, move |kind, seed| {
         let (mut bare, _) = times(&clean(scenario), kind, Fec::Auto, seed, 5);
