@@ -1,4 +1,4 @@
-//! When a thread runs: before all others and without waiting for memory, for those that must be in time.
+//! When a thread runs: before all others and without waiting for memory, for those that must be in time; or after all others.
 #![expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
 
 use std::io;
@@ -14,10 +14,21 @@ use rustix::thread::{CapabilitySet, capabilities};
 /// # Errors
 /// CAP_SYS_NICE of the machine itself is missing, or its configuration forbids real-time threads.
 pub fn go_first() -> io::Result<()> {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: 0 is the calling thread; `lowest` outlives the call, which only reads it.
-    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const lowest) };
+    schedule(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1)
+}
+
+/// Lets the calling thread run only where a processor would sleep, and so do the threads that it starts.
+///
+/// # Errors
+/// The machine's configuration forbids it.
+pub fn go_last() -> io::Result<()> {
+    schedule(libc::SCHED_IDLE, 0)
+}
+
+fn schedule(policy: libc::c_int, sched_priority: libc::c_int) -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority };
+    // SAFETY: 0 is the calling thread; `priority` outlives the call, which only reads it.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
     if result == 0 {
         Ok(())
     } else {
@@ -62,6 +73,13 @@ mod tests {
                 assert_eq!(own, before);
             }
         }
+        assert_eq!(policy(), before);
+    }
+    #[test]
+    fn who_goes_last_does_so_alone() {
+        let before = policy();
+        let inside = std::thread::spawn(|| go_last().map(|()| policy()));
+        assert_eq!(inside.join().unwrap().unwrap(), "5");
         assert_eq!(policy(), before);
     }
 }

@@ -10,6 +10,7 @@ use bentpipe_sys::netns::NetNs;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Measured;
+use super::awake::Awake;
 use super::traffic::{Load, receive, send_paced};
 use super::wire::{GATEWAY, Wire};
 use crate::selftest::model::constant;
@@ -26,6 +27,7 @@ pub(super) fn measure(quick: bool) -> Result<Measured> {
         true => (100, Duration::from_millis(20)),
         false => (1000, Duration::from_millis(50)),
     };
+    let _awake = Awake::start().context("cannot keep the processors awake")?;
     // Side by side: pings far apart do not disturb each other.
     let all = thread::scope(|scope| {
         let start = |delay| scope.spawn(move || one(delay, count, gap));
