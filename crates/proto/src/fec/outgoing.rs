@@ -25,7 +25,8 @@ const GENERATIONS: i32 = 3;
 /// fewest are worked on within a core's cache, in half the time.
 const FULL: [usize; 3] = [4096 - 256, 8192 - 512, 16_384 - 1024];
 /// A block of new bytes is large enough if what is repaired beyond its mean of losses is no larger share of it. Older ones,
-/// which lose next to nothing, are as large as can be: each takes a packet at least.
+/// of which no larger share is at risk, are larger, for each takes a packet at least, but not the largest: they are decoded
+/// whole for the few symbols that they miss.
 const MOST_MARGIN: f64 = 0.03;
 /// Bytes of a packet, about.
 const PACKET: f64 = 1400.0;
@@ -331,15 +332,14 @@ impl Outgoing {
     /// True if `block` is to end before `more` bytes; `full` are the sizes that large blocks may have.
     fn is_full(&self, block: &Block, more: usize, full: [usize; 3]) -> bool {
         let passes = |size: &usize| (block.total..block.total + more).contains(size);
-        let enough = match (self.fec, self.loss) {
-            (Fec::Auto, Some(loss)) => {
-                let margin = loss.margin(block.at_risk / PACKET) * PACKET;
-                (margin..block.at_risk).contains(&(MOST_MARGIN * block.total as f64))
-            }
-            _ => false,
+        let margin = |loss: Loss| loss.margin(block.at_risk / PACKET) * PACKET;
+        let worth = MOST_MARGIN * block.total as f64;
+        let smaller = match (self.fec, self.loss) {
+            (Fec::Auto, Some(_)) if block.at_risk < worth => &full[1..2],
+            (Fec::Auto, Some(loss)) if margin(loss) <= worth => &full[..2],
+            _ => &[],
         };
-        let [small @ .., largest] = full;
-        block.total + more > largest || enough && small.iter().any(passes)
+        block.total + more > full[2] || smaller.iter().any(passes)
     }
 
     fn enqueue(&mut self, block: Block) {
