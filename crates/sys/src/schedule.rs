@@ -75,6 +75,7 @@ mod tests {
         }
         assert_eq!(policy(), before);
     }
+
     #[test]
     fn who_goes_last_does_so_alone() {
         let before = policy();

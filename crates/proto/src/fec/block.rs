@@ -5,7 +5,7 @@
 
 use reed_solomon_simd::ReedSolomonEncoder;
 
-use crate::tunnel::{FlowId, varint};
+use crate::tunnel::{Place, varint};
 
 /// Most bytes that one block covers: some milliseconds of a core to encode, as many again to decode.
 pub const MAX_BLOCK: u64 = 4 << 20;
@@ -15,8 +15,6 @@ pub const MAX_RANGES: usize = 24;
 pub const MAX_REPAIRS: u64 = 4096;
 /// Sizes of a symbol: not so small that their number explodes; the largest fits into a packet.
 const SYMBOL: std::ops::RangeInclusive<u64> = 2..=1400;
-/// Set in the numbers of streams that the server has opened.
-const OF_SERVER: u64 = FlowId::OF_SERVER.0;
 /// Kind of DATAGRAM frames that are repairs.
 const KIND: u64 = 3;
 
@@ -36,6 +34,14 @@ pub struct Range {
 impl Range {
     pub(super) const fn len(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// Where it begins.
+    const fn place(&self) -> Place {
+        Place {
+            stream: self.stream,
+            offset: self.start,
+        }
     }
 }
 
@@ -100,8 +106,7 @@ impl<'a> Repair<'a> {
             varint::encode(field, out);
         }
         for range in &shape.ranges {
-            varint::encode(range.stream, out);
-            varint::encode(range.start, out);
+            range.place().encode(out);
             varint::encode(range.len() << 1 | u64::from(range.fin), out);
         }
     }
@@ -119,11 +124,7 @@ impl<'a> Repair<'a> {
     #[must_use]
     pub fn decode(content: &'a [u8]) -> Option<Self> {
         let mut rest = content;
-        let mut field = || {
-            let (value, used) = varint::decode(rest)?;
-            rest = rest.get(used..)?;
-            Some(value)
-        };
+        let mut field = || varint::take(&mut rest);
         let small = |value: u64, most: u64| usize::try_from(value).ok().filter(|_| value <= most);
         if field()? != KIND {
             return None;
@@ -139,18 +140,17 @@ impl<'a> Repair<'a> {
         let mut ranges = Vec::with_capacity(count);
         let mut total = 0;
         for _ in 0..count {
-            let (stream, start, length) = (field()?, field()?, field()?);
+            let place = Place::decode(&mut rest)?;
+            let length = varint::take(&mut rest)?;
             total += length >> 1;
-            // A stream has at most 2^62 bytes, and 2^60 of a kind exist.
-            if total > MAX_BLOCK || (stream & !OF_SERVER) >> 60 > 0 || start >> 61 > 0 {
+            if total > MAX_BLOCK {
                 return None;
             }
-            let (end, fin) = (start + (length >> 1), length & 1 == 1);
             ranges.push(Range {
-                stream,
-                start,
-                end,
-                fin,
+                stream: place.stream,
+                start: place.offset,
+                end: place.offset + (length >> 1),
+                fin: length & 1 == 1,
             });
         }
         let shape = Shape {

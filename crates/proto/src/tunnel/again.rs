@@ -26,14 +26,14 @@ pub struct Place {
 }
 
 impl Place {
-    fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
         varint::encode(self.stream, out);
         varint::encode(self.offset, out);
     }
 
     /// Reads one from the beginning of `rest`, which is moved behind it.
-    fn decode(rest: &mut &[u8]) -> Option<Self> {
-        let (stream, offset) = (field(rest)?, field(rest)?);
+    pub(crate) fn decode(rest: &mut &[u8]) -> Option<Self> {
+        let (stream, offset) = (varint::take(rest)?, varint::take(rest)?);
         // A stream has at most 2^62 bytes, and 2^60 of a kind exist.
         let sane = (stream & !FlowId::OF_SERVER.0) >> 60 == 0 && offset >> 61 == 0;
         sane.then_some(Self { stream, offset })
@@ -66,10 +66,10 @@ impl Awaited {
     #[must_use]
     pub fn decode(content: &[u8]) -> Option<Self> {
         let mut rest = content;
-        if field(&mut rest)? != AWAITED {
+        if varint::take(&mut rest)? != AWAITED {
             return None;
         }
-        let count = usize::try_from(field(&mut rest)?).ok()?;
+        let count = usize::try_from(varint::take(&mut rest)?).ok()?;
         if count > MAX_AWAITED {
             return None;
         }
@@ -104,7 +104,7 @@ impl Again {
     #[must_use]
     pub fn decode(content: &[u8]) -> Option<Self> {
         let mut rest = content;
-        if field(&mut rest)? != AGAIN {
+        if varint::take(&mut rest)? != AGAIN {
             return None;
         }
         let place = Place::decode(&mut rest)?;
@@ -114,10 +114,4 @@ impl Again {
             bytes: Bytes::copy_from_slice(rest),
         })
     }
-}
-
-fn field(rest: &mut &[u8]) -> Option<u64> {
-    let (value, used) = varint::decode(rest)?;
-    *rest = rest.get(used..)?;
-    Some(value)
 }

@@ -36,11 +36,7 @@ impl TrainPacket {
     /// Reads a DATAGRAM frame. `None`: of another kind, or not a train's; it is to be dropped.
     #[must_use]
     pub fn decode(mut content: &[u8]) -> Option<Self> {
-        let mut field = || {
-            let (value, used) = varint::decode(content)?;
-            content = content.get(used..)?;
-            Some(value)
-        };
+        let mut field = || varint::take(&mut content);
         let (kind, count, index) = (field()?, field()?, field()?);
         let sane = kind == TRAIN && count <= MAX_TRAIN && index < count;
         sane.then_some(Self { count, index })

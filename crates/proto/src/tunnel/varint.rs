@@ -34,6 +34,13 @@ pub fn decode(buf: &[u8]) -> Option<(u64, usize)> {
     Some((value, len))
 }
 
+/// Reads the integer at the start of `rest`, which is moved behind it. `None`: `rest` ends inside it, and stays.
+pub fn take(rest: &mut &[u8]) -> Option<u64> {
+    let (value, used) = decode(rest)?;
+    *rest = rest.get(used..)?;
+    Some(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,9 +23,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn varint(&mut self) -> Result<u64, DecodeError> {
-        let (value, used) = varint::decode(self.rest).ok_or(DecodeError::Truncated(self.what))?;
-        self.take(used)?;
-        Ok(value)
+        varint::take(&mut self.rest).ok_or(DecodeError::Truncated(self.what))
     }
 
     pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
