@@ -1,8 +1,10 @@
 //! One QUIC connection of the engine: its state, what happens to it, and when it wants to be called again.
 //!
-//! What it sends is in `connection/sending.rs`. Joins quinn's state machine, the gate with its controller, the pacer, the
-//! outage prober and the tunnel. Datagrams in, datagrams out, `now` as an argument; no socket, no clock.
+//! What it sends is in `connection/sending.rs`, what it does in silence in `connection/outage.rs`. Joins quinn's state
+//! machine, the gate with its controller, the pacer, the outage prober and the tunnel. Datagrams in, datagrams out, `now` as
+//! an argument; no socket, no clock.
 
+mod outage;
 mod sending;
 
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use bentpipe_proto::congestion::{Kind, Pacer, Saved};
 use bentpipe_proto::tunnel::{Acks, CloseCode};
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
-use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, Side, VarInt};
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, VarInt};
 
 use super::insist::Insistence;
 use super::ledger::{Books, Ledger};
@@ -21,16 +23,6 @@ use super::repeat::Repeater;
 use super::settings::{SendControl, Wishes};
 use super::train::Train;
 use crate::transport::{Fault, Tunnel, TunnelEvent};
-
-/// Who has open flows and hears nothing for this long asks whether the path still stands: if a client's address has changed,
-/// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
-const SILENCE: Duration = Duration::from_secs(3);
-
-/// Payload of the datagram that asks; quinn wants to answer with 1200 bytes and more.
-const LOUD: usize = 500;
-
-/// Such datagrams are this far apart: there are dozens of probes a second.
-const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
 const HANDSHAKE: Duration = Duration::from_secs(30);
@@ -43,11 +35,6 @@ const UNPROVEN: u64 = 3;
 
 /// Room for a datagram of the handshake, whatever is in it.
 const LEAST_ROOM: u64 = 1500;
-
-/// For how long after the last payload a flow counts as waiting for more.
-const RECENT: Duration = Duration::from_secs(60);
-/// And so much longer in an outage.
-const PATIENT: Duration = Duration::from_secs(240);
 
 /// A connection and everything that belongs to it.
 pub struct Connection {
@@ -338,67 +325,6 @@ impl Connection {
     /// Server: this client is sent to no faster than `max_rate`, whatever it wishes.
     pub fn set_max_rate(&mut self, now: Instant, max_rate: Option<BitRate>) {
         self.control.limit(now, max_rate, self.quic.rtt());
-    }
-
-    fn update_prober(&mut self, now: Instant) {
-        let waiting = self.is_waiting(now);
-        let flight = self.control.gate.flight();
-        let unanswered = self.established && flight.in_flight() > 0;
-        let mut progress = flight.progress;
-        let outstanding = flight.in_flight() + self.residual as u64;
-        drop(flight);
-        // Before the first data is acknowledged only the handshake tells of the path.
-        progress.pto = progress.pto.max(self.quic.rtt().mul_f32(1.5));
-        self.tunnel.on_in_flight(outstanding);
-        self.prober.update(now, progress, unanswered, waiting);
-        self.wanted &= self.prober.is_outage();
-    }
-
-    /// Somebody waits for the end of an outage: it is to be looked for as often as if flows were open.
-    pub fn want(&mut self) {
-        self.wanted = true;
-    }
-
-    /// Says where flows wait; a client, now and then, with enough bytes that a server which sees a new address behind them may
-    /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
-    fn ask(&mut self, now: Instant) {
-        let loud =
-            self.quic.side().is_client() && self.quiet_until.is_none_or(|until| until <= now);
-        let size = if loud { LOUD } else { 0 };
-        if loud {
-            self.quiet_until = Some(now + QUIET);
-        }
-        let content = self.tunnel.awaited(size);
-        let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));
-        let sent = content.is_some_and(|content| self.quic.datagrams().send(content, true).is_ok());
-        if !sent {
-            self.quic.ping();
-        }
-    }
-
-    /// Flows exist that were active lately or have something to send, or would be opened.
-    fn is_waiting(&self, now: Instant) -> bool {
-        let packets = || self.tunnel.packets_until().is_some_and(|until| now < until);
-        let open = self.tunnel.flow_count() > 0 || packets();
-        // In an outage nothing comes for anybody: who waited when it began does so for some time.
-        let recent = match self.prober.is_outage() {
-            true => RECENT + PATIENT,
-            false => RECENT,
-        };
-        let recent = || now.saturating_duration_since(self.last_payload) < recent;
-        self.wanted || self.tunnel.has_queries() || open && (self.tunnel.has_output() || recent())
-    }
-
-    fn silence_deadline(&self) -> Option<Instant> {
-        let patience = match self.quic.side() {
-            Side::Client => SILENCE,
-            // The client asks first.
-            Side::Server => SILENCE + 2 * self.quic.rtt(),
-        };
-        let flows = (self.tunnel.flow_count() > 0).then(|| self.last_payload + RECENT);
-        let until = flows.max(self.tunnel.packets_until());
-        let deadline = self.last_received + patience;
-        (self.established && until.is_some_and(|until| deadline < until)).then_some(deadline)
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
