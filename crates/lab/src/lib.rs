@@ -19,6 +19,7 @@
     reason = "the lab is a shell: it measures with the machine's clock"
 )]
 
+mod awake;
 pub mod capture;
 pub mod contender;
 pub mod demo;

@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::Stop;
+use crate::awake::Awake;
 use crate::contender::Stable;
 use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
@@ -99,6 +100,7 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
     let finished = finished(&store, config.retry);
     let runs = remaining(config.plan(), &finished);
     say(&opening(config, runs.len()));
+    let _awake = Awake::start()?;
     let mut course = Course::new(runs.len());
     let mut checked = BTreeSet::new();
     for run in &runs {

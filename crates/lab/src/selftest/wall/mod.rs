@@ -3,7 +3,6 @@
 //! Each measurement has an emulator of its own, and counts only if that one's run is VALID and the machine was fit to
 //! measure on; else it is repeated, and what remains says INVALID.
 
-mod awake;
 mod canary;
 mod cpu;
 mod outside;

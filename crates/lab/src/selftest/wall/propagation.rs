@@ -10,9 +10,9 @@ use bentpipe_sys::netns::NetNs;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::Measured;
-use super::awake::Awake;
 use super::traffic::{Load, receive, send_paced};
 use super::wire::{GATEWAY, Wire};
+use crate::awake::Awake;
 use crate::selftest::model::constant;
 use crate::selftest::row::{Row, quantile};
 
@@ -27,7 +27,7 @@ pub(super) fn measure(quick: bool) -> Result<Measured> {
         true => (100, Duration::from_millis(20)),
         false => (1000, Duration::from_millis(50)),
     };
-    let _awake = Awake::start().context("cannot keep the processors awake")?;
+    let _awake = Awake::start()?;
     // Side by side: pings far apart do not disturb each other.
     let all = thread::scope(|scope| {
         let start = |delay| scope.spawn(move || one(delay, count, gap));

@@ -1,36 +1,44 @@
 //! Keeps the processors from falling asleep: a virtual machine's take a while to wake up, which is no emulator's doing.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use anyhow::{Context as _, Result};
 use bentpipe_sys::schedule::go_last;
+use rustix::thread::sched_getaffinity;
 
-/// Threads that run where nobody else does, until this is dropped.
+/// Threads that run where nobody else does, until this is dropped. Under a quota (a container's) there are none: they would
+/// take what others need.
 #[derive(Debug)]
-pub(super) struct Awake {
+pub(crate) struct Awake {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Awake {
-    pub(super) fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let mut awake = Self {
             over: Arc::default(),
             threads: Vec::new(),
         };
-        for _ in 0..thread::available_parallelism()?.get() {
+        let usable = thread::available_parallelism().context("cannot count the processors")?;
+        let allowed = sched_getaffinity(None).context("cannot count the processors")?;
+        let count = Some(usable.get()).filter(|count| *count >= allowed.count() as usize);
+        for _ in 0..count.unwrap_or(0) {
             let over = Arc::clone(&awake.over);
             let watch = thread::Builder::new().name("awake".into());
-            awake.threads.push(watch.spawn(move || {
+            let thread = watch.spawn(move || {
                 if go_last().is_err() {
                     return;
                 }
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
-            })?);
+            });
+            awake
+                .threads
+                .push(thread.context("cannot keep the processors awake")?);
         }
         Ok(awake)
     }
