@@ -4,23 +4,23 @@
 //! machine, the gate with its controller, the pacer, the outage prober and the tunnel. Datagrams in, datagrams out, `now` as
 //! an argument; no socket, no clock.
 
+mod figures;
 mod outage;
 mod sending;
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{Kind, Pacer, Saved};
+use bentpipe_proto::congestion::{Pacer, Saved};
 use bentpipe_proto::tunnel::{Acks, CloseCode};
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, VarInt};
 
 use super::insist::Insistence;
-use super::ledger::{Books, Ledger};
+use super::ledger::Books;
 use super::prober::Prober;
-use super::profile::{AckPolicy, Link};
 use super::repeat::Repeater;
-use super::settings::{SendControl, Wishes};
+use super::settings::SendControl;
 use super::train::Train;
 use crate::transport::{Fault, Tunnel, TunnelEvent};
 
@@ -362,55 +362,6 @@ impl Connection {
         self.insistence.end();
         self.lost = true;
         self.tunnel.on_lost();
-    }
-
-    /// What this side sends with now; a server knows that once the client's HELLO came.
-    pub fn sends_with(&self) -> Wishes {
-        self.control.current
-    }
-
-    /// The congestion controller at work.
-    pub fn controller(&self) -> Kind {
-        self.control.gate.flight().controller.kind()
-    }
-
-    /// When the peer was asked to acknowledge.
-    pub fn asks(&self) -> AckPolicy {
-        self.control.path.asks
-    }
-
-    /// What the connection was begun with.
-    pub fn link(&self) -> Link {
-        self.control.path.link
-    }
-
-    /// Round-trip time, smoothed and smallest.
-    pub fn rtt(&self) -> (Duration, Duration) {
-        (self.quic.rtt(), self.quic.min_rtt())
-    }
-
-    /// Window in bytes, pacing rate in bit/s and bytes in flight.
-    pub fn congestion(&self) -> (u64, BitRate, u64) {
-        let flight = self.control.gate.flight();
-        (
-            flight.controller.window(),
-            flight.controller.pacing_rate(),
-            flight.in_flight(),
-        )
-    }
-
-    /// What the bytes on the link were for.
-    pub fn ledger(&self) -> Ledger {
-        let path = self.quic.stats().path;
-        let (mut sent, mut received) = (self.tunnel.stats().sent, self.tunnel.received());
-        [sent.trains, received.trains] = self.train.bytes();
-        self.books
-            .close(sent, received, path.lost_bytes, path.lost_packets)
-    }
-
-    /// Datagrams that left a second time.
-    pub fn repeated(&self) -> u64 {
-        self.repeater.repeated()
     }
 
     /// What was learned of the path in this direction, for the next connection.
