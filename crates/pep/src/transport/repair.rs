@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::fec::{Fec, Incoming, Loss, MendStats, Mended, Outgoing, RepairStats};
+use bentpipe_proto::fec::{Fec, Incoming, MendStats, Mended, Outgoing, Path, RepairStats};
 use bentpipe_proto::tunnel::{Control, Hello, capability};
 use bytes::Bytes;
 use quinn_proto::{Connection, VarInt};
@@ -62,19 +62,14 @@ impl Tunnel {
     }
 
     /// `bytes` leave over a path of which so much is known.
-    pub(crate) fn on_path(
-        &mut self,
-        now: Instant,
-        bytes: usize,
-        (loss, rtt): (Option<Loss>, Duration),
-    ) {
+    pub(crate) fn on_path(&mut self, now: Instant, bytes: usize, path: &Path) {
         let Repairs {
             outgoing,
             asked,
             wanted,
             ..
         } = &mut self.repairs;
-        outgoing.on_path(loss, rtt);
+        outgoing.on_path(path);
         outgoing.on_sent(bytes as u64);
         if !outgoing.is_active() {
             if wanted.is_some_and(|wanted| now >= wanted + RELEASED) {

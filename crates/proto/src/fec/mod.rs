@@ -26,7 +26,7 @@ pub use block::{MAX_BLOCK, MAX_RANGES, MAX_REPAIRS, Range, Repair};
 pub use incoming::{Incoming, MendStats, Mended};
 pub use meter::LossMeter;
 pub use outgoing::{Outgoing, RepairStats};
-pub use policy::{Fec, Loss};
+pub use policy::{Fec, Loss, Path};
 
 #[cfg(test)]
 #[expect(

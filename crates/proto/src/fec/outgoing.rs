@@ -5,6 +5,7 @@
 //! within the horizon becomes a block, and its repairs leave. What was in a block once is not in another.
 
 mod encode;
+mod sizes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::block::{MAX_RANGES, Range};
-use super::policy::{Credit, Fec, Loss};
+use super::policy::{Credit, Fec, Loss, Path};
+use sizes::Sizes;
 
 /// A second sending follows the first by this share of a round trip, within bounds.
 const PAUSE_SHARE: u32 = 32;
@@ -21,13 +23,6 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25
 const AGAIN: f32 = 1.125;
 /// What is older has left so many times, and come.
 const GENERATIONS: i32 = 3;
-/// Symbols of a large block: with their repairs they are a power of two, to which the code would fill up what is less. The
-/// fewest are worked on within a core's cache, in half the time.
-const FULL: [usize; 3] = [4096 - 256, 8192 - 512, 16_384 - 1024];
-/// A block of new bytes is large enough if what is repaired beyond its mean of losses is no larger share of it. Older ones,
-/// of which no larger share is at risk, are larger, for each takes a packet at least, but not the largest: they are decoded
-/// whole for the few symbols that they miss.
-const MOST_MARGIN: f64 = 0.03;
 /// Bytes of a packet, about.
 const PACKET: f64 = 1400.0;
 /// Blocks that wait for being encoded.
@@ -99,8 +94,9 @@ impl Outgoing {
     }
 
     /// What is known of the path now; without a loss nothing is repaired unless a fixed rate was asked for.
-    pub fn on_path(&mut self, loss: Option<Loss>, rtt: Duration) {
-        (self.loss, self.rtt) = (loss, rtt);
+    pub fn on_path(&mut self, path: &Path) {
+        (self.loss, self.rtt) = (path.loss, path.rtt);
+        self.credit.on_path(path);
         if !self.is_active() && self.next_chunk > 0 {
             self.forget();
         }
@@ -119,7 +115,7 @@ impl Outgoing {
 
     /// `bytes` left for the path.
     pub fn on_sent(&mut self, bytes: u64) {
-        self.credit.on_sent(bytes, self.loss);
+        self.credit.on_sent(bytes);
     }
 
     /// `stream` was given `bytes` at `offset`.
@@ -271,7 +267,7 @@ impl Outgoing {
     /// Makes blocks of what the streams carried that have been dry for half the pause, for packets of `size` bytes.
     fn gather(&mut self, now: Instant, size: usize) {
         self.trim(now);
-        let full = FULL.map(|symbols| symbols * encode::large_symbol(size));
+        let sizes = Sizes::new(self, size);
         let pause = self.pause() / 2;
         let mut block = Block::default();
         let ripe = |(_, since): &(&u64, &Instant)| **since + pause <= now;
@@ -285,8 +281,7 @@ impl Outgoing {
             let mut start = run.start;
             let mut open = false;
             for chunk in &run.chunks {
-                if self.is_full(&block, chunk.bytes.len(), full)
-                    || !open && block.ranges.len() == MAX_RANGES
+                if sizes.end(&block, chunk.bytes.len()) || !open && block.ranges.len() == MAX_RANGES
                 {
                     self.enqueue(std::mem::take(&mut block));
                     open = false;
@@ -327,19 +322,6 @@ impl Outgoing {
         }
         self.enqueue(block);
         self.waiting = (!self.blocks.is_empty()).then_some(now);
-    }
-
-    /// True if `block` is to end before `more` bytes; `full` are the sizes that large blocks may have.
-    fn is_full(&self, block: &Block, more: usize, full: [usize; 3]) -> bool {
-        let passes = |size: &usize| (block.total..block.total + more).contains(size);
-        let margin = |loss: Loss| loss.margin(block.at_risk / PACKET) * PACKET;
-        let worth = MOST_MARGIN * block.total as f64;
-        let smaller = match (self.fec, self.loss) {
-            (Fec::Auto, Some(_)) if block.at_risk < worth => &full[1..2],
-            (Fec::Auto, Some(loss)) if margin(loss) <= worth => &full[..2],
-            _ => &[],
-        };
-        block.total + more > full[2] || smaller.iter().any(passes)
     }
 
     fn enqueue(&mut self, block: Block) {

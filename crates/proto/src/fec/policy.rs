@@ -1,5 +1,7 @@
 //! How much repair a block is worth, and how much a session may spend on it.
 
+use std::time::Duration;
+
 /// What is known of the losses that a path has by itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
@@ -7,6 +9,19 @@ pub struct Loss {
     pub share: f64,
     /// The variance of their number, in variances of independent losses: twice the mean length of a burst, about.
     pub bursts: f64,
+}
+
+/// What is known of a path when something leaves over it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Path {
+    /// If that is worth a remedy.
+    pub loss: Option<Loss>,
+    /// The round-trip time.
+    pub rtt: Duration,
+    /// Bytes that were lost so far, whatever the reason.
+    pub lost: u64,
+    /// Bytes of which the fate is not known yet.
+    pub in_flight: u64,
 }
 
 /// What the operator wants.
@@ -35,14 +50,13 @@ const FLOW: f64 = 200.0;
 const MEASURED: f64 = 3000.0;
 /// A block that loses fewer packets is left to itself.
 const WORTH: f64 = 0.001;
-/// What a session may spend: this many times the share lost,
-const PER_LOSS: f64 = 1.5;
+/// What a session may spend: this many times the bytes lost. It leaves room within 1.5 times the share of packets for the
+/// handshake's copies, and because packets that are lost are larger than the mean of all.
+const PER_LOSS: f64 = 1.4;
 /// and these shares on top, of what is sent and of what is received: together they are 1 % of both directions.
 const BASE: [f64; 2] = [0.0075, 0.0025];
-/// The losses of a path are known when so many bytes have left.
-const LEARNED: f64 = 2e6;
 /// Bytes that are in hand at first,
-const FIRST_CREDIT: f64 = 32e3;
+const FIRST_CREDIT: f64 = 12e3;
 /// and at most.
 const MOST_CREDIT: f64 = 4e6;
 
@@ -83,49 +97,58 @@ impl Loss {
 /// What a session may spend on repairs, and has spent, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Credit {
-    /// Of the first bytes, which earn by what is known of the path when it is spent: they are what it was learned from.
-    first: f64,
-    earned: f64,
+    /// By what was sent and received, whatever is lost.
+    base: f64,
+    lost: f64,
+    in_flight: f64,
     spent: f64,
 }
 
 impl Default for Credit {
     fn default() -> Self {
         Self {
-            first: 0.0,
-            earned: FIRST_CREDIT,
+            base: FIRST_CREDIT,
+            lost: 0.0,
+            in_flight: 0.0,
             spent: 0.0,
         }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "bytes of a batch or a packet")]
+#[expect(clippy::cast_precision_loss, reason = "bytes of a session")]
 impl Credit {
-    /// `bytes` left, whatever they were. But for the first they earn by what is known of the path at the time: if losses come in
-    /// bursts, that differs with each.
-    pub(super) fn on_sent(&mut self, bytes: u64, loss: Option<Loss>) {
-        let bytes = bytes as f64;
-        let first = bytes.min(LEARNED - self.first);
-        self.first += first;
-        let share = loss.map_or(0.0, |loss| loss.share);
-        self.earned += bytes * BASE[0] + (bytes - first) * PER_LOSS * share;
+    /// What was lost is known, what is lost of the bytes in flight is believed: if losses come in bursts, that differs with each.
+    pub(super) fn on_path(&mut self, path: &Path) {
+        (self.lost, self.in_flight) = (path.lost as f64, path.in_flight as f64);
+    }
+
+    /// `bytes` left, whatever they were.
+    pub(super) fn on_sent(&mut self, bytes: u64) {
+        self.base += bytes as f64 * BASE[0];
     }
 
     /// `bytes` came, whatever they were.
     pub(super) fn on_received(&mut self, bytes: u64) {
-        self.earned += bytes as f64 * BASE[1];
+        self.base += bytes as f64 * BASE[1];
+    }
+
+    fn earned(&self, loss: Loss) -> f64 {
+        self.base + PER_LOSS * (self.lost + self.in_flight * loss.share)
+    }
+
+    /// Bytes that may be spent now, over a path with such losses; negative if fewer were lost than was believed.
+    pub(super) fn in_hand(&self, loss: Loss) -> f64 {
+        // A long time without losses does not pay for all that comes later.
+        (self.earned(loss) - self.spent).min(MOST_CREDIT)
     }
 
     /// Takes `bytes`; false if the session has not earned so many over a path with such losses.
     pub(super) fn spend(&mut self, bytes: usize, loss: Loss) -> bool {
-        let earned = self.earned + self.first * PER_LOSS * loss.share;
-        // A long time without losses does not pay for all that comes later.
-        self.spent = self.spent.max(earned - MOST_CREDIT);
-        let enough = self.spent + bytes as f64 <= earned;
-        if enough {
-            self.spent += bytes as f64;
+        let left = self.in_hand(loss) - bytes as f64;
+        if left >= 0.0 {
+            self.spent = self.earned(loss) - left;
         }
-        enough
+        left >= 0.0
     }
 }
 
@@ -135,21 +158,27 @@ mod tests {
 
     /// Whoever spends all that is there at once, and believes in twice the loss after each burst, keeps to the mean all the same.
     #[test]
-    fn what_is_believed_for_a_moment_is_earned_for_a_moment() {
+    fn what_is_believed_of_the_path_is_earned_only_while_it_is_not_known() {
         let mut credit = Credit::default();
-        let believed = |share| Loss {
-            share,
-            bursts: 12.0,
-        };
-        let (mut sent, mut spent) = (0_u64, 0_usize);
+        let (mut sent, mut lost, mut spent) = (0_u64, 0, 0_usize);
         for share in [0.04, 0.0].repeat(20) {
-            credit.on_sent(1_000_000, Some(believed(share)));
+            let loss = Loss {
+                share,
+                bursts: 12.0,
+            };
+            credit.on_path(&Path {
+                lost,
+                in_flight: 1_000_000,
+                ..Path::default()
+            });
+            credit.on_sent(1_000_000);
             sent += 1_000_000;
-            while credit.spend(1_000, believed(share)) {
+            lost += 20_000;
+            while credit.spend(1_000, loss) {
                 spent += 1_000;
             }
         }
-        let mean = (PER_LOSS * 0.02 + BASE[0]) * sent as f64;
-        assert!((0.9..1.15).contains(&(spent as f64 / mean)), "{spent}");
+        let mean = PER_LOSS * lost as f64 + BASE[0] * sent as f64;
+        assert!((0.9..=1.05).contains(&(spent as f64 / mean)), "{spent}");
     }
 }

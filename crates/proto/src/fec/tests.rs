@@ -11,6 +11,14 @@ const RTT: Duration = Duration::from_millis(600);
 /// Content of a packet, and of a repair.
 const PACKET: usize = 1400;
 
+fn path(loss: Option<Loss>) -> Path {
+    Path {
+        loss,
+        rtt: RTT,
+        ..Path::default()
+    }
+}
+
 struct Both {
     now: Instant,
     outgoing: Outgoing,
@@ -28,8 +36,8 @@ impl Both {
         let now = Instant::now();
         let mut outgoing = Outgoing::default();
         outgoing.configure(fec, 1 << 24);
-        outgoing.on_path(loss, RTT);
-        outgoing.on_sent(100_000_000);
+        outgoing.on_path(&path(loss));
+        outgoing.on_sent(400_000_000);
         let mut incoming = Incoming::default();
         incoming.keep(1 << 24);
         Self {
@@ -214,12 +222,15 @@ fn a_session_spends_what_its_losses_justify() {
     let mut both = Both::new(Fec::Auto, Some(LOSS));
     both.outgoing = Outgoing::default();
     both.outgoing.configure(Fec::Auto, 1 << 24);
-    both.outgoing.on_path(Some(LOSS), RTT);
     let mut sent = 0;
     for stream in 0..500 {
         both.send(stream, 15 * PACKET, |_| false);
         both.outgoing.on_sent(15 * PACKET as u64);
         sent += 15 * PACKET;
+        both.outgoing.on_path(&Path {
+            lost: (sent as f64 * LOSS.share) as u64,
+            ..path(Some(LOSS))
+        });
         both.dry(stream, true);
         both.repair(|_| false);
     }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::fec::Path;
 use bentpipe_proto::relay::SEND_BUFFER;
 use bentpipe_proto::tunnel::Awaited;
 use quinn_proto::{FrameStats, Transmit};
@@ -324,17 +325,23 @@ impl Connection {
         self.control.gate.set_open(true);
         let before = ack_eliciting(&self.quic.stats().frame_tx);
         let transmit = self.quic.poll_transmit(now, permits, buf);
-        let sent = self.quic.stats().frame_tx;
+        let stats = self.quic.stats();
+        let sent = stats.frame_tx;
         let elicits = ack_eliciting(&sent) != before;
         let mut flight = self.control.gate.flight();
         flight.close_gate(now, elicits);
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
-        let loss = flight.loss();
+        let (loss, in_flight) = (flight.loss(), flight.in_flight());
         drop(flight);
         let transmit = transmit?;
         if elicits {
-            let path = (loss, self.quic.rtt());
-            self.tunnel.on_path(now, transmit.size, path);
+            let path = Path {
+                loss,
+                rtt: self.quic.rtt(),
+                lost: stats.path.lost_bytes,
+                in_flight,
+            };
+            self.tunnel.on_path(now, transmit.size, &path);
         }
         if self.insistence.listens() {
             let ready = self.tunnel.remote().is_some();
