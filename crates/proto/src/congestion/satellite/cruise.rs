@@ -184,7 +184,7 @@ impl Cruise {
         }
         match self.stage {
             Stage::Pulse(mut pulse) => {
-                if ack.app_limited {
+                if ack.app_limited || path.jumped_after(pulse.start()) {
                     return self.give_up(pulse);
                 }
                 let queue = path.queue(ack.rtt.unwrap_or_default());
@@ -229,7 +229,7 @@ impl Cruise {
             self.sudden = self.last_queue <= self.high(mtu);
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
-            if path.moves() && !path.is_far() {
+            if path.moves() {
                 self.stale = self.stale.max(GAP);
             }
         }

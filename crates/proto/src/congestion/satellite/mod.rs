@@ -10,9 +10,9 @@
 //!                        compete                        CUBIC's window, until the queue is empty again
 //! ```
 //!
-//! What the path is like is in `path.rs` and `noise.rs`, which losses count in `losses.rs`, whose queue it is in `standing.rs` and
-//! `stuck.rs`, who else is there in `company.rs` and `ceiling.rs`, and how the path is shared with one's own kind in `share.rs`; `phases.rs` leads from phase to phase. What
-//! follows from round trips of 600 ms:
+//! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
+//! `standing.rs` and `stuck.rs`, who else is there in `company.rs` and `ceiling.rs`, and how the path is shared with one's own
+//! kind in `share.rs`; `phases.rs` leads from phase to phase. What follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
@@ -24,6 +24,7 @@ mod ceiling;
 mod company;
 mod compete;
 mod cruise;
+mod jumps;
 mod losses;
 mod noise;
 mod path;

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, RateSample, rate_of};
+use super::jumps::{Jump, Jumps};
 use super::noise::Noise;
 
 /// The arrival rate of ACKs is taken over this share of a round trip, which brings several, and at least so long,
@@ -23,10 +24,12 @@ const SHORT_SPAN: Duration = Duration::from_millis(2500);
 const SHARED_SPAN: Duration = Duration::from_secs(30);
 /// Longer ones are those of a high orbit.
 const SHORT_RTT: Duration = Duration::from_millis(200);
-/// A path that became longer is expected to change again for so long.
+/// A path that moved is expected to move again for so long.
 const MOVES: Duration = Duration::from_secs(60);
-/// What it changes by at most.
+/// What it changes by at most, but for what was seen.
 const STEP: Duration = Duration::from_millis(200);
+/// So many round trips after a jump it may turn out to be another path.
+const DOUBT: u32 = 6;
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
 /// Rounds after a rest in which the path may turn out to be no longer than it was.
@@ -81,8 +84,9 @@ pub(super) struct Path {
     spacing: Duration,
     shared: bool,
     held: bool,
-    /// When it was last found to have become longer.
-    longer_at: Option<Instant>,
+    /// When it was last found to have moved.
+    moved_at: Option<Instant>,
+    jumps: Jumps,
     recent: [Duration; RECENT],
     next: usize,
     round_rtt: Option<Duration>,
@@ -109,7 +113,8 @@ impl Path {
             spacing: Duration::ZERO,
             shared: false,
             held: false,
-            longer_at: None,
+            moved_at: None,
+            jumps: Jumps::default(),
             recent: [Duration::ZERO; RECENT],
             next: 0,
             round_rtt: None,
@@ -129,6 +134,9 @@ impl Path {
         self.acked += ack.newly_acked;
         self.heard_at = ack.now;
         let Some(rtt) = ack.rtt else { return };
+        if is_busy(ack) {
+            self.look_for_jump(ack.now, rtt);
+        }
         let span = if self.shared && !self.is_far() {
             SHARED_SPAN
         } else if !self.is_far() {
@@ -201,7 +209,7 @@ impl Path {
     /// The path became longer (or shorter): its round-trip time without queue is `rtt`.
     pub(super) fn adopt(&mut self, rtt: Duration, now: Instant) {
         if rtt > self.base() {
-            self.longer_at = Some(now);
+            self.moved_at = Some(now);
         }
         self.rtts = [None, Some(rtt)];
         self.span_started = now;
@@ -216,6 +224,7 @@ impl Path {
             self.initial_rtt = self.base();
             self.rtts = [None; 2];
         }
+        self.jumps.rest();
         self.recent = [self.base(); RECENT];
         self.round_rtt = None;
         self.round_most = Duration::ZERO;
@@ -243,22 +252,58 @@ impl Path {
 
     /// By how much it may become longer from one packet to the next: until ACKs come again there is to be something to send.
     pub(super) fn step(&self) -> Duration {
-        if self.moves() && !self.is_far() {
-            STEP
+        if self.moves() || self.has_jumped() {
+            self.jumps.step().max(STEP)
         } else {
             Duration::ZERO
         }
     }
 
+    fn look_for_jump(&mut self, now: Instant, rtt: Duration) {
+        if self.shared || self.base() < SHORT_RTT {
+            return;
+        }
+        let Some(jump) = self.jumps.on_ack(now, rtt, self.measured()) else {
+            return;
+        };
+        if jump == Jump::Down {
+            self.moved_at = Some(now);
+        }
+        // The gap, or the crowd, of ACKs is no rate.
+        self.arrivals.clear();
+    }
+
+    /// Queues that start-up met are its own.
+    pub(super) fn forget_jumps(&mut self) {
+        self.jumps.forget();
+    }
+
+    /// Its round-trip time jumped after `since`.
+    pub(super) fn jumped_after(&self, since: Instant) -> bool {
+        self.jumps.last().is_some_and(|at| at > since)
+    }
+
+    /// It may have become longer just now.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        !self.is_far() || self.has_jumped()
+    }
+
+    /// Its round-trip time jumped lately.
+    pub(super) fn has_jumped(&self) -> bool {
+        self.jumps
+            .last()
+            .is_some_and(|at| self.heard_at.saturating_duration_since(at) < self.base() * DOUBT)
+    }
+
     /// Its length changes.
     pub(super) fn moves(&self) -> bool {
-        self.longer_at
+        self.moved_at
             .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
     }
 
     /// Its round trips are long.
     pub(super) fn is_far(&self) -> bool {
-        self.base() >= SHORT_RTT
+        self.base() >= SHORT_RTT && !self.moves()
     }
 
     /// Somebody fills the queue: what was the smallest round-trip time still is.
@@ -361,55 +406,4 @@ fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
     clippy::disallowed_methods,
     reason = "one base instant; all else is virtual"
 )]
-mod tests {
-    use super::*;
-
-    const fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn answer(path: &mut Path, now: Instant, rtt: Duration) {
-        path.on_ack(&AckSample {
-            now,
-            newly_acked: 1500,
-            rtt: Some(rtt),
-            newest_sent: now - rtt,
-            in_flight: 15_000,
-            app_limited: false,
-            rate: None,
-        });
-    }
-
-    /// A path of `before` that after `idle` answers after `rtt`; what it then is taken for.
-    fn rested(before: Duration, idle: Duration, rtt: Duration) -> Path {
-        let start = Instant::now() + ms(1000);
-        let mut path = Path::new(ms(333), start);
-        answer(&mut path, start, before);
-        path.rest(start + idle);
-        answer(&mut path, start + idle + rtt, rtt);
-        path
-    }
-
-    /// In a low orbit another satellite has come in the meantime; a high one stays where it is.
-    #[test]
-    fn a_rest_makes_a_near_path_another() {
-        assert_eq!(rested(ms(40), ms(10_000), ms(80)).base(), ms(80));
-        assert_eq!(rested(ms(40), ms(500), ms(80)).base(), ms(40), "no rest");
-        assert_eq!(rested(ms(600), ms(10_000), ms(650)).base(), ms(600), "far");
-    }
-
-    /// What is lost, or queues, soon after a rest tells somebody who fills the queue from a longer path; later it does not.
-    #[test]
-    fn an_overload_after_a_rest_means_the_path_is_what_it_was() {
-        let now = Instant::now() + ms(30_000);
-        let mut path = rested(ms(40), ms(10_000), ms(80));
-        path.on_overload(now);
-        assert_eq!(path.base(), ms(40));
-        let mut path = rested(ms(40), ms(10_000), ms(80));
-        for _ in 0..TRIAL {
-            path.end_round();
-        }
-        path.on_overload(now);
-        assert_eq!(path.base(), ms(80));
-    }
-}
+mod tests;

@@ -25,6 +25,7 @@ impl Satellite {
     pub(super) fn start_drain(&mut self, now: Instant, rate: u64, pace: u64) {
         let noise = self.noise();
         self.cruise = Cruise::new(rate, noise, now);
+        self.path.forget_jumps();
         self.losses.forget(now);
         #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
         let depth = 1.0 - pace as f64 / 1000.0;
@@ -129,7 +130,7 @@ impl Satellite {
     /// What looks like a queue does not answer to what is sent: the path became longer.
     fn is_stuck(&mut self, ack: &AckSample) -> bool {
         let queue = self.path.queue_least();
-        let changes = !self.path.is_far() && !self.cruise.is_shared();
+        let changes = self.path.is_in_doubt() && !self.cruise.is_shared();
         let Some(sample) = ack.rate.filter(|_| changes) else {
             return false;
         };
@@ -137,6 +138,8 @@ impl Satellite {
         let moves = self.path.moves();
         let (times, enough) = if moves {
             (1, queue / 5)
+        } else if self.path.has_jumped() {
+            (1, (queue / 5).max(DOUBTFUL))
         } else {
             (2, (queue / 2).max(DOUBTFUL))
         };

@@ -132,6 +132,10 @@ impl Pulse {
         }
     }
 
+    pub(super) fn start(&self) -> Instant {
+        self.start
+    }
+
     pub(super) fn end(&self) -> Instant {
         self.end
     }
