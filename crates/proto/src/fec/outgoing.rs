@@ -252,14 +252,16 @@ impl Outgoing {
         }
     }
 
+    /// What decides on the repairs; absent if as much is repaired whatever is lost.
+    fn loss_heeded(&self) -> Option<Loss> {
+        self.loss.filter(|_| self.fec == Fec::Auto)
+    }
+
     /// The share of bytes written so long ago that is at risk as much as new ones: all but what is lost has come by now.
     fn at_risk(&self, age: Duration) -> f64 {
         let again = self.rtt.mul_f32(AGAIN) + PAUSE[1];
         let left = age.as_secs_f64() / again.as_secs_f64();
-        let share = match (self.fec, self.loss) {
-            (Fec::Auto, Some(loss)) => loss.share,
-            _ => 1.0,
-        };
+        let share = self.loss_heeded().map_or(1.0, |loss| loss.share);
         #[expect(clippy::cast_possible_truncation, reason = "few generations")]
         share.powi(left as i32)
     }

@@ -259,6 +259,7 @@ impl Path {
         }
     }
 
+    /// Of a busy sender's ACK, before anything else is made of it.
     fn look_for_jump(&mut self, now: Instant, rtt: Duration) {
         if self.shared || self.base() < SHORT_RTT {
             return;
@@ -301,7 +302,7 @@ impl Path {
             .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
     }
 
-    /// Its round trips are long.
+    /// Its round trips are long, and it stays where it is.
     pub(super) fn is_far(&self) -> bool {
         self.base() >= SHORT_RTT && !self.moves()
     }

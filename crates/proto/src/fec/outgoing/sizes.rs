@@ -1,6 +1,6 @@
 //! How large blocks become: the larger one is, the less of its repairs is margin, and the more work is each of its symbols.
 
-use super::super::policy::{Fec, Loss};
+use super::super::policy::Loss;
 use super::{Block, GENERATIONS, Outgoing, PACKET, encode};
 
 /// Symbols of a large block: with their repairs they are a power of two, to which the code would fill up what is less. The
@@ -12,7 +12,7 @@ const FULL: [usize; 3] = [4096 - 256, 8192 - 512, 16_384 - 1024];
 const MOST_MARGIN: f64 = 0.03;
 /// What is repaired beyond the means of all blocks is to be no larger share of what may be spent: a transfer leaves what the
 /// short flows after it need.
-const MOST_CREDIT: f64 = 0.15;
+const MOST_OF_CREDIT: f64 = 0.15;
 
 /// The sizes of the blocks that are made of what is remembered now.
 #[derive(Debug)]
@@ -28,12 +28,12 @@ impl Sizes {
     /// For packets of `size` bytes.
     #[expect(clippy::cast_precision_loss, reason = "bytes that are remembered")]
     pub(super) fn new(outgoing: &Outgoing, size: usize) -> Self {
-        let loss = outgoing.loss.filter(|_| outgoing.fec == Fec::Auto);
+        let loss = outgoing.loss_heeded();
         let in_hand = loss.map_or(0.0, |loss| outgoing.credit.in_hand(loss));
         let new = outgoing.held.max(1) as f64 / f64::from(GENERATIONS);
         Self {
             full: FULL.map(|symbols| symbols * encode::large_symbol(size)),
-            most_margin: MOST_MARGIN.min(MOST_CREDIT * in_hand / new),
+            most_margin: MOST_MARGIN.min(MOST_OF_CREDIT * in_hand / new),
             loss,
         }
     }
