@@ -1,4 +1,5 @@
-//! Trains of packets: one in each direction, in the round trip that a new tunnel waits for HELLO.
+//! Trains of packets: one in each direction, in the round trip that a new tunnel waits for HELLO; later ones when the sender's
+//! controller wants to know what the path carries, in the midst of what is sent.
 //!
 //! ```text
 //!   sender   HELLO, packets back to back ─────────────►  timed as they are read      receiver
@@ -6,7 +7,7 @@
 //! ```
 //!
 //! The receiver learns what the path brings before anybody asked it for credit, the sender what it can carry before the
-//! first answer leaves. `connection.rs` sends and feeds it; what the figures mean is the controller's and the tunnel's
+//! first answer leaves. `connection.rs` sends and feeds them; what the figures mean is the controller's and the tunnel's
 //! business.
 
 use std::time::{Duration, Instant};
@@ -25,16 +26,19 @@ const FEWEST: u64 = 8;
 /// A train has ended when nothing came of it for so long. One of packets that are farther apart belongs to a path whose
 /// rate a sender needs not know: an initial window fills it.
 const SILENCE: Duration = Duration::from_millis(30);
+/// Packets that come so long after a train ended belong to another one.
+const APART: Duration = Duration::from_millis(300);
 
 /// Both trains of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Train {
     sending: Sending,
+    repeated: bool,
     receiving: Dispersion,
     /// When the peer's train is taken to have ended.
     deadline: Option<Instant>,
-    /// It has: what comes now does not count.
-    ended: bool,
+    /// When it has: what comes soon after does not count.
+    ended: Option<Instant>,
     report: Option<Estimate>,
     /// Bytes of its frames, sent and received.
     bytes: [u64; 2],
@@ -59,8 +63,23 @@ impl Train {
         }
     }
 
+    /// Another one is to leave at once, in the midst of what is sent; false while one is under way.
+    pub(super) fn repeat(&mut self) -> bool {
+        let may = matches!(self.sending, Sending::Idle | Sending::Done);
+        if may {
+            self.sending = Sending::Due;
+            self.repeated = true;
+        }
+        may
+    }
+
     pub(super) fn is_due(&self) -> bool {
         self.sending == Sending::Due
+    }
+
+    /// It is not the first one, for which the path was idle.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.repeated
     }
 
     /// Hands the train to quinn, as much of it as `room` packets permit.
@@ -106,13 +125,16 @@ impl Train {
             return;
         };
         self.bytes[1] += content.len() as u64;
-        if self.ended {
-            return;
+        if let Some(ended) = self.ended {
+            if now < ended + APART {
+                return;
+            }
+            self.ended = None;
         }
         self.receiving.on_packet(at, bytes);
         self.deadline = Some(now + SILENCE);
         if packet.index + 1 == packet.count {
-            self.end();
+            self.end(now);
         }
     }
 
@@ -127,17 +149,46 @@ impl Train {
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
-            self.end();
+            self.end(now);
         }
     }
 
-    fn end(&mut self) {
-        (self.ended, self.deadline) = (true, None);
+    fn end(&mut self, now: Instant) {
+        (self.ended, self.deadline) = (Some(now), None);
         self.report = std::mem::take(&mut self.receiving).estimate();
     }
 
     /// What the peer's train showed, once.
     pub(super) fn take_report(&mut self) -> Option<Estimate> {
         self.report.take()
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
+mod tests {
+    use super::*;
+
+    /// A train of 24 packets of 1250 bytes, one each millisecond, comes at `now`.
+    fn arrive(train: &mut Train, now: Instant) -> Option<Estimate> {
+        for index in 0..24 {
+            let at = now + Duration::from_millis(index);
+            let packet = TrainPacket { count: 24, index }.encode(1200);
+            train.on_datagram(at, at, &packet, 1250);
+        }
+        train.take_report()
+    }
+
+    /// Each train that comes is reported once, and stragglers are none.
+    #[test]
+    fn later_trains_are_reported_as_well() {
+        let (mut train, now) = (Train::default(), Instant::now());
+        let first = arrive(&mut train, now);
+        assert_eq!(first.map(|seen| seen.rate.as_u64() / 1_000_000), Some(10));
+        assert_eq!(arrive(&mut train, now + APART / 2), None);
+        assert_eq!(arrive(&mut train, now + APART * 2), first);
     }
 }

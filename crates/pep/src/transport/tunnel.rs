@@ -44,7 +44,6 @@ pub struct Tunnel {
     early: Early,
     /// What the peer saw our train of packets arrive at: only its first word counts.
     rate_hint: Option<BitRate>,
-    hinted: bool,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,
     pub(super) queries: Queries,
@@ -81,7 +80,6 @@ impl Tunnel {
             by_id: HashMap::new(),
             early: Early::default(),
             rate_hint: None,
-            hinted: false,
             next_id: match side {
                 Side::Client => 0,
                 Side::Server => FlowId::OF_SERVER.0,
@@ -394,7 +392,7 @@ impl Tunnel {
                 self.events.push_back(TunnelEvent::Goaway);
             }
             Control::RateHint { rate, packets } => {
-                if packets > 1 && !std::mem::replace(&mut self.hinted, true) {
+                if packets > 1 {
                     self.rate_hint = Some(rate);
                 }
             }

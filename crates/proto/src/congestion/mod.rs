@@ -203,6 +203,22 @@ impl Controller {
         }
     }
 
+    /// Another train of packets is wanted now, in the midst of what is sent.
+    pub fn wants_train(&self, now: Instant) -> bool {
+        match self {
+            Self::LossBased(_) | Self::Bbr3(_) => false,
+            Self::Satellite(satellite) => satellite.wants_train(now),
+        }
+    }
+
+    /// It leaves.
+    pub fn on_train(&mut self, now: Instant) {
+        match self {
+            Self::LossBased(_) | Self::Bbr3(_) => {}
+            Self::Satellite(satellite) => satellite.on_train(now),
+        }
+    }
+
     /// The peer saw a train of packets arrive at `rate`, in UDP payload: the path can carry that much. False from a
     /// controller that makes no use of it.
     pub fn hint(&mut self, now: Instant, rate: BitRate) -> bool {

@@ -41,6 +41,8 @@ enum Event {
     Arrive(usize, u64, bool),
     Ack(usize),
     Acked(usize, Vec<u64>, bool),
+    /// The peer says at what rate a train came.
+    Told(usize),
 }
 
 pub(super) struct Sender {
@@ -191,8 +193,23 @@ impl World {
             Event::Ack(index) => self.send_ack(index),
             Event::Acked(index, packets, marked) => {
                 self.senders[index].acked(self.now, &packets, marked);
+                self.send_train(index);
                 self.try_send(index);
             }
+            Event::Told(index) => {
+                let rate = bits(self.link.rate / 1000 * (1000 - self.link.loss));
+                self.senders[index].controller.hint(self.now, rate);
+            }
+        }
+    }
+
+    /// A train takes no room here, and comes at the link's rate whatever the queue.
+    fn send_train(&mut self, index: usize) {
+        let controller = &mut self.senders[index].controller;
+        if controller.wants_train(self.now) {
+            controller.on_train(self.now);
+            let answered = self.link_free.max(self.now) + 2 * self.link.one_way;
+            self.push(answered, Event::Told(index));
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_proto::fec::Path;
 use bentpipe_proto::relay::SEND_BUFFER;
-use bentpipe_proto::tunnel::Awaited;
+use bentpipe_proto::tunnel::{Awaited, MAX_TRAIN};
 use quinn_proto::{FrameStats, Transmit};
 
 use super::super::profile::ACK_DELAY;
@@ -149,14 +149,7 @@ impl Connection {
     /// The train, back to back and not paced: its packets are charged, and the window bounds them.
     fn transmit_train(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let mtu = usize::from(self.quic.current_mtu());
-        if self.train.is_due() && self.residual == 0 && !self.tunnel.has_output() {
-            let mut flight = self.control.gate.flight();
-            // How fast these few are acknowledged is not how fast the path is.
-            flight.set_app_limited();
-            let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
-            drop(flight);
-            self.train.load(&mut self.quic, room);
-        }
+        self.load_train(now, mtu);
         let permits = self.train.left().min(MAX_BATCH);
         if permits == 0 {
             return None;
@@ -164,7 +157,29 @@ impl Connection {
         let transmit = self.transmit_through_gate(now, permits, buf);
         let size = transmit.as_ref().map_or(0, |(transmit, _)| transmit.size);
         self.train.on_sent(size.div_ceil(mtu));
+        if self.train.is_repeated() {
+            let rate = self.control.gate.flight().controller.pacing_rate();
+            self.pacer.on_sent(now, size as u64, rate);
+        }
         transmit.map(|(transmit, _)| transmit)
+    }
+
+    /// Hands quinn a train: the first one while nothing else is to be sent, later ones in the midst of bulk.
+    fn load_train(&mut self, now: Instant, mtu: usize) {
+        let mut flight = self.control.gate.flight();
+        if flight.controller.wants_train(now) && self.train.repeat() {
+            flight.controller.on_train(now);
+            drop(flight);
+            return self.train.load(&mut self.quic, MAX_TRAIN as usize);
+        }
+        if !self.train.is_due() || self.residual > 0 || self.tunnel.has_output() {
+            return;
+        }
+        // How fast these few are acknowledged is not how fast the path is.
+        flight.set_app_limited();
+        let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
+        drop(flight);
+        self.train.load(&mut self.quic, room);
     }
 
     /// Data, as far as window and pacer allow. Writes into streams at the last moment.

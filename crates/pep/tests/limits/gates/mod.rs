@@ -50,7 +50,7 @@ const CHECKED: [(&str, u64, f64); 10] = [
     ("E-leo 1 kB beside bulk", 1, 25.0),
     ("G8 1 kB beside bulk", 2, 25.0),
     ("G6 return traffic of bulk", 1, 60.0),
-    ("M1 10 tunnel(s)", 3, 0.8),
+    ("M1 10 tunnel(s)", 3, 0.95),
     ("E-geo outage of 60s", 3, 1.5),
     ("E-leo outage of 60s", 3, 1.5),
 ];

@@ -13,17 +13,19 @@ mod crowd;
 mod laws;
 mod policed;
 mod pulses;
+mod trains;
 
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, bytes_in, scaled};
+use super::capacity::Capacity;
 use super::ceiling::Ceiling;
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
 use super::pulse::{Pulse, proportion};
 use super::share::{EMPTY, Share};
-pub(super) use crowd::is_thin;
+pub(super) use crowd::{NEAR, is_thin};
 use laws::FOLLOW;
 use policed::Policed;
 use pulses::{EAGER, FIRST_STEP, PATIENCE};
@@ -37,6 +39,9 @@ const BETWEEN_DIPS: u64 = 16;
 const SPREAD: u64 = 8;
 /// Rounds until a dip is repeated that, in company, did not empty the queue, and what is called empty.
 const AGAIN: u64 = 4;
+/// The same in seconds, where round trips are shorter: all are to wait as long.
+const BETWEEN_SECONDS: f64 = 9.6;
+const AGAIN_SECONDS: f64 = 2.4;
 /// How much slower a dip is, in permille.
 const SHALLOW: u64 = 50;
 const DEEP: u64 = 250;
@@ -46,7 +51,7 @@ const ROOM_LEAST: Duration = Duration::from_millis(2);
 const SPACIOUS: u32 = 300;
 /// Where round trips are long, a path so much slower, in permille, lowers the rate again after this part of one.
 const AGAIN_AFTER: u32 = 2;
-const MUCH_SLOWER: u64 = 700;
+const MUCH_SLOWER: u64 = 850;
 /// The round in which the rate is cut, and the next one.
 const STALE: u32 = 3;
 /// The round in which ACKs came late.
@@ -97,6 +102,9 @@ pub(super) struct Cruise {
     company: Company,
     ceiling: Ceiling,
     share: Share,
+    capacity: Capacity,
+    /// What the path carried when the rate last fell at a stroke, until a train tells whether it still does.
+    stroke: Option<u64>,
     policed: Policed,
     /// The round-trip time without queue.
     base: Duration,
@@ -120,6 +128,8 @@ impl Cruise {
             company: Company::new(now),
             ceiling: Ceiling::new(),
             share: Share::new(),
+            capacity: Capacity::default(),
+            stroke: None,
             policed: Policed::default(),
             base: Duration::ZERO,
             last_queue: Duration::MAX,
@@ -130,6 +140,15 @@ impl Cruise {
             eager: 0,
             step: FIRST_STEP,
             noise,
+        }
+    }
+
+    /// The same path, at another rate.
+    pub(super) fn again(&self, rate: u64, noise: u64, now: Instant) -> Self {
+        Self {
+            capacity: self.capacity,
+            base: self.base,
+            ..Self::new(rate, noise, now)
         }
     }
 
@@ -185,7 +204,7 @@ impl Cruise {
         match self.stage {
             Stage::Pulse(mut pulse) => {
                 if ack.app_limited || path.jumped_after(pulse.start()) {
-                    return self.give_up(pulse);
+                    return self.give_up();
                 }
                 let queue = path.queue(ack.rtt.unwrap_or_default());
                 pulse.on_ack(ack.newest_sent, queue, ack.newly_acked);
@@ -199,11 +218,9 @@ impl Cruise {
                     && losses.are_seen()
                     && queue < self.target(mtu) / 3
                     && !self.share.is_shared()
+                    && !self.is_told(ack.now)
                 {
                     self.pulse(ack.now, queue, path, losses);
-                } else if is_busy(ack) && self.may_measure(queue, mtu) {
-                    // Who was not busy saw no queue: what is known of it is old.
-                    self.measure(ack.now, queue, path, losses, mtu);
                 }
             }
             Stage::Hold | Stage::Dip { .. } => {}
@@ -254,7 +271,7 @@ impl Cruise {
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
                 self.company.forget_peak();
-                self.share.forget();
+                self.on_slower(fresh);
                 self.eager = EAGER;
             }
             self.rate = self.rate.min(fresh).max(least);
@@ -263,13 +280,9 @@ impl Cruise {
     }
 
     /// There was too little to send for a pulse; not at once again, or a sender that is nearly busy would always be in one.
-    fn give_up(&mut self, pulse: Pulse) {
+    fn give_up(&mut self) {
         self.stage = Stage::Hold;
-        if pulse.measures() {
-            self.share.on_failure(false);
-        } else {
-            self.patience = self.patience.max(1);
-        }
+        self.patience = self.patience.max(1);
     }
 
     /// A round ended that says nothing of the queue: the rate is what is known of the path, and more is a guess.
@@ -307,14 +320,14 @@ impl Cruise {
         self.policed
             .end_round(round.rate, queue >= self.target(mtu) / 2);
         self.company.end_round(queue, self.target(mtu));
-        self.look_for_company(queue, path.moves(), mtu);
+        self.look_for_company(now, queue, path.moves(), mtu);
         self.follow(queue, round, losses, mtu);
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);
         self.until_dip = self.until_dip.saturating_sub(1);
         if self.share.is_shared() && queue <= EMPTY {
             // All see the empty queue at once, so that the next dips come together.
-            self.until_dip = BETWEEN_DIPS;
+            self.until_dip = self.rounds(BETWEEN_DIPS, BETWEEN_SECONDS);
         }
         let Stage::Hold = self.stage else { return };
         if !losses.is_known() {
@@ -359,11 +372,22 @@ impl Cruise {
         self.stage = Stage::Dip { gain: 1000 - depth };
         self.company.on_dip(queue);
         self.until_dip = if shared {
-            AGAIN
+            self.rounds(AGAIN, AGAIN_SECONDS)
         } else {
             BETWEEN_DIPS + self.noise % SPREAD
         };
         losses.start_quiet(now, share(depth), rate);
+    }
+
+    /// So many rounds, or as many as last `seconds`.
+    fn rounds(&self, rounds: u64, seconds: f64) -> u64 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a few hundred"
+        )]
+        let lasting = (seconds / self.base.as_secs_f64().max(0.01)) as u64;
+        rounds.max(lasting)
     }
 
     /// Nothing was in flight.
@@ -397,7 +421,6 @@ impl Cruise {
         self.rate = scaled(self.rate, permille);
         self.gain = self.gain.min(1000);
         self.patience = self.patience.max(PATIENCE);
-        self.share.on_failure(true);
         self.stale = STALE;
         self.stage = Stage::Hold;
     }

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
-//! `standing.rs` and `stuck.rs`, who else is there in `company.rs` and `ceiling.rs`, and how the path is shared with one's own
-//! kind in `share.rs`; `phases.rs` leads from phase to phase. What follows from round trips of 600 ms:
+//! `standing.rs` and `stuck.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs` and `ceiling.rs`, and how the path
+//! is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
@@ -20,7 +20,9 @@
 //!
 //! It does not detect losses and does not touch packets.
 
+mod capacity;
 mod ceiling;
+mod common;
 mod company;
 mod compete;
 mod cruise;
@@ -50,7 +52,7 @@ use cruise::Cruise;
 use losses::{Lesson, Losses};
 use path::Path;
 use standing::Standing;
-use startup::{End, Startup};
+use startup::Startup;
 use stuck::Stuck;
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
@@ -194,25 +196,8 @@ impl Satellite {
         let arriving = self.arriving();
         match &mut self.phase {
             Phase::Startup(startup) => {
-                match startup.on_ack(ack, round, &self.path, &self.losses, self.mtu) {
-                    None => {}
-                    Some(end) => {
-                        let seen = match end {
-                            End::Queue => {
-                                // What was in flight went through in a round trip: the path carries that at least.
-                                let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
-                                let rtt = ack.rtt.unwrap_or(self.path.base());
-                                let shown = startup.shown(ack.newest_sent, self.path.queue(rtt));
-                                rate_of(through, rtt).max(shown)
-                            }
-                            End::Loss | End::Plateau => startup.rate(),
-                        };
-                        let (rate, limit) = (arriving.max(seen), startup.limit());
-                        let rate = limit.map_or(rate, |limit| rate.min(limit));
-                        let gentle = end != End::Loss && startup.is_as_measured(rate);
-                        let pace = if gentle { SHALLOW_DRAIN } else { DRAIN };
-                        self.start_drain(ack.now, rate, pace);
-                    }
+                if let Some(end) = startup.on_ack(ack, round, &self.path, &self.losses, self.mtu) {
+                    self.end_startup(ack, end, arriving);
                 }
             }
             Phase::Drain { .. } => self.on_drain(ack, ended),
@@ -276,6 +261,16 @@ impl Satellite {
         matches!(self.phase, Phase::Startup(_)) && !thin
     }
 
+    /// Another train is wanted now: whether others are there is in doubt.
+    pub fn wants_train(&self, now: Instant) -> bool {
+        matches!(self.phase, Phase::Cruise) && self.cruise.wants_train(now, self.mtu)
+    }
+
+    /// It leaves.
+    pub fn on_train(&mut self, now: Instant) {
+        self.cruise.on_train(now);
+    }
+
     /// The initial window fills a path of `rate` bytes per second, or nearly so.
     fn is_filled_anyway(&self, rate: u64) -> bool {
         bytes_in(rate, self.path.base()) < WORTHWHILE * self.config.initial_window
@@ -288,12 +283,14 @@ impl Satellite {
         let rtt = self.path.base();
         let rate = self.config.max_rate.map_or(rate, |max| rate.min(max));
         let rate = rate.as_u64() / 8;
-        if self.is_filled_anyway(rate) {
+        let filled = self.is_filled_anyway(rate);
+        let Phase::Startup(startup) = &mut self.phase else {
+            self.cruise.on_capacity(now, rate, self.losses.baseline());
+            return true;
+        };
+        if filled {
             return false;
         }
-        let Phase::Startup(startup) = &mut self.phase else {
-            return false;
-        };
         let jump = match self.remembered {
             Some(saved) if rtt > saved.rtt + saved.rtt / 8 => 0,
             Some(saved) => scaled(saved.rate.as_u64() / 8, CONFIRMED).min(scaled(rate, CONFIRMED)),

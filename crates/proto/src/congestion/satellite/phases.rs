@@ -4,12 +4,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::{AckSample, bytes_in, time_of};
+use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
 use super::compete::Compete;
-use super::cruise::{self, Cruise};
+use super::cruise::{self, NEAR};
 use super::path::{Round, is_busy};
 use super::standing::Verdict;
-use super::{LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
+use super::startup::End;
+use super::{DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
 
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
@@ -17,6 +18,10 @@ const MAX_DRAIN: u32 = 3;
 const CALM: u32 = 4;
 /// A second "longer path" within so many rounds is somebody who fills the queue.
 const SUSPICION: u64 = 24;
+/// A first flight that arrives at less than this, in permille of what the path carries, has company.
+const CROWDED: u64 = 600;
+/// No share of a path is smaller than this part of it, when it begins.
+const FAR_OFF: u64 = 64;
 /// What must be taken away of a seeming queue where the path's length never changed before.
 const DOUBTFUL: Duration = Duration::from_millis(25);
 
@@ -24,13 +29,59 @@ impl Satellite {
     /// Sends at `pace` permille of `rate` for a while.
     pub(super) fn start_drain(&mut self, now: Instant, rate: u64, pace: u64) {
         let noise = self.noise();
-        self.cruise = Cruise::new(rate, noise, now);
+        self.cruise = self.cruise.again(rate, noise, now);
         self.path.forget_jumps();
         self.losses.forget(now);
         #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
         let depth = 1.0 - pace as f64 / 1000.0;
         self.losses.start_quiet(now, depth, rate);
         self.phase = Phase::Drain { rounds: 0, pace };
+    }
+
+    /// Start-up is over, while ACKs come at `arriving`.
+    pub(super) fn end_startup(&mut self, ack: &AckSample, end: End, arriving: u64) {
+        let Phase::Startup(startup) = &self.phase else {
+            return;
+        };
+        // A figure that is far off is not believed, and asked for again.
+        let limit = startup.limit().filter(|limit| limit / FAR_OFF <= arriving);
+        let met = startup.met_queue();
+        let crowded = |limit| arriving.max(startup.rate()) < scaled(limit, CROWDED);
+        if self.path.base() >= NEAR && limit.is_some_and(|limit| met || crowded(limit)) {
+            let rate = if met { arriving / 2 } else { arriving };
+            // Losses without a queue may be a policer's.
+            let shared = met || end == End::Queue;
+            self.join(ack.now, rate, shared);
+        } else {
+            let seen = match end {
+                End::Queue => {
+                    // What was in flight went through in a round trip: the path carries that at least.
+                    let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
+                    let rtt = ack.rtt.unwrap_or(self.path.base());
+                    let shown = startup.shown(ack.newest_sent, self.path.queue(rtt));
+                    rate_of(through, rtt).max(shown)
+                }
+                End::Loss | End::Plateau => startup.rate(),
+            };
+            let rate = arriving.max(seen);
+            let rate = limit.map_or(rate, |limit| rate.min(limit));
+            let gentle = end != End::Loss && startup.is_as_measured(rate);
+            let pace = if gentle { SHALLOW_DRAIN } else { DRAIN };
+            self.start_drain(ack.now, rate, pace);
+        }
+        self.cruise.set_capacity(ack.now, limit);
+    }
+
+    /// The path carries much more than what arrives at `rate`: goes on at that, without a drain that others would fill.
+    fn join(&mut self, now: Instant, rate: u64, shared: bool) {
+        let noise = self.noise();
+        self.cruise = self.cruise.again(rate, noise, now);
+        if shared {
+            self.cruise.join();
+        }
+        self.path.forget_jumps();
+        self.losses.forget(now);
+        self.phase = Phase::Cruise;
     }
 
     /// The queue that start-up left runs out at the path's rate, and so shows it.
@@ -49,7 +100,7 @@ impl Satellite {
         if standing && let Some(fresh) = self.path.fresh_rate() {
             let rate = self.cruise.rate().max(fresh);
             let noise = self.noise();
-            self.cruise = Cruise::new(rate, noise, ack.now);
+            self.cruise = self.cruise.again(rate, noise, ack.now);
         }
         let Phase::Drain { rounds, pace } = &mut self.phase else {
             return;
@@ -202,7 +253,7 @@ impl Satellite {
             let seen = cruise::sent(round.rate, self.losses.share());
             let rate = losing.unwrap_or(seen);
             let noise = self.noise();
-            self.cruise = Cruise::new(rate, noise, ack.now);
+            self.cruise = self.cruise.again(rate, noise, ack.now);
             self.cruise.beware();
             self.phase = Phase::Cruise;
         }

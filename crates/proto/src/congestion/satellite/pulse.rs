@@ -38,9 +38,8 @@ pub(super) struct Pulse {
     most: Duration,
     /// What round-trip times differ by without a queue.
     noise: Duration,
-    /// The queue after it, once it is answered, and whether only that is asked.
+    /// The queue after it, once it is answered.
     after: Option<Duration>,
-    measures: bool,
     /// The path is known to be full: what the pulse adds is taken back at once.
     balanced: bool,
 }
@@ -76,7 +75,6 @@ impl Pulse {
             noise,
             most: Duration::ZERO,
             after: None,
-            measures: false,
             balanced: false,
         }
     }
@@ -85,17 +83,6 @@ impl Pulse {
     pub(super) fn balanced(mut self, full: bool) -> Self {
         self.balanced = full && self.noise.is_zero();
         self
-    }
-
-    /// Behind a queue: it measures our part of the path, not whether there is more.
-    pub(super) fn measuring(mut self) -> Self {
-        self.measures = true;
-        self
-    }
-
-    /// The path had no room for it: behind it is a queue longer than `empty`.
-    pub(super) fn was_full(&self, empty: Duration) -> bool {
-        self.after.is_some_and(|after| after > empty)
     }
 
     /// No stronger than to make a queue of `most` if the path is full, and no weaker than to make one of `least`.
@@ -109,10 +96,6 @@ impl Pulse {
     /// much higher than what packets in groups make, and a path known to be full has to be found otherwise by more than that.
     pub(super) fn doubt(&self) -> u64 {
         if self.balanced { self.step / DOUBT } else { 0 }
-    }
-
-    pub(super) fn measures(&self) -> bool {
-        self.measures
     }
 
     /// How much longer the queue is after it than before.

@@ -1,78 +1,76 @@
-//! Whether this tunnel has the bottleneck to itself, and what queue it is to hold if not.
+//! Whether this tunnel has the bottleneck to itself, or others of its kind beside it, or somebody who fills the queue.
 //!
-//! Behind a queue a pulse does not find a faster path: it only lengthens the queue, by as much as this tunnel's part of
-//! the path's rate is. Alone, the queue is to be short. In company it is what all have in common, and it has to carry
-//! who is to have more and who less: then everyone holds a longer one the slower it is, until all queues, and so all
-//! rates, are equal. It decides nothing but that.
+//! What the path carries is known from trains of packets, whoever else uses it (`capacity.rs`): with much less than that behind a
+//! queue, there are others. Alone, the queue is to be short. In company it is what all have in common (`common.rs`). One that
+//! is long and never empty is that of somebody who fills it. It decides nothing but that.
 
 use std::time::Duration;
 
-/// Queue in company at [`REFERENCE`], in seconds, and how it falls with the rate.
-const COMMON: f64 = 0.08;
-/// 10 Mbit/s in bytes per second.
-const REFERENCE: f64 = 1_250_000.0;
-const EXPONENT: f64 = 0.75;
-/// After so many rounds without a queue the others are taken to have left.
+use super::super::scaled;
+use super::common::{Common, GONE};
+
+/// After so many rounds without a queue the others are taken to have left, where what the path carries is not known: else all
+/// may have yielded too much.
 const LEFT: u32 = 5;
-/// So many rounds behind a long queue are no start of a tunnel.
+/// So many rounds behind a long queue are no start of a tunnel; and no swing of a queue of several, where it is known that they
+/// are there.
 const CROWDED: u32 = 8;
+const CROWDED_FAMILIAR: u32 = 18;
+/// The same where a round trip is short.
+const CROWDED_NEAR: u32 = 28;
+/// A queue longer than this part of a round trip is none of our own kind's: a round behind it counts for so many.
+const HUGE: f64 = 1.25;
+const HUGE_COUNTS: u32 = 4;
 /// Rounds for which somebody who filled the queue is expected back.
 const WARY: u32 = 64;
 /// After so many rounds a queue that this tunnel makes room for would have gone, if it was its own.
 const FOREIGN: u32 = 8;
-/// The longest queue in company where round trips are short; it is longer only as a share of a long one.
-const MOST: Duration = Duration::from_millis(110);
+/// A mean that is shorter is anybody's.
+const FOREIGN_LEAST: Duration = Duration::from_millis(30);
 /// 1 Mbit/s in bytes per second.
 const FEW: u64 = 125_000;
 /// What is called no queue in company.
 pub(super) const EMPTY: Duration = Duration::from_millis(3);
-/// A mean that is shorter is anybody's.
-const FOREIGN_LEAST: Duration = Duration::from_millis(30);
-/// What a round leaves of the memory of the highest rate.
+/// What a round leaves of the memory of the highest rate, and of the longest queue.
 const FADE: f64 = 0.985;
+const LONGEST_FADE: f64 = 0.97;
 /// A queue that changes by no more in a round is the same.
 const STILL: Duration = Duration::from_millis(3);
-/// The same where a round trip is short.
-const CROWDED_NEAR: u32 = 28;
-/// Share of a queue's distance from its mean that one round mends, and of the mean's from the target.
-const QUICK: f64 = 0.4;
-const SLOW: f64 = 1.0;
-/// By how much more the latter, for each power of e by which mean and target differ beyond the first third.
-const FAR_GAIN: f64 = 3.0;
-/// Room for this part of a round trip is too little, and rounds until it is tried again.
-const LITTLE: u32 = 12;
-const HOPELESS: u32 = 64;
-/// A queue whose mean is shorter is none, in seconds.
-const NO_QUEUE: f64 = 0.008;
-/// Room of every queue.
+/// Room for this part of a round trip is too little to tell anything; and rounds until it is tried again.
+const LITTLE: u32 = 10;
+const HOPELESS: u32 = 200;
+/// Room of every queue, and in company as a part of a round trip: what is lost there may be lost in a swing.
 const LEAST_ROOM: Duration = Duration::from_millis(4);
-/// With less of the path there is company, with more there is none.
-const COMPANY: f64 = 0.6;
-const ALONE: f64 = 0.72;
-/// How far the rate changes, as a share, until the part is measured again.
-const CHANGED: f64 = 0.1;
-/// Rounds between two measurements in company, and after one that failed.
-const BETWEEN: u32 = 8;
-const FAILED: u32 = 12;
-/// Rounds before the first.
-const FIRST: u32 = 2;
-/// How much of a new measurement is believed.
-const GAIN: f64 = 0.5;
+const SWING: u32 = 2;
+/// Seconds in which room that packets were lost for want of is believed to have grown by a factor of e.
+const ROOM_BACK: f64 = 60.0;
+/// With less of what the path carries, in permille, there is company, with more there is none.
+pub(super) const COMPANY: u64 = 800;
+const ALONE: u64 = 950;
 
-/// What is known of this tunnel's part.
+/// What a round showed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// This tunnel's rate, in bytes per second.
+    pub(super) rate: u64,
+    /// The queue, what it was to be, and above what it is long.
+    pub(super) queue: Duration,
+    pub(super) target: Duration,
+    pub(super) long: Duration,
+    /// The round-trip time without it.
+    pub(super) base: Duration,
+    /// What the path carries is known.
+    pub(super) known: bool,
+}
+
+/// What is known of others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
-    /// This tunnel's part of the path's rate, and its rate when that was measured.
-    part: f64,
-    measured: f64,
     shared: bool,
-    /// Measurements so far, and rounds until the next.
-    count: u32,
-    rounds: u32,
-    /// The queue's mean lately.
-    mean: Duration,
-    /// The queue behind which packets were lost, where any were.
+    common: Common,
+    /// The queue behind which packets were lost, where any were, and the longest one lately.
     room: Option<Duration>,
+    longest: Duration,
     /// Rounds behind a long queue since there was none.
     crowded: u32,
     /// Rounds in a row without a queue.
@@ -86,18 +84,17 @@ pub(super) struct Share {
     still: u32,
     /// Rounds in a row in which the mean was long although this tunnel made room.
     foreign: u32,
+    /// Rounds for which there is too little room for a common queue.
+    hopeless: u32,
 }
 
 impl Share {
     pub(super) fn new() -> Self {
         Self {
-            part: 1.0,
-            measured: 0.0,
             shared: false,
-            count: 0,
-            rounds: FIRST,
-            mean: Duration::ZERO,
+            common: Common::new(),
             room: None,
+            longest: Duration::ZERO,
             crowded: 0,
             empty: 0,
             wary: 0,
@@ -105,6 +102,7 @@ impl Share {
             last: Duration::ZERO,
             still: 0,
             foreign: 0,
+            hopeless: 0,
         }
     }
 
@@ -113,69 +111,86 @@ impl Share {
         self.shared
     }
 
+    /// There are none, as far as can be told.
+    pub(super) fn is_alone(&self) -> bool {
+        !self.shared && self.hopeless == 0
+    }
+
     /// What the queue is to be in company at `rate` bytes per second.
     pub(super) fn queue(&self, rate: u64, base: Duration) -> Duration {
-        let queue = COMMON * (REFERENCE / float(rate.max(1))).powf(EXPONENT);
-        let near = base.mul_f64((base.as_secs_f64() / 0.2).clamp(0.45, 1.0));
-        let most = near.min((base / 10 * 3).max(MOST));
-        let most = self.room.map_or(most, |room| room.min(most)).as_secs_f64();
-        Duration::from_secs_f64(queue * most / (queue + most))
+        Common::target(rate, base, self.room)
     }
 
-    /// A measurement is to be made now, when `rate` is delivered.
-    pub(super) fn is_due(&self, rate: u64) -> bool {
-        let changed = (float(rate) / self.measured.max(1.0) - 1.0).abs() > CHANGED;
-        self.rounds == 0 && (changed || self.count < 2 || self.shared)
+    /// Pacing in company, in permille of the rate, after a round behind `queue`, when it is to be `target`.
+    pub(super) fn gain(&self, queue: Duration, target: Duration, base: Duration) -> u64 {
+        self.common.gain(queue, target, base)
     }
 
-    /// A pulse of this tunnel at `rate` raised the queue by `raised`, and would have by `full` if alone.
-    pub(super) fn on_pulse(&mut self, rate: u64, raised: Duration, full: Duration, noise: u64) {
-        let part = (raised.as_secs_f64() / full.as_secs_f64()).clamp(0.02, 1.0);
-        // A single one that is far off is not believed in full.
-        let part = if self.shared {
-            part
-        } else {
-            part.max(COMPANY / 3.0)
-        };
-        self.part *= (part / self.part).powf(GAIN);
-        self.measured = float(rate);
-        self.count += 1;
-        let bound = if self.shared { ALONE } else { COMPANY };
-        self.shared = self.count > 1 && self.part < bound;
-        let between = if self.count < 3 { 1 } else { BETWEEN };
-        self.rounds = between + u32::try_from(noise % 4).unwrap_or(0);
+    /// Behind a queue `rate` was delivered, of the `capacity` that the path has.
+    pub(super) fn judge(&mut self, rate: u64, capacity: u64) {
+        if rate < scaled(capacity, COMPANY) {
+            self.enter();
+        } else if rate > scaled(capacity, ALONE) {
+            self.shared = false;
+        }
     }
 
-    /// A round ended behind `queue`, which was to be `target`, is long above `long` and none below `empty`.
-    pub(super) fn watch(&mut self, rate: u64, queue: Duration, target: Duration, long: Duration) {
-        let empty = if self.shared { EMPTY } else { target } / 2;
-        self.rounds = self.rounds.saturating_sub(1);
-        // Some 200 rounds later it may be twice as much.
-        self.room = self.room.map(|room| room + room / 300);
+    /// There are others, as far as is known.
+    pub(super) fn enter(&mut self) {
+        if !self.shared && self.hopeless == 0 {
+            self.shared = true;
+            self.common.begin();
+        }
+    }
+
+    /// A round ended.
+    pub(super) fn watch(&mut self, seen: &Seen) {
+        let queue = seen.queue;
+        let passed = seen.base.as_secs_f64() / ROOM_BACK;
+        self.room = self.room.map(|room| room + room.mul_f64(passed));
         let still = queue.abs_diff(self.last) <= STILL;
         self.still = if still { self.still + 1 } else { 0 };
         self.last = queue;
-        self.mean = (self.mean * 5 + queue) / 6;
-        // On a slow path a few packets are a long queue.
-        let times = if rate < FEW { 4 } else { 2 };
-        let foreign = !self.shared && self.mean > (target * times).max(FOREIGN_LEAST);
-        self.foreign = if foreign { self.foreign + 1 } else { 0 };
-        if self.foreign >= FOREIGN {
-            self.shared = true;
-            self.part = COMPANY / 2.0;
-            self.count = self.count.max(2);
-        }
+        self.longest = queue.max(self.longest.mul_f64(LONGEST_FADE));
         self.wary = self.wary.saturating_sub(1);
-        self.had = (self.had * FADE).max(float(rate));
-        if queue <= empty {
+        self.hopeless = self.hopeless.saturating_sub(1);
+        self.had = (self.had * FADE).max(float(seen.rate));
+        self.count(seen);
+        if self.shared && self.empty == GONE {
+            self.common.restart();
+        }
+        self.common.end_round(queue, seen.target, self.empty);
+        self.look_for_foreigners(seen);
+        if self.shared && self.empty >= LEFT && !seen.known {
+            self.forget();
+        }
+    }
+
+    /// Rounds without a queue, and behind a long one.
+    fn count(&mut self, seen: &Seen) {
+        let none = if self.shared { EMPTY } else { seen.target / 2 };
+        if seen.queue <= none {
             self.crowded = 0;
             self.empty += 1;
-        } else {
-            self.crowded += u32::from(queue > long);
-            self.empty = 0;
+            return;
         }
-        if self.shared && self.empty >= LEFT {
-            self.forget();
+        self.empty = 0;
+        if seen.queue > seen.base.mul_f64(HUGE) {
+            self.crowded += HUGE_COUNTS;
+        } else if seen.queue > seen.long {
+            self.crowded += 1;
+        }
+    }
+
+    /// Where nobody told what the path carries, a queue that stays although this tunnel makes room is that of others.
+    fn look_for_foreigners(&mut self, seen: &Seen) {
+        // On a slow path a few packets are a long queue.
+        let times = if seen.rate < FEW { 4 } else { 2 };
+        let long = self.common.mean() > (seen.target * times).max(FOREIGN_LEAST);
+        let foreign = long && !seen.known && !self.shared;
+        self.foreign = if foreign { self.foreign + 1 } else { 0 };
+        if self.foreign >= FOREIGN {
+            self.enter();
         }
     }
 
@@ -187,7 +202,7 @@ impl Share {
     /// It was none.
     pub(super) fn clear(&mut self) {
         self.crowded = 0;
-        self.mean = Duration::ZERO;
+        self.common.bound(Duration::ZERO);
     }
 
     /// It may be the queue of somebody who fills it.
@@ -200,56 +215,45 @@ impl Share {
         self.shared = false;
     }
 
-    /// A long queue that nobody empties is that of somebody who fills it.
-    pub(super) fn is_crowded(&self, near: bool) -> bool {
-        let usual = if near { CROWDED_NEAR } else { CROWDED };
+    /// A long queue that nobody empties is that of somebody who fills it. `known`: what the path carries is.
+    pub(super) fn is_crowded(&self, near: bool, known: bool) -> bool {
+        let usual = if near {
+            CROWDED_NEAR
+        } else if known && self.shared {
+            CROWDED_FAMILIAR
+        } else {
+            CROWDED
+        };
         self.crowded >= if self.wary > 0 { usual / 4 } else { usual }
     }
 
-    /// Pacing in company, in permille of the rate, after a round behind `queue`, when it is to be `target`.
-    ///
-    /// What the queue differs from its own mean is everyone's doing, and is mended at once; what the mean differs from
-    /// this tunnel's target is the difference between the tunnels.
-    pub(super) fn gain(&self, queue: Duration, target: Duration, base: Duration) -> u64 {
-        let (queue, target, base) = (
-            queue.as_secs_f64(),
-            target.as_secs_f64(),
-            base.as_secs_f64(),
-        );
-        let mean = self.mean.as_secs_f64();
-        let far = (target / mean.max(0.001)).ln().abs();
-        let boost = 1.0 + FAR_GAIN * (far - 0.3).max(0.0);
-        let gain = 1.0 + QUICK * (mean - queue) / base + SLOW * boost * (target - mean) / base;
-        // Where there is no queue nothing tells who is to have more.
-        let most = if mean < NO_QUEUE { 1.03 } else { 2.0 };
-        (gain.clamp(0.6, most) * 1000.0) as u64
-    }
-
-    /// Packets were lost behind `queue`: there is no room for more.
-    pub(super) fn on_overflow(&mut self, queue: Duration, base: Duration) {
-        if queue < base / LITTLE {
+    /// Packets were lost behind `queue`: there is no room for more. `known`: what the path carries is.
+    pub(super) fn on_overflow(&mut self, queue: Duration, base: Duration, known: bool) {
+        if self.longest < base / LITTLE {
             // Too little for a signal.
             self.forget();
-            self.rounds = HOPELESS;
+            self.hopeless = HOPELESS;
             return;
         }
+        let queue = if known {
+            queue.max(base / SWING)
+        } else {
+            queue
+        };
         self.room = Some(queue.max(LEAST_ROOM) / 4 * 3);
-        self.mean = self.mean.min(queue);
+        self.common.bound(queue);
     }
 
-    /// It could not be measured.
-    pub(super) fn on_failure(&mut self, lossy: bool) {
-        self.rounds = if lossy { FAILED } else { FIRST };
-    }
-
-    /// The path itself may have changed: `rate` may be all there is.
+    /// The path itself may have changed: what this tunnel has may be all there is.
     pub(super) fn forget(&mut self) {
         *self = Self {
-            mean: self.mean,
+            common: self.common,
             crowded: self.crowded,
             empty: self.empty,
             wary: self.wary,
             had: self.had,
+            longest: self.longest,
+            hopeless: self.hopeless,
             ..Self::new()
         };
     }
@@ -281,30 +285,55 @@ fn float(rate: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Alone a pulse lengthens the queue by all of its excess; one that does not has company.
-    #[test]
-    fn pulses_tell_company() {
-        let full = Duration::from_millis(20);
-        let mut share = Share::new();
-        for _ in 0..4 {
-            share.on_pulse(1_250_000, full, full, 0);
+    const RATE: u64 = 1_250_000;
+
+    /// Rounds at `rate` behind queues of so many milliseconds.
+    fn watch(share: &mut Share, rate: u64, queues: impl IntoIterator<Item = u64>, known: bool) {
+        for queue in queues {
+            share.watch(&Seen {
+                rate,
+                queue: Duration::from_millis(queue),
+                target: Duration::from_millis(20),
+                long: Duration::from_millis(150),
+                base: Duration::from_millis(600),
+                known,
+            });
         }
-        assert!(!share.is_shared());
-        share.on_pulse(1_250_000, full / 10, full, 0);
-        assert!(share.is_shared());
     }
 
-    /// In company the slower one holds the longer queue, so the faster one yields.
     #[test]
-    fn the_slower_pushes_harder() {
-        let (share, base) = (Share::new(), Duration::from_millis(600));
-        let [slow, fast] = [500_000, 5_000_000].map(|rate| share.queue(rate, base));
-        let middle = (slow + fast) / 2;
-        let gain = |target| {
+    fn less_than_the_path_carries_is_company() {
+        let mut share = Share::new();
+        for (rate, shared) in [(90, false), (79, true), (94, true), (96, false)] {
+            share.judge(RATE * rate, RATE * 100);
+            assert_eq!(share.is_shared(), shared, "{rate}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_stays_is_foreign_where_nothing_else_is_known() {
+        let (mut told, mut untold) = (Share::new(), Share::new());
+        watch(&mut told, RATE, [120; 30], true);
+        watch(&mut untold, RATE, [120; 30], false);
+        assert!(!told.is_shared() && untold.is_shared());
+        watch(&mut untold, RATE, [0; 5], false);
+        assert!(!untold.is_shared(), "they have left");
+    }
+
+    /// Of one's own kind nobody keeps the queue long, but it swings for a while.
+    #[test]
+    fn a_queue_that_is_never_empty_is_somebodys_who_fills_it() {
+        let after = |queues: &[u64]| {
             let mut share = Share::new();
-            share.mean = middle;
-            share.gain(middle, target, base)
+            share.enter();
+            watch(&mut share, RATE, queues.iter().copied(), true);
+            share.is_crowded(false, true)
         };
-        assert!(gain(slow) > 1000 && gain(fast) < 1000, "{slow:?} {fast:?}");
+        assert!(after(&[300; 20]) && !after(&[300; 19]));
+        assert!(after(&[800; 5]), "longer than the path");
+        let swings: Vec<_> = (0..60)
+            .map(|round| if round % 12 == 0 { 0 } else { 300 })
+            .collect();
+        assert!(!after(&swings));
     }
 }

@@ -46,6 +46,8 @@ const SHORT_THRESHOLD: u32 = 64;
 /// Pacing while that is looked for, and delivery that refutes the measured rate, in permille of it.
 const ABOVE: u64 = 1020;
 const REFUTED: u64 = 1010;
+/// A queue of this part of a round trip that a flight's first packets meet is that of others.
+const STOOD: u32 = 8;
 /// Share of a round trip that a first flight is judged by.
 const JUDGED: u32 = 4;
 /// A flight that nothing is known of is no larger than this, whatever was measured, remembered or sold.
@@ -96,6 +98,8 @@ pub(super) struct Startup {
     plateaus: u32,
     /// Share of losses in earlier rounds.
     lost: f64,
+    /// The flight's first packets met a queue, once they are answered.
+    stood: Option<bool>,
 }
 
 impl Startup {
@@ -111,12 +115,14 @@ impl Startup {
             rate: 0,
             plateaus: 0,
             lost: 0.0,
+            stood: None,
         }
     }
 
     /// The path is believed to be free up to `rate` bytes per second.
     pub(super) fn jump(&mut self, now: Instant, rate: u64, rtt: Duration) {
         self.flight_at = now;
+        self.stood = None;
         let rate = rate.min(rate_of(MOST_JUMP, rtt));
         self.hint = self.hint.max(Some(rate));
         self.window = self.window.max(bytes_in(rate, late(rtt)));
@@ -130,6 +136,7 @@ impl Startup {
     /// Nothing was in flight at `now`: a flight begins.
     pub(super) fn begin_flight(&mut self, now: Instant) {
         self.flight_at = now;
+        self.stood = None;
     }
 
     /// A flight at a rate that was not tried before is judged when a part of it is answered, so that its answers have a rate:
@@ -155,6 +162,11 @@ impl Startup {
     /// `rate` is what the path was measured to carry, or nearly so.
     pub(super) fn is_as_measured(&self, rate: u64) -> bool {
         self.limit.is_some_and(|limit| rate >= scaled(limit, 900))
+    }
+
+    /// A queue stood before the flight met it.
+    pub(super) fn met_queue(&self) -> bool {
+        self.stood == Some(true)
     }
 
     /// The highest rate of a whole round.
@@ -187,6 +199,11 @@ impl Startup {
         losses: &Losses,
         mtu: u64,
     ) -> Option<End> {
+        if let Some(rtt) = ack.rtt.filter(|_| self.stood.is_none())
+            && ack.newest_sent >= self.flight_at
+        {
+            self.stood = Some(rtt > path.base() + path.base() / STOOD);
+        }
         let used = ack.in_flight + ack.newly_acked + 3 * mtu >= self.window / 2;
         if round.is_some() {
             self.last_rtt = self.round_rtt.take();

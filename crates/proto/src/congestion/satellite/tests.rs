@@ -215,6 +215,26 @@ fn two_share() {
     }
 }
 
+/// Ten that begin one after the other and ask the path what it carries have equal shares half a minute later.
+#[test]
+fn ten_come_to_equal_shares() {
+    let mut world = world((100_000_000, 600, 600, 0), &[Kind::Satellite; 10]);
+    for index in 1..10 {
+        world.set_busy(index, false);
+    }
+    for index in 0..10 {
+        let now = world.now;
+        let rate = super::super::simulation::bits(100_000_000);
+        world.senders[index].controller.hint(now, rate);
+        world.set_busy(index, true);
+        world.run(SECOND);
+    }
+    world.run(20 * SECOND);
+    let shares = world.shares(20 * SECOND);
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    assert!(1.0 / (10.0 * squares) >= 0.95, "{shares:?}");
+}
+
 /// Beside CUBIC, whoever came first, CUBIC keeps at least a third of the link, and this controller a fifth: CUBIC itself
 /// needs minutes for more at such round trips.
 #[test]

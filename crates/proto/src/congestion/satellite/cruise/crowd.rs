@@ -1,8 +1,7 @@
 //! Cruise in company: what a tunnel that shares its bottleneck does otherwise.
 //!
-//! - Now and then a pulse behind the queue measures what part of the path is this tunnel's. With much less than all of
-//!   it, the queue is no longer to be short but common: see `share.rs`.
-//! - The rate follows what is delivered at once, and the gain leads to equal queues.
+//! - The queue is no longer to be short but common: see `common.rs`. The rate follows what is delivered at once, and the gain
+//!   leads to equal queues.
 //! - Dips are repeated until the queue was empty. All see that at once, so that later dips come together, and every
 //!   tunnel, the newest as well, knows the round-trip time without a queue.
 //! - A queue that stays long, and that nobody empties, is that of somebody who fills it.
@@ -11,25 +10,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::super::{bytes_in, scaled, time_of};
+use super::super::super::{bytes_in, scaled};
 use super::super::losses::Losses;
-use super::super::path::Path;
-use super::super::pulse::{Pulse, proportion};
-use super::super::share::EMPTY;
-use super::pulses::FIRST_STEP;
-use super::{Cruise, LOSS_MARGIN, SLOWEST, SPREAD, Stage};
+use super::super::share::{EMPTY, Seen};
+use super::{Cruise, LOSS_MARGIN, SLOWEST};
 
 /// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
-const NEAR: Duration = Duration::from_millis(100);
+pub(in super::super) const NEAR: Duration = Duration::from_millis(100);
 /// From here on a round trip is long.
 pub(super) const FAR: Duration = Duration::from_millis(200);
-/// Alone, a pulse that measures makes the queue no longer than by this.
-const FAINT: Duration = Duration::from_millis(20);
-/// By so many times what round-trip times differ by without a queue.
-const CLEAR: u32 = 4;
-/// Packets that it adds at least.
-const PACKETS: u64 = 4;
-/// With fewer packets to a round trip a part of it cannot be measured.
+/// With fewer packets to a round trip single ones are a queue.
 const FEWEST: u64 = 40;
 /// Share of losses beyond the path's own that is no chance.
 const OVERFLOWING: f64 = 0.04;
@@ -71,7 +61,8 @@ impl Cruise {
     /// Somebody fills the queue; what this tunnel had of the path before.
     pub(in super::super) fn is_crowded(&self) -> Option<u64> {
         let near = self.base < FAR;
-        let crowded = self.share.is_crowded(near) && (!near || self.share.is_shared());
+        let crowded = self.share.is_crowded(near, self.capacity.get().is_some())
+            && (!near || self.share.is_shared());
         crowded.then(|| self.rate.max(self.share.had()))
     }
 
@@ -100,84 +91,55 @@ impl Cruise {
     }
 
     /// A round ended behind `queue`.
-    pub(super) fn look_for_company(&mut self, queue: Duration, moves: bool, mtu: u64) {
+    pub(super) fn look_for_company(
+        &mut self,
+        now: Instant,
+        queue: Duration,
+        moves: bool,
+        mtu: u64,
+    ) {
+        let target = self.target(mtu);
         let long = if self.base >= FAR {
-            self.base / 4
+            (self.base / 4).max(target / 2)
         } else {
             self.base / 5 * 2
         };
-        self.share.watch(self.rate, queue, self.target(mtu), long);
+        self.capacity.end_round(now, self.base);
+        self.share.watch(&Seen {
+            rate: self.rate,
+            queue,
+            target,
+            long,
+            base: self.base,
+            known: self.capacity.get().is_some(),
+        });
         if self.base < NEAR || moves {
             self.share.stay_alone();
-        }
-    }
-
-    /// Measuring this tunnel's part makes sense now.
-    pub(super) fn may_measure(&self, queue: Duration, mtu: u64) -> bool {
-        let due = self.base >= NEAR
-            && !is_thin(self.rate, self.base, mtu)
-            && self.share.is_due(self.rate);
-        due && queue > self.target(mtu) / 2 && queue <= self.limit(mtu)
-    }
-
-    /// A pulse behind a queue, to see how much of the path is ours.
-    pub(super) fn measure(
-        &mut self,
-        now: Instant,
-        before: Duration,
-        path: &Path,
-        losses: &mut Losses,
-        mtu: u64,
-    ) {
-        let pulse = Pulse::new(now, FIRST_STEP, before, path.base(), path.audible());
-        let most = if self.share.is_shared() {
-            Duration::MAX
         } else {
-            FAINT.max(path.audible() * CLEAR)
-        };
-        let pulse = pulse.limited(most, time_of(PACKETS * mtu, self.rate));
-        let pulse = pulse.measuring();
-        losses.watch(now, pulse.end());
-        self.stage = Stage::Pulse(pulse);
+            self.judge_by_trains(now, queue, target);
+        }
     }
 
-    pub(super) fn conclude_measure(&mut self, pulse: Pulse, losses: &Losses) {
-        let lossy = losses.excess_of_pulse() > pulse.missing_if_full() / 4.0;
-        if lossy || !pulse.was_full(EMPTY) {
-            return self.share.on_failure(lossy);
-        }
-        let (raised, full) = (pulse.raised(), pulse.queue_if_full());
-        self.share.on_pulse(self.rate, raised, full, self.noise);
-        if !self.share.is_shared() {
-            // Take back in the next round trip what it added.
-            let added = proportion(raised.min(full), self.base, 1000);
-            self.gain = self.gain.saturating_sub(added).max(SLOWEST);
-        }
-        self.noise = self.noise / SPREAD + self.noise % 7919;
+    /// Others were there before.
+    pub(in super::super) fn join(&mut self) {
+        self.share.enter();
     }
 
-    /// The rate after a round in which `seen` was delivered behind `queue`; false if the queue tells nothing.
-    pub(super) fn follow_in_company(
-        &mut self,
-        queue: Duration,
-        seen: u64,
-        losses: &Losses,
-    ) -> bool {
+    /// The rate after a round in which `seen` was delivered behind `queue`.
+    pub(super) fn follow_in_company(&mut self, queue: Duration, seen: u64, losses: &Losses) {
         if overflows(losses) {
-            self.share.on_overflow(queue, self.base);
+            self.share
+                .on_overflow(queue, self.base, self.capacity.get().is_some());
             self.rate = scaled(seen.min(self.rate), OVERFLOW);
-        } else if queue >= EMPTY {
-            self.rate = seen.clamp(scaled(self.rate, SLOWEST), scaled(self.rate, FASTEST));
         } else {
-            return false;
+            self.rate = seen.clamp(scaled(self.rate, SLOWEST), scaled(self.rate, FASTEST));
         }
-        true
     }
 
     /// Pacing in company after a round behind `queue`.
     pub(super) fn law_in_company(&self, queue: Duration, target: Duration, losses: &Losses) -> u64 {
         let gain = self.share.gain(queue, target, self.base);
-        if overflows(losses) {
+        if overflows(losses) || self.is_in_doubt() {
             gain.min(1000)
         } else {
             gain

@@ -72,8 +72,8 @@ impl Cruise {
         let overloaded = if losses.are_usual() { OVERLOADED } else { 1 };
         // Delivered as it was sent: the path may carry more, and its delay is not our queue.
         let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
-        if self.share.is_shared() && self.follow_in_company(queue, seen, losses) {
-            return;
+        if self.share.is_shared() {
+            return self.follow_in_company(queue, seen, losses);
         }
         if queue > self.high(mtu) {
             if !as_sent {

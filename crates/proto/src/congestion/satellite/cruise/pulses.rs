@@ -44,9 +44,6 @@ impl Cruise {
     /// A pulse was answered.
     pub(super) fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
         self.stage = Stage::Hold;
-        if pulse.measures() {
-            return self.conclude_measure(pulse, losses);
-        }
         self.gain = 1000;
         let excess = losses.excess_of_pulse();
         let found = pulse.found(self.rate, excess, losses.surplus_of_pulse());
