@@ -329,7 +329,9 @@ mod tests {
             watch(&mut share, RATE, queues.iter().copied(), true);
             share.is_crowded(false, true)
         };
-        assert!(after(&[300; 20]) && !after(&[300; 19]));
+        let rounds = CROWDED_FAMILIAR as usize;
+        let long = vec![300; rounds];
+        assert!(after(&long) && !after(&long[1..]));
         assert!(after(&[800; 5]), "longer than the path");
         let swings: Vec<_> = (0..60)
             .map(|round| if round % 12 == 0 { 0 } else { 300 })
