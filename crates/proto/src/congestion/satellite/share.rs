@@ -15,7 +15,7 @@ const LEFT: u32 = 5;
 /// So many rounds behind a long queue are no start of a tunnel; and no swing of a queue of several, where it is known that they
 /// are there.
 const CROWDED: u32 = 8;
-const CROWDED_FAMILIAR: u32 = 18;
+const CROWDED_FAMILIAR: u32 = 20;
 /// The same where a round trip is short.
 const CROWDED_NEAR: u32 = 28;
 /// A queue longer than this part of a round trip is none of our own kind's: a round behind it counts for so many.
@@ -109,11 +109,6 @@ impl Share {
     /// There are others.
     pub(super) fn is_shared(&self) -> bool {
         self.shared
-    }
-
-    /// There are none, as far as can be told.
-    pub(super) fn is_alone(&self) -> bool {
-        !self.shared && self.hopeless == 0
     }
 
     /// What the queue is to be in company at `rate` bytes per second.

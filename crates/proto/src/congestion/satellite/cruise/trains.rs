@@ -55,7 +55,7 @@ impl Cruise {
         }
         let age = match self.share.is_shared() {
             true => Some(REGULAR),
-            false => Some(EAGER).filter(|_| self.eager > 0 && self.share.is_alone()),
+            false => Some(EAGER).filter(|_| self.eager > 0),
         };
         if age.is_some_and(|age| self.capacity.is_older(now, age)) {
             self.capacity.wish();
@@ -126,7 +126,7 @@ impl Cruise {
             self.share.stay_alone();
             self.rate = self.rate.min(rate.max(scaled(self.rate, SLOWEST)));
         }
-        if self.eager > 0 && self.share.is_alone() {
+        if self.eager > 0 && !self.share.is_shared() {
             let faster = scaled(rate, NEARLY).min(scaled(self.rate, FASTER));
             self.rate = self.rate.max(faster);
         }
