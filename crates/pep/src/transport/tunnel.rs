@@ -42,7 +42,7 @@ pub struct Tunnel {
     pub(super) inbound: usize,
     pub(super) by_id: HashMap<FlowId, FlowKey>,
     early: Early,
-    /// What the peer saw our train of packets arrive at: only its first word counts.
+    /// What the peer saw our last train of packets arrive at.
     rate_hint: Option<BitRate>,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,

@@ -146,7 +146,8 @@ impl Connection {
             .count();
     }
 
-    /// The train, back to back and not paced: its packets are charged, and the window bounds them.
+    /// A train, back to back and not paced: its packets are charged. The window bounds the first one, and what follows a later one
+    /// is paced as if that had been.
     fn transmit_train(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let mtu = usize::from(self.quic.current_mtu());
         self.load_train(now, mtu);

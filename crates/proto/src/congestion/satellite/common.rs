@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::float;
 use super::share::EMPTY;
 
 /// Queue at [`REFERENCE`], in seconds; it falls with the rate.
@@ -109,11 +110,6 @@ impl Common {
         let permille = (gain.clamp(BOUNDS[0], BOUNDS[1]) * 1000.0) as u64;
         permille
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn float(rate: u64) -> f64 {
-    rate as f64
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::float;
+
 /// Seconds in which the memory of the highest rate fades to a third.
 const MEMORY: f64 = 90.0;
 /// Share of the highest rate below which this tunnel has yielded enough: less than one of two equals has.
@@ -76,9 +78,4 @@ impl Company {
     pub(super) fn pushes_out(&self, rate: u64) -> bool {
         self.crowded >= CROWDED && float(rate) < self.peak * YIELDED
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn float(rate: u64) -> f64 {
-    rate as f64
 }

@@ -365,3 +365,9 @@ impl Satellite {
         self.path.fresh_rate().unwrap_or(0).max(smallest)
     }
 }
+
+/// For shares and logarithms of it.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn float(rate: u64) -> f64 {
+    rate as f64
+}

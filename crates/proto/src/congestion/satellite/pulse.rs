@@ -85,10 +85,10 @@ impl Pulse {
         self
     }
 
-    /// No stronger than to make a queue of `most` if the path is full, and no weaker than to make one of `least`.
-    pub(super) fn limited(mut self, most: Duration, least: Duration) -> Self {
-        let step = |queue| proportion(queue, self.end - self.start, 1000);
-        self.step = self.step.min(step(most)).max(step(least)).min(STRONGEST);
+    /// No stronger than to make a queue of `most` if the path is full.
+    pub(super) fn limited(mut self, most: Duration) -> Self {
+        let step = proportion(most, self.end - self.start, 1000);
+        self.step = self.step.min(step).min(STRONGEST);
         self
     }
 
@@ -99,7 +99,7 @@ impl Pulse {
     }
 
     /// How much longer the queue is after it than before.
-    pub(super) fn raised(&self) -> Duration {
+    fn raised(&self) -> Duration {
         self.after.unwrap_or(self.most).saturating_sub(self.before)
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::super::scaled;
 use super::common::{Common, GONE};
+use super::float;
 
 /// After so many rounds without a queue the others are taken to have left, where what the path carries is not known: else all
 /// may have yielded too much.
@@ -269,11 +270,6 @@ impl Share {
         let half = (self.had / 2.0) as u64;
         half
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn float(rate: u64) -> f64 {
-    rate as f64
 }
 
 #[cfg(test)]

@@ -32,10 +32,10 @@ impl Cruise {
         let mut pulse =
             Pulse::new(now, self.step, before, path.base(), path.audible()).balanced(self.full);
         if self.full && self.eager == 0 && path.audible().is_zero() {
-            pulse = pulse.limited(DISCREET, Duration::ZERO);
+            pulse = pulse.limited(DISCREET);
         }
         if let Some(room) = self.room {
-            pulse = pulse.limited(room / 2, Duration::ZERO);
+            pulse = pulse.limited(room / 2);
         }
         losses.watch(now, pulse.end());
         self.stage = Stage::Pulse(pulse);

@@ -17,7 +17,7 @@ use super::{Cruise, SLOWEST, sent};
 /// With fewer packets to a round trip a train would be a long queue of its own.
 const WIDE: u64 = 96;
 /// A fall to less than this, in permille, is deep.
-const DEEP: u64 = 350;
+const DEEP_FALL: u64 = 350;
 /// A path that carries less than this, in permille of what it did, became slower.
 const CHANGED: u64 = 850;
 /// What is made of the rate of a train, in permille, and by how much the rate grows at most by one.
@@ -29,7 +29,7 @@ const JUST: Duration = Duration::from_secs(4);
 /// What is older is asked again where it makes a difference; in company; and while the path is expected to become faster.
 const FRESH: Duration = Duration::from_secs(10);
 const REGULAR: Duration = Duration::from_secs(40);
-const EAGER: Duration = Duration::from_millis(2500);
+const RECOVERING: Duration = Duration::from_millis(2500);
 /// In company it is known no longer than for this: nobody answers.
 const LOST: Duration = Duration::from_secs(120);
 
@@ -55,7 +55,7 @@ impl Cruise {
         }
         let age = match self.share.is_shared() {
             true => Some(REGULAR),
-            false => Some(EAGER).filter(|_| self.eager > 0),
+            false => Some(RECOVERING).filter(|_| self.eager > 0),
         };
         if age.is_some_and(|age| self.capacity.is_older(now, age)) {
             self.capacity.wish();
@@ -76,7 +76,7 @@ impl Cruise {
             return;
         }
         self.stroke = known;
-        if known.is_some() && fresh >= scaled(self.rate, DEEP) {
+        if known.is_some() && fresh >= scaled(self.rate, DEEP_FALL) {
             self.share.enter();
         } else {
             self.share.forget();
