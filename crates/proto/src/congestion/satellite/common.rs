@@ -26,12 +26,13 @@ const MIDDLE: Duration = Duration::from_millis(50);
 const QUICK: f64 = 0.35;
 /// By how much more than once a round the mean's distance from the target is mended, for each power of e by which they
 /// differ, and at most.
-const FAR_GAIN: f64 = 6.0;
-const MOST_GAIN: f64 = 8.0;
+const FAR_GAIN: f64 = 7.0;
+const MOST_GAIN: f64 = 9.0;
 /// Rounds over which that is taken: what goes up and down is everyone's swing.
 const PERSISTENT: f64 = 8.0;
-/// Pacing.
-const BOUNDS: [f64; 2] = [0.6, 1.5];
+/// Fastest pacing, and how much slower than the rate the slowest is: for one that has all, and less for those who have less.
+const FASTEST: f64 = 1.5;
+const SLOWER: f64 = 0.4;
 
 /// What is known of the common queue.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +55,15 @@ impl Common {
 
     /// What it is to be for a tunnel of `rate` bytes per second, where there is room for no more than `room`.
     pub(super) fn target(rate: u64, base: Duration, room: Option<Duration>) -> Duration {
-        let queue = COMMON * (REFERENCE / float(rate.max(1)));
-        let near = base.mul_f64((base.as_secs_f64() / 0.2).clamp(0.45, 1.0));
-        let most = near.min((base / 2).max(MOST));
-        let most = room.map_or(most, |room| room.min(most)).as_secs_f64();
+        let (queue, most) = (wanted(rate), most(base, room));
         Duration::from_secs_f64(queue * most / (queue + most))
+    }
+
+    /// The slowest pacing of such a tunnel, as a part of its rate. Behind a queue that is too long for all, those who have little
+    /// yield less: who was there first would else have nothing left when the last one has come.
+    pub(super) fn slowest(rate: u64, base: Duration, room: Option<Duration>) -> f64 {
+        let (queue, most) = (wanted(rate), most(base, room));
+        1.0 - SLOWER * most / (queue + most)
     }
 
     pub(super) fn mean(&self) -> Duration {
@@ -90,8 +95,14 @@ impl Common {
         self.apart += (apart - self.apart) / PERSISTENT;
     }
 
-    /// Pacing, in permille of the rate, after a round behind `queue`, when it is to be `target`.
-    pub(super) fn gain(&self, queue: Duration, target: Duration, base: Duration) -> u64 {
+    /// Pacing, in permille of the rate, after a round behind `queue`, when it is to be `target`; not below `slowest`.
+    pub(super) fn gain(
+        &self,
+        queue: Duration,
+        target: Duration,
+        base: Duration,
+        slowest: f64,
+    ) -> u64 {
         let short = queue < target / 2;
         let [queue, target, mean, base] =
             [queue, target, self.mean, base].map(|time| time.as_secs_f64());
@@ -107,9 +118,21 @@ impl Common {
             clippy::cast_sign_loss,
             reason = "within bounds"
         )]
-        let permille = (gain.clamp(BOUNDS[0], BOUNDS[1]) * 1000.0) as u64;
+        let permille = (gain.clamp(slowest, FASTEST) * 1000.0) as u64;
         permille
     }
+}
+
+/// The queue that one of `rate` bytes per second wants where any length will do, in seconds.
+fn wanted(rate: u64) -> f64 {
+    COMMON * (REFERENCE / float(rate.max(1)))
+}
+
+/// No common queue is longer, in seconds.
+fn most(base: Duration, room: Option<Duration>) -> f64 {
+    let near = base.mul_f64((base.as_secs_f64() / 0.2).clamp(0.45, 1.0));
+    let most = near.min((base / 2).max(MOST));
+    room.map_or(most, |room| room.min(most)).as_secs_f64()
 }
 
 #[cfg(test)]
@@ -132,7 +155,8 @@ mod tests {
                 common.end_round(queue, target, empty);
             }
             let queue = Duration::from_millis(*queues.last().unwrap_or(&0));
-            common.gain(queue, target, BASE)
+            let slowest = Common::slowest(rate * 125_000, BASE, None);
+            common.gain(queue, target, BASE, slowest)
         })
     }
 
@@ -141,6 +165,13 @@ mod tests {
     fn the_slower_pushes_harder() {
         let [slow, fast] = gains([4, 40], &[50; 20]);
         assert!(slow > 1000 && fast < 1000, "{slow} {fast}");
+    }
+
+    /// Behind one that is too long for all, those yield most who have most.
+    #[test]
+    fn those_who_have_little_yield_little() {
+        let [little, fair, much] = gains([1, 10, 90], &[600; 20]);
+        assert!(little > 850 && fair < little && much < fair && much >= 600);
     }
 
     /// After a long queue nobody goes on yielding when it is nearly gone.

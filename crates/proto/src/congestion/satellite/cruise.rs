@@ -236,7 +236,9 @@ impl Cruise {
         losses: &Losses,
         mtu: u64,
     ) {
-        let most = if self.share.is_shared() {
+        // Until a train tells of company, a long queue is taken for the doing of the path, which has to be answered at once.
+        let shared = self.share.is_shared() && !self.is_in_doubt();
+        let most = if shared {
             self.limit(mtu)
         } else {
             self.high(mtu)
@@ -255,7 +257,7 @@ impl Cruise {
         // to drain, so that there a path that became slower by more than others' coming makes it does not wait.
         let answered = ack.newest_sent >= self.cut_at;
         let soon = self.sudden
-            && !self.share.is_shared()
+            && !shared
             && path.is_far()
             && ack.now >= self.cut_at + path.base() / AGAIN_AFTER;
         if alarming

@@ -16,12 +16,12 @@ const LEFT: u32 = 5;
 /// So many rounds behind a long queue are no start of a tunnel; and no swing of a queue of several, where it is known that they
 /// are there.
 const CROWDED: u32 = 8;
-const CROWDED_FAMILIAR: u32 = 20;
+const CROWDED_FAMILIAR: u32 = 18;
 /// The same where a round trip is short.
 const CROWDED_NEAR: u32 = 28;
 /// A queue longer than this part of a round trip is none of our own kind's: a round behind it counts for so many.
 const HUGE: f64 = 1.25;
-const HUGE_COUNTS: u32 = 4;
+const HUGE_COUNTS: u32 = 3;
 /// Rounds for which somebody who filled the queue is expected back.
 const WARY: u32 = 64;
 /// After so many rounds a queue that this tunnel makes room for would have gone, if it was its own.
@@ -117,9 +117,10 @@ impl Share {
         Common::target(rate, base, self.room)
     }
 
-    /// Pacing in company, in permille of the rate, after a round behind `queue`, when it is to be `target`.
-    pub(super) fn gain(&self, queue: Duration, target: Duration, base: Duration) -> u64 {
-        self.common.gain(queue, target, base)
+    /// Pacing in company, in permille of `rate`, after a round behind `queue`, when it is to be `target`.
+    pub(super) fn gain(&self, queue: Duration, target: Duration, base: Duration, rate: u64) -> u64 {
+        let slowest = Common::slowest(rate, base, self.room);
+        self.common.gain(queue, target, base, slowest)
     }
 
     /// Behind a queue `rate` was delivered, of the `capacity` that the path has.
@@ -323,7 +324,10 @@ mod tests {
         let rounds = CROWDED_FAMILIAR as usize;
         let long = vec![300; rounds];
         assert!(after(&long) && !after(&long[1..]));
-        assert!(after(&[800; 5]), "longer than the path");
+        assert!(
+            after(&[800; (CROWDED_FAMILIAR / HUGE_COUNTS) as usize]),
+            "far longer than the path"
+        );
         let swings: Vec<_> = (0..60)
             .map(|round| if round % 12 == 0 { 0 } else { 300 })
             .collect();

@@ -138,7 +138,7 @@ impl Cruise {
 
     /// Pacing in company after a round behind `queue`.
     pub(super) fn law_in_company(&self, queue: Duration, target: Duration, losses: &Losses) -> u64 {
-        let gain = self.share.gain(queue, target, self.base);
+        let gain = self.share.gain(queue, target, self.base, self.rate);
         if overflows(losses) || self.is_in_doubt() {
             gain.min(1000)
         } else {

@@ -29,7 +29,7 @@ const JUST: Duration = Duration::from_secs(4);
 /// What is older is asked again where it makes a difference; in company; and while the path is expected to become faster.
 const FRESH: Duration = Duration::from_secs(10);
 const REGULAR: Duration = Duration::from_secs(40);
-const RECOVERING: Duration = Duration::from_millis(2500);
+const RECOVERING: Duration = Duration::from_secs(2);
 /// In company it is known no longer than for this: nobody answers.
 const LOST: Duration = Duration::from_secs(120);
 
