@@ -47,6 +47,7 @@ fn carry(link: &mut Link<u64>, start: Instant) {
         let header = PacketHeader {
             size: ByteCount::new(20 + packet * 9000),
             dscp: packet as u8,
+            train: (packet % 3 > 0).then_some(packet / 3),
         };
         let terminal = TerminalId::new(packet as usize % (link.terminals() + 1));
         let port = if packet % 2 == 0 {

@@ -51,6 +51,8 @@ pub struct PacketHeader {
     pub size: ByteCount,
     /// Differentiated-services code point (RFC 2474), six bits.
     pub dscp: u8,
+    /// What kernels hand on in one piece (segmentation offload) has the same number; `None` if the packet came alone.
+    pub train: Option<u64>,
 }
 
 /// A packet that has arrived.

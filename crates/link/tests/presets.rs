@@ -31,6 +31,7 @@ fn header(size: u64) -> PacketHeader {
     PacketHeader {
         size: ByteCount::new(size),
         dscp: 0,
+        train: None,
     }
 }
 

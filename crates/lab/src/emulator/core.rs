@@ -21,11 +21,12 @@ use rustix::time::{ClockId, clock_gettime};
 use super::device::{PacketDevice, descriptors};
 use super::lateness::Histogram;
 use super::live::Live;
-use super::packet::{Packet, ip_header};
+use super::packet::{Packet, Segment, ip_header};
 use super::record::{Crossing, Framing, Outputs, Record, Recorder};
 use super::report::{Health, TOLERABLE_LATENESS};
 use super::router::Router;
 use super::snapshot::Snapshot;
+use super::trains::Trains;
 
 /// Packets read from one side before deliveries get a turn; a flood must not hold up what is due.
 const READ_BATCH: usize = 64;
@@ -111,6 +112,7 @@ struct Turn<'a> {
     lateness: Histogram,
     health: Health,
     packets: u64,
+    trains: Trains,
     snapshot: Option<Snapshot>,
     next_snapshot: Instant,
     buffer: Vec<u8>,
@@ -135,6 +137,7 @@ impl<'a> Turn<'a> {
             lateness: Histogram::default(),
             health: Health::default(),
             packets: 0,
+            trains: Trains::default(),
             snapshot: None,
             next_snapshot: start + course.period,
             buffer: vec![0; MAX_PACKET],
@@ -193,7 +196,8 @@ impl<'a> Turn<'a> {
         let at = now();
         let bytes = Bytes::copy_from_slice(&self.buffer[..length]);
         self.health.merged_frames += u64::from(D::is_merged(&bytes));
-        let header = ip_header(bytes.get(D::PREFIX..).unwrap_or_default());
+        let ip = bytes.get(D::PREFIX..).unwrap_or_default();
+        let (header, segment) = (ip_header(ip), Segment::read(ip));
         let from = match terminal {
             Some(terminal) => Port::Terminal(terminal),
             None => {
@@ -212,9 +216,12 @@ impl<'a> Turn<'a> {
             bytes,
         };
         self.record(at, true, from, size, &packet);
-        let dscp = header.map_or(0, |header| header.dscp);
-        self.link
-            .handle_packet(at, from, PacketHeader { size, dscp }, packet);
+        let header = PacketHeader {
+            size,
+            dscp: header.map_or(0, |header| header.dscp),
+            train: self.trains.of(at, self.packets, segment),
+        };
+        self.link.handle_packet(at, from, header, packet);
     }
 
     /// Writes what is due.

@@ -24,6 +24,7 @@ mod router;
 mod running;
 mod snapshot;
 pub mod status;
+mod trains;
 
 use std::os::fd::BorrowedFd;
 

@@ -42,6 +42,61 @@ pub(super) fn ip_header(packet: &[u8]) -> Option<IpHeader> {
     }
 }
 
+/// A TCP segment with data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    /// Addresses and ports, as they stand in the headers; behind IPv4 addresses zeros.
+    flow: [u8; 36],
+    sequence: u32,
+    /// Bytes of data.
+    pub(super) length: usize,
+}
+
+impl Segment {
+    #[cfg(test)]
+    pub(super) const fn new(flow: [u8; 36], sequence: u32, length: usize) -> Self {
+        Self {
+            flow,
+            sequence,
+            length,
+        }
+    }
+
+    /// What an IP packet holds; `None` if that is something else, in fragments, or behind extension headers.
+    pub(super) fn read(packet: &[u8]) -> Option<Self> {
+        const TCP: u8 = 6;
+        let (addresses, header, whole) = match packet.first()? >> 4 {
+            4 => {
+                // More fragments, or not the first one.
+                let fragment = packet.get(6)? & 0x3f | packet.get(7)?;
+                let whole = packet.get(9) == Some(&TCP) && fragment == 0;
+                (12..20, usize::from(packet[0] & 0xf) * 4, whole)
+            }
+            6 => (8..40, 40, packet.get(6) == Some(&TCP)),
+            _ => return None,
+        };
+        let tcp = packet
+            .get(header..)
+            .filter(|tcp| whole && tcp.len() >= 20)?;
+        let mut flow = [0; 36];
+        let addresses = packet.get(addresses)?;
+        flow[..addresses.len()].copy_from_slice(addresses);
+        flow[32..].copy_from_slice(&tcp[..4]);
+        let length = tcp.len().checked_sub(usize::from(tcp[12] >> 4) * 4)?;
+        (length > 0).then_some(Self {
+            flow,
+            sequence: u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]),
+            length,
+        })
+    }
+
+    /// It begins where `other` of the same connection ends.
+    pub(super) fn follows(&self, other: &Self) -> bool {
+        let length = u32::try_from(other.length).unwrap_or(0);
+        self.flow == other.flow && self.sequence == other.sequence.wrapping_add(length)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,8 +120,30 @@ mod tests {
             (header.dscp, header.destination),
             (46, "::1".parse().unwrap())
         );
+        // A segment of 10 bytes behind a TCP header of 20, and the next one.
+        let mut segment = [0; 50];
+        (segment[0], segment[9], segment[32]) = (0x45, 6, 5 << 4);
+        let first = Segment::read(&segment).unwrap();
+        assert_eq!(first.length, 10);
+        segment[27] = 10;
+        let second = Segment::read(&segment).unwrap();
+        assert!(second.follows(&first) && !first.follows(&second));
+        segment[21] = 1;
+        assert!(
+            !Segment::read(&segment).unwrap().follows(&first),
+            "another port"
+        );
+        assert_eq!(Segment::read(&segment[..40]), None, "no data");
+        segment[7] = 1;
+        assert_eq!(Segment::read(&segment), None, "a fragment");
+        let mut segment = [0; 61];
+        (segment[0], segment[6], segment[52]) = (0x60, 6, 5 << 4);
+        assert_eq!(
+            Segment::read(&segment).map(|segment| segment.length),
+            Some(1)
+        );
         for garbage in [&v4[..19], &v6[..39], &[0; 60][..], &[]] {
-            assert_eq!(ip_header(garbage), None);
+            assert_eq!((ip_header(garbage), Segment::read(garbage)), (None, None));
         }
     }
 }

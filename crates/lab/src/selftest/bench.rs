@@ -57,6 +57,7 @@ impl Bench {
         let header = PacketHeader {
             size: ByteCount::new(bytes),
             dscp: 0,
+            train: None,
         };
         self.link
             .handle_packet(self.start + at, from, header, self.sent);

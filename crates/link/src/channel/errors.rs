@@ -1,7 +1,7 @@
 //! What the channel destroys: by the C/N, by chance, or by a record of what was lost elsewhere.
 //!
 //! The three come together: a frame that its C/N allows may still be hit by chance. Chance hits frames, pieces of
-//! packets (GSE packets, fragments) or whole packets; the C/N always hits frames.
+//! packets (GSE packets, fragments), whole packets or trains of them; the C/N always hits frames.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,6 +47,8 @@ pub(crate) enum Unit {
     /// A packet or fragment of the encapsulation.
     Piece,
     Packet,
+    /// Packets that came in one piece.
+    Train,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -73,6 +75,8 @@ pub(crate) struct ErrorProcess {
     by_chance: LossProcess,
     trace: Option<Arc<[bool]>>,
     position: usize,
+    /// The last train, and whether it was lost.
+    last: Option<(u64, bool)>,
 }
 
 impl ErrorProcess {
@@ -93,6 +97,7 @@ impl ErrorProcess {
             by_chance: LossProcess::new(loss, own("loss")),
             trace,
             position: 0,
+            last: None,
         }
     }
 
@@ -115,9 +120,21 @@ impl ErrorProcess {
 
     /// Whether one `unit` that leaves at `end` is hit by chance.
     pub(crate) fn one(&mut self, unit: Unit, end: Instant) -> bool {
-        if unit != self.unit {
-            return false;
+        unit == self.unit && self.next(end)
+    }
+
+    /// Whether a packet of `train` that leaves at `end` is hit by chance.
+    pub(crate) fn packet(&mut self, train: Option<u64>, end: Instant) -> bool {
+        if self.unit != Unit::Train {
+            return self.one(Unit::Packet, end);
         }
+        let known = self.last.filter(|(last, _)| Some(*last) == train);
+        let lost = known.map_or_else(|| self.next(end), |(_, lost)| lost);
+        self.last = train.map(|train| (train, lost));
+        lost
+    }
+
+    fn next(&mut self, end: Instant) -> bool {
         let Some(trace) = &self.trace else {
             return self.by_chance.step(end);
         };

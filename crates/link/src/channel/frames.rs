@@ -122,7 +122,8 @@ impl<P> Channel<P> {
                 }
                 continue;
             };
-            lost |= errors.one(Unit::Packet, end) | complete.damaged | damaged.contains(&here);
+            let train = complete.load.as_ref().and_then(|(train, _)| *train);
+            lost |= errors.packet(train, end) | complete.damaged | damaged.contains(&here);
             damaged.retain(|place| *place != here);
             self.settle(index, end, complete.size, complete.load, lost, space, log);
         }

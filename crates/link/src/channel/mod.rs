@@ -42,7 +42,7 @@ pub(crate) use self::carrier::{Carriage, Frame};
 pub(crate) use self::encapsulation::{Encapsulation, Gse, Remaining};
 pub(crate) use self::errors::{Chance, Code, Curve, ErrorModel, Unit};
 pub(crate) use self::space::Space;
-use self::station::Station;
+use self::station::{Load, Station};
 
 /// A direction of the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -162,7 +162,14 @@ impl<P> Channel<P> {
             background.skip_to(now);
             self.run(now, space, log, |_| false);
         }
-        self.enqueue(now, terminal.index(), header, Some(packet), space, log);
+        self.enqueue(
+            now,
+            terminal.index(),
+            header,
+            Some((header.train, packet)),
+            space,
+            log,
+        );
         self.advance(now, space, log);
     }
 
@@ -171,7 +178,7 @@ impl<P> Channel<P> {
         now: Instant,
         index: usize,
         header: PacketHeader,
-        load: Option<P>,
+        load: Load<P>,
         space: Space<'_>,
         log: &mut EventLog,
     ) {
@@ -300,6 +307,7 @@ impl<P> Channel<P> {
         let header = PacketHeader {
             size: background.packet(),
             dscp: u8::MAX,
+            train: None,
         };
         self.enqueue(at, self.terminals, header, None, space, log);
     }

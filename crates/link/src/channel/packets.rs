@@ -5,7 +5,7 @@ use std::time::Instant;
 use bentpipe_units::ByteCount;
 
 use super::carrier::Carrier;
-use super::errors::Unit;
+use super::station::Load;
 use super::{Channel, Space};
 use crate::event::{DropCause, EventKind, EventLog};
 use crate::link::TerminalId;
@@ -41,7 +41,8 @@ impl<P> Channel<P> {
             Carrier::PlFrames(_) | Carrier::Bursts(_) => return,
         };
         self.change(end);
-        let lost = self.stations[index].errors.one(Unit::Packet, end);
+        let train = load.as_ref().and_then(|(train, _)| *train);
+        let lost = self.stations[index].errors.packet(train, end);
         self.settle(index, end, size, load, lost, space, log);
     }
 
@@ -52,12 +53,12 @@ impl<P> Channel<P> {
         index: usize,
         end: Instant,
         size: ByteCount,
-        load: Option<P>,
+        load: Load<P>,
         lost: bool,
         space: Space<'_>,
         log: &mut EventLog,
     ) {
-        let Some(packet) = load else { return };
+        let Some((_, packet)) = load else { return };
         let station = &mut self.stations[index];
         let path = space.state(end, index);
         let delay = match &self.carrier {

@@ -14,8 +14,8 @@ use crate::link::PacketHeader;
 use crate::probe::{Counters, QueueProbe};
 use crate::queue::DropTail;
 
-/// A packet, or one of the background load, which nobody receives.
-pub(crate) type Load<P> = Option<P>;
+/// A packet and its train, or one of the background load, which nobody receives.
+pub(crate) type Load<P> = Option<(Option<u64>, P)>;
 
 #[derive(Debug)]
 struct Class<P> {

@@ -85,6 +85,9 @@ pub enum ErrorUnit {
     /// IP packets.
     #[default]
     Ip,
+    /// What segmentation offload leaves in one piece, as `netem` on a router does: TCP segments of a connection that come at
+    /// once. Other packets are lost one by one.
+    Offload,
 }
 
 /// The directions that something applies to.
@@ -146,7 +149,7 @@ impl Errors {
     ) -> Result<ErrorModel, ScenarioError> {
         let (chance, unit, direction) = self.chance(files)?;
         let here = direction.covers(way);
-        if here && !framed && (unit != ErrorUnit::Ip) {
+        if here && !framed && matches!(unit, ErrorUnit::Bbframe | ErrorUnit::Gse) {
             let problem = format!(
                 "needs frames, which [{}] has not; keep unit = \"ip\", or limit direction",
                 way.name()
@@ -168,6 +171,7 @@ impl Errors {
                 ErrorUnit::Bbframe => Unit::Frame,
                 ErrorUnit::Gse => Unit::Piece,
                 ErrorUnit::Ip => Unit::Packet,
+                ErrorUnit::Offload => Unit::Train,
             },
         })
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bentpipe_link::{Files, Link, Scenario};
+use bentpipe_link::{Files, Link, PacketHeader, Scenario};
 
 use crate::common::origin;
 use crate::{drain, gateway, header, made, read};
@@ -89,6 +89,42 @@ fn units_are_hit_as_wholes() {
     assert!((5.0..9.0).contains(&pieces), "{pieces}");
     let packets = fates(&mut made(&text(S2, &iid("ip")), origin()), 20_000, 20_000);
     assert!(plausible(lost(&packets), 20_000.0, 0.02));
+}
+
+/// What offload left in one piece is lost in one piece, over frames as over single packets; what came alone, alone.
+#[test]
+fn trains_share_their_fate() {
+    let rest = "[errors]\nmodel = \"iid\"\nrate = \"2 %\"\nunit = \"offload\"";
+    let count: u32 = 120_000;
+    for forward in [CBR, S2] {
+        let mut link = made(&text(forward, rest), origin());
+        // Trains of three, and after each a packet of its own.
+        for packet in 0..count {
+            let train = (packet % 4 < 3).then_some(u64::from(packet / 4));
+            let header = PacketHeader {
+                train,
+                ..header(500, 0)
+            };
+            link.handle_packet(origin(), gateway(0), header, packet);
+        }
+        let mut arrived = vec![false; count as usize];
+        for (_, _, packet) in drain(&mut link) {
+            arrived[packet as usize] = true;
+        }
+        let trains: Vec<_> = arrived.chunks(4).map(|train| train[0]).collect();
+        let alone: Vec<_> = arrived.chunks(4).map(|train| train[3]).collect();
+        for (train, first) in arrived.chunks(4).zip(&trains) {
+            assert!(train[..3].iter().all(|packet| packet == first));
+        }
+        for fates in [&trains, &alone] {
+            assert!(plausible(lost(fates), f64::from(count / 4), 0.02));
+        }
+        let both = arrived
+            .chunks(4)
+            .filter(|train| !train[0] && !train[3])
+            .count() as f64;
+        assert!(plausible(both, f64::from(count / 4), 0.0004), "{both}");
+    }
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub(crate) fn header(size: u64, dscp: u8) -> PacketHeader {
     PacketHeader {
         size: ByteCount::new(size),
         dscp,
+        train: None,
     }
 }
 
