@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 
 use common::keys::BENTPIPE;
@@ -212,6 +213,39 @@ fn killed_and_started_again_it_loses_nothing_and_leaves_nothing() -> Result<()> 
     // All is finished: nothing is measured again.
     done(&lab(path, &[]).output()?)?;
     ensure!(lines(path) == now);
+    Ok(())
+}
+
+#[test]
+fn shards_that_start_together_clear_away_what_a_killed_one_left() -> Result<()> {
+    if !privileged("lab") {
+        return Ok(());
+    }
+    let directory = directory(
+        "[experiment]\nname = \"e\"\nquestion = \"?\"\nrepeats = 4\nscenarios = [\"near.toml\"]\n\
+         contenders = [\"plain/cubic\"]\n[task.get]\nkind = \"request\"\ncount = 1\n",
+    )?;
+    // Nobody with this number began then: the owner is gone.
+    let gone = format!("bp-lab-{}-1", std::process::id());
+    for left in 0..30 {
+        NetNs::create(&format!("{gone}-{left}"))?;
+    }
+    let start = |shard: u32| {
+        let mut command = Command::new(BENTPIPE);
+        command.args(["lab", "run", "e.toml", "--shard", &format!("{shard}/4")]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir(directory.path()).spawn()
+    };
+    let shards: Vec<Child> = (1..=4).map(start).collect::<Result<_, _>>()?;
+    let ends: Vec<Output> = shards
+        .into_iter()
+        .map(Child::wait_with_output)
+        .collect::<Result<_, _>>()?;
+    for end in &ends {
+        done(end)?;
+    }
+    let left = NetNs::open(&format!("{gone}-0"));
+    ensure!(left.is_err(), "what was left is still there");
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! looked for by the name of a program. Rules of nftables and devices live in the namespaces, and end with them.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,9 +39,15 @@ pub(super) fn prefix() -> Result<String> {
 /// # Errors
 /// Something of it cannot be removed; the text names it.
 pub(super) fn clear() -> Result<usize> {
+    let temporary = std::env::temp_dir();
+    // Shards start together, and what one removes the others would fail to find. Unlocked when closed.
+    let one_at_a_time = File::open(&temporary)?;
+    one_at_a_time
+        .lock()
+        .with_context(|| format!("cannot lock {}", temporary.display()))?;
     let mut prefixes: BTreeSet<String> =
         processes().into_iter().map(|(_, prefix)| prefix).collect();
-    for directory in [Path::new(NAMESPACES), &std::env::temp_dir()] {
+    for directory in [Path::new(NAMESPACES), &temporary] {
         prefixes.extend(names(directory).iter().filter_map(|name| orphan(name)));
     }
     // Processes first: they would find their namespace and directory gone.
