@@ -166,6 +166,7 @@ impl Connection {
                 self.prober.hurry(now);
             }
         }
+        self.listen(now);
         self.last_received = now;
         self.unproven[0] += size as u64;
         let address = self.quic.remote_address();

@@ -203,6 +203,14 @@ impl Controller {
         }
     }
 
+    /// Whether the round-trip time of a small packet is of use while nothing else is sent.
+    pub fn listens(&self) -> bool {
+        match self {
+            Self::LossBased(_) | Self::Bbr3(_) => false,
+            Self::Satellite(satellite) => satellite.listens(),
+        }
+    }
+
     /// Another train of packets is wanted now, in the midst of what is sent.
     pub fn wants_train(&self, now: Instant) -> bool {
         match self {

@@ -22,7 +22,19 @@ const RECENT: Duration = Duration::from_secs(60);
 /// And so much longer in an outage.
 const PATIENT: Duration = Duration::from_secs(240);
 
+/// A peer who is heard after so long keeps the tunnel alive.
+const LONG: Duration = Duration::from_secs(20);
+
 impl Connection {
+    /// The peer is heard after a silence. Its keep-alive puts off ours, whose answer would tell if somebody fills the path by now; so
+    /// it is asked at once.
+    pub(super) fn listen(&mut self, now: Instant) {
+        let silent = now.saturating_duration_since(self.last_received);
+        if silent >= LONG && self.established && self.control.gate.flight().controller.listens() {
+            self.quic.ping();
+        }
+    }
+
     pub(super) fn update_prober(&mut self, now: Instant) {
         let waiting = self.is_waiting(now);
         let flight = self.control.gate.flight();

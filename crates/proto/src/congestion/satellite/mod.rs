@@ -11,8 +11,9 @@
 //! ```
 //!
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
-//! `standing.rs` and `stuck.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs` and `ceiling.rs`, and how the path
-//! is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What follows from round trips of 600 ms:
+//! `standing.rs` and `stuck.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
+//! and `ceiling.rs`, and how the path is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What
+//! follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
 //! - No ProbeRTT: the dip empties a queue that is short anyway.
 //! - Loss is compared with what the path loses below its rate instead of a fixed threshold.
@@ -32,6 +33,7 @@ mod noise;
 mod path;
 mod phases;
 mod pulse;
+mod rest;
 mod share;
 mod standing;
 mod startup;
@@ -51,6 +53,7 @@ use compete::Compete;
 use cruise::Cruise;
 use losses::{Lesson, Losses};
 use path::Path;
+use rest::Rest;
 use standing::Standing;
 use startup::Startup;
 use stuck::Stuck;
@@ -70,6 +73,9 @@ const JUMP: u64 = 500;
 /// The same where the peer has seen the path carry that much just now: nobody stretches a train, so it does not show
 /// what others leave free, but it shows that the path is the one that is remembered.
 const CONFIRMED: u64 = 900;
+/// The same where somebody seems to fill the path since it was last used, and where round trips are long.
+const WARY: u64 = 200;
+const WARY_FAR: u64 = 350;
 /// Share of a rate that only a train has shown.
 const MEASURED: u64 = 750;
 /// Fewest initial windows in what the path holds for which a measured rate makes a difference.
@@ -90,6 +96,7 @@ pub struct Satellite {
     cruise: Cruise,
     standing: Standing,
     stuck: Stuck,
+    rest: Rest,
     /// What an earlier connection had of the path.
     remembered: Option<Saved>,
     /// Rounds in a row without a long queue, and the rate when there were enough of them.
@@ -134,6 +141,7 @@ impl Satellite {
             cruise: Cruise::new(0, 0, now),
             standing: Standing::default(),
             stuck: Stuck::default(),
+            rest: Rest::default(),
             remembered: None,
             calm: 0,
             rate_before: 0,
@@ -193,6 +201,12 @@ impl Satellite {
             self.losses.end_round();
             self.path.end_round()
         });
+        if round.is_some_and(|round| round.rate > 0) {
+            self.rest.on_busy(self.path.base());
+        }
+        if self.listens() && self.rest.on_ack(ack, LEAST_PACKETS * self.mtu) {
+            return self.on_filled(ack);
+        }
         let arriving = self.arriving();
         match &mut self.phase {
             Phase::Startup(startup) => {
@@ -335,15 +349,19 @@ impl Satellite {
             Phase::Cruise => self.cruise.window(&self.path, self.mtu),
             Phase::Compete(compete) => compete.window(),
         };
+        let window = match self.rest.base().filter(|_| self.is_wary()) {
+            Some(base) => window.min(bytes_in(self.pacing_rate().as_u64() / 8, base)),
+            None => window,
+        };
         window.max(MIN_WINDOW * self.mtu)
     }
 
     /// The phase's rate, below the configured ceiling.
     pub fn pacing_rate(&self) -> BitRate {
         let rate = match &self.phase {
-            Phase::Startup(startup) => startup.pace(self.path.base()),
+            Phase::Startup(startup) => scaled(startup.pace(self.path.base()), self.caution()),
             Phase::Drain { pace, .. } => scaled(self.cruise.rate(), *pace),
-            Phase::Cruise => self.cruise.pace(self.now),
+            Phase::Cruise => scaled(self.cruise.pace(self.now), self.caution()),
             Phase::Compete(compete) => compete.pace(),
         };
         let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
@@ -352,6 +370,25 @@ impl Satellite {
         let rate = rate.max(floor);
         let rate = max.map_or(rate, |max| rate.min(max));
         BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
+    }
+
+    /// Whether small packets at rest are of use: their round-trip time tells if somebody fills the path meanwhile.
+    pub fn listens(&self) -> bool {
+        matches!(self.phase, Phase::Startup(_) | Phase::Cruise) && !self.path.moves()
+    }
+
+    /// Somebody seems to fill it.
+    fn is_wary(&self) -> bool {
+        self.listens() && self.rest.is_wary(self.now)
+    }
+
+    /// What may be used of the rate, in permille.
+    fn caution(&self) -> u64 {
+        match (self.is_wary(), self.path.is_far()) {
+            (true, true) => WARY_FAR,
+            (true, false) => WARY,
+            (false, _) => 1000,
+        }
     }
 
     /// Some number that differs between tunnels.

@@ -9,7 +9,7 @@ use super::compete::Compete;
 use super::cruise::{self, NEAR};
 use super::path::{Round, is_busy};
 use super::standing::Verdict;
-use super::startup::End;
+use super::startup::{End, Startup};
 use super::{DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
 
 /// Rounds after which a drain is over in any case.
@@ -43,6 +43,9 @@ impl Satellite {
         let Phase::Startup(startup) = &self.phase else {
             return;
         };
+        if startup.is_in_doubt() {
+            return self.start_competing(ack.now, ack.in_flight + ack.newly_acked);
+        }
         // A figure that is far off is not believed, and asked for again.
         let limit = startup.limit().filter(|limit| limit / FAR_OFF <= arriving);
         let met = startup.met_queue();
@@ -112,6 +115,17 @@ impl Satellite {
             self.losses.end_quiet(ack.now);
             self.phase = Phase::Cruise;
         }
+    }
+
+    /// A flight after a rest met the queue that was expected. Where round trips are long it is that of somebody who fills it;
+    /// elsewhere the path may have become longer just as well, and start-up finds out.
+    pub(super) fn on_filled(&mut self, ack: &AckSample) {
+        let window = ack.in_flight + ack.newly_acked;
+        if self.path.is_far() && matches!(self.phase, Phase::Cruise) {
+            let rate = rate_of(window, ack.rtt.unwrap_or(self.path.base()));
+            return self.join(ack.now, rate, true);
+        }
+        self.phase = Phase::Startup(Startup::behind(window, ack.rtt, ack.now));
     }
 
     pub(super) fn on_cruise(&mut self, ack: &AckSample, round: Option<Round>) {

@@ -52,6 +52,8 @@ const STOOD: u32 = 8;
 const JUDGED: u32 = 4;
 /// A flight that nothing is known of is no larger than this, whatever was measured, remembered or sold.
 const MOST_JUMP: u64 = 32 << 20;
+/// Rounds in which a queue that is somebody else's grows by as much as is sent, and the path's own length does not.
+const DOUBT: u32 = 2;
 /// A share of losses that grows by this from one round to the next is congestion.
 const LOSS_STEP: f64 = 0.1;
 
@@ -100,6 +102,8 @@ pub(super) struct Startup {
     lost: f64,
     /// The flight's first packets met a queue, once they are answered.
     stood: Option<bool>,
+    /// Rounds for which the window stays as it is, until it is clear whose queue it is.
+    doubt: u32,
 }
 
 impl Startup {
@@ -116,7 +120,22 @@ impl Startup {
             plateaus: 0,
             lost: 0.0,
             stood: None,
+            doubt: 0,
         }
+    }
+
+    /// Goes on with `window` in flight and round-trip times of `rtt`, behind what may be the queue of somebody who fills it.
+    pub(super) fn behind(window: u64, rtt: Option<Duration>, now: Instant) -> Self {
+        Self {
+            last_rtt: rtt,
+            doubt: DOUBT,
+            ..Self::new(window, now)
+        }
+    }
+
+    /// If a queue ends it now, that is not only its own.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.doubt > 0
     }
 
     /// The path is believed to be free up to `rate` bytes per second.
@@ -205,7 +224,9 @@ impl Startup {
             self.stood = Some(rtt > path.base() + path.base() / STOOD);
         }
         let used = ack.in_flight + ack.newly_acked + 3 * mtu >= self.window / 2;
-        if round.is_some() {
+        if round.is_some() && self.doubt > 0 {
+            self.doubt -= 1;
+        } else if round.is_some() {
             self.last_rtt = self.round_rtt.take();
         }
         // A queue is ours only if we fill the window.
@@ -217,7 +238,7 @@ impl Startup {
         if queued || lossy {
             return Some(if lossy { End::Loss } else { End::Queue });
         }
-        if used && !ack.app_limited {
+        if used && !ack.app_limited && self.doubt == 0 {
             self.window += scaled(ack.newly_acked, growth(path.base()).window);
             if let Some(limit) = self.limit {
                 // What fills it shows as a queue, and ACKs are a little late.
@@ -225,7 +246,7 @@ impl Startup {
                 self.window = self.window.min(bytes_in(scaled(limit, ABOVE), most));
             }
         }
-        let plateau = round.is_some_and(|round| self.end_round(round, losses));
+        let plateau = round.is_some_and(|round| self.doubt == 0 && self.end_round(round, losses));
         plateau.then_some(End::Plateau)
     }
 
