@@ -248,7 +248,7 @@ impl Cruise {
             self.sudden = self.last_queue <= self.high(mtu);
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
-            if path.moves() {
+            if path.moves() || path.has_jumped() {
                 self.stale = self.stale.max(GAP);
             }
         }
@@ -322,7 +322,7 @@ impl Cruise {
         self.policed
             .end_round(round.rate, queue >= self.target(mtu) / 2);
         self.company.end_round(queue, self.target(mtu));
-        self.look_for_company(now, queue, path.moves(), mtu);
+        self.look_for_company(now, queue, path.may_move(), mtu);
         self.follow(queue, round, losses, mtu);
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);

@@ -9,6 +9,12 @@ use std::time::{Duration, Instant};
 /// No queue grows or shrinks by so much from one ACK to the next; by more nothing does but an outage.
 const JUMP: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(1500)];
 
+/// A short path's round-trip times differ by less, from one ACK to the next, if nothing happens; and a queue grows by less in the
+/// time in which packets leave that is this part of it.
+const FALL: Duration = Duration::from_millis(15);
+const RISE: Duration = Duration::from_millis(30);
+const STEEP: u32 = 5;
+
 /// What was seen of a path's jumps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Jumps {
@@ -53,6 +59,28 @@ impl Jumps {
         self.last = Some(now);
         self.step = self.step.max(step);
         Some(jump)
+    }
+
+    /// The same over a short path: a queue shrinks by no more than passes, and grows by no more than a few times that.
+    pub(super) fn on_short(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        base: Option<Duration>,
+        shared: bool,
+    ) -> Option<Jump> {
+        let (at, before) = self.newest.replace((now, rtt)).unwrap_or((now, rtt));
+        let gap = now.saturating_duration_since(at);
+        let (fell, rose) = (before.saturating_sub(rtt), rtt.saturating_sub(before));
+        if fell > gap + FALL && base.is_some_and(|base| rtt + FALL < base) {
+            Some(Jump::Down)
+        } else if !shared && rose >= RISE && gap <= rose + rose / STEEP {
+            self.last = Some(now);
+            self.step = self.step.max(rose);
+            Some(Jump::Up)
+        } else {
+            None
+        }
     }
 
     /// Nothing was in flight.
@@ -124,5 +152,27 @@ mod tests {
         jumps.rest();
         let after = jumps.on_ack(now + ms(90_000), ms(1500), Some(ms(800)));
         assert_eq!((after, jumps.step()), (Some(Jump::Up), ms(700)));
+    }
+
+    /// What comes of the last of two ACKs over a path that takes 120, so many milliseconds apart and with these round-trip times.
+    fn short(gap: u64, rtts: [u64; 2], shared: bool) -> Option<Jump> {
+        let (mut jumps, now) = (Jumps::default(), Instant::now());
+        let base = Some(ms(120));
+        jumps.on_short(now, ms(rtts[0]), base, shared);
+        jumps.on_short(now + ms(gap), ms(rtts[1]), base, shared)
+    }
+
+    #[test]
+    fn a_short_path_steps_by_less() {
+        assert_eq!(short(75, [125, 195], false), Some(Jump::Up));
+        assert_eq!(short(75, [125, 195], true), None, "anybody's burst");
+        assert_eq!(
+            short(140, [125, 195], false),
+            None,
+            "a queue may grow so fast"
+        );
+        assert_eq!(short(1, [130, 90], true), Some(Jump::Down));
+        assert_eq!(short(1, [190, 130], false), None, "a queue is gone");
+        assert_eq!(short(60, [130, 90], false), None, "in that time it may be");
     }
 }

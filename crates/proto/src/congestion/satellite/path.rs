@@ -261,10 +261,15 @@ impl Path {
 
     /// Of a busy sender's ACK, before anything else is made of it.
     fn look_for_jump(&mut self, now: Instant, rtt: Duration) {
-        if self.shared || self.base() < SHORT_RTT {
-            return;
-        }
-        let Some(jump) = self.jumps.on_ack(now, rtt, self.measured()) else {
+        let base = self.measured();
+        let jump = if self.base() < SHORT_RTT {
+            self.jumps.on_short(now, rtt, base, self.shared)
+        } else if self.shared {
+            None
+        } else {
+            self.jumps.on_ack(now, rtt, base)
+        };
+        let Some(jump) = jump else {
             return;
         };
         if jump == Jump::Down {
@@ -300,6 +305,11 @@ impl Path {
     pub(super) fn moves(&self) -> bool {
         self.moved_at
             .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
+    }
+
+    /// Its length changes, or a short one seems to have changed just now: a queue tells of nobody else.
+    pub(super) fn may_move(&self) -> bool {
+        self.moves() || self.base() < SHORT_RTT && self.has_jumped()
     }
 
     /// Its round trips are long, and it stays where it is.
