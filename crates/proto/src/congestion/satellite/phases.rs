@@ -51,7 +51,7 @@ impl Satellite {
         let met = startup.met_queue();
         let crowded = |limit| arriving.max(startup.rate()) < scaled(limit, CROWDED);
         if self.path.base() >= NEAR && limit.is_some_and(|limit| met || crowded(limit)) {
-            let rate = if met { arriving / 2 } else { arriving };
+            let rate = if met { arriving / 4 } else { arriving };
             // Losses without a queue may be a policer's.
             let shared = met || end == End::Queue;
             self.join(ack.now, rate, shared);

@@ -25,6 +25,8 @@ const FEWEST: u64 = 40;
 const OVERFLOWING: f64 = 0.04;
 /// What an overflow in company leaves of the rate, in permille.
 const OVERFLOW: u64 = 850;
+/// Rounds until what was sent since this tunnel joined others is all that is answered.
+const JOINED: u32 = 4;
 /// Most by which the rate grows in a round in company, in permille of it.
 const FASTEST: u64 = 2000;
 
@@ -120,9 +122,10 @@ impl Cruise {
         }
     }
 
-    /// Others were there before.
+    /// Others were there before. What comes back at first was sent in start-up.
     pub(in super::super) fn join(&mut self) {
         self.share.enter();
+        self.stale = JOINED;
     }
 
     /// The rate after a round in which `seen` was delivered behind `queue`.
