@@ -147,7 +147,7 @@ impl Experiment for Transfers {
             warm(&mut world, self.scenario, self.direction, seed);
         }
         if matches!(self.before, Before::Resumed | Before::Sold) {
-            world = self.again(&world, &link, controller, seed);
+            world = self.again(&mut world, &link, controller, seed);
         }
         let origin = self.plan(&mut world, &mut link);
         let began = world.at();
@@ -206,7 +206,7 @@ fn repairs(world: &World) -> String {
 
 impl Transfers {
     /// A new tunnel on the same link, after both processes were restarted.
-    fn again(&self, old: &World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
+    fn again(&self, old: &mut World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
         let rate = mbit(self.scenario.rates[self.direction]);
         let wishes = Wishes {
             controller,
@@ -214,8 +214,8 @@ impl Transfers {
             ..Wishes::default()
         };
         let mut world = world_with(self.scenario, link, wishes, seed);
-        world.known_path = old.learned();
-        assert!(world.known_path.is_some(), "3 BDP show a path");
+        world.known_paths = old.learned();
+        assert_eq!(world.known_paths.len(), 1, "3 BDP show a path");
         connect(&mut world);
         world
     }

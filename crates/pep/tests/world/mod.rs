@@ -15,6 +15,8 @@ mod step;
 mod terminal;
 mod wire;
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,8 +105,8 @@ pub(crate) struct World {
     /// Destinations refuse, so long after OPEN.
     pub(crate) refuse_after: Option<Duration>,
     refusals: Vec<(Instant, ConnectionId, FlowKey)>,
-    /// What the server remembers of the path to every terminal that connects.
-    pub(crate) known_path: Option<Saved>,
+    /// What the server remembers of the paths to terminals.
+    pub(crate) known_paths: HashMap<SocketAddr, Saved>,
     /// Every packet that comes over the forward link is marked "congestion experienced".
     pub(crate) mark_all: bool,
     /// Destinations answer once and then neither speak nor end.
@@ -189,7 +191,7 @@ impl World {
             spins: 0,
             refuse_after: None,
             refusals: Vec::new(),
-            known_path: None,
+            known_paths: HashMap::new(),
             mark_all: false,
             silent: false,
             sent: [Sent::default(); 2],
@@ -221,10 +223,15 @@ impl World {
         self.competitors.len() - 1
     }
 
-    /// What the server has learned of the path to the first terminal.
-    pub(crate) fn learned(&self) -> Option<Saved> {
-        let (_, connection) = self.server.connections().next()?;
-        connection.saved(self.now)
+    /// What the server has learned of the paths to terminals.
+    pub(crate) fn learned(&mut self) -> HashMap<SocketAddr, Saved> {
+        let ids: Vec<_> = self.server.connections().map(|(id, _)| id).collect();
+        let path = |id| {
+            let connection = self.server.connection(id)?;
+            let saved = connection.saved(self.now)?;
+            Some((connection.parts().1.remote_address(), saved))
+        };
+        ids.into_iter().filter_map(path).collect()
     }
 
     /// Replaces the server's process: same key, no memory.

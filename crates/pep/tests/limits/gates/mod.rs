@@ -14,6 +14,7 @@ use bentpipe_pep::engine::Profile;
 
 use crate::row::Row;
 use crate::scenario::{Loss, Queue, Scenario};
+use crate::transfer::Before;
 use share::CUBIC;
 use tunnels::Places;
 
@@ -104,7 +105,9 @@ fn shares() -> Vec<Row> {
                 rows.push(share::beside(scenario, algorithm, bdp));
             }
         }
-        rows.push(share::jump(scenario));
+        for before in [Before::Warm, Before::Resumed] {
+            rows.push(share::jump(scenario, before));
+        }
     }
     rows
 }

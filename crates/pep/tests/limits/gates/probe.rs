@@ -14,6 +14,8 @@ use crate::world::{Setup, World};
 /// How often the queue is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
+const SOON: Duration = Duration::from_secs(60);
+
 /// More than any run carries.
 pub(super) const ENDLESS: u64 = 1 << 39;
 
@@ -36,6 +38,20 @@ pub(super) fn ready(scenario: &Scenario, access: &[Duration], kind: Kind, seed: 
 /// A world with one terminal.
 pub(super) fn alone(scenario: &Scenario, kind: Kind, seed: u64) -> World {
     ready(scenario, &[Duration::ZERO], kind, seed)
+}
+
+/// The gateway's process begins anew with what the old one had learned of its paths; `pause` after all terminals have
+/// noticed they are back at once.
+pub(super) fn restart(world: &mut World, pause: Duration) {
+    world.known_paths = world.learned();
+    world.restart_server();
+    let lost = |world: &World| world.terminals.iter().all(|one| one.ready.is_none());
+    world.run_until(SOON, "the end of the old tunnels", lost);
+    world.run_for(pause);
+    for terminal in 0..world.terminals.len() {
+        world.connect(terminal);
+    }
+    connect(world);
 }
 
 /// Lets `span` pass, and looks at the world every [`LOOK`].
