@@ -16,7 +16,7 @@ use crate::row::Row;
 use crate::scenario::{Loss, Queue, Scenario};
 use crate::transfer::Before;
 use share::CUBIC;
-use tunnels::Places;
+use tunnels::{Gone, Places};
 
 /// A GEO link small enough to run for minutes.
 const GEO: Scenario = Scenario::geo("E-geo", [20.0, 5.0], 300);
@@ -134,7 +134,8 @@ fn beams() -> Vec<Row> {
         tunnels::many(NEAR, 2, Places::OneToFour),
         tunnels::many(NEAR, 10, Places::OneToFour),
         tunnels::many(LEO_BEAM, 2, Places::LeoAndGeo),
-        tunnels::resume(beam(), 10),
+        tunnels::resume(beam(), 10, Gone::Link),
+        tunnels::resume(beam(), 10, Gone::Gateway),
         tunnels::outage(GEO, Duration::from_secs(10)),
         tunnels::outage(GEO, Duration::from_secs(60)),
         tunnels::outage(LEO, Duration::from_secs(60)),

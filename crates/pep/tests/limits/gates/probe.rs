@@ -1,5 +1,6 @@
 //! What the gates measure with: a world with bulk in it, looked at every few milliseconds.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_link::PipeStats;
@@ -66,6 +67,21 @@ pub(super) fn watch(world: &mut World, span: Duration, mut look: impl FnMut(&Wor
 /// How long a packet would wait before the forward link, in milliseconds, at `rate` Mbit/s.
 pub(super) fn wait(world: &World, rate: f64) -> f64 {
     world.link.forward_link.stats().queue_bytes.as_u64() as f64 * 8.0 / rate / 1e3
+}
+
+/// Lets `span` pass; the most Mbit/s that all tunnels together offered to the forward link in any `window` of it.
+pub(super) fn heaviest(world: &mut World, span: Duration, window: Duration) -> f64 {
+    let looks = (window.as_secs_f64() / LOOK.as_secs_f64()).round() as usize;
+    let mut sent = VecDeque::from([world.sent[DOWN].bytes]);
+    let mut most = 0;
+    watch(world, span, |world| {
+        sent.push_back(world.sent[DOWN].bytes);
+        if sent.len() > looks + 1 {
+            sent.pop_front();
+        }
+        most = most.max(world.sent[DOWN].bytes - sent[0]);
+    });
+    most as f64 * 8.0 / window.as_secs_f64() / 1e6
 }
 
 /// Payload that each terminal has read in all its flows.
