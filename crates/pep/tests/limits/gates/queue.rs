@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Change, Marking, Policer, Schedule};
+use bentpipe_link::{Change, Law, Marking, Policer, Schedule};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::ByteCount;
 
@@ -73,7 +73,7 @@ pub(crate) fn marked(scenario: Scenario) -> Row {
             let rate = scenario.rates[DOWN];
             let mut world = alone(&scenario, kind, seed);
             world.link.forward_link.set_marking(Some(Marking {
-                threshold: Duration::from_millis(5),
+                law: Law::Threshold(Duration::from_millis(5)),
                 mark: Packet::mark,
             }));
             world.download(ENDLESS, None);
