@@ -15,6 +15,7 @@ use bentpipe_pep::engine::Profile;
 use crate::row::Row;
 use crate::scenario::{Loss, Queue, Scenario};
 use crate::transfer::Before;
+use queue::Managed;
 use share::CUBIC;
 use tunnels::{Gone, Places};
 
@@ -75,12 +76,18 @@ pub(crate) fn rows() -> Vec<Row> {
 fn own_queue() -> Vec<Row> {
     let mut rows = Vec::new();
     for scenario in [GEO, LEO, medium()] {
-        for bdp in [1.0, 4.0] {
-            rows.push(queue::steady(scenario, bdp));
+        let of = |queue| Scenario { queue, ..scenario };
+        for queue in [Queue::Bdp(1.0), Queue::Bdp(4.0)] {
+            rows.push(queue::steady(of(queue), Before::Cold));
         }
+        rows.push(queue::steady(of(Queue::Packets(25)), Before::Cold));
+        rows.push(queue::steady(of(Queue::Bdp(1.0)), Before::Resumed));
     }
     for scenario in [GEO, LEO] {
-        rows.push(queue::marked(scenario));
+        rows.push(queue::managed(scenario, Managed::Threshold));
+        for ecn in [true, false] {
+            rows.push(queue::managed(scenario, Managed::CoDel { ecn }));
+        }
         rows.push(queue::answered(scenario));
         rows.push(queue::policed(scenario, 5.0, Duration::from_millis(50)));
         rows.push(queue::step(scenario, 4.0));
