@@ -109,9 +109,10 @@ fn shares() -> Vec<Row> {
     for scenario in [LEO, GEO] {
         for algorithm in [CUBIC, Algorithm::NewReno] {
             for bdp in [0.5, 1.0, 4.0] {
-                rows.push(share::beside(scenario, algorithm, bdp));
+                rows.push(share::beside(scenario, algorithm, bdp, 1));
             }
         }
+        rows.push(share::beside(scenario, CUBIC, 1.0, 10));
         for before in [Before::Warm, Before::Resumed] {
             rows.push(share::jump(scenario, before));
         }

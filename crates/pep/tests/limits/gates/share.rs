@@ -29,8 +29,9 @@ fn name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// One TCP flow, and one tunnel that joins it; against the same with a CUBIC flow that joins instead of the tunnel.
-pub(crate) fn beside(scenario: Scenario, algorithm: Algorithm, bdp: f64) -> Row {
+/// One TCP flow, and one tunnel with `flows` in it that joins; against the same with a CUBIC flow that joins instead of the
+/// tunnel. A tunnel is one flow, whatever is in it.
+pub(crate) fn beside(scenario: Scenario, algorithm: Algorithm, bdp: f64, flows: u32) -> Row {
     let scenario = Scenario {
         queue: Queue::Bdp(bdp),
         ..scenario
@@ -43,27 +44,39 @@ pub(crate) fn beside(scenario: Scenario, algorithm: Algorithm, bdp: f64) -> Row 
         Figure::new("... at most", AtMost(2.0)),
         Figure::new("utilisation", Shown),
     ];
-    let title = format!("beside {}, {bdp} BDP", name(algorithm));
+    let many = match flows {
+        1 => String::new(),
+        _ => format!(", {flows} flows"),
+    };
+    let title = format!("beside {}, {bdp} BDP{many}", name(algorithm));
     Row::new(scenario.name, title, figures, move |kind, seed| {
         let rate = scenario.rates[DOWN];
         let by_cubic = run(&scenario, algorithm, None, seed)[0];
-        let [its, ours] = run(&scenario, algorithm, Some(kind), seed);
+        let [its, ours] = run(&scenario, algorithm, Some((kind, flows)), seed);
         let share = ours / (rate / 2.0);
         Sample {
             values: vec![its / by_cubic, share, share, (its + ours) / rate],
             note: format!("{its:.2} + {ours:.2} Mbit/s; by CUBIC {by_cubic:.2}"),
         }
     })
+    .random()
 }
 
-/// IP-layer Mbit/s of the first flow, and of the tunnel or flow that joins it 20 to 30 s later.
-fn run(scenario: &Scenario, algorithm: Algorithm, kind: Option<Kind>, seed: u64) -> [f64; 2] {
-    let mut world = alone(scenario, kind.unwrap_or_default(), seed);
+/// IP-layer Mbit/s of the first flow, and of the tunnel, with so many flows in it, or flow that joins it 20 to 30 s later.
+fn run(
+    scenario: &Scenario,
+    algorithm: Algorithm,
+    tunnel: Option<(Kind, u32)>,
+    seed: u64,
+) -> [f64; 2] {
+    let (kind, flows) = tunnel.unwrap_or_default();
+    let mut world = alone(scenario, kind, seed);
     world.compete(Config::new(algorithm), true, Duration::ZERO);
     world.run_for(20 * SECOND + jitter(seed));
-    if kind.is_some() {
+    for _ in 0..flows {
         world.download(ENDLESS, None);
-    } else {
+    }
+    if tunnel.is_none() {
         world.compete(Config::new(CUBIC), true, Duration::ZERO);
     }
     world.run_for(40 * SECOND);
