@@ -1,6 +1,7 @@
 //! What the tunnel does to others and to itself: the gates. A speed that costs one of these does not count.
 
 mod beside;
+mod packets;
 mod probe;
 mod queue;
 mod repair;
@@ -60,6 +61,7 @@ const CHECKED: [(&str, u64, f64); 10] = [
 /// Every gate.
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = own_queue();
+    rows.extend(nested());
     rows.extend(shares());
     rows.extend(beams());
     rows.extend(short_flows());
@@ -82,6 +84,7 @@ fn own_queue() -> Vec<Row> {
         }
         rows.push(queue::steady(of(Queue::Packets(25)), Before::Cold));
         rows.push(queue::steady(of(Queue::Bdp(1.0)), Before::Resumed));
+        rows.push(packets::ping(scenario));
     }
     for scenario in [GEO, LEO] {
         rows.push(queue::managed(scenario, Managed::Threshold));
@@ -102,6 +105,23 @@ fn own_queue() -> Vec<Row> {
     };
     rows.push(queue::step(variable, 10.0));
     rows
+}
+
+fn nested() -> Vec<Row> {
+    let both = [GEO, LEO].into_iter();
+    let links = both.flat_map(|clean| {
+        let lossy = Scenario {
+            loss: Loss::Iid(0.01),
+            name: if clean.profile == Profile::Leo {
+                "E-leo-1%"
+            } else {
+                "E-geo-1%"
+            },
+            ..clean
+        };
+        [clean, lossy]
+    });
+    links.map(packets::nested).collect()
 }
 
 fn shares() -> Vec<Row> {
