@@ -113,8 +113,8 @@ pub(crate) struct World {
     pub(crate) silent: bool,
     /// What tunnels offered to the forward and the return link.
     pub(crate) sent: [Sent; 2],
-    /// Every batch that left, as (when, size): equal runs have equal traces.
-    pub(crate) trace: Vec<(Duration, usize)>,
+    /// Every batch that left, as (when, over which link as in `sent`, size): equal runs have equal traces.
+    pub(crate) trace: Vec<(Duration, usize, usize)>,
 }
 
 struct Keys {

@@ -167,7 +167,7 @@ impl World {
                     let way = (Towards::Server, terminal.access);
                     send(now, &mut self.link, &mut self.access, way, packet);
                 }
-                self.trace.push((now - self.start, output.size));
+                self.trace.push((now - self.start, 1, output.size));
                 buf.clear();
                 busy = true;
             }
@@ -180,7 +180,7 @@ impl World {
                 send(now, &mut self.link, &mut self.access, way, packet);
             }
             self.sent[0].dropped += turned_away(&self.link) - before;
-            self.trace.push((now - self.start, output.size));
+            self.trace.push((now - self.start, 0, output.size));
             buf.clear();
             busy = true;
         }

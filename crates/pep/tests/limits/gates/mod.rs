@@ -1,5 +1,6 @@
 //! What the tunnel does to others and to itself: the gates. A speed that costs one of these does not count.
 
+mod acks;
 mod beside;
 mod packets;
 mod probe;
@@ -191,6 +192,9 @@ fn short_flows() -> Vec<Row> {
         beside::page(LEO),
         beside::overhead(medium(), 0.96),
         beside::overhead(two_percent, 0.93),
+        acks::thinned(thin_return()),
+        acks::thinned(GEO),
+        acks::thinned(LEO),
         beside::return_traffic(thin_return()),
         beside::return_traffic(medium()),
         beside::return_traffic(lossy),
