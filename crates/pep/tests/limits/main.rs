@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     let seeds = |row: &row::Row| match (args.seeds, row.check) {
         (Some(seeds), _) => seeds,
         (None, Some((seeds, _))) if !args.all => seeds,
-        (None, _) => row.seeds(),
+        (None, _) => row.seeds,
     };
     let mut report = report::Report::new(args.all);
     run::run(

@@ -7,7 +7,7 @@ use bentpipe_pep::engine::Wishes;
 use bentpipe_proto::congestion::Kind;
 
 use crate::limit::{DOWN, Transfer, UP, earliest, realised_loss};
-use crate::row::{Experiment, Figure, Goal, Row, Sample};
+use crate::row::{Figure, Goal, Row, Sample};
 use crate::scenario::{Scenario, Variation, mbit};
 use crate::world::{Ending, Setup, World};
 
@@ -83,13 +83,15 @@ pub(crate) fn row(transfers: Transfers, goal: Goal) -> Row {
         String::new()
     };
     let megabytes = transfers.bytes as f64 / 1e6;
-    Row {
-        scenario: transfers.scenario.name.to_owned(),
-        workload: format!("{flows}{megabytes:.3} MB{up} {before}").replace(".000", ""),
-        figures: figures(transfers.scenario, goal),
-        random: transfers.scenario.is_random(),
-        check: None,
-        experiment: Box::new(transfers),
+    let name = format!("{flows}{megabytes:.3} MB{up} {before}").replace(".000", "");
+    let scenario = transfers.scenario;
+    let figures = figures(scenario, goal);
+    let run = move |kind, seed| transfers.run(kind, seed);
+    let row = Row::new(scenario.name, name, figures, run);
+    if scenario.is_random() {
+        row.random()
+    } else {
+        row
     }
 }
 
@@ -138,7 +140,7 @@ pub(crate) fn warm(world: &mut World, scenario: &Scenario, direction: usize, see
     world.run_for(Duration::from_secs(pause));
 }
 
-impl Experiment for Transfers {
+impl Transfers {
     fn run(&self, controller: Kind, seed: u64) -> Sample {
         let mut link = self.scenario.link(seed);
         let mut world = world(self.scenario, &link, controller, seed);

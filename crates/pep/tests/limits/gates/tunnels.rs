@@ -46,7 +46,7 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
         Figure::new("fair after, RTT", AtMost(20.0)),
     ];
     let name = format!("{count} tunnel(s){far}");
-    Row::new(scenario.name, name, figures, move |kind, seed| {
+    let row = Row::new(scenario.name, name, figures, move |kind, seed| {
         let rate = scenario.rates[DOWN];
         let extra = match places {
             Places::Same => Duration::ZERO,
@@ -76,7 +76,12 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
             ],
             note: String::new(),
         }
-    })
+    });
+    if scenario.is_random() {
+        row.random_and_slow()
+    } else {
+        row
+    }
 }
 
 /// Lets 50 of the longest round trips pass; answers after how many the shares are as fair as asked and stay so, looked at
