@@ -29,6 +29,7 @@ use bentpipe_pep::transport::FlowKey;
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
 use bentpipe_units::Seed;
+use quinn_proto::crypto::ClientConfig;
 
 pub(crate) use apps::{Ending, Reader};
 pub(crate) use competitor::Competitor;
@@ -109,6 +110,8 @@ pub(crate) struct World {
     pub(crate) known_paths: HashMap<SocketAddr, Saved>,
     /// Every packet that comes over the forward link is marked "congestion experienced".
     pub(crate) mark_all: bool,
+    /// A fault of a client's is what is looked for.
+    pub(crate) expects_fault: bool,
     /// Destinations answer once and then neither speak nor end.
     pub(crate) silent: bool,
     /// What tunnels offered to the forward and the return link.
@@ -193,6 +196,7 @@ impl World {
             refusals: Vec::new(),
             known_paths: HashMap::new(),
             mark_all: false,
+            expects_fault: false,
             silent: false,
             sent: [Sent::default(); 2],
             trace: Vec::new(),
@@ -205,9 +209,19 @@ impl World {
 
     /// Starts another connection from a terminal.
     pub(crate) fn connect(&mut self, terminal: usize) -> ConnectionId {
+        self.connect_with(terminal, |crypto| crypto)
+    }
+
+    /// The same of one that alters its cryptography.
+    pub(crate) fn connect_with(
+        &mut self,
+        terminal: usize,
+        alter: impl FnOnce(Arc<dyn ClientConfig>) -> Arc<dyn ClientConfig>,
+    ) -> ConnectionId {
         let key = self.keys.server.public();
         let crypto = identity::client_crypto(&self.keys.client, key, false, None)
             .expect("keys make a TLS configuration");
+        let crypto = alter(crypto);
         let terminal = &mut self.terminals[terminal];
         let id = terminal
             .engine
