@@ -48,6 +48,7 @@ mod series;
 pub mod sim;
 pub mod tcp;
 
+pub use bentpipe_aqm::CoDel;
 pub use channel::Way;
 pub use dvbs2::{ModcodSet, Reported, Select};
 pub use event::{DropCause, Event, EventKind};
@@ -55,7 +56,7 @@ pub use link::{Delivery, Link, PacketHeader, Port, TerminalId};
 pub use loss::{GilbertElliott, LossModel, NoSuchChain, Outage};
 pub use model::Model;
 pub use orbit::Station;
-pub use pipe::{Duplex, LinkConfig, Marking, Pipe, PipeConfig, PipeStats};
+pub use pipe::{Duplex, Law, LinkConfig, Marking, Pipe, PipeConfig, PipeStats};
 pub use policer::Policer;
 pub use probe::{ChannelProbe, Counters, Probe, QueueProbe, TerminalProbe};
 pub use queue::QueueLimit;

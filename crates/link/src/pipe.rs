@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_aqm::{CoDel, Control, Taken};
 use bentpipe_units::{BitRate, ByteCount, Seed};
 use serde::Serialize;
 
@@ -36,12 +37,20 @@ pub struct PipeConfig {
     pub policer: Option<Policer>,
 }
 
-/// Marks packets that have waited too long in the queue, instead of letting the queue grow (RFC 3168, RFC 8289 with a
-/// fixed threshold).
+/// Which packets have waited too long.
+#[derive(Debug, Clone, Copy)]
+pub enum Law {
+    /// Those that waited longer than this.
+    Threshold(Duration),
+    /// Those that CoDel picks (RFC 8289).
+    CoDel(CoDel),
+}
+
+/// Marks packets that have waited too long as they leave the queue, instead of letting the queue grow (RFC 3168).
 #[derive(Debug)]
 pub struct Marking<P> {
-    /// Packets that waited longer are marked as they leave the queue.
-    pub threshold: Duration,
+    /// Which ones.
+    pub law: Law,
     /// Sets "congestion experienced"; false if the packet cannot carry the mark and has to be dropped instead.
     pub mark: fn(&mut P) -> bool,
 }
@@ -78,7 +87,7 @@ pub struct PipeStats {
 pub struct Pipe<P> {
     start: Instant,
     queue: DropTail<P>,
-    marking: Option<Marking<P>>,
+    marking: Option<(Marking<P>, Control)>,
     policer: Option<Bucket>,
     serialiser: Serialiser,
     in_service: Option<(ByteCount, P)>,
@@ -159,7 +168,7 @@ impl<P> Pipe<P> {
 
     /// Marks packets instead of letting them wait, from now on.
     pub fn set_marking(&mut self, marking: Option<Marking<P>>) {
-        self.marking = marking;
+        self.marking = marking.map(|marking| (marking, Control::new()));
     }
 
     /// Changes the rate from the next packet on; zero counts as 1 bit/s.
@@ -226,20 +235,48 @@ impl<P> Pipe<P> {
 
     /// Begins to send the next packet that waits.
     fn serve(&mut self, now: Instant) {
-        while let Some((queued, size, mut packet)) = self.queue.pop() {
-            if let Some(marking) = &self.marking
-                && now.saturating_duration_since(queued) > marking.threshold
-            {
-                if !(marking.mark)(&mut packet) {
-                    self.stats.dropped_queue += 1;
-                    continue;
-                }
-                self.stats.marked += 1;
-            }
+        self.in_service = self.take(now);
+        if let Some((size, _)) = self.in_service {
             self.serialiser.send(now, size);
-            self.in_service = Some((size, packet));
-            return;
         }
+    }
+
+    /// The next packet to send, marked if it has waited too long and can be; those that cannot are dropped.
+    fn take(&mut self, now: Instant) -> Option<(ByteCount, P)> {
+        let queue = &mut self.queue;
+        let mut next = || {
+            let (since, size, packet) = queue.pop()?;
+            Some(Taken {
+                since,
+                behind: queue.bytes(),
+                packet: (size, packet),
+            })
+        };
+        let Some((Marking { law, mark }, control)) = &mut self.marking else {
+            return next().map(|taken| taken.packet);
+        };
+        let (mut marked, mut dropped) = (0, 0);
+        let mut tell = |(_, packet): &mut (ByteCount, P)| {
+            let able = mark(packet);
+            marked += u64::from(able);
+            able
+        };
+        let packet = match *law {
+            Law::CoDel(config) => control.pop(now, config, next, tell, |_| dropped += 1),
+            Law::Threshold(threshold) => loop {
+                let Some(mut taken) = next() else {
+                    break None;
+                };
+                let late = now.saturating_duration_since(taken.since) > threshold;
+                if !late || tell(&mut taken.packet) {
+                    break Some(taken.packet);
+                }
+                dropped += 1;
+            },
+        };
+        self.stats.marked += marked;
+        self.stats.dropped_queue += dropped;
+        packet
     }
 
     fn depart(&mut self, departure: Instant, size: ByteCount, packet: P) {

@@ -4,7 +4,9 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use bentpipe_link::{Change, LossModel, Marking, Outage, Pipe, PipeConfig, Policer, Schedule};
+use bentpipe_link::{
+    Change, CoDel, Law, LossModel, Marking, Outage, Pipe, PipeConfig, Policer, Schedule,
+};
 use bentpipe_units::{BitRate, ByteCount, Ratio};
 use common::{burst, clean, drain, origin, seed};
 
@@ -155,7 +157,7 @@ fn packets_that_waited_are_marked_or_dropped() {
     let mut pipe = Pipe::new(&clean(megabits(10), SECOND), seed(), start);
     // A millisecond each. Even ones can carry a mark.
     pipe.set_marking(Some(Marking {
-        threshold: Duration::from_millis(20),
+        law: Law::Threshold(Duration::from_millis(20)),
         mark: |packet: &mut u32| {
             let able = packet.is_multiple_of(2);
             *packet += 1000;
@@ -169,6 +171,23 @@ fn packets_that_waited_are_marked_or_dropped() {
     let stats = pipe.stats();
     assert_eq!(stats.marked + stats.dropped_queue + 21, 40, "{stats:?}");
     assert_eq!(stats.delivered, 40 - stats.dropped_queue);
+}
+
+/// At 105, 205, 276, 334, 384, 429, 469 and 507 ms: interval / √n apart, since packets have waited 5 ms for 100 ms.
+#[test]
+fn codel_marks_or_drops_the_same_packets() {
+    let start = origin();
+    for able in [true, false] {
+        let mut pipe = Pipe::new(&clean(megabits(10), SECOND), seed(), start);
+        pipe.set_marking(Some(Marking {
+            law: Law::CoDel(CoDel::default()),
+            mark: if able { |_| true } else { |_| false },
+        }));
+        burst(&mut pipe, start, 520, 1250);
+        let stats = pipe.stats();
+        let told = if able { (8, 0) } else { (0, 8) };
+        assert_eq!((stats.marked, stats.dropped_queue), told, "{stats:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_link::sim::next_wakeup;
 use bentpipe_link::tcp::{ACK, Ack, Algorithm, Config, Receiver, SEGMENT, Segment, Sender};
-use bentpipe_link::{LossModel, Marking, Pipe, PipeConfig, QueueLimit};
+use bentpipe_link::{Law, LossModel, Marking, Pipe, PipeConfig, QueueLimit};
 use bentpipe_units::{BitRate, ByteCount, Ratio};
 use common::{clean, origin, seed};
 
@@ -227,7 +227,7 @@ fn marks_reduce_the_window_without_losses() {
     };
     let mut world = Bottleneck::new(&link(20, SECOND / 20, 10.0), &[config]);
     world.data.set_marking(Some(Marking {
-        threshold: Duration::from_millis(20),
+        law: Law::Threshold(Duration::from_millis(20)),
         mark: |(_, segment)| {
             segment.marked = true;
             segment.ecn

@@ -95,10 +95,10 @@ fn main() -> ExitCode {
             && (args.filters.is_empty() || args.filters.iter().any(|text| title.contains(text)))
     };
     let rows: Vec<_> = table::rows().into_iter().filter(wanted).collect();
-    let seeds = |row: &row::Row| match (args.seeds, row.check) {
+    let seeds = |row: &row::Row| match (args.seeds, &row.check) {
         (Some(seeds), _) => seeds,
-        (None, Some((seeds, _))) if !args.all => seeds,
-        (None, _) => row.seeds(),
+        (None, Some((seeds, _))) if !args.all => *seeds,
+        (None, _) => row.seeds,
     };
     let mut report = report::Report::new(args.all);
     run::run(

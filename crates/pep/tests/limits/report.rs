@@ -78,12 +78,12 @@ impl Report {
             self.impossible.push(format!("{title} {best:.4}"));
             return "FAULT".into();
         }
-        let today = row.check.filter(|_| index == 0 && !self.goals);
+        let check = row.check.as_ref().filter(|_| !self.goals);
+        let today = check.and_then(|(_, today)| today.get(index).copied());
         let bound = match (figure.goal, today) {
-            (Goal::AtLeast(_), Some((_, today))) => Goal::AtLeast(today),
-            (_, Some((_, today))) => Goal::AtMost(today),
-            (goal, None) if self.goals => goal,
-            (_, None) => Goal::Shown,
+            (Goal::AtLeast(_), Some(today)) => Goal::AtLeast(today),
+            (_, Some(today)) => Goal::AtMost(today),
+            (goal, None) => goal,
         };
         if bound.is_met(value) && !value.is_nan() {
             return match (bound == figure.goal, today) {

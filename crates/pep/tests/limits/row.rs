@@ -6,30 +6,23 @@ use bentpipe_proto::congestion::Kind;
 
 /// Seeds of a row in which chance plays a part, and of one in which it decides next to nothing.
 const SEEDS: [u64; 2] = [20, 3];
+/// Seeds of a row in which it plays a part, but that takes minutes with so many.
+const FEWER: u64 = 7;
 
 /// An experiment and its figures.
 pub(crate) struct Row {
     pub(crate) scenario: String,
     pub(crate) workload: String,
     pub(crate) figures: Vec<Figure>,
-    /// Chance plays a part.
-    pub(crate) random: bool,
-    /// What `make test` asks of the first figure, if it runs the row: seeds, and what holds today.
-    pub(crate) check: Option<(u64, f64)>,
-    pub(crate) experiment: Box<dyn Experiment>,
+    /// Seeds that the whole table runs.
+    pub(crate) seeds: u64,
+    /// If `make test` runs the row: its seeds, and what the first figures hold today. The others keep their goals.
+    pub(crate) check: Option<(u64, Vec<f64>)>,
+    pub(crate) experiment: Experiment,
 }
 
-/// Something that can be run with any seed and controller.
-pub(crate) trait Experiment: Send + Sync {
-    /// One value per figure of the row.
-    fn run(&self, controller: Kind, seed: u64) -> Sample;
-}
-
-impl<F: Fn(Kind, u64) -> Sample + Send + Sync> Experiment for F {
-    fn run(&self, controller: Kind, seed: u64) -> Sample {
-        self(controller, seed)
-    }
-}
+/// Runs with any controller and seed; measures one value per figure of the row.
+pub(crate) type Experiment = Box<dyn Fn(Kind, u64) -> Sample + Send + Sync>;
 
 /// What one run measured.
 #[derive(Debug, Clone)]
@@ -122,7 +115,7 @@ impl Row {
             scenario: scenario.into(),
             workload: workload.into(),
             figures,
-            random: false,
+            seeds: SEEDS[1],
             check: None,
             experiment: Box::new(experiment),
         }
@@ -130,18 +123,33 @@ impl Row {
 
     /// Chance plays a part.
     pub(crate) fn random(mut self) -> Self {
-        self.random = true;
+        self.seeds = SEEDS[0];
         self
     }
 
-    /// Seeds that the whole table runs.
-    pub(crate) fn seeds(&self) -> u64 {
-        if self.random { SEEDS[0] } else { SEEDS[1] }
+    /// Chance plays a part, in a row that takes long.
+    pub(crate) fn random_and_slow(mut self) -> Self {
+        self.seeds = FEWER;
+        self
+    }
+
+    /// With one more figure: the first one, as a multiple of what the first one of `other` is with the same seed.
+    pub(crate) fn relative_to(mut self, other: Self, figure: Figure) -> Self {
+        let (own, count) = (self.experiment, self.figures.len());
+        self.figures.push(figure);
+        self.experiment = Box::new(move |kind, seed| {
+            let mut sample = own(kind, seed);
+            sample.values.truncate(count);
+            let other = (other.experiment)(kind, seed).values[0];
+            sample.values.push(sample.values[0] / other);
+            sample
+        });
+        self
     }
 
     /// Run by `make test` with so many seeds; the first figure holds this bound today.
     pub(crate) fn checked(mut self, seeds: u64, today: f64) -> Self {
-        self.check = Some((seeds, today));
+        self.check = Some((seeds, vec![today]));
         self
     }
 

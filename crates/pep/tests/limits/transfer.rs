@@ -7,7 +7,7 @@ use bentpipe_pep::engine::Wishes;
 use bentpipe_proto::congestion::Kind;
 
 use crate::limit::{DOWN, Transfer, UP, earliest, realised_loss};
-use crate::row::{Experiment, Figure, Goal, Row, Sample};
+use crate::row::{Figure, Goal, Row, Sample};
 use crate::scenario::{Scenario, Variation, mbit};
 use crate::world::{Ending, Setup, World};
 
@@ -83,13 +83,15 @@ pub(crate) fn row(transfers: Transfers, goal: Goal) -> Row {
         String::new()
     };
     let megabytes = transfers.bytes as f64 / 1e6;
-    Row {
-        scenario: transfers.scenario.name.to_owned(),
-        workload: format!("{flows}{megabytes:.3} MB{up} {before}").replace(".000", ""),
-        figures: figures(transfers.scenario, goal),
-        random: transfers.scenario.is_random(),
-        check: None,
-        experiment: Box::new(transfers),
+    let name = format!("{flows}{megabytes:.3} MB{up} {before}").replace(".000", "");
+    let scenario = transfers.scenario;
+    let figures = figures(scenario, goal);
+    let run = move |kind, seed| transfers.run(kind, seed);
+    let row = Row::new(scenario.name, name, figures, run);
+    if scenario.is_random() {
+        row.random()
+    } else {
+        row
     }
 }
 
@@ -138,7 +140,7 @@ pub(crate) fn warm(world: &mut World, scenario: &Scenario, direction: usize, see
     world.run_for(Duration::from_secs(pause));
 }
 
-impl Experiment for Transfers {
+impl Transfers {
     fn run(&self, controller: Kind, seed: u64) -> Sample {
         let mut link = self.scenario.link(seed);
         let mut world = world(self.scenario, &link, controller, seed);
@@ -147,7 +149,7 @@ impl Experiment for Transfers {
             warm(&mut world, self.scenario, self.direction, seed);
         }
         if matches!(self.before, Before::Resumed | Before::Sold) {
-            world = self.again(&world, &link, controller, seed);
+            world = self.again(&mut world, &link, controller, seed);
         }
         let origin = self.plan(&mut world, &mut link);
         let began = world.at();
@@ -206,7 +208,7 @@ fn repairs(world: &World) -> String {
 
 impl Transfers {
     /// A new tunnel on the same link, after both processes were restarted.
-    fn again(&self, old: &World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
+    fn again(&self, old: &mut World, link: &LinkConfig, controller: Kind, seed: u64) -> World {
         let rate = mbit(self.scenario.rates[self.direction]);
         let wishes = Wishes {
             controller,
@@ -214,8 +216,8 @@ impl Transfers {
             ..Wishes::default()
         };
         let mut world = world_with(self.scenario, link, wishes, seed);
-        world.known_path = old.learned();
-        assert!(world.known_path.is_some(), "3 BDP show a path");
+        world.known_paths = old.learned();
+        assert_eq!(world.known_paths.len(), 1, "3 BDP show a path");
         connect(&mut world);
         world
     }

@@ -6,6 +6,8 @@ mod bulk;
 mod cold;
 mod ends;
 mod flood;
+mod forger;
+mod hostile;
 mod inbound;
 mod inbound_losses;
 mod ledger;

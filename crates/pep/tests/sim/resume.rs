@@ -78,7 +78,8 @@ fn a_restarted_server_is_back_at_rate() {
     let (_, connection) = world.server.connections().next().expect("the tunnel");
     let saved = connection.saved(world.now).expect("it was busy");
 
-    world.known_path = Some(through_the_file(&saved));
+    let terminal = world.terminals[0].address;
+    world.known_paths = [(terminal, through_the_file(&saved))].into();
     world.restart_server();
     world.run_until(SOON, "the end of the old tunnel", |world| !world.is_ready());
     world.connect(0);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 const EVERY: Duration = Duration::from_millis(20);
 /// Of one packet, headers included.
 const VOICE: usize = 200;
+const PING: usize = 84;
 /// Expedited forwarding, as a traffic class.
 const EXPEDITED: u8 = 46 << 2;
 
@@ -20,6 +21,8 @@ const EXPEDITED: u8 = 46 << 2;
 pub(crate) struct Inner {
     pub(crate) calls: Vec<Call>,
     pub(crate) bulks: Vec<Bulk>,
+    /// Pings that have arrived: of which call, and when they left.
+    echoes: Vec<(usize, Instant)>,
     flying: HashMap<u32, Content>,
     count: u32,
 }
@@ -29,10 +32,12 @@ pub(crate) struct Call {
     down: bool,
     size: usize,
     class: u8,
+    /// What arrives is sent back.
+    echoed: bool,
     next: Instant,
     until: Instant,
     pub(crate) sent: u64,
-    /// One-way, of those that came.
+    /// One-way, of those that came; of pings both ways.
     pub(crate) delays: Vec<Duration>,
 }
 
@@ -53,6 +58,7 @@ pub(crate) struct Bulk {
 
 enum Content {
     Voice(usize, Instant),
+    Ping(usize, Instant),
     Segment(usize, Segment),
     Ack(usize, Ack),
 }
@@ -76,12 +82,20 @@ impl Inner {
             down,
             size,
             class,
+            echoed: false,
             next: now,
             until: now + span,
             sent: 0,
             delays: Vec::new(),
         });
         self.calls.len() - 1
+    }
+
+    /// Pings by the terminal, as often.
+    pub(crate) fn ping(&mut self, now: Instant, span: Duration) -> usize {
+        let call = self.stream(now, false, span, PING, 0);
+        self.calls[call].echoed = true;
+        call
     }
 
     /// A download by a transport inside.
@@ -134,10 +148,23 @@ impl Inner {
         };
         for (index, call) in self.calls.iter_mut().enumerate() {
             while call.next <= now && call.next < call.until {
-                fly(call.down, Content::Voice(index, now), call.size, call.class);
+                let content = match call.echoed {
+                    true => Content::Ping(index, now),
+                    false => Content::Voice(index, now),
+                };
+                fly(call.down, content, call.size, call.class);
                 call.sent += 1;
                 call.next += EVERY;
             }
+        }
+        for (index, sent) in self.echoes.drain(..) {
+            let call = &self.calls[index];
+            fly(
+                !call.down,
+                Content::Voice(index, sent),
+                call.size,
+                call.class,
+            );
         }
         for (index, bulk) in self.bulks.iter_mut().enumerate() {
             bulk.sender.handle_timeout(now);
@@ -157,6 +184,7 @@ impl Inner {
         let number = u32::from_be_bytes(packet[28..32].try_into().expect("four bytes"));
         match self.flying.remove(&number).expect("each comes once") {
             Content::Voice(call, sent) => self.calls[call].delays.push(now - sent),
+            Content::Ping(call, sent) => self.echoes.push((call, sent)),
             Content::Segment(bulk, segment) => {
                 self.bulks[bulk].receiver.handle_segment(now, segment);
             }

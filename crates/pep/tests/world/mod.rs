@@ -15,6 +15,8 @@ mod step;
 mod terminal;
 mod wire;
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ use bentpipe_pep::transport::FlowKey;
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
 use bentpipe_units::Seed;
+use quinn_proto::crypto::ClientConfig;
 
 pub(crate) use apps::{Ending, Reader};
 pub(crate) use competitor::Competitor;
@@ -103,16 +106,18 @@ pub(crate) struct World {
     /// Destinations refuse, so long after OPEN.
     pub(crate) refuse_after: Option<Duration>,
     refusals: Vec<(Instant, ConnectionId, FlowKey)>,
-    /// What the server remembers of the path to every terminal that connects.
-    pub(crate) known_path: Option<Saved>,
+    /// What the server remembers of the paths to terminals.
+    pub(crate) known_paths: HashMap<SocketAddr, Saved>,
     /// Every packet that comes over the forward link is marked "congestion experienced".
     pub(crate) mark_all: bool,
+    /// A fault of a client's is what is looked for.
+    pub(crate) expects_fault: bool,
     /// Destinations answer once and then neither speak nor end.
     pub(crate) silent: bool,
     /// What tunnels offered to the forward and the return link.
     pub(crate) sent: [Sent; 2],
-    /// Every batch that left, as (when, size): equal runs have equal traces.
-    pub(crate) trace: Vec<(Duration, usize)>,
+    /// Every batch that left, as (when, over which link as in `sent`, size): equal runs have equal traces.
+    pub(crate) trace: Vec<(Duration, usize, usize)>,
 }
 
 struct Keys {
@@ -189,8 +194,9 @@ impl World {
             spins: 0,
             refuse_after: None,
             refusals: Vec::new(),
-            known_path: None,
+            known_paths: HashMap::new(),
             mark_all: false,
+            expects_fault: false,
             silent: false,
             sent: [Sent::default(); 2],
             trace: Vec::new(),
@@ -203,9 +209,19 @@ impl World {
 
     /// Starts another connection from a terminal.
     pub(crate) fn connect(&mut self, terminal: usize) -> ConnectionId {
+        self.connect_with(terminal, |crypto| crypto)
+    }
+
+    /// The same of one that alters its cryptography.
+    pub(crate) fn connect_with(
+        &mut self,
+        terminal: usize,
+        alter: impl FnOnce(Arc<dyn ClientConfig>) -> Arc<dyn ClientConfig>,
+    ) -> ConnectionId {
         let key = self.keys.server.public();
         let crypto = identity::client_crypto(&self.keys.client, key, false, None)
             .expect("keys make a TLS configuration");
+        let crypto = alter(crypto);
         let terminal = &mut self.terminals[terminal];
         let id = terminal
             .engine
@@ -221,10 +237,15 @@ impl World {
         self.competitors.len() - 1
     }
 
-    /// What the server has learned of the path to the first terminal.
-    pub(crate) fn learned(&self) -> Option<Saved> {
-        let (_, connection) = self.server.connections().next()?;
-        connection.saved(self.now)
+    /// What the server has learned of the paths to terminals.
+    pub(crate) fn learned(&mut self) -> HashMap<SocketAddr, Saved> {
+        let ids: Vec<_> = self.server.connections().map(|(id, _)| id).collect();
+        let path = |id| {
+            let connection = self.server.connection(id)?;
+            let saved = connection.saved(self.now)?;
+            Some((connection.parts().1.remote_address(), saved))
+        };
+        ids.into_iter().filter_map(path).collect()
     }
 
     /// Replaces the server's process: same key, no memory.

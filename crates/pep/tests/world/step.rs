@@ -167,18 +167,20 @@ impl World {
                     let way = (Towards::Server, terminal.access);
                     send(now, &mut self.link, &mut self.access, way, packet);
                 }
-                self.trace.push((now - self.start, output.size));
+                self.trace.push((now - self.start, 1, output.size));
                 buf.clear();
                 busy = true;
             }
         }
         while let Some(output) = self.server.poll_transmit(now, &mut buf) {
+            let before = turned_away(&self.link);
             for packet in packets(SERVER.into(), &output, &buf) {
                 self.sent[0].count(packet.size());
                 let way = (Towards::Terminals, Duration::ZERO);
                 send(now, &mut self.link, &mut self.access, way, packet);
             }
-            self.trace.push((now - self.start, output.size));
+            self.sent[0].dropped += turned_away(&self.link) - before;
+            self.trace.push((now - self.start, 0, output.size));
             buf.clear();
             busy = true;
         }
@@ -216,14 +218,24 @@ impl World {
             }
             ConnectionNotice::Connected => {
                 let connection = self.server.connection(event.connection);
-                if let (Some(saved), Some(connection)) = (self.known_path, connection) {
-                    connection.resume(self.now, saved);
+                if let Some(connection) = connection {
+                    let terminal = connection.parts().1.remote_address();
+                    if let Some(saved) = self.known_paths.get(&terminal) {
+                        connection.resume(self.now, *saved);
+                    }
                 }
             }
+            ConnectionNotice::Fault(_) if self.expects_fault => {}
             ConnectionNotice::Fault(fault) => panic!("the server found a fault: {fault}"),
             _ => {}
         }
     }
+}
+
+/// Packets that did not get into the forward link.
+fn turned_away(link: &Duplex<Packet>) -> u64 {
+    let stats = link.forward_link.stats();
+    stats.dropped_queue + stats.dropped_policer
 }
 
 /// Gives a packet to the link; from a terminal that is some way off it gets there later.

@@ -112,6 +112,8 @@ pub(crate) struct Sent {
     pub(crate) bytes: u64,
     /// The largest packet.
     pub(crate) largest: u64,
+    /// Packets that the forward link's queue or policer turned away as they came.
+    pub(crate) dropped: u64,
 }
 
 impl Sent {

@@ -1,6 +1,8 @@
 //! What the tunnel does to others and to itself: the gates. A speed that costs one of these does not count.
 
+mod acks;
 mod beside;
+mod packets;
 mod probe;
 mod queue;
 mod repair;
@@ -14,8 +16,10 @@ use bentpipe_pep::engine::Profile;
 
 use crate::row::Row;
 use crate::scenario::{Loss, Queue, Scenario};
+use crate::transfer::Before;
+use queue::Managed;
 use share::CUBIC;
-use tunnels::Places;
+use tunnels::{Gone, Places};
 
 /// A GEO link small enough to run for minutes.
 const GEO: Scenario = Scenario::geo("E-geo", [20.0, 5.0], 300);
@@ -41,32 +45,41 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 /// A gateway's egress to terminals under a low and a high satellite.
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
-/// What `make test` runs: with so many seeds, and what the first figure holds today.
-const CHECKED: [(&str, u64, f64); 10] = [
-    ("E-leo steady, queue 1 BDP", 1, 20.0),
-    ("E-geo step to 4 Mbit/s", 1, 2.5),
-    ("E-leo 1 % loss, then half the rate", 2, 1.2),
-    ("E-leo beside CUBIC, 1 BDP", 2, 0.75),
-    ("E-leo 1 kB beside bulk", 1, 25.0),
-    ("G8 1 kB beside bulk", 2, 25.0),
-    ("G6 return traffic of bulk", 1, 60.0),
-    ("M1 10 tunnel(s)", 3, 0.95),
-    ("E-geo outage of 60s", 3, 1.5),
-    ("E-leo outage of 60s", 3, 1.5),
+/// What `make test` runs: with so many seeds, and what the first figures hold today. The others hold their goals.
+const CHECKED: [(&str, u64, &[f64]); 19] = [
+    ("E-leo steady, queue 1 BDP", 1, &[20.0]),
+    ("E-geo step to 4 Mbit/s", 1, &[2.5]),
+    ("E-leo 1 % loss, then half the rate", 2, &[1.2]),
+    ("E-leo beside CUBIC, 1 BDP", 2, &[0.75]),
+    ("E-leo jump onto CUBIC", 10, &[0.8]),
+    ("E-geo jump onto CUBIC", 10, &[0.8]),
+    ("E-leo CoDel, marking", 1, &[0.0]),
+    ("E-geo all marked for one RTT", 1, &[0.855]),
+    ("E-geo policed to 5 Mbit/s, 50ms", 1, &[0.95]),
+    ("E-geo ping beside bulk", 1, &[20.0]),
+    ("E-leo bursts and losses", 1, &[1.0]),
+    ("M1-leo 2 tunnel(s), LEO and GEO", 2, &[0.9, 0.95, 2.0]),
+    ("G8 page beside bulk", 1, &[1.15]),
+    ("E-leo 1 kB beside bulk", 1, &[25.0]),
+    ("G8 1 kB beside bulk", 2, &[25.0]),
+    ("G6 return traffic of bulk", 1, &[60.0]),
+    ("M1 10 tunnel(s)", 3, &[0.95]),
+    ("E-geo outage of 60s", 3, &[1.5]),
+    ("E-leo outage of 60s", 3, &[1.5]),
 ];
 
 /// Every gate.
 pub(crate) fn rows() -> Vec<Row> {
     let mut rows = own_queue();
+    rows.extend(nested());
     rows.extend(shares());
     rows.extend(beams());
     rows.extend(short_flows());
     rows.extend(repairs());
-    for row in &mut rows {
-        row.check = CHECKED
-            .iter()
-            .find(|(title, ..)| *title == row.title())
-            .map(|(_, seeds, today)| (*seeds, *today));
+    for (title, seeds, today) in CHECKED {
+        let row = rows.iter_mut().find(|row| row.title() == title);
+        let row = row.unwrap_or_else(|| panic!("no row is called {title}"));
+        row.check = Some((seeds, today.to_vec()));
     }
     rows
 }
@@ -74,12 +87,19 @@ pub(crate) fn rows() -> Vec<Row> {
 fn own_queue() -> Vec<Row> {
     let mut rows = Vec::new();
     for scenario in [GEO, LEO, medium()] {
-        for bdp in [1.0, 4.0] {
-            rows.push(queue::steady(scenario, bdp));
+        let of = |queue| Scenario { queue, ..scenario };
+        for queue in [Queue::Bdp(1.0), Queue::Bdp(4.0)] {
+            rows.push(queue::steady(of(queue), Before::Cold));
         }
+        rows.push(queue::steady(of(Queue::Packets(25)), Before::Cold));
+        rows.push(queue::steady(of(Queue::Bdp(1.0)), Before::Resumed));
+        rows.push(packets::ping(scenario));
     }
     for scenario in [GEO, LEO] {
-        rows.push(queue::marked(scenario));
+        rows.push(queue::managed(scenario, Managed::Threshold));
+        for ecn in [true, false] {
+            rows.push(queue::managed(scenario, Managed::CoDel { ecn }));
+        }
         rows.push(queue::answered(scenario));
         rows.push(queue::policed(scenario, 5.0, Duration::from_millis(50)));
         rows.push(queue::step(scenario, 4.0));
@@ -96,15 +116,35 @@ fn own_queue() -> Vec<Row> {
     rows
 }
 
+fn nested() -> Vec<Row> {
+    let both = [GEO, LEO].into_iter();
+    let links = both.flat_map(|clean| {
+        let lossy = Scenario {
+            loss: Loss::Iid(0.01),
+            name: if clean.profile == Profile::Leo {
+                "E-leo-1%"
+            } else {
+                "E-geo-1%"
+            },
+            ..clean
+        };
+        [clean, lossy]
+    });
+    links.map(packets::nested).collect()
+}
+
 fn shares() -> Vec<Row> {
     let mut rows = Vec::new();
     for scenario in [LEO, GEO] {
         for algorithm in [CUBIC, Algorithm::NewReno] {
             for bdp in [0.5, 1.0, 4.0] {
-                rows.push(share::beside(scenario, algorithm, bdp));
+                rows.push(share::beside(scenario, algorithm, bdp, 1));
             }
         }
-        rows.push(share::jump(scenario));
+        rows.push(share::beside(scenario, CUBIC, 1.0, 10));
+        for before in [Before::Warm, Before::Resumed] {
+            rows.push(share::jump(scenario, before));
+        }
     }
     rows
 }
@@ -131,7 +171,8 @@ fn beams() -> Vec<Row> {
         tunnels::many(NEAR, 2, Places::OneToFour),
         tunnels::many(NEAR, 10, Places::OneToFour),
         tunnels::many(LEO_BEAM, 2, Places::LeoAndGeo),
-        tunnels::resume(beam(), 10),
+        tunnels::resume(beam(), 10, Gone::Link),
+        tunnels::resume(beam(), 10, Gone::Gateway),
         tunnels::outage(GEO, Duration::from_secs(10)),
         tunnels::outage(GEO, Duration::from_secs(60)),
         tunnels::outage(LEO, Duration::from_secs(60)),
@@ -159,6 +200,9 @@ fn short_flows() -> Vec<Row> {
         beside::page(LEO),
         beside::overhead(medium(), 0.96),
         beside::overhead(two_percent, 0.93),
+        acks::thinned(thin_return()),
+        acks::thinned(GEO),
+        acks::thinned(LEO),
         beside::return_traffic(thin_return()),
         beside::return_traffic(medium()),
         beside::return_traffic(lossy),

@@ -1,5 +1,6 @@
 //! What the gates measure with: a world with bulk in it, looked at every few milliseconds.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_link::PipeStats;
@@ -13,6 +14,8 @@ use crate::world::{Setup, World};
 
 /// How often the queue is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// More than any run carries.
 pub(super) const ENDLESS: u64 = 1 << 39;
@@ -38,6 +41,20 @@ pub(super) fn alone(scenario: &Scenario, kind: Kind, seed: u64) -> World {
     ready(scenario, &[Duration::ZERO], kind, seed)
 }
 
+/// The gateway's process begins anew with what the old one had learned of its paths; `pause` after all terminals have
+/// noticed they are back at once.
+pub(super) fn restart(world: &mut World, pause: Duration) {
+    world.known_paths = world.learned();
+    world.restart_server();
+    let lost = |world: &World| world.terminals.iter().all(|one| one.ready.is_none());
+    world.run_until(SOON, "the end of the old tunnels", lost);
+    world.run_for(pause);
+    for terminal in 0..world.terminals.len() {
+        world.connect(terminal);
+    }
+    connect(world);
+}
+
 /// Lets `span` pass, and looks at the world every [`LOOK`].
 pub(super) fn watch(world: &mut World, span: Duration, mut look: impl FnMut(&World)) {
     let end = world.now + span;
@@ -50,6 +67,21 @@ pub(super) fn watch(world: &mut World, span: Duration, mut look: impl FnMut(&Wor
 /// How long a packet would wait before the forward link, in milliseconds, at `rate` Mbit/s.
 pub(super) fn wait(world: &World, rate: f64) -> f64 {
     world.link.forward_link.stats().queue_bytes.as_u64() as f64 * 8.0 / rate / 1e3
+}
+
+/// Lets `span` pass; the most Mbit/s that all tunnels together offered to the forward link in any `window` of it.
+pub(super) fn heaviest(world: &mut World, span: Duration, window: Duration) -> f64 {
+    let looks = (window.as_secs_f64() / LOOK.as_secs_f64()).round() as usize;
+    let mut sent = VecDeque::from([world.sent[DOWN].bytes]);
+    let mut most = 0;
+    watch(world, span, |world| {
+        sent.push_back(world.sent[DOWN].bytes);
+        if sent.len() > looks + 1 {
+            sent.pop_front();
+        }
+        most = most.max(world.sent[DOWN].bytes - sent[0]);
+    });
+    most as f64 * 8.0 / window.as_secs_f64() / 1e6
 }
 
 /// Payload that each terminal has read in all its flows.

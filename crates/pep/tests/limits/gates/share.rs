@@ -6,12 +6,12 @@ use bentpipe_link::tcp::{Algorithm, Config};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_units::Seed;
 
-use super::probe::{ENDLESS, alone, dropped, read, received, tcp_rate, tunnel_rate};
+use super::probe::{ENDLESS, alone, dropped, read, received, restart, tcp_rate, tunnel_rate};
 use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::{Queue, Scenario};
-use crate::transfer::warm;
+use crate::transfer::{Before, warm};
 use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,8 +29,9 @@ fn name(algorithm: Algorithm) -> &'static str {
     }
 }
 
-/// One TCP flow, and one tunnel that joins it; against the same with a CUBIC flow that joins instead of the tunnel.
-pub(crate) fn beside(scenario: Scenario, algorithm: Algorithm, bdp: f64) -> Row {
+/// One TCP flow, and one tunnel with `flows` in it that joins; against the same with a CUBIC flow that joins instead of the
+/// tunnel. A tunnel is one flow, whatever is in it.
+pub(crate) fn beside(scenario: Scenario, algorithm: Algorithm, bdp: f64, flows: u32) -> Row {
     let scenario = Scenario {
         queue: Queue::Bdp(bdp),
         ..scenario
@@ -43,27 +44,39 @@ pub(crate) fn beside(scenario: Scenario, algorithm: Algorithm, bdp: f64) -> Row 
         Figure::new("... at most", AtMost(2.0)),
         Figure::new("utilisation", Shown),
     ];
-    let title = format!("beside {}, {bdp} BDP", name(algorithm));
+    let many = match flows {
+        1 => String::new(),
+        _ => format!(", {flows} flows"),
+    };
+    let title = format!("beside {}, {bdp} BDP{many}", name(algorithm));
     Row::new(scenario.name, title, figures, move |kind, seed| {
         let rate = scenario.rates[DOWN];
         let by_cubic = run(&scenario, algorithm, None, seed)[0];
-        let [its, ours] = run(&scenario, algorithm, Some(kind), seed);
+        let [its, ours] = run(&scenario, algorithm, Some((kind, flows)), seed);
         let share = ours / (rate / 2.0);
         Sample {
             values: vec![its / by_cubic, share, share, (its + ours) / rate],
             note: format!("{its:.2} + {ours:.2} Mbit/s; by CUBIC {by_cubic:.2}"),
         }
     })
+    .random()
 }
 
-/// IP-layer Mbit/s of the first flow, and of the tunnel or flow that joins it 20 to 30 s later.
-fn run(scenario: &Scenario, algorithm: Algorithm, kind: Option<Kind>, seed: u64) -> [f64; 2] {
-    let mut world = alone(scenario, kind.unwrap_or_default(), seed);
+/// IP-layer Mbit/s of the first flow, and of the tunnel, with so many flows in it, or flow that joins it 20 to 30 s later.
+fn run(
+    scenario: &Scenario,
+    algorithm: Algorithm,
+    tunnel: Option<(Kind, u32)>,
+    seed: u64,
+) -> [f64; 2] {
+    let (kind, flows) = tunnel.unwrap_or_default();
+    let mut world = alone(scenario, kind, seed);
     world.compete(Config::new(algorithm), true, Duration::ZERO);
     world.run_for(20 * SECOND + jitter(seed));
-    if kind.is_some() {
+    for _ in 0..flows {
         world.download(ENDLESS, None);
-    } else {
+    }
+    if tunnel.is_none() {
         world.compete(Config::new(CUBIC), true, Duration::ZERO);
     }
     world.run_for(40 * SECOND);
@@ -102,57 +115,60 @@ fn jitter(seed: u64) -> Duration {
     Duration::from_millis(Seed::new(seed).stream("phase").as_u64() % 10_000)
 }
 
-/// A tunnel that knows the link's rate comes back when CUBIC has it: what it leaves in the next ten round trips.
-pub(crate) fn jump(scenario: Scenario) -> Row {
+/// A tunnel that knows the link's rate comes back when CUBIC has it, from a rest or by a new process with the memory of the
+/// old one: what it leaves in the next ten round trips, and what the queue drops of its packets.
+///
+/// The jump is what leaves in its first two round trips: what comes back until then tells of its beginning alone. What is
+/// dropped of that must be a small share of that; and of all that leaves in eleven round trips, lest it only be dropped later.
+pub(crate) fn jump(scenario: Scenario, before: Before) -> Row {
     let figures = vec![
         Figure::new("victim / fair, 10 RTT", AtLeast(0.8)),
+        Figure::new("dropped / jump, %", AtMost(5.0)),
         Figure::new("our drops / sent, %", AtMost(5.0)),
         Figure::new("dropped by queue, %", Shown),
+        Figure::new("ours / fair, 10 RTT", Shown),
     ];
-    Row::new(
-        scenario.name,
-        "jump onto CUBIC",
-        figures,
-        move |kind, seed| {
-            let rtt = scenario.rtt();
-            let mut world = alone(&scenario, kind, seed);
-            warm(&mut world, &scenario, DOWN, 0);
-            world.compete(Config::new(CUBIC), true, Duration::ZERO);
-            world.run_for(50 * SECOND + jitter(seed));
-            let before = (
-                received(&world)[0],
-                world.link.forward_link.stats(),
-                ours(&mut world),
-            );
-            world.download(ENDLESS, None);
-            // The first bytes need a round trip; what is lost is known another one later.
-            world.run_for(rtt + rtt / 2);
-            let held = received(&world)[0];
-            world.run_for(10 * rtt);
-            let victim = tcp_rate(received(&world)[0] - held, 10 * rtt);
-            let (sent, lost) = ours(&mut world);
-            let (sent, lost) = (sent - before.2.0, lost - before.2.1);
-            Sample {
-                values: vec![
-                    victim / (scenario.rates[DOWN] / 2.0),
-                    100.0 * lost as f64 / sent as f64,
-                    dropped(&before.1, &world.link.forward_link.stats()),
-                ],
-                note: String::new(),
-            }
-        },
-    )
-}
-
-/// Packets that the server's tunnels sent, and those of them that it declared lost.
-fn ours(world: &mut World) -> (u64, u64) {
-    let ids: Vec<_> = world.server.connections().map(|(id, _)| id).collect();
-    let mut total = (0, 0);
-    for id in ids {
-        if let Some(connection) = world.server.connection(id) {
-            let path = connection.parts().1.stats().path;
-            total = (total.0 + path.sent_packets, total.1 + path.lost_packets);
+    let resumed = match before {
+        Before::Resumed => ", resumed",
+        _ => "",
+    };
+    let name = format!("jump onto CUBIC{resumed}");
+    Row::new(scenario.name, name, figures, move |kind, seed| {
+        let rtt = scenario.rtt();
+        let fair = scenario.rates[DOWN] / 2.0;
+        let mut world = alone(&scenario, kind, seed);
+        warm(&mut world, &scenario, DOWN, 0);
+        world.compete(Config::new(CUBIC), true, Duration::ZERO);
+        world.run_for(50 * SECOND);
+        if before == Before::Resumed {
+            restart(&mut world, jitter(seed));
+        } else {
+            world.run_for(jitter(seed));
         }
-    }
-    total
+        let link = world.link.forward_link.stats();
+        let sent = world.sent[DOWN];
+        let share = move |world: &World| {
+            let now = world.sent[DOWN];
+            let packets = (now.packets - sent.packets).max(1) as f64;
+            100.0 * (now.dropped - sent.dropped) as f64 / packets
+        };
+        world.download(ENDLESS, None);
+        // The first bytes need a round trip; what is lost is known another one later.
+        world.run_for(rtt + rtt / 2);
+        let held = (received(&world)[0], read(&world)[0]);
+        world.run_for(rtt);
+        let jump = share(&world);
+        world.run_for(9 * rtt);
+        Sample {
+            values: vec![
+                tcp_rate(received(&world)[0] - held.0, 10 * rtt) / fair,
+                jump,
+                share(&world),
+                dropped(&link, &world.link.forward_link.stats()),
+                tunnel_rate(read(&world)[0] - held.1, 10 * rtt) / fair,
+            ],
+            note: String::new(),
+        }
+    })
+    .random()
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use bentpipe_link::Outage;
 use bentpipe_link::Schedule;
 
-use super::probe::{ENDLESS, dropped, jain, percentile, read, ready, tunnel_rate, wait, watch};
+use super::probe::{
+    ENDLESS, dropped, heaviest, jain, percentile, read, ready, restart, tunnel_rate, wait, watch,
+};
 use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
@@ -44,7 +46,7 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
         Figure::new("fair after, RTT", AtMost(20.0)),
     ];
     let name = format!("{count} tunnel(s){far}");
-    Row::new(scenario.name, name, figures, move |kind, seed| {
+    let row = Row::new(scenario.name, name, figures, move |kind, seed| {
         let rate = scenario.rates[DOWN];
         let extra = match places {
             Places::Same => Duration::ZERO,
@@ -74,7 +76,12 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
             ],
             note: String::new(),
         }
-    })
+    });
+    if scenario.is_random() {
+        row.random_and_slow()
+    } else {
+        row
+    }
 }
 
 /// Lets 50 of the longest round trips pass; answers after how many the shares are as fair as asked and stay so, looked at
@@ -150,30 +157,51 @@ fn break_links(world: &mut World, length: Duration) {
     }
 }
 
-/// All tunnels come back after an outage of 10 s: what they send together in any of the next round trips.
-pub(crate) fn resume(scenario: Scenario, count: u32) -> Row {
+/// After what all tunnels of a beam come back at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// 10 s in which nothing came through.
+    Link,
+    /// Another process at the gateway, which remembers what each of them had.
+    Gateway,
+}
+
+/// All tunnels come back: what they send together in any round trip of the next minute, wherever it begins, and how they
+/// share and use the link in that minute.
+pub(crate) fn resume(scenario: Scenario, count: u32, gone: Gone) -> Row {
     let figures = vec![
         Figure::new("load / rate, 1 RTT", AtMost(1.5)),
         Figure::new("dropped by queue, %", AtMost(5.0)),
-        Figure::new("Jain's index, a minute", AtLeast(0.9)),
-        Figure::new("utilisation, a minute", AtLeast(0.9)),
+        Figure::new("Jain's index, a minute", AtLeast(0.95)),
+        Figure::new("utilisation, a minute", AtLeast(0.95)),
     ];
-    let name = format!("{count} tunnels after an outage");
+    let after = match gone {
+        Gone::Link => "an outage",
+        Gone::Gateway => "a restart",
+    };
+    let name = format!("{count} tunnels after {after}");
     Row::new(scenario.name, name, figures, move |kind, seed| {
         let (rate, rtt) = (scenario.rates[DOWN], scenario.rtt());
         let mut world = ready(&scenario, &vec![Duration::ZERO; count as usize], kind, seed);
         start_all(&mut world, 10 * SECOND / count);
         world.run_for(40 * SECOND);
-        break_links(&mut world, 10 * SECOND);
-        world.run_for(10 * SECOND);
-        let before = (world.link.forward_link.stats(), read(&world));
-        let mut load: f64 = 0.0;
-        for _ in 0..(SPAN.as_secs_f64() / rtt.as_secs_f64()) as u32 {
-            let sent = world.sent[DOWN].bytes;
-            world.run_for(rtt);
-            let sent = (world.sent[DOWN].bytes - sent) as f64 * 8.0 / 1e6;
-            load = load.max(sent / rtt.as_secs_f64() / rate);
+        match gone {
+            Gone::Link => {
+                break_links(&mut world, 10 * SECOND);
+                world.run_for(10 * SECOND);
+            }
+            Gone::Gateway => {
+                restart(&mut world, rtt * seed as u32 / 7);
+                start_all(&mut world, Duration::ZERO);
+            }
         }
+        let before = (world.link.forward_link.stats(), read(&world));
+        let load = heaviest(&mut world, SPAN, rtt) / rate;
+        let remembered = world
+            .known_paths
+            .values()
+            .map(|path| path.rate.as_u64() as f64);
+        let remembered = remembered.sum::<f64>() / 1e6 / rate;
         let rates = rates(&world, &before.1);
         Sample {
             values: vec![
@@ -182,7 +210,7 @@ pub(crate) fn resume(scenario: Scenario, count: u32) -> Row {
                 jain(&rates),
                 rates.iter().sum::<f64>() / rate,
             ],
-            note: String::new(),
+            note: format!("together they remember {remembered:.2} of the rate"),
         }
     })
 }
