@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use common::keys::BENTPIPE;
-use common::{installed, privileged};
+use common::{installed, privileged, required};
 
 /// A link that costs the tests little time.
 const LINK: &str = "[scenario]\nname = \"near\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"10 ms\"\n\
@@ -72,7 +72,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
             ensure!(reason.contains("[contender.hysteria2]"), "{reason}");
             continue;
         }
-        if outcome == "unsupported" && installed.contains(&name) {
+        if outcome == "unsupported" && installed.contains(&name) && !required() {
             continue;
         }
         ensure!(outcome == "measured", "{record}");
@@ -130,6 +130,33 @@ fn every_task_that_needs_no_browser_is_done() -> Result<()> {
             _ => (1, 0.02),
         };
         ensure!(seconds.len() == figures && least >= physics, "{record}");
+    }
+    Ok(())
+}
+
+#[test]
+fn names_cross_in_a_tunnel_and_beside_who_splits_tcp_alone() -> Result<()> {
+    if !privileged("names") {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let tables = "[task.page]\nkind = \"page\"\npages = \"usual\"\ncount = 1\ndns = true\n";
+    let contenders = ["plain", "bentpipe", "wireguard", "split", "split-terminal"];
+    for record in measure(&contenders, tables, directory.path())? {
+        let name = record["contender"].as_str().context("a name")?;
+        if name == "wireguard" && record["outcome"] == "unsupported" && !required() {
+            continue;
+        }
+        ensure!(record["outcome"] == "measured", "{record}");
+        let doubts = record["doubts"].to_string();
+        for text in ["never asked", "outside of the tunnel"] {
+            ensure!(!doubts.contains(text), "{name}: {doubts}");
+        }
+        let crossed = &record["crossed"];
+        if crossed.is_object() && record["task"] == "page" {
+            let beside = crossed["name_packets"].as_u64().context("a count")?;
+            ensure!((beside > 0) == (name == "split"), "{record}");
+        }
     }
     Ok(())
 }

@@ -171,6 +171,16 @@ impl Contender {
         }
     }
 
+    /// Whether it takes in TCP alone, so that names are asked for beside it: the terminal forwards what it does not take.
+    #[must_use]
+    pub fn leaves_names(&self) -> bool {
+        match &self.carrier {
+            Carrier::Split(_) => true,
+            Carrier::Program(program) => program.intercepts(),
+            _ => false,
+        }
+    }
+
     /// What crosses the satellite if it does its work; without, everything may.
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {

@@ -216,6 +216,11 @@ impl Program {
         }
     }
 
+    /// Whether TCP is handed to it, and TCP alone.
+    pub(super) fn intercepts(&self) -> bool {
+        self.known.is_some() || self.named.intercept.is_some()
+    }
+
     pub(super) fn readable(&self) -> bool {
         self.named.readable
     }

@@ -51,6 +51,9 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Whether hosts' names are asked for over the link, or known.
+        #[serde(default)]
+        dns: bool,
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {
@@ -180,6 +183,12 @@ impl Task {
                 ..
             }
         )
+    }
+
+    /// Whether names are asked for.
+    #[must_use]
+    pub fn needs_names(&self) -> bool {
+        matches!(self, Self::Page { dns: true, .. })
     }
 
     /// How many objects or datagrams make a figure, or each of its figures.

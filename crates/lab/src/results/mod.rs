@@ -121,6 +121,9 @@ pub struct Crossed {
     pub tunnel_packets: u64,
     /// Their bytes, with IP headers.
     pub tunnel_bytes: u64,
+    /// Questions for names, and answers, beside the tunnel of one who takes TCP alone.
+    #[serde(default)]
+    pub name_packets: u64,
     /// Packets of anything else.
     pub clear_packets: u64,
     /// Packets with content that can be read.
@@ -134,6 +137,7 @@ impl From<&CaptureReport> for Crossed {
         Self {
             tunnel_packets: report.tunnel_packets,
             tunnel_bytes: report.tunnel_bytes,
+            name_packets: report.name_packets,
             clear_packets: report.clear_packets,
             readable_packets: report.marker_packets,
             clear: report.clear.iter().map(ToString::to_string).collect(),

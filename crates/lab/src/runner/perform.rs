@@ -1,5 +1,6 @@
 //! Doing a task: what the user does, timed at the user.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,19 @@ impl Prepared {
             Task::Voice { .. } => 0,
             _ => self.task.samples().into(),
         }
+    }
+
+    /// What speaks against pages whose hosts the resolver was not asked for: somebody else knew the names.
+    pub(super) fn unasked(&self, hosts: &Hosts, asked: &BTreeSet<String>) -> Option<String> {
+        let objects = self.pages.iter().flat_map(Page::objects);
+        let places: BTreeSet<usize> = objects.map(|object| object.host.into()).collect();
+        let names = places.iter().filter_map(|place| hosts.get(*place));
+        let unasked: Vec<&str> = names
+            .map(|(name, _)| name)
+            .filter(|name| !asked.contains(*name))
+            .collect();
+        let text = || format!("the resolver was never asked for {}", unasked.join(", "));
+        (!unasked.is_empty()).then(text)
     }
 
     /// Where most of it goes.
@@ -305,4 +319,21 @@ impl<'a> Target<'a> {
 /// Seconds since `start`, for records.
 pub(super) fn since(start: Instant) -> f64 {
     (start.elapsed().as_secs_f64() * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_nobody_asked_for_speaks_against_its_page() {
+        let task = toml::from_str("kind = \"page\"\ncount = 1\ndns = true\n").unwrap();
+        let prepared = Prepared::new(task, Seed::new(1));
+        let hosts = Hosts::of_topology(crate::workload::corpus::HOSTS);
+        let mut asked: BTreeSet<String> = hosts.names().into_iter().collect();
+        assert_eq!(prepared.unasked(&hosts, &asked), None);
+        asked.remove("host-1.test");
+        let doubt = prepared.unasked(&hosts, &asked).unwrap();
+        assert!(doubt.ends_with("asked for host-1.test"), "{doubt}");
+    }
 }

@@ -103,8 +103,8 @@ pub(super) fn connect(
     let router = interface("wan0", at.gateway_wan()) + &interface(LINK_DEVICE, at.gateway_sat());
     batch(gateway, &(router + &behind_terminals))?;
     let mut lines = interface("eth0", at.web()) + &default(at.gateway_wan());
-    for i in 0..hosts {
-        let (v4, v6) = at.host(i);
+    let further = (0..hosts).map(|i| at.host(i));
+    for (v4, v6) in further.chain([at.resolver()]) {
         // Writing into a String cannot fail.
         let _ = writeln!(lines, "addr add {v4} dev eth0 noprefixroute");
         let _ = writeln!(lines, "addr add {v6} dev eth0 nodad noprefixroute");
