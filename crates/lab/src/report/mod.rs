@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
 use crate::page::{Page, escape};
-use crate::results::{Manifest, Record, Row, Status, Summary, read};
+use crate::results::{Manifest, Outline, Record, Row, Status, Summary, read};
 
 const HEAD: &str = include_str!("head.html");
 
@@ -92,7 +92,7 @@ fn experiment(
     {
         let (scenario, task) = place(&rows[0]);
         let _ = writeln!(body, "<h3>{}, {}</h3>", escape(scenario), escape(task));
-        body.push_str(&table(rows));
+        body.push_str(&table(rows, &manifest.outline));
         let curves: Vec<Value> = rows.iter().filter_map(|row| curve(row, records)).collect();
         if !curves.is_empty() {
             let title = "Share of figures that are no larger";
@@ -125,7 +125,11 @@ fn place(row: &Row) -> (&str, &str) {
     (&row.scenario, &row.task)
 }
 
-fn table(rows: &[Row]) -> String {
+/// More than this share away from what was published is marked.
+const NEAR: f64 = 0.15;
+
+fn table(rows: &[Row], outline: &Outline) -> String {
+    let mut sources: Vec<&str> = Vec::new();
     let longest = rows.iter().filter_map(median).fold(0.0, f64::max);
     let seconds = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2} s"));
     let mut text = String::from(
@@ -138,7 +142,11 @@ fn table(rows: &[Row]) -> String {
     for (name, ..) in more.clone() {
         let _ = write!(text, "<th>{name}</th>");
     }
-    text.push_str("<th>published</th><th>valid runs</th></tr>\n");
+    let compared = rows.iter().any(|row| row.published.is_some());
+    if compared {
+        text.push_str("<th>published</th><th>× published</th>");
+    }
+    text.push_str("<th>valid runs</th></tr>\n");
     for row in rows {
         let figures = row.figures;
         let interval = figures.and_then(|figures| figures.interval);
@@ -151,9 +159,13 @@ fn table(rows: &[Row]) -> String {
             .clone()
             .map(|(.., shown)| shown(row).unwrap_or("–".into()));
         let more: String = more.map(|text| format!("<td>{text}</td>")).collect();
+        let published = match compared {
+            true => beside(row, outline, &mut sources),
+            false => String::new(),
+        };
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td>{more}<td>{}</td>\
+            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td>{more}{published}\
              <td>{} of {all}</td></tr>",
             escape(&row.contender),
             bar(row, longest),
@@ -162,11 +174,36 @@ fn table(rows: &[Row]) -> String {
             )),
             seconds(figures.map(|figures| figures.p95)),
             row.ratio.map_or("–".into(), |ratio| format!("{ratio:.2}")),
-            seconds(row.published),
             row.runs[Status::Valid as usize],
         );
     }
-    text + "</table></div>\n"
+    text.push_str("</table></div>\n");
+    for (place, source) in sources.iter().enumerate() {
+        let number = place + 1;
+        let source = escape(source);
+        let _ = writeln!(text, "<p class=\"note\"><sup>{number}</sup> {source}</p>");
+    }
+    text
+}
+
+/// What others have published, with the number of its source, and what was measured as a multiple of it.
+fn beside<'a>(row: &Row, outline: &'a Outline, sources: &mut Vec<&'a str>) -> String {
+    let figure = outline.published(&row.contender, &row.scenario, &row.task);
+    let Some(figure) = figure else {
+        return "<td>–</td><td>–</td>".into();
+    };
+    let known = sources.iter().position(|source| *source == figure.source);
+    let place = known.unwrap_or(sources.len());
+    if known.is_none() {
+        sources.push(&figure.source);
+    }
+    let ratio = row.figures.map(|own| own.median / figure.seconds);
+    let ratio = ratio.map_or("–".into(), |ratio| {
+        let mark = if (ratio - 1.0).abs() > NEAR { " !" } else { "" };
+        format!("{ratio:.2}{mark}")
+    });
+    let (seconds, number) = (figure.seconds, place + 1);
+    format!("<td>{seconds:.2} s<sup>{number}</sup></td><td>{ratio}</td>")
 }
 
 /// The median, or the patience that it exceeds.
@@ -259,12 +296,6 @@ fn colophon(manifest: &Manifest, body: &mut String) {
             check.rtt_ms, check.expected_rtt_ms, check.verdict
         )
     }));
-    for figure in &manifest.outline.published {
-        let text = format!("published: {}", figure.source);
-        if !lines.contains(&text) {
-            lines.push(text);
-        }
-    }
     let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
     let selection = manifest.selection.iter().map(|part| format!(" {part}"));
     let selection: String = selection.collect();
@@ -281,7 +312,8 @@ fn colophon(manifest: &Manifest, body: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Outcome, Store};
+    use crate::experiment::Published;
+    use crate::results::{Figures, Outcome, Store};
 
     #[test]
     fn a_column_is_there_where_a_row_has_it() {
@@ -290,7 +322,7 @@ mod tests {
             repairs: lost.map_or([None; 3], |_| [Some(2.5e6), Some(4e5), Some(0.031)]),
             ..Row::default()
         };
-        let text = table(&[row(Some(0.0125)), row(None)]);
+        let text = table(&[row(Some(0.0125)), row(None)], &Outline::default());
         let cells = ["<th>lost</th>", "<td>1.25 %</td>", "<td>–</td>"];
         assert!(cells.iter().all(|part| text.contains(part)), "{text}");
         let repairs = "<th>recovered</th><th>wasted</th><th>overhead</th>";
@@ -300,6 +332,38 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("first paint"), "{text}");
+    }
+
+    #[test]
+    fn what_was_published_has_its_source_and_what_is_far_from_it_a_mark() {
+        let row = |contender: &str, seconds: f64| Row {
+            contender: contender.into(),
+            figures: Figures::of(vec![seconds]),
+            published: Some(10.0),
+            ..Row::default()
+        };
+        let figure = |contender: &str| Published {
+            contender: contender.into(),
+            scenario: String::new(),
+            task: String::new(),
+            seconds: 10.0,
+            source: "S & co".into(),
+        };
+        let outline = Outline {
+            published: vec![figure("near"), figure("far")],
+            ..Outline::default()
+        };
+        let rows = [row("near", 11.4), row("far", 11.6), row("alone", 1.0)];
+        let text = table(&rows, &outline);
+        for part in [
+            "<td>10.00 s<sup>1</sup></td><td>1.14</td>",
+            "<td>10.00 s<sup>1</sup></td><td>1.16 !</td>",
+            "<td>–</td><td>–</td>",
+        ] {
+            assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+        }
+        assert_eq!(text.matches("<sup>1</sup> S &amp; co</p>").count(), 1);
+        assert!(!table(&[Row::default()], &outline).contains("published"));
     }
 
     fn record(contender: &str, repeat: u32, outcome: Outcome) -> Record {
