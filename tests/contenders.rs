@@ -60,6 +60,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "openvpn-tcp-pep-a",
         "openvpn-tcp-pep-b",
         "ipsec",
+        "ipsec-best",
         "ipsec-pep-b",
     ];
     let contenders = [&own[..], &installed, &["hysteria2"]].concat();

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use etherparse::{EtherType, Icmpv6Slice, LaxNetSlice, LaxSlicedPacket, TransportSlice, UdpSlice};
+use etherparse::{
+    EtherType, Icmpv6Slice, IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice, UdpSlice,
+};
 
 use super::{Expected, Tunnel};
 use crate::topology::{RESOLVER, RESOLVER6};
@@ -179,6 +181,12 @@ fn is_tunnel(packet: &LaxSlicedPacket<'_>, tunnel: Tunnel) -> bool {
         (Some(TransportSlice::Tcp(tcp)), Tunnel::Tcp(port)) => {
             [tcp.source_port(), tcp.destination_port()].contains(&port)
         }
+        (None, Tunnel::Ipsec) => {
+            let payload = packet.net.as_ref().and_then(LaxNetSlice::ip_payload_ref);
+            payload.is_some_and(|payload| {
+                !payload.fragmented && payload.ip_number == IpNumber::ENCAPSULATING_SECURITY_PAYLOAD
+            })
+        }
         _ => false,
     }
 }
@@ -210,7 +218,7 @@ fn is_link_scope(icmp: &Icmpv6Slice<'_>, ends: &Ends) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use etherparse::{IpNumber, PacketBuilder};
+    use etherparse::PacketBuilder;
 
     use super::*;
 
@@ -255,6 +263,19 @@ mod tests {
             describe(V4, &other),
             "UDP 10.20.0.2:40000 > 10.20.0.1:53, 35 bytes"
         );
+    }
+
+    #[test]
+    fn esp_is_the_tunnel_of_ipsec_and_of_nobody_else() {
+        let mut packet = Vec::new();
+        let builder = ipv4([10, 20, 0, 2], [10, 20, 0, 1], 64);
+        let esp = IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
+        builder.write(&mut packet, esp, &[7; 64]).unwrap();
+        assert_eq!(classify(V4, &packet, Tunnel::Ipsec), Class::Tunnel);
+        assert_eq!(classify(V4, &packet, TUNNEL), Class::Clear);
+        // More fragments follow.
+        packet[6] = 0x20;
+        assert_eq!(classify(V4, &packet, Tunnel::Ipsec), Class::Clear);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub enum Tunnel {
     Udp(u16),
     /// TCP from or to this port.
     Tcp(u16),
-    /// IKE, and ESP in UDP: ports 500 and 4500 (RFC 3948).
+    /// IKE, and ESP, alone (RFC 4303) or in UDP: ports 500 and 4500 (RFC 3948).
     Ipsec,
 }
 

@@ -22,13 +22,15 @@ pub(crate) mod wireguard;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_sys::netns::NetNs;
 
 use crate::capture::Tunnel;
 use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
-pub use name::UnknownContender;
 pub(crate) use name::check_programs;
+pub use name::UnknownContender;
 use openvpn::Protocol;
 pub use program::Named;
 use program::Program;
@@ -148,7 +150,7 @@ impl Contender {
                 stable.wireguard.as_ref().map(ToString::to_string)?
             }
             Carrier::Vpn(Vpn::Openvpn(_), ..) => stable.openvpn.clone()?,
-            Carrier::Vpn(Vpn::Ipsec, ..) => stable.ipsec.clone()?,
+            Carrier::Vpn(Vpn::Ipsec, ..) => stable.ipsec.as_ref().map(ToString::to_string)?,
             Carrier::Program(program) => program.version()?,
         };
         if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
@@ -260,7 +262,7 @@ impl Contender {
                     Vpn::Openvpn(protocol) => {
                         openvpn::start(*protocol, *tuning, topology, self.tcp)?
                     }
-                    Vpn::Ipsec => ipsec::start(topology)?,
+                    Vpn::Ipsec => ipsec::start(&stable.ipsec, *tuning, topology)?,
                 };
                 if *place == Some(split::Place::Inside) {
                     at_work.splitters = Some(splitters(split::Place::Inside)?);
@@ -301,5 +303,13 @@ fn route_through(
             )?;
         }
     }
+    Ok(())
+}
+
+/// Has connections agree on segments that fit, so that nobody has to find out by losing some.
+fn clamp(namespace: &NetNs) -> Result<()> {
+    let text = "table inet bentpipe_lab_mss {\n  chain forward {\n    type filter hook forward priority mangle; policy accept;\n    \
+                tcp flags & syn == syn tcp option maxseg size set rt mtu\n  }\n}\n";
+    run_with_input(namespace.command("nft").args(["-f", "-"]), text)?;
     Ok(())
 }

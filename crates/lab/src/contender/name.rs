@@ -34,8 +34,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
         ("ipsec", Vpn::Ipsec),
     ] {
-        let best = (vpn != Vpn::Ipsec).then_some(("-best", Tuning::Best));
-        for (tuned, tuning) in [("", Tuning::Default)].into_iter().chain(best) {
+        for (tuned, tuning) in [("", Tuning::Default), ("-best", Tuning::Best)] {
             // After the VPN there is TCP to be split only if the VPN itself is TCP.
             let after =
                 (vpn == Vpn::Openvpn(Protocol::Tcp)).then_some(("-pep-a", Some(Place::Around)));

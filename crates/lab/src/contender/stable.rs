@@ -18,7 +18,7 @@ pub struct Stable {
     pub bentpipe: PathBuf,
     pub(super) wireguard: Result<wireguard::Build, String>,
     pub(super) openvpn: Result<String, String>,
-    pub(super) ipsec: Result<String, String>,
+    pub(super) ipsec: Result<ipsec::Build, String>,
     pub(super) tcp: String,
 }
 
@@ -33,7 +33,7 @@ impl Stable {
             bentpipe,
             wireguard: wireguard::find(&paddock),
             openvpn: openvpn::find(),
-            ipsec: ipsec::find(),
+            ipsec: ipsec::find(&paddock),
             // Absent where the kernel has no TCP, which is nowhere.
             tcp: fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
                 .unwrap_or_default(),
