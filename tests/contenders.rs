@@ -7,6 +7,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -22,6 +23,16 @@ const LINK: &str = "[scenario]\nname = \"near\"\nseed = 1\n[orbit]\nmodel = \"co
 
 /// Runs `contenders` with a file of 300 kB; `tables` are what the experiment says besides.
 fn measure(contenders: &[&str], tables: &str, directory: &Path) -> Result<Vec<Value>> {
+    measure_with(contenders, tables, directory, &[])
+}
+
+/// The same, with further options.
+fn measure_with(
+    contenders: &[&str],
+    tables: &str,
+    directory: &Path,
+    options: &[&str],
+) -> Result<Vec<Value>> {
     fs::write(directory.join("near.toml"), LINK)?;
     fs::write(
         directory.join("e.toml"),
@@ -32,6 +43,7 @@ fn measure(contenders: &[&str], tables: &str, directory: &Path) -> Result<Vec<Va
     )?;
     let mut command = Command::new(BENTPIPE);
     command.args(["lab", "run", "e.toml", "--output", "out"]);
+    command.args(options);
     let output = command.current_dir(directory).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {errors}", output.status);
@@ -211,6 +223,53 @@ fn who_truncates_or_leaks_is_shown_as_such() -> Result<()> {
         ensure!(record["outcome"] == outcome, "{record}");
         let remarks = format!("{} {}", record["reason"], record["doubts"]);
         ensure!(remarks.contains(text), "{name}: {remarks}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_binary_that_is_named_for_a_run_is_started() -> Result<()> {
+    if !privileged("binaries") {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let stub = directory.path().join("stub");
+    fs::write(&stub, "#!/bin/sh\necho \"started as $*\" >&2\nexit 3\n")?;
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755))?;
+    let names = ["hysteria2", "qpep", "pepsal"];
+    let without = measure(&names, "", directory.path())?;
+    ensure!(
+        without
+            .iter()
+            .all(|record| record["outcome"] == "unsupported"),
+        "{without:?}"
+    );
+    let given = names.map(|name| format!("{name}=stub"));
+    let options: Vec<&str> = given.iter().flat_map(|one| ["--binary", one]).collect();
+    let all = measure_with(&names, "", directory.path(), &options)?;
+    for record in &all[names.len()..] {
+        ensure!(record["outcome"] == "failed", "{record}");
+        let said = record["reason"].as_str().context("a reason")?;
+        ensure!(
+            said.contains("exit status: 3") && said.contains("started as"),
+            "{said}"
+        );
+        let version = record["version"].as_str().context("a version")?;
+        ensure!(version.contains("stub, SHA-256 "), "{version}");
+    }
+    let manifest: Value =
+        serde_json::from_slice(&fs::read(directory.path().join("out/manifest.json"))?)?;
+    let version = manifest["contenders"]["qpep"]
+        .as_str()
+        .context("a version")?;
+    ensure!(version.contains("stub, SHA-256 "), "{version}");
+    for (option, text) in [
+        ("openvpn-udp=stub", "takes no binary"),
+        ("qpep-best=stub", "has no `qpep-best`"),
+    ] {
+        let failed = measure_with(&names, "", directory.path(), &["--binary", option]);
+        let error = failed.err().context("it was not refused")?.to_string();
+        ensure!(error.contains(text), "{error}");
     }
     Ok(())
 }

@@ -40,7 +40,7 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
     } else {
         Extent::Full
     };
-    let experiment = Experiment::load(&options.experiment, extent)?;
+    let experiment = Experiment::load(&options.experiment, extent, &options.binary)?;
     let config = RunnerConfig {
         output: options
             .output
@@ -96,7 +96,11 @@ fn selection(options: &LabRun) -> Vec<String> {
         .iter()
         .map(|words| format!("--filter '{words}'"));
     let shard = options.shard.map(|shard| format!("--shard {shard}"));
-    filters.chain(shard).collect()
+    let binaries = options
+        .binary
+        .iter()
+        .map(|binary| format!("--binary '{binary}'"));
+    filters.chain(shard).chain(binaries).collect()
 }
 
 fn put_together(options: &LabMerge) -> Result<(), Failure> {

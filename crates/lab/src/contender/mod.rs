@@ -30,7 +30,7 @@ use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 pub(crate) use name::check_programs;
-pub use name::UnknownContender;
+pub use name::{Binary, UnknownContender};
 use openvpn::Protocol;
 pub use program::Named;
 use program::Program;
@@ -160,6 +160,12 @@ impl Contender {
             Congestion::Bbr => format!("{carrier}, TCP {}", kernel_bbr()),
             other => format!("{carrier}, TCP {}", other.name()),
         })
+    }
+
+    /// Whether it is a program that the user names.
+    #[must_use]
+    pub fn is_program(&self) -> bool {
+        matches!(self.carrier, Carrier::Program(_))
     }
 
     /// Whether it carries UDP.

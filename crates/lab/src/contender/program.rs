@@ -33,6 +33,7 @@ use serde::Deserialize;
 use super::Tuning;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
+use crate::results::sha256;
 use crate::topology::{GATEWAY_SAT, Process, Topology};
 
 const COMES_UP: Duration = Duration::from_secs(30);
@@ -104,7 +105,7 @@ impl Known {
         ("pepsal", Self::Pepsal),
     ];
 
-    fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(known, _)| *known == name).map(|(_, kind)| kind)
     }
@@ -118,6 +119,14 @@ pub(super) struct Program {
 }
 
 impl Named {
+    /// The same, with this binary.
+    pub(super) fn with_binary(self, path: PathBuf) -> Self {
+        Self {
+            binary: Some(path),
+            ..self
+        }
+    }
+
     /// What the file says of `name`, checked; paths are relative to it.
     pub(super) fn program(mut self, source: &Source, name: &str) -> Result<Program, ConfigError> {
         let fault = |text: &str| source.error_at_key(&format!("contender.{name}"), text);
@@ -187,23 +196,24 @@ impl Program {
             let name = Known::ALL.iter().find(|(_, kind)| *kind == known);
             let name = name.map_or("", |(name, _)| name);
             return Err(format!(
-                "no binary is named; add `[contender.{name}]` with `binary = \"/path/to/it\"` to the experiment"
+                "no binary is named; say `--binary {name}=/path/to/it`, or write it under `[contender.{name}]` as `binary`"
             ));
         }
         let commands = [&self.named.gateway, &self.named.terminal];
         let programs = commands.into_iter().filter_map(|command| command.first());
-        let binary = self
-            .named
-            .binary
-            .iter()
-            .map(|path| path.display().to_string());
-        let all: Vec<String> = binary.chain(programs.cloned()).collect();
-        match all
-            .iter()
-            .find(|path| path.contains('/') && !Path::new(path).is_file())
-        {
-            Some(missing) => Err(format!("there is no {missing}")),
-            None => Ok(all.join(", ")),
+        let programs: Vec<&String> = programs.collect();
+        let missing = |path: &Path| format!("there is no {}", path.display());
+        if let Some(path) = &self.named.binary {
+            let sum = sha256(path).map_err(|_| missing(path))?;
+            return Ok(format!("{}, SHA-256 {sum}", path.display()));
+        }
+        let absent = |path: &&&String| path.contains('/') && !Path::new(path).is_file();
+        match programs.iter().find(absent) {
+            Some(path) => Err(missing(Path::new(path))),
+            None => {
+                let programs: Vec<&str> = programs.iter().map(|path| path.as_str()).collect();
+                Ok(programs.join(", "))
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::variant::{axis, scenarios};
 use super::{Experiment, Extent, NamedTask, Published, Task};
-use crate::contender::{Contender, Programs, check_programs};
+use crate::contender::{Binary, Contender, Programs, check_programs};
 
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
@@ -82,17 +82,25 @@ fn usual_patience() -> Spanned<TimeSpan> {
     Spanned::new(0..0, Duration::from_secs(600).into())
 }
 
-pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, ConfigError> {
+pub(super) fn read(
+    source: &Source,
+    extent: Extent,
+    binaries: &[Binary],
+) -> Result<Experiment, ConfigError> {
     let File {
         experiment: general,
         task: tasks,
         link: mut links,
-        contender: programs,
+        contender: mut programs,
         quick,
         published,
     } = source.parse()?;
     check_name(source, &general.name)?;
     check_tasks(source, &tasks)?;
+    for binary in binaries {
+        check_takes_part(source, &general.contenders, binary)?;
+        binary.put_into(&mut programs);
+    }
     // All of the file is judged, whichever part of it is run.
     let everybody = contenders(source, &general.contenders, &programs)?;
     let axis = axis(source, general.axis, &mut links)?;
@@ -141,6 +149,25 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
     };
     check_size(source, &found)?;
     Ok(found)
+}
+
+/// A binary that nobody starts is a mistake.
+fn check_takes_part(source: &Source, names: &Names, binary: &Binary) -> Result<(), ConfigError> {
+    let carrier = |name: &str| {
+        name.split_once('/')
+            .map_or(name, |(carrier, _)| carrier)
+            .to_owned()
+    };
+    if names
+        .iter()
+        .any(|name| carrier(name.get_ref()) == binary.name())
+    {
+        return Ok(());
+    }
+    let name = binary.name();
+    let text =
+        format!("`contenders` has no `{name}`; name it there, or leave out `--binary {binary}`");
+    Err(source.error_at_key("experiment", text))
 }
 
 /// It becomes part of a directory's name.
@@ -317,7 +344,7 @@ mod tests {
         scenarios = [\"geo\"]\nrepeats = 1\n[task.get]\nkind = \"request\"\ncount = 1\n";
 
     fn read_text(text: &str) -> Result<Experiment, ConfigError> {
-        read(&Source::new(Path::new("e.toml"), text), Extent::Full)
+        read(&Source::new(Path::new("e.toml"), text), Extent::Full, &[])
     }
 
     #[test]

@@ -26,7 +26,7 @@ use bentpipe_link::{Files, Scenario};
 use bentpipe_units::{BitRate, Seed};
 use serde::{Deserialize, Serialize};
 
-use crate::contender::Contender;
+use crate::contender::{Binary, Contender};
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::{Background, Browser, Collection, Direction, Task};
@@ -129,12 +129,12 @@ pub struct Published {
 }
 
 impl Experiment {
-    /// Reads the file, and the scenarios that it names.
+    /// Reads the file, and the scenarios that it names; `binaries` stand for those that it may name itself.
     ///
     /// # Errors
     /// `FILE:LINE: message`, with the culprit and the mend.
-    pub fn load(path: &Path, extent: Extent) -> Result<Self, ConfigError> {
-        file::read(&Source::read(path)?, extent)
+    pub fn load(path: &Path, extent: Extent, binaries: &[Binary]) -> Result<Self, ConfigError> {
+        file::read(&Source::read(path)?, extent, binaries)
     }
 
     /// As [`Self::load`], from a text that was read already.
@@ -142,6 +142,6 @@ impl Experiment {
     /// # Errors
     /// `FILE:LINE: message`, with the culprit and the mend.
     pub fn parse(source: &Source, extent: Extent) -> Result<Self, ConfigError> {
-        file::read(source, extent)
+        file::read(source, extent, &[])
     }
 }

@@ -217,19 +217,27 @@ impl Build {
     /// # Errors
     /// It cannot be read.
     pub fn of(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let sum = digest::digest(&digest::SHA256, &bytes);
         let version = run_command(tool(path).arg("--version"))?;
         Ok(Self {
             version: version.trim().to_owned(),
-            sha256: sum
-                .as_ref()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            sha256: sha256(path)?,
             revision: path.parent().and_then(revision),
         })
     }
+}
+
+/// The SHA-256 of the file at `path`.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn sha256(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let sum = digest::digest(&digest::SHA256, &bytes);
+    Ok(sum
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// As `git` names it; none where there is no `git` or no work tree.

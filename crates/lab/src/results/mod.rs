@@ -27,6 +27,7 @@ use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
 pub use compare::{Cell, Change, Comparison};
+pub(crate) use manifest::sha256;
 pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
 pub use merge::merge;
 pub use store::{Store, read};

@@ -91,6 +91,8 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
     };
     let build = Build::of(&config.bentpipe)?;
     let mut versions = kit.stable.list();
+    let programs = experiment.contenders.iter().filter(|one| one.is_program());
+    versions.extend(programs.map(|one| (one.name().to_owned(), one.version(&kit.stable))));
     if let Some(found) = &kit.chromium {
         let version = found.as_ref().map(|found| found.version().to_owned());
         versions.push(("chromium".to_owned(), version.map_err(Clone::clone)));
@@ -124,7 +126,12 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
 }
 
 fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {
-    let counts = |record: &&Record| !retry || record.status() == Status::Valid;
+    // What was missing may be there by now.
+    let counts = |record: &&Record| match record.status() {
+        Status::Valid => true,
+        Status::Unsupported => false,
+        _ => !retry,
+    };
     let records = store.records().values().filter(counts);
     records.map(|record| record.key.clone()).collect()
 }
