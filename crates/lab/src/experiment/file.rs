@@ -189,15 +189,17 @@ fn check_tasks(source: &Source, tasks: &BTreeMap<String, Task>) -> Result<(), Co
     }
     for (name, task) in tasks {
         let fault = |text: String| Err(source.error_at_key(&format!("task.{name}"), text));
-        let known = matches!(task, Task::Page { .. } | Task::Voice { .. })
-            || task.largest() > ByteCount::ZERO;
-        if !known || task.largest() > MOST_BYTES {
+        let bare = matches!(
+            task,
+            Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
+        );
+        if !bare && task.size() == ByteCount::ZERO || task.largest() > MOST_BYTES {
             return fault(format!(
                 "`{name}`: sizes from 1 B to {MOST_BYTES} are possible"
             ));
         }
         if !(1..=MOST_SAMPLES).contains(&task.count()) {
-            let what = if task.needs_udp() {
+            let what = if matches!(task, Task::Voice { .. }) {
                 "a `length` of 20 ms to 200 s"
             } else {
                 "a `count` from 1 to 10000"
