@@ -62,7 +62,13 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         return Ok(());
     }
     let directory = tempfile::tempdir()?;
-    let own = ["split", "split-terminal", "split-gateway", "split/bbr"];
+    let own = [
+        "split",
+        "split-terminal",
+        "split-gateway",
+        "split/bbr",
+        "bentpipe-pep-a",
+    ];
     let installed = [
         "wireguard-best",
         "wireguard-pep-b",

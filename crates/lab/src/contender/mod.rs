@@ -56,6 +56,8 @@ enum Carrier {
     NoHystart,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str, Option<Tuned>),
+    /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
+    BesidePep,
     /// TCP split in clear.
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
@@ -93,12 +95,13 @@ pub struct AtWork {
 }
 
 impl AtWork {
-    /// Bytes of content that splitters say they have carried; `None` without splitters.
+    /// Bytes of content that splitters say they have carried; `None` without splitters that content should go through.
     ///
     /// # Errors
     /// They do not answer.
     pub fn carried(&self) -> Result<Option<u64>> {
-        self.splitters.as_ref().map(Splitters::carried).transpose()
+        let splitters = self.splitters.as_ref().filter(|_| self.daemons.is_none());
+        splitters.map(Splitters::carried).transpose()
     }
 
     /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
@@ -145,6 +148,7 @@ impl Contender {
                 format!("{}, HyStart off", kernel())
             }
             Carrier::Bentpipe(..) => bentpipe()?,
+            Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(Vpn::WireGuard, ..) => {
                 stable.wireguard.as_ref().map(ToString::to_string)?
@@ -194,7 +198,7 @@ impl Contender {
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
             Carrier::Plain | Carrier::NoHystart => None,
-            Carrier::Bentpipe(..) => Some(Tunnel::Udp(SERVER_PORT)),
+            Carrier::Bentpipe(..) | Carrier::BesidePep => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Vpn(Vpn::WireGuard, ..) => Some(Tunnel::Udp(wireguard::PORT)),
@@ -242,6 +246,10 @@ impl Contender {
                 let settings = settings(controller, *tuned, true);
                 bentpipe::guard(&stable.bentpipe, topology, &settings)
             }
+            Carrier::BesidePep => {
+                let settings = settings("satellite", None, true);
+                bentpipe::guard(&stable.bentpipe, topology, &settings)
+            }
             _ => Ok(()),
         }
     }
@@ -254,6 +262,11 @@ impl Contender {
             Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
             Carrier::Bentpipe(controller, tuned) => {
                 let settings = settings(controller, *tuned, local);
+                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+            }
+            Carrier::BesidePep => {
+                at_work.splitters = Some(splitters(split::Place::Gateway)?);
+                let settings = settings("satellite", None, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),

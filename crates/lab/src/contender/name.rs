@@ -21,6 +21,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("plain".to_owned(), Carrier::Plain),
         ("plain-no-hystart".to_owned(), Carrier::NoHystart),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
+        ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
     ];
     all.extend(bentpipe);
     let split = [
