@@ -8,8 +8,9 @@ use bentpipe_units::{ByteCount, Seed, TimeSpan};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::published::{Figure, Known, Ratio, expect_known, figures, ratios_of};
 use super::variant::{axis, scenarios};
-use super::{Experiment, Extent, NamedTask, Published, Task};
+use super::{Experiment, Extent, NamedTask, Task};
 use crate::contender::{Binary, Contender, Programs, check_programs};
 
 /// Larger files than the web server makes.
@@ -32,6 +33,8 @@ struct File {
     quick: Quick,
     #[serde(default)]
     published: Vec<Figure>,
+    #[serde(default)]
+    published_ratio: Vec<Ratio>,
 }
 
 /// `[experiment]`
@@ -61,17 +64,6 @@ struct Quick {
     patience: Option<Spanned<TimeSpan>>,
 }
 
-/// `[[published]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Figure {
-    contender: Spanned<String>,
-    scenario: Spanned<String>,
-    task: Spanned<String>,
-    seconds: f64,
-    source: String,
-}
-
 pub(super) type Names = Vec<Spanned<String>>;
 
 fn first_seed() -> Seed {
@@ -94,6 +86,7 @@ pub(super) fn read(
         contender: mut programs,
         quick,
         published,
+        published_ratio: ratios,
     } = source.parse()?;
     check_name(source, &general.name)?;
     check_tasks(source, &tasks)?;
@@ -111,6 +104,7 @@ pub(super) fn read(
         tasks.keys().cloned().collect::<BTreeSet<String>>(),
     ];
     let published = figures(source, published, &known)?;
+    let published_ratios = ratios_of(source, ratios, &known)?;
     let part = select(source, &quick, &known)?;
     let (repeats, patience) = match extent {
         Extent::Full => (None, None),
@@ -143,6 +137,7 @@ pub(super) fn read(
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
         published,
+        published_ratios,
         axis,
         file: source.path().display().to_string(),
         text: source.text().to_owned(),
@@ -279,26 +274,6 @@ pub(super) fn check_unique(source: &Source, names: &Names) -> Result<(), ConfigE
     }
 }
 
-/// Names of contenders, scenarios and tasks.
-type Known = [BTreeSet<String>; 3];
-
-fn expect_known(
-    source: &Source,
-    name: &Spanned<String>,
-    known: &BTreeSet<String>,
-) -> Result<(), ConfigError> {
-    if known.contains(name.get_ref()) {
-        return Ok(());
-    }
-    let all: Vec<_> = known.iter().map(String::as_str).collect();
-    let text = format!(
-        "the experiment has no `{}`; it has `{}`",
-        name.get_ref(),
-        all.join("`, `")
-    );
-    Err(source.error(&name.span(), text))
-}
-
 /// What `[quick]` leaves of contenders, scenarios and tasks; `None` where it leaves all.
 fn select(
     source: &Source,
@@ -313,27 +288,6 @@ fn select(
     }
     let set = |names: &Names| names.iter().map(|name| name.get_ref().clone()).collect();
     Ok(lists.map(|names| names.as_ref().map(set)))
-}
-
-fn figures(
-    source: &Source,
-    figures: Vec<Figure>,
-    known: &Known,
-) -> Result<Vec<Published>, ConfigError> {
-    let check = |figure: Figure| {
-        let named = [&figure.contender, &figure.scenario, &figure.task];
-        for (name, known) in named.into_iter().zip(known) {
-            expect_known(source, name, known)?;
-        }
-        Ok(Published {
-            contender: figure.contender.into_inner(),
-            scenario: figure.scenario.into_inner(),
-            task: figure.task.into_inner(),
-            seconds: figure.seconds,
-            source: figure.source,
-        })
-    };
-    figures.into_iter().map(check).collect()
 }
 
 #[cfg(test)]
@@ -444,5 +398,17 @@ mod tests {
         assert_eq!((found.seconds, &*found.source), (1.5, "S"));
         let error = read_text(&format!("{GOOD}{}", figure.replace("\"geo\"", "\"leo\"")));
         assert_eq!(error.unwrap_err().line(), 12);
+    }
+
+    #[test]
+    fn published_ratios_are_of_two_who_are_measured() {
+        let ratio = "[[published_ratio]]\ncontender = \"bentpipe\"\nto = \"plain\"\nscenario = \"geo\"\ntask = \"get\"\n\
+            ratio = 0.5\nsource = \"S\"\n";
+        let good = GOOD.replace("[\"bentpipe\"]", "[\"bentpipe\", \"plain\"]");
+        let experiment = read_text(&format!("{good}{ratio}")).unwrap();
+        let found = &experiment.published_ratios[0];
+        assert_eq!((found.ratio, &*found.to), (0.5, "plain"));
+        let error = read_text(&format!("{GOOD}{ratio}")).unwrap_err();
+        assert_eq!(error.line(), 12, "{error}");
     }
 }

@@ -14,6 +14,7 @@ mod filter;
 #[cfg(test)]
 mod hostile;
 mod plan;
+mod published;
 mod task;
 mod variant;
 
@@ -74,6 +75,8 @@ pub struct Experiment {
     pub patience: Duration,
     /// Figures of others, for the same.
     pub published: Vec<Published>,
+    /// How much slower one was than another, where others have published that alone.
+    pub published_ratios: Vec<PublishedRatio>,
     /// What its links are a sweep of.
     pub axis: Option<Axis>,
     /// The file, as it was named.
@@ -124,6 +127,23 @@ pub struct Published {
     pub task: String,
     /// The figure, in seconds.
     pub seconds: f64,
+    /// Where it is from.
+    pub source: String,
+}
+
+/// How much longer one took than another, as somebody has published it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishedRatio {
+    /// Of which contender.
+    pub contender: String,
+    /// Compared with which.
+    pub to: String,
+    /// Over which link.
+    pub scenario: String,
+    /// Doing what.
+    pub task: String,
+    /// Its time as a multiple of the other's.
+    pub ratio: f64,
     /// Where it is from.
     pub source: String,
 }

@@ -12,6 +12,7 @@
 mod goodput;
 mod heat;
 mod lines;
+mod ratios;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -108,6 +109,7 @@ fn experiment(
         let _ = writeln!(body, "<h3>{}</h3>", escape(&heading));
         draw(figure, body, figures);
     }
+    body.push_str(&ratios::table(&manifest.outline, &summary));
     body.push_str(&heat::maps(&manifest.outline, &summary));
     faults(&summary, body);
     colophon(manifest, body);

@@ -10,7 +10,7 @@ use bentpipe_sys::command::{run_command, tool};
 use bentpipe_units::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Axis, Experiment, Published};
+use crate::experiment::{Axis, Experiment, Published, PublishedRatio};
 
 /// Settings of the machine that TCP's figures depend on.
 const SYSCTLS: [&str; 8] = [
@@ -68,6 +68,9 @@ pub struct Outline {
     pub tasks: Vec<String>,
     /// Figures of others.
     pub published: Vec<Published>,
+    /// Ratios of others.
+    #[serde(default)]
+    pub published_ratios: Vec<PublishedRatio>,
     /// What the links are a sweep of.
     #[serde(default)]
     pub axis: Option<Axis>,
@@ -198,6 +201,7 @@ impl Outline {
                 .map(|one| one.name.clone())
                 .collect(),
             published: experiment.published.clone(),
+            published_ratios: experiment.published_ratios.clone(),
             axis: experiment.axis.clone(),
         }
     }
