@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
 use crate::page::{Page, escape};
-use crate::results::{Manifest, Record, Row, Status, Summary, read};
+use crate::results::{Known, Manifest, Record, Row, Spread, Status, Summary, read, shares};
 
 const HEAD: &str = include_str!("head.html");
 
@@ -32,7 +32,7 @@ const HEAD: &str = include_str!("head.html");
 type Column = (&'static str, fn(&Row) -> Option<String>);
 const MORE: [Column; 5] = [
     ("first paint", |row| {
-        row.first_paint.map(|seconds| format!("{seconds:.2} s"))
+        row.first_paint.map(|known| escape(&known.seconds()))
     }),
     ("lost", |row| {
         row.lost.map(|share| format!("{:.2} %", 100.0 * share))
@@ -127,7 +127,8 @@ fn place(row: &Row) -> (&str, &str) {
 
 fn table(rows: &[Row]) -> String {
     let longest = rows.iter().filter_map(median).fold(0.0, f64::max);
-    let seconds = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2} s"));
+    let seconds =
+        |known: Option<Known>| known.map_or("–".into(), |known| escape(&known.seconds()));
     let mut text = String::from(
         "<div class=\"table\"><table><tr><th>contender</th><th></th><th>median</th><th>95 % interval</th><th>p95</th>\
          <th>× limit</th>",
@@ -141,11 +142,7 @@ fn table(rows: &[Row]) -> String {
     text.push_str("<th>published</th><th>valid runs</th></tr>\n");
     for row in rows {
         let figures = row.figures;
-        let interval = figures.and_then(|figures| figures.interval);
-        let shown = match (figures, row.longer_than) {
-            (None, Some(patience)) => format!("&gt; {patience:.0} s"),
-            _ => seconds(median(row)),
-        };
+        let spread = figures.and_then(|figures| figures.spread);
         let all: usize = row.runs.iter().sum();
         let more = more
             .clone()
@@ -153,42 +150,52 @@ fn table(rows: &[Row]) -> String {
         let more: String = more.map(|text| format!("<td>{text}</td>")).collect();
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td>{more}<td>{}</td>\
+            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{more}<td>{}</td>\
              <td>{} of {all}</td></tr>",
             escape(&row.contender),
             bar(row, longest),
-            interval.map_or("–".into(), |[low, high]| format!(
-                "{low:.2} – {high:.2} s"
-            )),
+            seconds(figures.map(|figures| figures.median)),
+            spread.map_or("–".into(), between),
             seconds(figures.map(|figures| figures.p95)),
-            row.ratio.map_or("–".into(), |ratio| format!("{ratio:.2}")),
-            seconds(row.published),
+            row.ratio
+                .map_or("–".into(), |ratio| escape(&ratio.ratio(2))),
+            seconds(row.published.map(Known::exactly)),
             row.runs[Status::Valid as usize],
         );
     }
     text + "</table></div>\n"
 }
 
-/// The median, or the patience that it exceeds.
+/// Bounds of a median, and which.
+fn between(spread: Spread) -> String {
+    let [low, high] = spread.ends;
+    let low = match low.value() {
+        Some(seconds) => format!("{seconds:.2}"),
+        None => low.seconds(),
+    };
+    let which = if spread.confident { "" } else { ", min–max" };
+    escape(&format!("{low} – {}{which}", high.seconds()))
+}
+
+/// The median, or what it exceeds.
 fn median(row: &Row) -> Option<f64> {
-    row.figures
-        .map(|figures| figures.median)
-        .or(row.longer_than)
+    row.figures.map(|figures| figures.median.least())
 }
 
 fn bar(row: &Row, longest: f64) -> String {
-    let Some(median) = median(row) else {
+    let Some(figures) = row.figures else {
         return String::new();
     };
-    let class = if row.figures.is_none() {
-        " class=\"more\""
-    } else {
-        ""
+    let class = match figures.median.value() {
+        Some(_) => "",
+        None => " class=\"more\"",
     };
+    let median = figures.median.least();
     let percent = |seconds: f64| (100.0 * seconds / longest).min(100.0);
-    let limit = row
-        .ratio
-        .map(|ratio| format!("<b style=\"left:{:.1}%\"></b>", percent(median / ratio)));
+    let limit = row.ratio.map(|ratio| {
+        let place = percent(median / ratio.least());
+        format!("<b style=\"left:{place:.1}%\"></b>")
+    });
     format!(
         "<div><i{class} style=\"width:{:.1}%\"></i>{}</div>",
         percent(median),
@@ -196,16 +203,15 @@ fn bar(row: &Row, longest: f64) -> String {
     )
 }
 
-/// The sorted figures of a row, if they are enough.
+/// The figures of a row in order, if they are enough, and how many they are with those of runs that were given up.
 fn curve(row: &Row, records: &BTreeMap<RunKey, Record>) -> Option<Value> {
     let names = [&*row.contender, &*row.scenario, &*row.task];
-    let own = |record: &&Record| record.key.names() == names && record.status() == Status::Valid;
-    let valid = records.values().filter(own);
-    let mut seconds: Vec<f64> = valid
-        .flat_map(|record| record.seconds().iter().copied())
-        .collect();
-    seconds.sort_by(f64::total_cmp);
-    (seconds.len() >= FEWEST).then(|| json!({ "name": row.contender, "seconds": seconds }))
+    let own = records
+        .values()
+        .filter(|record| record.key.names() == names);
+    let (seconds, of) = shares(&own.collect::<Vec<_>>());
+    (seconds.len() >= FEWEST)
+        .then(|| json!({ "name": row.contender, "seconds": seconds, "of": of }))
 }
 
 /// Everything that counts in no median, with its reasons.
@@ -338,7 +344,7 @@ mod tests {
         for part in [
             "&lt;/script&gt; &amp; why?",
             "1.38 s",
-            "1.00 – 2.00 s",
+            "1.00 – 2.00 s, min–max",
             "y, geo, get (1 failed): &lt;b&gt;its SHA-256 is wrong",
             "\"seconds\":[1.0,1.0,1.25,1.5,1.75,2.0]",
             "id=\"figure-0\"",

@@ -14,8 +14,10 @@ mod compare;
 mod csv;
 #[cfg(test)]
 mod hostile;
+mod known;
 mod manifest;
 mod merge;
+mod sample;
 mod store;
 mod summary;
 
@@ -27,10 +29,12 @@ use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
 pub use compare::{Cell, Change, Comparison};
+pub use known::Known;
 pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
 pub use merge::merge;
+pub use sample::{Figures, Spread, shares};
 pub use store::{Store, read};
-pub use summary::{Figures, Row, Summary};
+pub use summary::{Row, Summary};
 
 /// What came of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
