@@ -50,8 +50,6 @@ pub struct Contender {
 enum Carrier {
     /// Nothing: the end hosts' own TCP.
     Plain,
-    /// The same, and CUBIC without HyStart.
-    NoHystart,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str, Option<Tuned>),
     /// TCP split in clear.
@@ -87,7 +85,6 @@ pub struct AtWork {
     splitters: Option<Splitters>,
     daemons: Option<Daemons>,
     processes: Vec<Process>,
-    hystart: Option<hystart::Off>,
 }
 
 impl AtWork {
@@ -126,7 +123,7 @@ impl Contender {
     /// # Errors
     /// It cannot be measured here: why.
     pub fn version(&self, stable: &Stable) -> Result<String, String> {
-        let tcp = self.tcp.name();
+        let tcp = self.tcp.kernel();
         if !stable.tcp.split_whitespace().any(|known| known == tcp) {
             return Err(format!(
                 "the kernel has no TCP {tcp}; `modprobe tcp_{tcp}` may load it"
@@ -135,13 +132,6 @@ impl Contender {
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::NoHystart if self.tcp != Congestion::Cubic => {
-                return Err(format!("HyStart is CUBIC's: {tcp} has none"));
-            }
-            Carrier::NoHystart => {
-                hystart::check()?;
-                format!("{}, HyStart off", kernel())
-            }
             Carrier::Bentpipe(..) => bentpipe()?,
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(Vpn::WireGuard, ..) => {
@@ -154,9 +144,13 @@ impl Contender {
         if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
             carrier = format!("{carrier}, {} plain", bentpipe()?);
         }
+        if self.tcp == Congestion::CubicNoHystart {
+            hystart::check()?;
+        }
         Ok(match self.tcp {
             Congestion::Bbr => format!("{carrier}, TCP {}", kernel_bbr()),
-            other => format!("{carrier}, TCP {}", other.name()),
+            Congestion::CubicNoHystart => format!("{carrier}, TCP {tcp}, HyStart off"),
+            Congestion::Cubic | Congestion::Reno => format!("{carrier}, TCP {tcp}"),
         })
     }
 
@@ -175,7 +169,7 @@ impl Contender {
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
-            Carrier::Plain | Carrier::NoHystart => None,
+            Carrier::Plain => None,
             Carrier::Bentpipe(..) => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
@@ -233,7 +227,6 @@ impl Contender {
         let mut at_work = AtWork::default();
         match &self.carrier {
             Carrier::Plain => {}
-            Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
             Carrier::Bentpipe(controller, tuned) => {
                 let settings = settings(controller, *tuned, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
@@ -277,7 +270,7 @@ fn route_through(
     [terminal, gateway]: [&str; 2],
     tcp: Congestion,
 ) -> Result<()> {
-    let tcp = tcp.name();
+    let tcp = tcp.kernel();
     for (namespace, device) in [
         (topology.terminal(), terminal),
         (topology.gateway(), gateway),

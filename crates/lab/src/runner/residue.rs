@@ -1,4 +1,4 @@
-//! What an experiment leaves whose owner was killed: namespaces, processes, a directory, sockets of wireguard-go.
+//! What an experiment leaves whose owner was killed: namespaces, processes, a directory, sockets of wireguard-go, HyStart.
 //!
 //! All of it carries a prefix that names the owner, by process ID and by the instant at which that process began: an ID
 //! alone may be a stranger's by now. What is removed belongs to an owner that is gone, and to no one else; nothing is
@@ -71,6 +71,7 @@ pub(super) fn clear() -> Result<usize> {
     for prefix in &prefixes {
         remove(prefix)?;
     }
+    hystart::clear()?;
     Ok(prefixes.len())
 }
 
@@ -82,7 +83,6 @@ fn remove(prefix: &str) -> Result<()> {
     let temporary = std::env::temp_dir();
     for name in names(&temporary).iter().filter(belongs) {
         let path = temporary.join(name);
-        hystart::restore(&path)?;
         fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
     if let Some((process, _)) = owner(prefix) {

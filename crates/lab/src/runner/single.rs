@@ -15,7 +15,7 @@ use super::perform::{Done, Place, Prepared, since};
 use super::police::police;
 use crate::Stop;
 use crate::capture::Capture;
-use crate::contender::AtWork;
+use crate::contender::{AtWork, hystart};
 use crate::emulator::{EmulatorConfig, Live, Outputs};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record};
@@ -104,6 +104,8 @@ fn carry_out(
         prefix: kit.prefix.clone(),
         hosts: corpus::HOSTS,
     };
+    // Until the topology is gone: its TCP is as the machine's parameter says.
+    let _hystart = hystart::claim(contender.tcp(), stop)?;
     let topology = Topology::build_with(&config, contender.tcp())?;
     if let Some(rate) = experiment.scenarios[run.scenario].udp_policer {
         police(&topology, rate)?;
