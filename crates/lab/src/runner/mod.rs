@@ -8,6 +8,7 @@
 
 mod bounds;
 mod check;
+mod course;
 mod judge;
 mod perform;
 mod police;
@@ -16,7 +17,6 @@ mod single;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -26,6 +26,7 @@ use crate::contender::Stable;
 use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
 use crate::workload::Chromium;
+use course::Course;
 
 /// What is to be run, and where results go.
 #[derive(Debug)]
@@ -99,9 +100,9 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
     let mut store = Store::open(&config.output, &manifest)?;
     let finished = finished(&store, config.retry);
     let runs = remaining(config.plan(), &finished);
-    say(&opening(config, runs.len()));
+    let mut course = Course::new(experiment.estimates(&runs));
+    say(&opening(config, runs.len(), &course));
     let _awake = Awake::start()?;
-    let mut course = Course::new(runs.len());
     let mut checked = BTreeSet::new();
     for run in &runs {
         if checked.insert(run.scenario) {
@@ -129,7 +130,7 @@ fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {
     records.map(|record| record.key.clone()).collect()
 }
 
-fn opening(config: &RunnerConfig, left: usize) -> String {
+fn opening(config: &RunnerConfig, left: usize, course: &Course) -> String {
     let all = config.plan().len();
     let name = &config.experiment.name;
     let extent = config.experiment.extent.name();
@@ -137,50 +138,5 @@ fn opening(config: &RunnerConfig, left: usize) -> String {
         0 => String::new(),
         done => format!(", {done} of them finished before"),
     };
-    format!("{name}, {extent}: {all} runs{known}")
-}
-
-/// Characters of the bar that shows how far it is. A line per run: it reads the same in a terminal and in a log.
-const BAR: usize = 20;
-
-/// How far it is.
-struct Course {
-    all: usize,
-    done: usize,
-    took: Duration,
-}
-
-impl Course {
-    fn new(all: usize) -> Self {
-        Self {
-            all,
-            done: 0,
-            took: Duration::ZERO,
-        }
-    }
-
-    fn line(&mut self, record: &Record) -> String {
-        self.done += 1;
-        self.took += Duration::from_secs_f64(record.took_s.max(0.0));
-        let left = self.took * u32::try_from(self.all - self.done).unwrap_or(u32::MAX)
-            / u32::try_from(self.done).unwrap_or(u32::MAX);
-        let figure = match record.seconds() {
-            [] => String::new(),
-            [one] => format!("{one:.3} s, "),
-            several => {
-                let sum: f64 = several.iter().sum();
-                format!("{:.3} s in the mean, ", sum / several.len() as f64)
-            }
-        };
-        let status = record.status().name();
-        let remark = record.remark();
-        let but = if remark.is_empty() { "" } else { ": " };
-        let minutes = left.as_secs().div_ceil(60);
-        let (done, all) = (self.done, self.all);
-        let bar = "=".repeat(BAR * done / all.max(1));
-        format!(
-            "[{bar:<BAR$}] {done}/{all}, {minutes} min left  {}: {figure}{status}{but}{remark}",
-            record.key
-        )
-    }
+    format!("{name}, {extent}: {all} runs{known}, {}", course.left())
 }
