@@ -100,7 +100,11 @@ fn selection(options: &LabRun) -> Vec<String> {
 }
 
 fn put_together(options: &LabMerge) -> Result<(), Failure> {
-    let runs = merge(&options.output, &options.from)?;
+    let (runs, caveats) = merge(&options.output, &options.from)?;
+    for caveat in caveats {
+        // Without a standard error there is nobody to tell.
+        let _ = writeln!(io::stderr(), "note: {caveat}");
+    }
     super::print(&format!("{runs} runs in {}", options.output.display()))
 }
 

@@ -241,30 +241,31 @@ fn faults(summary: &Summary, body: &mut String) {
 
 /// Where the figures are from, and how to get them again.
 fn colophon(manifest: &Manifest, body: &mut String) {
-    let (build, machine) = (&manifest.bentpipe, &manifest.machine);
-    let revision = build.revision.as_deref().unwrap_or("no work tree");
     let quick = if manifest.extent == "quick" {
         " --quick"
     } else {
         ""
     };
-    let mut lines = vec![
-        format!("{} ({revision}, SHA-256 {})", build.version, build.sha256),
-        format!("{}, {} × {}", machine.kernel, machine.cpus, machine.cpu),
-        format!("seed {}", manifest.seed.as_u64()),
-    ];
-    lines.extend(
-        manifest
-            .contenders
-            .iter()
-            .map(|(name, version)| format!("{name}: {version}")),
-    );
-    lines.extend(manifest.link_checks.iter().map(|(name, check)| {
-        format!(
-            "{name}: RTT {:.1} ms without contender, {:.1} ms promised; {}",
-            check.rtt_ms, check.expected_rtt_ms, check.verdict
-        )
-    }));
+    for caveat in manifest.caveats() {
+        let _ = writeln!(body, "<p class=\"note\">{}</p>", escape(&caveat));
+    }
+    let mut selections: Vec<&str> = manifest
+        .parts()
+        .flat_map(|part| part.selection.iter().map(String::as_str))
+        .collect();
+    // All of it is more than any part.
+    if selections.is_empty() || selections.contains(&"") {
+        selections = vec![""];
+    }
+    for selection in selections {
+        let command = format!("bentpipe lab run {}{quick} {selection}", manifest.file);
+        let command = escape(command.trim_end());
+        let _ = writeln!(body, "<p class=\"note\">Again: <code>{command}</code></p>");
+    }
+    let mut lines = vec![format!("seed {}", manifest.seed.as_u64())];
+    manifest
+        .parts()
+        .for_each(|part| made_with(part, &mut lines));
     for figure in &manifest.outline.published {
         let text = format!("published: {}", figure.source);
         if !lines.contains(&text) {
@@ -272,16 +273,28 @@ fn colophon(manifest: &Manifest, body: &mut String) {
         }
     }
     let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
-    let selection = manifest.selection.iter().map(|part| format!(" {part}"));
-    let selection: String = selection.collect();
-    let _ = write!(
+    let _ = writeln!(
         body,
-        "<p class=\"note\">Again: <code>bentpipe lab run {}{quick}{}</code></p>\n<details><summary>What it was \
-         made with</summary><small>{}</small></details>\n",
-        escape(&manifest.file),
-        escape(&selection),
+        "<details><summary>What it was made with</summary><small>{}</small></details>",
         lines.join("<br>\n")
     );
+}
+
+fn made_with(part: &Manifest, lines: &mut Vec<String>) {
+    let (build, machine) = (&part.bentpipe, &part.machine);
+    let revision = build.revision.as_deref().unwrap_or("no work tree");
+    lines.push(format!(
+        "{} ({revision}, SHA-256 {})",
+        build.version, build.sha256
+    ));
+    lines.push(machine.to_string());
+    let named = [&machine.sysctls, &machine.tools, &part.contenders];
+    for (name, value) in named.into_iter().flatten() {
+        lines.push(format!("{name}: {value}"));
+    }
+    for (link, checks) in &part.link_checks {
+        lines.extend(checks.iter().map(|check| format!("{link}: {check}")));
+    }
 }
 
 #[cfg(test)]

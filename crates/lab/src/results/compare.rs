@@ -124,13 +124,15 @@ fn caveats(before: &Manifest, after: &Manifest) -> Vec<String> {
         ("experiment", &before.experiment, &after.experiment),
         ("experiment's file", &before.text, &after.text),
         ("size", &before.extent, &after.extent),
-        ("kernel", &before.machine.kernel, &after.machine.kernel),
-        ("processor", &before.machine.cpu, &after.machine.cpu),
     ];
     let differs = pairs.iter().filter(|(_, before, after)| before != after);
-    differs
-        .map(|(what, ..)| format!("the {what} is not the same"))
-        .collect()
+    let differs = differs.map(|(what, ..)| *what);
+    // Another build is what one compares for.
+    let place = before.differences(after).into_iter();
+    let place = place.filter(|what| !what.contains("bentpipe"));
+    let all = differs.chain(place);
+    let all = all.map(|what| format!("not the same on both sides: {what}"));
+    all.chain(before.caveats()).chain(after.caveats()).collect()
 }
 
 impl Cell {

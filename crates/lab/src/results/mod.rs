@@ -15,6 +15,7 @@ mod csv;
 #[cfg(test)]
 mod hostile;
 mod known;
+mod machine;
 mod manifest;
 mod merge;
 mod sample;
@@ -30,7 +31,8 @@ use crate::experiment::RunKey;
 
 pub use compare::{Cell, Change, Comparison};
 pub use known::Known;
-pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
+pub use machine::Machine;
+pub use manifest::{Build, LinkCheck, Manifest, Outline};
 pub use merge::merge;
 pub use sample::{Figures, Spread, shares};
 pub use store::{Store, read};

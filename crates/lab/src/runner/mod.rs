@@ -15,7 +15,8 @@ mod police;
 mod residue;
 mod single;
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -96,32 +97,35 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
         let version = found.as_ref().map(|found| found.version().to_owned());
         versions.push(("chromium".to_owned(), version.map_err(Clone::clone)));
     }
-    let mut manifest = Manifest::new(experiment, config.selection.clone(), build, versions);
+    let manifest = Manifest::new(experiment, config.selection.clone(), build, versions);
     let mut store = Store::open(&config.output, &manifest)?;
     let finished = finished(&store, config.retry);
     let runs = remaining(config.plan(), &finished);
     let mut course = Course::new(experiment.estimates(&runs));
     say(&opening(config, runs.len(), &course));
+    for caveat in store.manifest().caveats() {
+        say(&format!("note: {caveat}"));
+    }
     let _awake = Awake::start()?;
-    let mut checked = BTreeSet::new();
+    let mut faults = BTreeMap::new();
     for run in &runs {
-        if checked.insert(run.scenario) {
+        if let Entry::Vacant(unchecked) = faults.entry(run.scenario) {
             let named = &experiment.scenarios[run.scenario];
             let check = check::check(&kit, named, stop)?;
-            say(&format!(
-                "{}: RTT {:.1} ms without contender, {:.1} ms promised; {}",
-                named.name, check.rtt_ms, check.expected_rtt_ms, check.verdict
-            ));
-            manifest.link_checks.insert(named.name.clone(), check);
-            store.describe(&manifest)?;
+            say(&format!("{}: {check}", named.name));
+            unchecked.insert(check.fault());
+            store.add_check(&named.name, check)?;
         }
-        let record = single::measure(&kit, experiment, run, stop)?;
+        let mut record = single::measure(&kit, experiment, run, stop)?;
+        record
+            .doubts
+            .extend(faults.get(&run.scenario).cloned().flatten());
         say(&course.line(&record));
         store.add(record)?;
     }
     let table = store.tabulate()?;
     say(&format!("results: {}", table.display()));
-    Ok(Summary::new(&manifest.outline, store.records()))
+    Ok(Summary::new(&store.manifest().outline, store.records()))
 }
 
 fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {
