@@ -10,6 +10,7 @@
 
 mod bentpipe;
 pub(crate) mod hystart;
+mod interception;
 mod ipsec;
 mod name;
 mod openvpn;
@@ -27,6 +28,7 @@ use crate::capture::Tunnel;
 use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
+use interception::Interception;
 pub use name::UnknownContender;
 pub(crate) use name::check_programs;
 use openvpn::Protocol;
@@ -85,15 +87,36 @@ pub struct AtWork {
     splitters: Option<Splitters>,
     daemons: Option<Daemons>,
     processes: Vec<Process>,
+    interception: Option<Interception>,
+}
+
+/// What somebody between user and satellite says of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Who.
+    pub by: &'static str,
+    /// Bytes that passed through its hands, both ways.
+    pub bytes: u64,
+    /// Packets that were to pass through them and did not.
+    pub past: u64,
 }
 
 impl AtWork {
-    /// Bytes of content that splitters say they have carried; `None` without splitters.
+    /// What splitters, or the rules that hand TCP to a program, say of the content; `None` without either.
     ///
     /// # Errors
     /// They do not answer.
-    pub fn carried(&self) -> Result<Option<u64>> {
-        self.splitters.as_ref().map(Splitters::carried).transpose()
+    pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
+        let splitters = self.splitters.as_ref().map(|splitters| {
+            Ok(Carried {
+                by: "the splitter",
+                bytes: splitters.carried()?,
+                past: 0,
+            })
+        });
+        let interception = self.interception.as_ref();
+        let carried = splitters.or_else(|| Some(interception?.carried(topology)));
+        carried.transpose()
     }
 
     /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
@@ -129,6 +152,9 @@ impl Contender {
                 "the kernel has no TCP {tcp}; `modprobe tcp_{tcp}` may load it"
             ));
         }
+        if self.tcp == Congestion::CubicNoHystart {
+            hystart::check()?;
+        }
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
@@ -143,9 +169,6 @@ impl Contender {
         };
         if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
             carrier = format!("{carrier}, {} plain", bentpipe()?);
-        }
-        if self.tcp == Congestion::CubicNoHystart {
-            hystart::check()?;
         }
         Ok(match self.tcp {
             Congestion::Bbr => format!("{carrier}, TCP {}", kernel_bbr()),
@@ -249,7 +272,9 @@ impl Contender {
                     at_work.splitters = Some(splitters(split::Place::Inside)?);
                 }
             }
-            Carrier::Program(program) => at_work.processes = program.start(topology)?,
+            Carrier::Program(program) => {
+                (at_work.processes, at_work.interception) = program.start(topology)?;
+            }
         }
         Ok(at_work)
     }

@@ -130,7 +130,8 @@ fn carry_out(
     }
     // Splitters have no part in a call.
     let tcp = !experiment.tasks[run.task].task.needs_udp();
-    let carried = at_work.as_ref().filter(|_| tcp).map(AtWork::carried);
+    let carried = at_work.as_ref().filter(|_| tcp);
+    let carried = carried.map(|at_work| at_work.carried(&topology));
     match at_work.as_ref().map(AtWork::repairs).transpose() {
         Ok(repairs) => record.repairs = repairs.flatten(),
         Err(error) => {
