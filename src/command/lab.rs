@@ -13,7 +13,6 @@ use bentpipe_lab::machine::{Tool, prepare};
 use bentpipe_lab::report::report;
 use bentpipe_lab::results::{Comparison, merge, read};
 use bentpipe_lab::runner::{self, RunnerConfig};
-use bentpipe_lab::topology::unique_prefix;
 use tracing::warn;
 
 use crate::cli::{Lab, LabCommand, LabCompare, LabLeaks, LabMerge, LabReport, LabRun};
@@ -126,7 +125,7 @@ fn compare(options: &LabCompare) -> Result<(), Failure> {
 fn leaks(options: &LabLeaks) -> Result<(), Failure> {
     prepare(&[Tool::Ip, Tool::Nft])?;
     let stop = Stop::on_signals()?;
-    let prefix = unique_prefix();
+    let prefix = runner::prefix()?;
     let stable = Stable::new(own_path()?, &prefix)?;
     let thoroughness = if options.quick {
         Thoroughness::Quick
@@ -152,7 +151,7 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
 
 fn list() -> Result<(), Failure> {
     prepare(&[Tool::Ip])?;
-    let stable = Stable::new(own_path()?, &unique_prefix())?;
+    let stable = Stable::new(own_path()?, &runner::prefix()?)?;
     let lines = stable
         .list()
         .into_iter()

@@ -6,8 +6,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod compared;
 mod hystart;
 mod made_with;
+mod policer;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -228,6 +230,34 @@ fn killed_and_started_again_it_loses_nothing_and_leaves_nothing() -> Result<()> 
     done(&lab(path, &[]).output()?)?;
     ensure!(lines(path) == now);
     Ok(())
+}
+
+#[test]
+fn what_a_killed_search_for_leaks_left_is_removed_too() -> Result<()> {
+    if !privileged("lab") {
+        return Ok(());
+    }
+    let mut leaks = Command::new(BENTPIPE)
+        .args(["lab", "leaks", "bentpipe", "--quick"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let process = leaks.id();
+    let made = || {
+        let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+        let mut names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        names.any(|name| name.contains(&format!("-{process}-")) && name.ends_with("-terminal"))
+    };
+    wait_for(&mut leaks, made)?;
+    leaks.kill()?;
+    leaks.wait()?;
+    let directory = directory(
+        "[experiment]\nname = \"e\"\nquestion = \"?\"\nrepeats = 1\nscenarios = [\"near.toml\"]\n\
+         contenders = [\"plain/cubic\"]\n[task.get]\nkind = \"request\"\ncount = 1\n",
+    )?;
+    done(&lab(directory.path(), &[]).output()?)?;
+    ensure!(!made(), "its namespaces are left");
+    expect_nothing_left(process)
 }
 
 #[test]

@@ -28,6 +28,7 @@ use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
 use crate::workload::Chromium;
 use course::Course;
+pub use residue::prefix;
 
 /// What is to be run, and where results go.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
             "removed what {removed} killed experiments had left"
         ));
     }
-    let prefix = residue::prefix()?;
+    let prefix = prefix()?;
     let experiment = &config.experiment;
     let browses = experiment
         .tasks

@@ -24,11 +24,11 @@ const START: &str = "bp-lab-";
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The prefix of this process's experiments.
+/// The prefix of this process's experiments: what carries it is removed by the next [`super::run`] if this process is killed.
 ///
 /// # Errors
 /// `/proc` is not mounted.
-pub(super) fn prefix() -> Result<String> {
+pub fn prefix() -> Result<String> {
     let process = std::process::id();
     let start = start_time(process).context("cannot tell when this process began")?;
     Ok(format!("{START}{process}-{start}"))
