@@ -103,6 +103,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
                 "went another way",
                 "went around",
                 "does not say",
+                "no knowing",
             ]
             .iter()
             .any(|text| doubt.as_str().is_some_and(|doubt| doubt.contains(text)))
@@ -208,6 +209,54 @@ def serve(user):
 while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 ";
+
+/// Listens and ends as soon as connections are handed to it; what is handed to it then is forwarded as if it were not there.
+const MORTAL: &str = "
+import socket, subprocess
+listener = socket.socket()
+listener.setsockopt(socket.SOL_IP, 19, 1)
+listener.bind(('0.0.0.0', 8080))
+listener.listen()
+while subprocess.run(['nft', 'list', 'table', 'inet', 'bentpipe_lab'], capture_output=True).returncode:
+    pass
+";
+/// Listens, and not transparently: nothing can be handed to it, from the beginning.
+const DEAF: &str = "
+import socket, time
+listener = socket.socket()
+listener.bind(('0.0.0.0', 8080))
+listener.listen()
+time.sleep(1000)
+";
+
+#[test]
+fn who_lets_packets_pass_is_not_measured_by_them() -> Result<()> {
+    if !privileged("contenders") || !installed("contenders", "python3") {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let script = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        fs::write(&path, text)?;
+        Ok::<_, anyhow::Error>(format!(
+            "[contender.{name}]\nterminal = [\"python3\", {path:?}]\nintercept = 8080\n"
+        ))
+    };
+    let tables = script("mortal", MORTAL)? + &script("deaf", DEAF)?;
+    let records = measure(&["mortal", "deaf"], &tables, directory.path())?;
+    ensure!(!records.is_empty());
+    for record in records {
+        let doubts = record["doubts"].to_string();
+        let doubted = doubts.contains("went around it");
+        if record["contender"] == "deaf" {
+            ensure!(record["outcome"] == "measured" && doubted, "{record}");
+        } else {
+            // Who was handed a connection in its last moment has failed.
+            ensure!(record["outcome"] == "failed" || doubted, "{record}");
+        }
+    }
+    Ok(())
+}
 
 #[test]
 fn who_truncates_or_leaks_is_shown_as_such() -> Result<()> {

@@ -10,6 +10,7 @@
 
 mod bentpipe;
 pub(crate) mod hystart;
+mod interception;
 mod ipsec;
 mod name;
 mod openvpn;
@@ -29,6 +30,7 @@ use crate::capture::Tunnel;
 use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
+use interception::Interception;
 pub(crate) use name::check_programs;
 pub use name::{Binary, UnknownContender};
 use openvpn::Protocol;
@@ -52,8 +54,6 @@ pub struct Contender {
 enum Carrier {
     /// Nothing: the end hosts' own TCP.
     Plain,
-    /// The same, and CUBIC without HyStart.
-    NoHystart,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str, Option<Tuned>),
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
@@ -91,17 +91,37 @@ pub struct AtWork {
     splitters: Option<Splitters>,
     daemons: Option<Daemons>,
     processes: Vec<Process>,
-    hystart: Option<hystart::Off>,
+    interception: Option<Interception>,
+}
+
+/// What somebody between user and satellite says of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Who.
+    pub by: &'static str,
+    /// Bytes that passed through its hands, both ways.
+    pub bytes: u64,
+    /// Packets that were to pass through them and did not.
+    pub past: u64,
 }
 
 impl AtWork {
-    /// Bytes of content that splitters say they have carried; `None` without splitters that content should go through.
+    /// What splitters, or the rules that hand TCP to a program, say of the content; `None` without either.
     ///
     /// # Errors
     /// They do not answer.
-    pub fn carried(&self) -> Result<Option<u64>> {
+    pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
         let splitters = self.splitters.as_ref().filter(|_| self.daemons.is_none());
-        splitters.map(Splitters::carried).transpose()
+        let splitters = splitters.map(|splitters| {
+            Ok(Carried {
+                by: "the splitter",
+                bytes: splitters.carried()?,
+                past: 0,
+            })
+        });
+        let interception = self.interception.as_ref();
+        let carried = splitters.or_else(|| Some(interception?.carried(topology)));
+        carried.transpose()
     }
 
     /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
@@ -131,22 +151,18 @@ impl Contender {
     /// # Errors
     /// It cannot be measured here: why.
     pub fn version(&self, stable: &Stable) -> Result<String, String> {
-        let tcp = self.tcp.name();
+        let tcp = self.tcp.kernel();
         if !stable.tcp.split_whitespace().any(|known| known == tcp) {
             return Err(format!(
                 "the kernel has no TCP {tcp}; `modprobe tcp_{tcp}` may load it"
             ));
         }
+        if self.tcp == Congestion::CubicNoHystart {
+            hystart::check()?;
+        }
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::NoHystart if self.tcp != Congestion::Cubic => {
-                return Err(format!("HyStart is CUBIC's: {tcp} has none"));
-            }
-            Carrier::NoHystart => {
-                hystart::check()?;
-                format!("{}, HyStart off", kernel())
-            }
             Carrier::Bentpipe(..) => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
@@ -162,7 +178,8 @@ impl Contender {
         }
         Ok(match self.tcp {
             Congestion::Bbr => format!("{carrier}, TCP {}", kernel_bbr()),
-            other => format!("{carrier}, TCP {}", other.name()),
+            Congestion::CubicNoHystart => format!("{carrier}, TCP {tcp}, HyStart off"),
+            Congestion::Cubic | Congestion::Reno => format!("{carrier}, TCP {tcp}"),
         })
     }
 
@@ -197,7 +214,7 @@ impl Contender {
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
-            Carrier::Plain | Carrier::NoHystart => None,
+            Carrier::Plain => None,
             Carrier::Bentpipe(..) | Carrier::BesidePep => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
@@ -259,7 +276,6 @@ impl Contender {
         let mut at_work = AtWork::default();
         match &self.carrier {
             Carrier::Plain => {}
-            Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
             Carrier::Bentpipe(controller, tuned) => {
                 let settings = settings(controller, *tuned, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
@@ -287,7 +303,9 @@ impl Contender {
                     at_work.splitters = Some(splitters(split::Place::Inside)?);
                 }
             }
-            Carrier::Program(program) => at_work.processes = program.start(topology)?,
+            Carrier::Program(program) => {
+                (at_work.processes, at_work.interception) = program.start(topology)?;
+            }
         }
         Ok(at_work)
     }
@@ -308,7 +326,7 @@ fn route_through(
     [terminal, gateway]: [&str; 2],
     tcp: Congestion,
 ) -> Result<()> {
-    let tcp = tcp.name();
+    let tcp = tcp.kernel();
     for (namespace, device) in [
         (topology.terminal(), terminal),
         (topology.gateway(), gateway),

@@ -19,7 +19,6 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
-        ("plain-no-hystart".to_owned(), Carrier::NoHystart),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
     ];
@@ -203,6 +202,8 @@ mod tests {
         let plain = parsed("plain/bbr").unwrap();
         assert_eq!((plain.name(), plain.tcp()), ("plain/bbr", Congestion::Bbr));
         assert_eq!(parsed("wireguard").unwrap().tcp(), Congestion::Cubic);
+        let off = parsed("openvpn-udp/cubic-no-hystart").unwrap().tcp();
+        assert_eq!((off, off.kernel()), (Congestion::CubicNoHystart, "cubic"));
         assert_eq!(plain.tunnel(), None);
         assert_eq!(
             parsed("openvpn-tcp").unwrap().tunnel(),

@@ -25,12 +25,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bentpipe_config::{ConfigError, Source};
-use bentpipe_sys::command::run_with_input;
-use bentpipe_sys::netns::NetNs;
 use bentpipe_units::BitRate;
 use serde::Deserialize;
 
 use super::Tuning;
+use super::interception::Interception;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
 use crate::results::sha256;
@@ -235,7 +234,10 @@ impl Program {
         self.named.readable
     }
 
-    pub(super) fn start(&self, topology: &Topology) -> Result<Vec<Process>> {
+    pub(super) fn start(
+        &self,
+        topology: &Topology,
+    ) -> Result<(Vec<Process>, Option<Interception>)> {
         let binary = self.named.binary.as_ref();
         let binary = binary.map_or(String::new(), |path| path.display().to_string());
         let words = |words: &[&str]| {
@@ -295,40 +297,15 @@ impl Program {
         }
         // The terminal ends first.
         processes.reverse();
-        if let Some(port) = known.intercept {
+        let intercept = |port| {
             if let Some(terminal) = processes.first() {
                 terminal.wait_for_listener(port, COMES_UP)?;
             }
-            intercept(topology.terminal(), port)?;
-        }
-        Ok(processes)
+            Interception::start(topology.terminal(), port)
+        };
+        let interception = known.intercept.map(intercept).transpose()?;
+        Ok((processes, interception))
     }
-}
-
-/// TPROXY as the manuals of such programs have it: what is not taken in is forwarded.
-fn intercept(namespace: &NetNs, port: u16) -> Result<()> {
-    let rule = |family: &str, network: &str| {
-        format!(
-            "    iifname \"lan0\" {family} daddr {network} meta l4proto tcp tproxy {family} to :{port} meta mark set 1 accept\n"
-        )
-    };
-    let text = format!(
-        "table inet bentpipe_lab {{\n  chain prerouting {{\n    type filter hook prerouting priority mangle; policy accept;\n{}{}  }}\n}}\n",
-        rule("ip", "10.30.0.0/24"),
-        rule("ip6", "fd00:30::/64")
-    );
-    run_with_input(namespace.command("nft").args(["-f", "-"]), &text).context("nft")?;
-    for family in ["-4", "-6"] {
-        namespace.run(
-            "ip",
-            &[family, "rule", "add", "fwmark", "1", "lookup", "100"],
-        )?;
-        let route = [
-            "route", "add", "local", "default", "dev", "lo", "table", "100",
-        ];
-        namespace.run("ip", &[&[family], &route[..]].concat())?;
-    }
-    Ok(())
 }
 
 /// Its files; told the link's rates it sends at them, whatever is lost.

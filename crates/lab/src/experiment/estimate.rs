@@ -20,13 +20,19 @@ impl Experiment {
     /// About how long these runs take.
     #[must_use]
     pub fn estimate(&self, runs: &[Run]) -> Duration {
+        self.estimates(runs).iter().sum()
+    }
+
+    /// The same of each.
+    #[must_use]
+    pub fn estimates(&self, runs: &[Run]) -> Vec<Duration> {
         let links: Vec<_> = self.scenarios.iter().map(Pace::of).collect();
         let time = |run: &Run| {
             let task = &self.tasks[run.task].task;
             let work = links[run.scenario].as_ref().map(|pace| pace.time(task));
             AROUND_A_RUN + work.unwrap_or(self.patience).min(self.patience)
         };
-        runs.iter().map(time).sum()
+        runs.iter().map(time).collect()
     }
 }
 

@@ -18,7 +18,7 @@
   const shares = (figure) => {
     const x = [...new Set(figure.curves.flatMap((curve) => curve.seconds))].sort((a, b) => a - b);
     const column = (curve) => {
-      const share = new Map(curve.seconds.map((s, index) => [s, (index + 1) / curve.seconds.length]));
+      const share = new Map(curve.seconds.map((s, index) => [s, (index + 1) / curve.of]));
       let last = 0;
       return x.map((s) => (last = share.get(s) ?? last));
     };

@@ -27,7 +27,9 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
             row.figures.map(|figures| figures.median)
         };
         let here = median(&one.contender).zip(median(&one.to));
-        let here = here.map_or("–".into(), |(own, other)| format!("{:.2} ×", own / other));
+        let here = here.map_or("–".into(), |(own, other)| {
+            format!("{} ×", escape(&own.over(other).ratio(2)))
+        });
         let [contender, to, scenario, task, source] = [
             &one.contender,
             &one.to,
@@ -57,7 +59,7 @@ mod tests {
             contender: contender.into(),
             scenario: "s1".into(),
             task: "get".into(),
-            figures: Figures::of(vec![seconds]),
+            figures: Figures::of(seconds),
             ..Row::default()
         };
         let summary = Summary {

@@ -14,8 +14,11 @@ mod compare;
 mod csv;
 #[cfg(test)]
 mod hostile;
+mod known;
+mod machine;
 mod manifest;
 mod merge;
+mod sample;
 mod store;
 mod summary;
 
@@ -27,11 +30,14 @@ use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
 pub use compare::{Cell, Change, Comparison};
+pub use known::Known;
+pub use machine::Machine;
 pub(crate) use manifest::sha256;
-pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
+pub use manifest::{Build, LinkCheck, Manifest, Outline};
 pub use merge::merge;
+pub use sample::{Figures, Spread, shares};
 pub use store::{Store, read};
-pub use summary::{Figures, Row, Summary};
+pub use summary::{Row, Summary};
 
 /// What came of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use super::perform::{Done, Place, Prepared, since};
 use super::police::police;
 use crate::Stop;
 use crate::capture::{Capture, Expected};
-use crate::contender::AtWork;
+use crate::contender::{AtWork, hystart};
 use crate::emulator::{EmulatorConfig, Live, Outputs};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record};
@@ -104,6 +104,8 @@ fn carry_out(
         prefix: kit.prefix.clone(),
         hosts: corpus::HOSTS,
     };
+    // Until the topology is gone: its TCP is as the machine's parameter says.
+    let _hystart = hystart::claim(contender.tcp(), stop)?;
     let topology = Topology::build_with(&config, contender.tcp())?;
     if let Some(rate) = experiment.scenarios[run.scenario].udp_policer {
         police(&topology, rate)?;
@@ -137,7 +139,8 @@ fn carry_out(
     }
     // Splitters have no part in a call.
     let tcp = !experiment.tasks[run.task].task.needs_udp();
-    let carried = at_work.as_ref().filter(|_| tcp).map(AtWork::carried);
+    let carried = at_work.as_ref().filter(|_| tcp);
+    let carried = carried.map(|at_work| at_work.carried(&topology));
     match at_work.as_ref().map(AtWork::repairs).transpose() {
         Ok(repairs) => record.repairs = repairs.flatten(),
         Err(error) => {
