@@ -52,8 +52,10 @@ docs:
 fuzz:
 	cargo test --locked --manifest-path fuzz/Cargo.toml
 
-# Arrows between crates (tests/arrows.rs), units, whole systems in virtual time, and daemons in namespaces.
+# Arrows between crates (tests/arrows.rs), units, whole systems in virtual time, daemons and VPNs in namespaces, and pages in
+# Chromium.
 tests: privileges
+	@.ci/deps lab
 	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast
 
 slow: privileges

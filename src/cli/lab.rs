@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bentpipe_lab::Ratio;
-use bentpipe_lab::contender::Contender;
+use bentpipe_lab::contender::{Binary, Contender};
 use bentpipe_lab::experiment::Shard;
 use clap::{Args, Subcommand};
 
@@ -88,6 +88,10 @@ pub(crate) struct Run {
     /// Only this share, as in 2/5: the second of five
     #[arg(long, value_name = "I/N", value_parser = shard)]
     pub(crate) shard: Option<Shard>,
+
+    /// The program of a contender, as in qpep=/opt/qpep; of hysteria2, qpep and pepsal; may be given several times
+    #[arg(long, value_name = "NAME=PATH")]
+    pub(crate) binary: Vec<Binary>,
 
     /// List the runs in their order, and do nothing
     #[arg(long)]

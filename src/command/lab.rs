@@ -13,7 +13,6 @@ use bentpipe_lab::machine::{Tool, prepare};
 use bentpipe_lab::report::report;
 use bentpipe_lab::results::{Comparison, merge, read};
 use bentpipe_lab::runner::{self, RunnerConfig};
-use bentpipe_lab::topology::unique_prefix;
 use tracing::warn;
 
 use crate::cli::{Lab, LabCommand, LabCompare, LabLeaks, LabMerge, LabReport, LabRun};
@@ -40,7 +39,7 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
     } else {
         Extent::Full
     };
-    let experiment = Experiment::load(&options.experiment, extent)?;
+    let experiment = Experiment::load(&options.experiment, extent, &options.binary)?;
     let config = RunnerConfig {
         output: options
             .output
@@ -96,11 +95,19 @@ fn selection(options: &LabRun) -> Vec<String> {
         .iter()
         .map(|words| format!("--filter '{words}'"));
     let shard = options.shard.map(|shard| format!("--shard {shard}"));
-    filters.chain(shard).collect()
+    let binaries = options
+        .binary
+        .iter()
+        .map(|binary| format!("--binary '{binary}'"));
+    filters.chain(shard).chain(binaries).collect()
 }
 
 fn put_together(options: &LabMerge) -> Result<(), Failure> {
-    let runs = merge(&options.output, &options.from)?;
+    let (runs, caveats) = merge(&options.output, &options.from)?;
+    for caveat in caveats {
+        // Without a standard error there is nobody to tell.
+        let _ = writeln!(io::stderr(), "note: {caveat}");
+    }
     super::print(&format!("{runs} runs in {}", options.output.display()))
 }
 
@@ -122,7 +129,7 @@ fn compare(options: &LabCompare) -> Result<(), Failure> {
 fn leaks(options: &LabLeaks) -> Result<(), Failure> {
     prepare(&[Tool::Ip, Tool::Nft])?;
     let stop = Stop::on_signals()?;
-    let prefix = unique_prefix();
+    let prefix = runner::prefix()?;
     let stable = Stable::new(own_path()?, &prefix)?;
     let thoroughness = if options.quick {
         Thoroughness::Quick
@@ -148,7 +155,7 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
 
 fn list() -> Result<(), Failure> {
     prepare(&[Tool::Ip])?;
-    let stable = Stable::new(own_path()?, &unique_prefix())?;
+    let stable = Stable::new(own_path()?, &runner::prefix()?)?;
     let lines = stable
         .list()
         .into_iter()

@@ -59,9 +59,13 @@ pub(crate) fn installed(suite: &str, program: &str) -> bool {
     found.is_ok() || skip(suite, &format!("needs `{program}`"))
 }
 
+/// Whether nothing may be skipped, as in CI.
+pub(crate) fn required() -> bool {
+    std::env::var_os(REQUIRE).is_some_and(|value| value == "1")
+}
+
 fn skip(suite: &str, reason: &str) -> bool {
-    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
-    assert!(!required, "{suite}: {reason}, and {REQUIRE} is 1");
+    assert!(!required(), "{suite}: {reason}, and {REQUIRE} is 1");
     // Not `eprintln!`, which the test harness keeps to itself when a test passes.
     let line = format!("{suite}: skipped: {reason}\n");
     let _ = io::stderr().write_all(line.as_bytes());

@@ -2,9 +2,13 @@
 
 use std::net::IpAddr;
 
-use etherparse::{EtherType, Icmpv6Slice, LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use etherparse::{
+    EtherType, Icmpv6Slice, IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice, UdpSlice,
+};
 
-use super::Tunnel;
+use super::{Expected, Tunnel};
+use crate::topology::{RESOLVER, RESOLVER6};
+use crate::workload::DNS_PORT;
 
 const ARP: u16 = 0x0806;
 /// Router and neighbour solicitations and advertisements, redirects (RFC 4861).
@@ -17,11 +21,16 @@ pub(super) enum Class {
     Tunnel,
     TunnelError,
     LinkScope,
+    Name,
     Clear,
 }
 
 /// Judges one packet without its link-layer header.
-pub(super) fn classify(ether_type: u16, bytes: &[u8], tunnel: Tunnel) -> Class {
+pub(super) fn classify(ether_type: u16, bytes: &[u8], expected: impl Into<Expected>) -> Class {
+    let Expected {
+        tunnel,
+        names_beside,
+    } = expected.into();
     if ether_type == ARP {
         return Class::LinkScope;
     }
@@ -41,6 +50,7 @@ pub(super) fn classify(ether_type: u16, bytes: &[u8], tunnel: Tunnel) -> Class {
         }
         Some(TransportSlice::Icmpv6(icmp)) if is_link_scope(icmp, &ends) => Class::LinkScope,
         Some(TransportSlice::Igmp(_)) if ends.is_to_local_group() => Class::LinkScope,
+        Some(TransportSlice::Udp(udp)) if names_beside && is_name(udp, &ends) => Class::Name,
         _ => Class::Clear,
     }
 }
@@ -171,8 +181,24 @@ fn is_tunnel(packet: &LaxSlicedPacket<'_>, tunnel: Tunnel) -> bool {
         (Some(TransportSlice::Tcp(tcp)), Tunnel::Tcp(port)) => {
             [tcp.source_port(), tcp.destination_port()].contains(&port)
         }
+        (None, Tunnel::Ipsec) => {
+            let payload = packet.net.as_ref().and_then(LaxNetSlice::ip_payload_ref);
+            payload.is_some_and(|payload| {
+                !payload.fragmented && payload.ip_number == IpNumber::ENCAPSULATING_SECURITY_PAYLOAD
+            })
+        }
         _ => false,
     }
+}
+
+/// To the web's resolver, or from it.
+fn is_name(udp: &UdpSlice<'_>, ends: &Ends) -> bool {
+    let resolves = |end: (IpAddr, u16)| {
+        [IpAddr::V4(RESOLVER), IpAddr::V6(RESOLVER6)]
+            .map(|own| (own, DNS_PORT))
+            .contains(&end)
+    };
+    resolves((ends.from, udp.source_port())) || resolves((ends.to, udp.destination_port()))
 }
 
 /// For errors that quote a packet.
@@ -192,7 +218,7 @@ fn is_link_scope(icmp: &Icmpv6Slice<'_>, ends: &Ends) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use etherparse::{IpNumber, PacketBuilder};
+    use etherparse::PacketBuilder;
 
     use super::*;
 
@@ -237,6 +263,39 @@ mod tests {
             describe(V4, &other),
             "UDP 10.20.0.2:40000 > 10.20.0.1:53, 35 bytes"
         );
+    }
+
+    #[test]
+    fn esp_is_the_tunnel_of_ipsec_and_of_nobody_else() {
+        let mut packet = Vec::new();
+        let builder = ipv4([10, 20, 0, 2], [10, 20, 0, 1], 64);
+        let esp = IpNumber::ENCAPSULATING_SECURITY_PAYLOAD;
+        builder.write(&mut packet, esp, &[7; 64]).unwrap();
+        assert_eq!(classify(V4, &packet, Tunnel::Ipsec), Class::Tunnel);
+        assert_eq!(classify(V4, &packet, TUNNEL), Class::Clear);
+        // More fragments follow.
+        packet[6] = 0x20;
+        assert_eq!(classify(V4, &packet, Tunnel::Ipsec), Class::Clear);
+    }
+
+    #[test]
+    fn names_pass_beside_a_tunnel_for_tcp_and_no_other() {
+        let ask = |to: [u8; 4], port: u16| {
+            let mut packet = Vec::new();
+            let builder = ipv4([10, 10, 0, 2], to, 64).udp(40_000, port);
+            builder.write(&mut packet, b"query").unwrap();
+            packet
+        };
+        let beside = Expected {
+            tunnel: Tunnel::Tcp(PORT),
+            names_beside: true,
+        };
+        let resolver = RESOLVER.octets();
+        assert_eq!(classify(V4, &ask(resolver, 53), beside), Class::Name);
+        assert_eq!(classify(V4, &ask(resolver, 53), TUNNEL), Class::Clear);
+        for (to, port) in [(resolver, 5353), ([10, 30, 0, 2], 53)] {
+            assert_eq!(classify(V4, &ask(to, port), beside), Class::Clear);
+        }
     }
 
     #[test]

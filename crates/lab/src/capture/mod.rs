@@ -41,7 +41,7 @@ pub enum Tunnel {
     Udp(u16),
     /// TCP from or to this port.
     Tcp(u16),
-    /// IKE, and ESP in UDP: ports 500 and 4500 (RFC 3948).
+    /// IKE, and ESP, alone (RFC 4303) or in UDP: ports 500 and 4500 (RFC 3948).
     Ipsec,
 }
 
@@ -49,6 +49,26 @@ impl From<u16> for Tunnel {
     /// bentpipe's: UDP.
     fn from(port: u16) -> Self {
         Self::Udp(port)
+    }
+}
+
+/// What a capture takes for its contender's own work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// What the tunnel's packets are known by.
+    pub tunnel: Tunnel,
+    /// Whether questions to the web's resolver and its answers pass beside the tunnel: that of one who takes TCP alone, as PEPs
+    /// do, and forwards all else.
+    pub names_beside: bool,
+}
+
+impl<T: Into<Tunnel>> From<T> for Expected {
+    /// Nothing passes beside it.
+    fn from(tunnel: T) -> Self {
+        Self {
+            tunnel: tunnel.into(),
+            names_beside: false,
+        }
     }
 }
 
@@ -69,6 +89,8 @@ pub struct CaptureReport {
     pub tunnel_errors: u64,
     /// ARP, IPv6 neighbour discovery, and membership of link-local groups.
     pub link_scope_packets: u64,
+    /// Questions for names, and answers, beside a tunnel that is for TCP alone.
+    pub name_packets: u64,
     /// Everything else.
     pub clear_packets: u64,
     /// How many of those of each kind, such as `UDP 53`, `IPv6 TCP`, `SCTP`.
@@ -102,8 +124,12 @@ impl Capture {
     ///
     /// # Errors
     /// There is no such interface, or CAP_NET_RAW is missing.
-    pub fn start(namespace: &NetNs, interface: &str, tunnel: impl Into<Tunnel>) -> Result<Self> {
-        let tunnel = tunnel.into();
+    pub fn start(
+        namespace: &NetNs,
+        interface: &str,
+        expected: impl Into<Expected>,
+    ) -> Result<Self> {
+        let expected = expected.into();
         let socket = namespace
             .enter(|| PacketSocket::open(interface))?
             .with_context(|| format!("in network namespace `{}`", namespace.name()))?;
@@ -111,7 +137,7 @@ impl Capture {
         let watched = stop.clone();
         let thread = thread::Builder::new()
             .name("capture".into())
-            .spawn(move || Watch::new(socket, tunnel).run(&watched))
+            .spawn(move || Watch::new(socket, expected).run(&watched))
             .context("cannot start the capture's thread")?;
         Ok(Self {
             stop,
@@ -167,6 +193,7 @@ impl AddAssign for CaptureReport {
         self.tunnel_packets += other.tunnel_packets;
         self.tunnel_errors += other.tunnel_errors;
         self.link_scope_packets += other.link_scope_packets;
+        self.name_packets += other.name_packets;
         self.clear_packets += other.clear_packets;
         self.marker_packets += other.marker_packets;
         self.missed += other.missed;
@@ -213,17 +240,17 @@ impl fmt::Display for ClearPacket {
 /// The thread's side.
 struct Watch {
     socket: PacketSocket,
-    tunnel: Tunnel,
+    expected: Expected,
     finder: Finder<'static>,
     start: Instant,
     report: CaptureReport,
 }
 
 impl Watch {
-    fn new(socket: PacketSocket, tunnel: Tunnel) -> Self {
+    fn new(socket: PacketSocket, expected: Expected) -> Self {
         Self {
             socket,
-            tunnel,
+            expected,
             finder: Finder::new(MARKER),
             start: Instant::now(),
             report: CaptureReport::default(),
@@ -269,12 +296,13 @@ impl Watch {
         let marker = self.finder.find(bytes).is_some();
         report.bytes += bytes.len() as u64;
         report.marker_packets += u64::from(marker);
-        match classify(packet.ether_type, bytes, self.tunnel) {
+        match classify(packet.ether_type, bytes, self.expected) {
             Class::Tunnel => {
                 report.tunnel_packets += 1;
                 report.tunnel_bytes += bytes.len() as u64;
             }
             Class::TunnelError => report.tunnel_errors += 1,
+            Class::Name => report.name_packets += 1,
             Class::LinkScope => report.link_scope_packets += 1,
             Class::Clear => {
                 report.clear_packets += 1;

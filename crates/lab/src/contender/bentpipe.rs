@@ -11,7 +11,7 @@ use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 
 use super::Repairs;
-use crate::topology::{GATEWAY_SAT, Process, Topology};
+use crate::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;
@@ -134,7 +134,7 @@ fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Resul
     let server_file = format!(
         "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"{SERVER_SOCKET}\"\nstate_dir = \"state\"\n\n\
          [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
-         allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
+         allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\n[dns]\nservers = \"{RESOLVER}\"\n"
     );
     let local = settings.local;
     let client_file = format!(

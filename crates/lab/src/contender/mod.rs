@@ -10,6 +10,7 @@
 
 mod bentpipe;
 pub(crate) mod hystart;
+mod interception;
 mod ipsec;
 mod name;
 mod openvpn;
@@ -22,13 +23,16 @@ pub(crate) mod wireguard;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_sys::netns::NetNs;
 
 use crate::capture::Tunnel;
 use crate::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
-pub use name::UnknownContender;
+use interception::Interception;
 pub(crate) use name::check_programs;
+pub use name::{Binary, UnknownContender};
 use openvpn::Protocol;
 pub use program::Named;
 use program::Program;
@@ -50,10 +54,10 @@ pub struct Contender {
 enum Carrier {
     /// Nothing: the end hosts' own TCP.
     Plain,
-    /// The same, and CUBIC without HyStart.
-    NoHystart,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str, Option<Tuned>),
+    /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
+    BesidePep,
     /// TCP split in clear.
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
@@ -87,16 +91,37 @@ pub struct AtWork {
     splitters: Option<Splitters>,
     daemons: Option<Daemons>,
     processes: Vec<Process>,
-    hystart: Option<hystart::Off>,
+    interception: Option<Interception>,
+}
+
+/// What somebody between user and satellite says of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// Who.
+    pub by: &'static str,
+    /// Bytes that passed through its hands, both ways.
+    pub bytes: u64,
+    /// Packets that were to pass through them and did not.
+    pub past: u64,
 }
 
 impl AtWork {
-    /// Bytes of content that splitters say they have carried; `None` without splitters.
+    /// What splitters, or the rules that hand TCP to a program, say of the content; `None` without either.
     ///
     /// # Errors
     /// They do not answer.
-    pub fn carried(&self) -> Result<Option<u64>> {
-        self.splitters.as_ref().map(Splitters::carried).transpose()
+    pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
+        let splitters = self.splitters.as_ref().filter(|_| self.daemons.is_none());
+        let splitters = splitters.map(|splitters| {
+            Ok(Carried {
+                by: "the splitter",
+                bytes: splitters.carried()?,
+                past: 0,
+            })
+        });
+        let interception = self.interception.as_ref();
+        let carried = splitters.or_else(|| Some(interception?.carried(topology)));
+        carried.transpose()
     }
 
     /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
@@ -126,29 +151,26 @@ impl Contender {
     /// # Errors
     /// It cannot be measured here: why.
     pub fn version(&self, stable: &Stable) -> Result<String, String> {
-        let tcp = self.tcp.name();
+        let tcp = self.tcp.kernel();
         if !stable.tcp.split_whitespace().any(|known| known == tcp) {
             return Err(format!(
                 "the kernel has no TCP {tcp}; `modprobe tcp_{tcp}` may load it"
             ));
         }
+        if self.tcp == Congestion::CubicNoHystart {
+            hystart::check()?;
+        }
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::NoHystart if self.tcp != Congestion::Cubic => {
-                return Err(format!("HyStart is CUBIC's: {tcp} has none"));
-            }
-            Carrier::NoHystart => {
-                hystart::check()?;
-                format!("{}, HyStart off", kernel())
-            }
             Carrier::Bentpipe(..) => bentpipe()?,
+            Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(Vpn::WireGuard, ..) => {
                 stable.wireguard.as_ref().map(ToString::to_string)?
             }
             Carrier::Vpn(Vpn::Openvpn(_), ..) => stable.openvpn.clone()?,
-            Carrier::Vpn(Vpn::Ipsec, ..) => stable.ipsec.clone()?,
+            Carrier::Vpn(Vpn::Ipsec, ..) => stable.ipsec.as_ref().map(ToString::to_string)?,
             Carrier::Program(program) => program.version()?,
         };
         if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
@@ -156,8 +178,15 @@ impl Contender {
         }
         Ok(match self.tcp {
             Congestion::Bbr => format!("{carrier}, TCP {}", kernel_bbr()),
-            other => format!("{carrier}, TCP {}", other.name()),
+            Congestion::CubicNoHystart => format!("{carrier}, TCP {tcp}, HyStart off"),
+            Congestion::Cubic | Congestion::Reno => format!("{carrier}, TCP {tcp}"),
         })
+    }
+
+    /// Whether it is a program that the user names.
+    #[must_use]
+    pub fn is_program(&self) -> bool {
+        matches!(self.carrier, Carrier::Program(_))
     }
 
     /// Whether it carries UDP.
@@ -171,12 +200,22 @@ impl Contender {
         }
     }
 
+    /// Whether it takes in TCP alone, so that names are asked for beside it: the terminal forwards what it does not take.
+    #[must_use]
+    pub fn leaves_names(&self) -> bool {
+        match &self.carrier {
+            Carrier::Split(_) => true,
+            Carrier::Program(program) => program.intercepts(),
+            _ => false,
+        }
+    }
+
     /// What crosses the satellite if it does its work; without, everything may.
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
-            Carrier::Plain | Carrier::NoHystart => None,
-            Carrier::Bentpipe(..) => Some(Tunnel::Udp(SERVER_PORT)),
+            Carrier::Plain => None,
+            Carrier::Bentpipe(..) | Carrier::BesidePep => Some(Tunnel::Udp(SERVER_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Vpn(Vpn::WireGuard, ..) => Some(Tunnel::Udp(wireguard::PORT)),
@@ -224,6 +263,10 @@ impl Contender {
                 let settings = settings(controller, *tuned, true);
                 bentpipe::guard(&stable.bentpipe, topology, &settings)
             }
+            Carrier::BesidePep => {
+                let settings = settings("satellite", None, true);
+                bentpipe::guard(&stable.bentpipe, topology, &settings)
+            }
             _ => Ok(()),
         }
     }
@@ -233,9 +276,13 @@ impl Contender {
         let mut at_work = AtWork::default();
         match &self.carrier {
             Carrier::Plain => {}
-            Carrier::NoHystart => at_work.hystart = Some(hystart::off(topology.prefix())?),
             Carrier::Bentpipe(controller, tuned) => {
                 let settings = settings(controller, *tuned, local);
+                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+            }
+            Carrier::BesidePep => {
+                at_work.splitters = Some(splitters(split::Place::Gateway)?);
+                let settings = settings("satellite", None, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
@@ -250,13 +297,15 @@ impl Contender {
                     Vpn::Openvpn(protocol) => {
                         openvpn::start(*protocol, *tuning, topology, self.tcp)?
                     }
-                    Vpn::Ipsec => ipsec::start(topology)?,
+                    Vpn::Ipsec => ipsec::start(&stable.ipsec, *tuning, topology)?,
                 };
                 if *place == Some(split::Place::Inside) {
                     at_work.splitters = Some(splitters(split::Place::Inside)?);
                 }
             }
-            Carrier::Program(program) => at_work.processes = program.start(topology)?,
+            Carrier::Program(program) => {
+                (at_work.processes, at_work.interception) = program.start(topology)?;
+            }
         }
         Ok(at_work)
     }
@@ -277,7 +326,7 @@ fn route_through(
     [terminal, gateway]: [&str; 2],
     tcp: Congestion,
 ) -> Result<()> {
-    let tcp = tcp.name();
+    let tcp = tcp.kernel();
     for (namespace, device) in [
         (topology.terminal(), terminal),
         (topology.gateway(), gateway),
@@ -291,5 +340,13 @@ fn route_through(
             )?;
         }
     }
+    Ok(())
+}
+
+/// Has connections agree on segments that fit, so that nobody has to find out by losing some.
+fn clamp(namespace: &NetNs) -> Result<()> {
+    let text = "table inet bentpipe_lab_mss {\n  chain forward {\n    type filter hook forward priority mangle; policy accept;\n    \
+                tcp flags & syn == syn tcp option maxseg size set rt mtu\n  }\n}\n";
+    run_with_input(namespace.command("nft").args(["-f", "-"]), text)?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
@@ -18,8 +19,8 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         .map(|name| (format!("bentpipe-{name}"), Carrier::Bentpipe(name, None)));
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
-        ("plain-no-hystart".to_owned(), Carrier::NoHystart),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
+        ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
     ];
     all.extend(bentpipe);
     let split = [
@@ -34,8 +35,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
         ("ipsec", Vpn::Ipsec),
     ] {
-        let best = (vpn != Vpn::Ipsec).then_some(("-best", Tuning::Best));
-        for (tuned, tuning) in [("", Tuning::Default)].into_iter().chain(best) {
+        for (tuned, tuning) in [("", Tuning::Default), ("-best", Tuning::Best)] {
             // After the VPN there is TCP to be split only if the VPN itself is TCP.
             let after =
                 (vpn == Vpn::Openvpn(Protocol::Tcp)).then_some(("-pep-a", Some(Place::Around)));
@@ -104,6 +104,53 @@ pub(crate) fn check_programs(
     programs.iter().map(check).collect()
 }
 
+/// A program that the lab knows how to start, and where its binary is; from the command line, as in `qpep=/opt/qpep`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    name: String,
+    path: PathBuf,
+}
+
+impl FromStr for Binary {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, path) = text
+            .split_once('=')
+            .ok_or("write it as in `qpep=/path/to/it`")?;
+        if Known::named(name).is_none() {
+            let known = Known::ALL.map(|(name, _)| name).join("`, `");
+            return Err(format!("`{name}` takes no binary; `{known}` do"));
+        }
+        // Programs are started in directories of their own.
+        let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+        Ok(Self {
+            name: name.to_owned(),
+            path,
+        })
+    }
+}
+
+impl fmt::Display for Binary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.path.display())
+    }
+}
+
+impl Binary {
+    /// Puts it among an experiment's programs, in the place of the one that its file names.
+    pub(crate) fn put_into(&self, programs: &mut Programs) {
+        let named = programs.remove(&self.name).unwrap_or_default();
+        programs.insert(self.name.clone(), named.with_binary(self.path.clone()));
+    }
+
+    /// The contender whose binary it is.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// A program that can be started as it is described.
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedProgram(Program);
@@ -155,6 +202,8 @@ mod tests {
         let plain = parsed("plain/bbr").unwrap();
         assert_eq!((plain.name(), plain.tcp()), ("plain/bbr", Congestion::Bbr));
         assert_eq!(parsed("wireguard").unwrap().tcp(), Congestion::Cubic);
+        let off = parsed("openvpn-udp/cubic-no-hystart").unwrap().tcp();
+        assert_eq!((off, off.kernel()), (Congestion::CubicNoHystart, "cubic"));
         assert_eq!(plain.tunnel(), None);
         assert_eq!(
             parsed("openvpn-tcp").unwrap().tunnel(),

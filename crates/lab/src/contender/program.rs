@@ -25,14 +25,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bentpipe_config::{ConfigError, Source};
-use bentpipe_sys::command::run_with_input;
-use bentpipe_sys::netns::NetNs;
 use bentpipe_units::BitRate;
 use serde::Deserialize;
 
 use super::Tuning;
+use super::interception::Interception;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
+use crate::results::sha256;
 use crate::topology::{GATEWAY_SAT, Process, Topology};
 
 const COMES_UP: Duration = Duration::from_secs(30);
@@ -104,7 +104,7 @@ impl Known {
         ("pepsal", Self::Pepsal),
     ];
 
-    fn named(name: &str) -> Option<Self> {
+    pub(super) fn named(name: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(known, _)| *known == name).map(|(_, kind)| kind)
     }
@@ -118,6 +118,14 @@ pub(super) struct Program {
 }
 
 impl Named {
+    /// The same, with this binary.
+    pub(super) fn with_binary(self, path: PathBuf) -> Self {
+        Self {
+            binary: Some(path),
+            ..self
+        }
+    }
+
     /// What the file says of `name`, checked; paths are relative to it.
     pub(super) fn program(mut self, source: &Source, name: &str) -> Result<Program, ConfigError> {
         let fault = |text: &str| source.error_at_key(&format!("contender.{name}"), text);
@@ -187,23 +195,24 @@ impl Program {
             let name = Known::ALL.iter().find(|(_, kind)| *kind == known);
             let name = name.map_or("", |(name, _)| name);
             return Err(format!(
-                "no binary is named; add `[contender.{name}]` with `binary = \"/path/to/it\"` to the experiment"
+                "no binary is named; say `--binary {name}=/path/to/it`, or write it under `[contender.{name}]` as `binary`"
             ));
         }
         let commands = [&self.named.gateway, &self.named.terminal];
         let programs = commands.into_iter().filter_map(|command| command.first());
-        let binary = self
-            .named
-            .binary
-            .iter()
-            .map(|path| path.display().to_string());
-        let all: Vec<String> = binary.chain(programs.cloned()).collect();
-        match all
-            .iter()
-            .find(|path| path.contains('/') && !Path::new(path).is_file())
-        {
-            Some(missing) => Err(format!("there is no {missing}")),
-            None => Ok(all.join(", ")),
+        let programs: Vec<&String> = programs.collect();
+        let missing = |path: &Path| format!("there is no {}", path.display());
+        if let Some(path) = &self.named.binary {
+            let sum = sha256(path).map_err(|_| missing(path))?;
+            return Ok(format!("{}, SHA-256 {sum}", path.display()));
+        }
+        let absent = |path: &&&String| path.contains('/') && !Path::new(path).is_file();
+        match programs.iter().find(absent) {
+            Some(path) => Err(missing(Path::new(path))),
+            None => {
+                let programs: Vec<&str> = programs.iter().map(|path| path.as_str()).collect();
+                Ok(programs.join(", "))
+            }
         }
     }
 
@@ -216,11 +225,19 @@ impl Program {
         }
     }
 
+    /// Whether TCP is handed to it, and TCP alone.
+    pub(super) fn intercepts(&self) -> bool {
+        self.known.is_some() || self.named.intercept.is_some()
+    }
+
     pub(super) fn readable(&self) -> bool {
         self.named.readable
     }
 
-    pub(super) fn start(&self, topology: &Topology) -> Result<Vec<Process>> {
+    pub(super) fn start(
+        &self,
+        topology: &Topology,
+    ) -> Result<(Vec<Process>, Option<Interception>)> {
         let binary = self.named.binary.as_ref();
         let binary = binary.map_or(String::new(), |path| path.display().to_string());
         let words = |words: &[&str]| {
@@ -280,40 +297,15 @@ impl Program {
         }
         // The terminal ends first.
         processes.reverse();
-        if let Some(port) = known.intercept {
+        let intercept = |port| {
             if let Some(terminal) = processes.first() {
                 terminal.wait_for_listener(port, COMES_UP)?;
             }
-            intercept(topology.terminal(), port)?;
-        }
-        Ok(processes)
+            Interception::start(topology.terminal(), port)
+        };
+        let interception = known.intercept.map(intercept).transpose()?;
+        Ok((processes, interception))
     }
-}
-
-/// TPROXY as the manuals of such programs have it: what is not taken in is forwarded.
-fn intercept(namespace: &NetNs, port: u16) -> Result<()> {
-    let rule = |family: &str, network: &str| {
-        format!(
-            "    iifname \"lan0\" {family} daddr {network} meta l4proto tcp tproxy {family} to :{port} meta mark set 1 accept\n"
-        )
-    };
-    let text = format!(
-        "table inet bentpipe_lab {{\n  chain prerouting {{\n    type filter hook prerouting priority mangle; policy accept;\n{}{}  }}\n}}\n",
-        rule("ip", "10.30.0.0/24"),
-        rule("ip6", "fd00:30::/64")
-    );
-    run_with_input(namespace.command("nft").args(["-f", "-"]), &text).context("nft")?;
-    for family in ["-4", "-6"] {
-        namespace.run(
-            "ip",
-            &[family, "rule", "add", "fwmark", "1", "lookup", "100"],
-        )?;
-        let route = [
-            "route", "add", "local", "default", "dev", "lo", "table", "100",
-        ];
-        namespace.run("ip", &[&[family], &route[..]].concat())?;
-    }
-    Ok(())
 }
 
 /// Its files; told the link's rates it sends at them, whatever is lost.

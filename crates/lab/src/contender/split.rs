@@ -50,7 +50,7 @@ pub(super) fn start(
     let common = |socket: &str| {
         format!(
             "transport = \"plain\"\ncontroller = \"{}\"\nstatus_socket = \"{socket}\"\n",
-            tcp.name()
+            tcp.kernel()
         )
     };
     // Inside a VPN the way to the gateway's far side leads through it; that to its satellite address does not.

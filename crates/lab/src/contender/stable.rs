@@ -18,7 +18,7 @@ pub struct Stable {
     pub bentpipe: PathBuf,
     pub(super) wireguard: Result<wireguard::Build, String>,
     pub(super) openvpn: Result<String, String>,
-    pub(super) ipsec: Result<String, String>,
+    pub(super) ipsec: Result<ipsec::Build, String>,
     pub(super) tcp: String,
 }
 
@@ -33,25 +33,31 @@ impl Stable {
             bentpipe,
             wireguard: wireguard::find(&paddock),
             openvpn: openvpn::find(),
-            ipsec: ipsec::find(),
+            ipsec: ipsec::find(&paddock),
             // Absent where the kernel has no TCP, which is nowhere.
             tcp: fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
                 .unwrap_or_default(),
         })
     }
 
-    /// What every kind of contender is here: its version, or why there is none.
+    /// What every carrier and every TCP is here: its version, or why there is none.
     #[must_use]
     pub fn list(&self) -> Vec<(String, Result<String, String>)> {
-        let version = |(name, carrier): (String, Carrier)| {
+        let version = |name: String, carrier, tcp| {
             let contender = Contender {
                 name: name.clone(),
                 carrier,
-                tcp: Congestion::default(),
+                tcp,
             };
             (name, contender.version(self))
         };
-        carriers().into_iter().map(version).collect()
+        let usual = Congestion::default();
+        let carriers = carriers().into_iter();
+        let carriers = carriers.map(|(name, carrier)| version(name, carrier, usual));
+        let others = Congestion::ALL.into_iter().filter(|tcp| *tcp != usual);
+        let others =
+            others.map(|tcp| version(format!("plain/{}", tcp.name()), Carrier::Plain, tcp));
+        carriers.chain(others).collect()
     }
 }
 

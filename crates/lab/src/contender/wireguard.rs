@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bentpipe_sys::command::{run_command, run_with_input, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::{Tuning, first_line, route_through};
+use super::{Tuning, clamp, first_line, route_through};
 use crate::topology::{Congestion, GATEWAY_SAT, Process, Topology};
 
 /// The UDP port of both ends.
@@ -134,14 +134,6 @@ pub(super) fn start(
     route_through(topology, [terminal, gateway], tcp)?;
     wait_for_handshake(ends[0], terminal)?;
     Ok(processes)
-}
-
-/// Has connections agree on segments that fit, so that nobody has to find out by losing some.
-fn clamp(namespace: &NetNs) -> Result<()> {
-    let text = "table inet bentpipe_lab_mss {\n  chain forward {\n    type filter hook forward priority mangle; policy accept;\n    \
-                tcp flags & syn == syn tcp option maxseg size set rt mtu\n  }\n}\n";
-    run_with_input(namespace.command("nft").args(["-f", "-"]), text)?;
-    Ok(())
 }
 
 fn wait_for_handshake(namespace: &NetNs, name: &str) -> Result<()> {

@@ -25,10 +25,10 @@ use bentpipe_units::BitRate;
 
 use crate::Stop;
 use crate::capture::{Capture, CaptureReport};
-use crate::contender::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings};
+use crate::contender::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, hystart};
 use crate::emulator::EmulatorStats;
 use crate::machine::Standing;
-use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
+use crate::topology::{Congestion, LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, Shape, Web};
 
 use figures::{Figures, Workload};
@@ -109,6 +109,7 @@ impl Demo {
     /// A body was wrong, something crossed in clear, bentpipe did not come up, a figure is impossible, or `stop` was
     /// thrown.
     pub fn measure(&mut self, stop: &Stop, progress: &mut Progress<'_>) -> Result<Report> {
+        let _hystart = hystart::claim(Congestion::default(), stop)?;
         let plain = self.figures("plain", stop, progress)?;
         stop.sleep(SETTLE)?;
         let ends = [self.topology.terminal(), self.topology.gateway()];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bentpipe_link::Link;
 
 use super::{Experiment, NamedScenario, Run, Task};
-use crate::workload::LinkLimit;
+use crate::workload::{ECHO_INTERVAL, LinkLimit};
 
 /// Namespaces, link, contender and their end, and Chromium's start.
 const AROUND_A_RUN: Duration = Duration::from_secs(6);
@@ -20,13 +20,19 @@ impl Experiment {
     /// About how long these runs take.
     #[must_use]
     pub fn estimate(&self, runs: &[Run]) -> Duration {
+        self.estimates(runs).iter().sum()
+    }
+
+    /// The same of each.
+    #[must_use]
+    pub fn estimates(&self, runs: &[Run]) -> Vec<Duration> {
         let links: Vec<_> = self.scenarios.iter().map(Pace::of).collect();
         let time = |run: &Run| {
             let task = &self.tasks[run.task].task;
             let work = links[run.scenario].as_ref().map(|pace| pace.time(task));
             AROUND_A_RUN + work.unwrap_or(self.patience).min(self.patience)
         };
-        runs.iter().map(time).sum()
+        runs.iter().map(time).collect()
     }
 }
 
@@ -63,42 +69,36 @@ impl Pace {
             super::Direction::Up => &self.up,
         };
         let figure = |least: Duration| least * self.stretch / 100 + self.rtt * ROUND_TRIPS;
-        match *task {
+        let first = task.warm_up().map_or(Duration::ZERO, |(direction, size)| {
+            figure(of(direction).object(size.as_u64()))
+        });
+        let own = match *task {
             Task::Transfer {
-                size,
-                direction,
-                warm_up,
-            } => {
-                let each = [size, warm_up].map(|size| of(direction).object(size.as_u64()));
-                figure(each.iter().sum())
+                size, direction, ..
             }
-            Task::Iperf { size, direction } => figure(of(direction).object(size.as_u64())),
-            Task::Request { count, size } | Task::Loaded { count, size, .. } => {
+            | Task::Iperf {
+                size, direction, ..
+            } => figure(of(direction).object(size.as_u64())),
+            Task::Request { count, size, .. } | Task::Loaded { count, size, .. } => {
                 figure(self.down.object(size.as_u64())) * count
             }
             Task::Parallel {
                 count,
                 size,
                 direction,
-            } => figure(of(direction).object(size.as_u64() * u64::from(count))),
-            Task::Directory { count, size } => figure(self.down.object(size.as_u64()) * count),
-            Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
-            Task::Page {
-                count,
-                pages,
-                warm_up,
                 ..
-            } => {
-                let first = match warm_up.as_u64() {
-                    0 => Duration::ZERO,
-                    bytes => figure(self.down.object(bytes)),
-                };
+            } => figure(of(direction).object(size.as_u64() * u64::from(count))),
+            Task::Directory { count, size, .. } => figure(self.down.object(size.as_u64()) * count),
+            Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
+            Task::Echo { count, .. } => ECHO_INTERVAL * count + self.rtt * ROUND_TRIPS,
+            Task::Page { count, pages, .. } => {
                 let pages = pages.pages(count);
                 let each = pages
                     .iter()
                     .map(|page| figure(self.down.page(page)) + AROUND_A_PAGE);
-                first + each.sum::<Duration>()
+                each.sum()
             }
-        }
+        };
+        first + own
     }
 }

@@ -8,9 +8,10 @@ use bentpipe_units::{ByteCount, Seed, TimeSpan};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::published::{Figure, Known, Ratio, expect_known, figures, ratios_of};
 use super::variant::{axis, scenarios};
-use super::{Experiment, Extent, NamedTask, Published, Task};
-use crate::contender::{Contender, Programs, check_programs};
+use super::{Experiment, Extent, NamedTask, Task};
+use crate::contender::{Binary, Contender, Programs, check_programs};
 
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
@@ -32,6 +33,8 @@ struct File {
     quick: Quick,
     #[serde(default)]
     published: Vec<Figure>,
+    #[serde(default)]
+    published_ratio: Vec<Ratio>,
 }
 
 /// `[experiment]`
@@ -61,17 +64,6 @@ struct Quick {
     patience: Option<Spanned<TimeSpan>>,
 }
 
-/// `[[published]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Figure {
-    contender: Spanned<String>,
-    scenario: Spanned<String>,
-    task: Spanned<String>,
-    seconds: f64,
-    source: String,
-}
-
 pub(super) type Names = Vec<Spanned<String>>;
 
 fn first_seed() -> Seed {
@@ -82,17 +74,26 @@ fn usual_patience() -> Spanned<TimeSpan> {
     Spanned::new(0..0, Duration::from_secs(600).into())
 }
 
-pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, ConfigError> {
+pub(super) fn read(
+    source: &Source,
+    extent: Extent,
+    binaries: &[Binary],
+) -> Result<Experiment, ConfigError> {
     let File {
         experiment: general,
         task: tasks,
         link: mut links,
-        contender: programs,
+        contender: mut programs,
         quick,
         published,
+        published_ratio: ratios,
     } = source.parse()?;
     check_name(source, &general.name)?;
     check_tasks(source, &tasks)?;
+    for binary in binaries {
+        check_takes_part(source, &general.contenders, binary)?;
+        binary.put_into(&mut programs);
+    }
     // All of the file is judged, whichever part of it is run.
     let everybody = contenders(source, &general.contenders, &programs)?;
     let axis = axis(source, general.axis, &mut links)?;
@@ -103,6 +104,7 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
         tasks.keys().cloned().collect::<BTreeSet<String>>(),
     ];
     let published = figures(source, published, &known)?;
+    let published_ratios = ratios_of(source, ratios, &known)?;
     let part = select(source, &quick, &known)?;
     let (repeats, patience) = match extent {
         Extent::Full => (None, None),
@@ -135,12 +137,32 @@ pub(super) fn read(source: &Source, extent: Extent) -> Result<Experiment, Config
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
         published,
+        published_ratios,
         axis,
         file: source.path().display().to_string(),
         text: source.text().to_owned(),
     };
     check_size(source, &found)?;
     Ok(found)
+}
+
+/// A binary that nobody starts is a mistake.
+fn check_takes_part(source: &Source, names: &Names, binary: &Binary) -> Result<(), ConfigError> {
+    let carrier = |name: &str| {
+        name.split_once('/')
+            .map_or(name, |(carrier, _)| carrier)
+            .to_owned()
+    };
+    if names
+        .iter()
+        .any(|name| carrier(name.get_ref()) == binary.name())
+    {
+        return Ok(());
+    }
+    let name = binary.name();
+    let text =
+        format!("`contenders` has no `{name}`; name it there, or leave out `--binary {binary}`");
+    Err(source.error_at_key("experiment", text))
 }
 
 /// It becomes part of a directory's name.
@@ -162,15 +184,17 @@ fn check_tasks(source: &Source, tasks: &BTreeMap<String, Task>) -> Result<(), Co
     }
     for (name, task) in tasks {
         let fault = |text: String| Err(source.error_at_key(&format!("task.{name}"), text));
-        let known = matches!(task, Task::Page { .. } | Task::Voice { .. })
-            || task.largest() > ByteCount::ZERO;
-        if !known || task.largest() > MOST_BYTES {
+        let bare = matches!(
+            task,
+            Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
+        );
+        if !bare && task.size() == ByteCount::ZERO || task.largest() > MOST_BYTES {
             return fault(format!(
                 "`{name}`: sizes from 1 B to {MOST_BYTES} are possible"
             ));
         }
         if !(1..=MOST_SAMPLES).contains(&task.count()) {
-            let what = if task.needs_udp() {
+            let what = if matches!(task, Task::Voice { .. }) {
                 "a `length` of 20 ms to 200 s"
             } else {
                 "a `count` from 1 to 10000"
@@ -250,26 +274,6 @@ pub(super) fn check_unique(source: &Source, names: &Names) -> Result<(), ConfigE
     }
 }
 
-/// Names of contenders, scenarios and tasks.
-type Known = [BTreeSet<String>; 3];
-
-fn expect_known(
-    source: &Source,
-    name: &Spanned<String>,
-    known: &BTreeSet<String>,
-) -> Result<(), ConfigError> {
-    if known.contains(name.get_ref()) {
-        return Ok(());
-    }
-    let all: Vec<_> = known.iter().map(String::as_str).collect();
-    let text = format!(
-        "the experiment has no `{}`; it has `{}`",
-        name.get_ref(),
-        all.join("`, `")
-    );
-    Err(source.error(&name.span(), text))
-}
-
 /// What `[quick]` leaves of contenders, scenarios and tasks; `None` where it leaves all.
 fn select(
     source: &Source,
@@ -286,27 +290,6 @@ fn select(
     Ok(lists.map(|names| names.as_ref().map(set)))
 }
 
-fn figures(
-    source: &Source,
-    figures: Vec<Figure>,
-    known: &Known,
-) -> Result<Vec<Published>, ConfigError> {
-    let check = |figure: Figure| {
-        let named = [&figure.contender, &figure.scenario, &figure.task];
-        for (name, known) in named.into_iter().zip(known) {
-            expect_known(source, name, known)?;
-        }
-        Ok(Published {
-            contender: figure.contender.into_inner(),
-            scenario: figure.scenario.into_inner(),
-            task: figure.task.into_inner(),
-            seconds: figure.seconds,
-            source: figure.source,
-        })
-    };
-    figures.into_iter().map(check).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -317,7 +300,7 @@ mod tests {
         scenarios = [\"geo\"]\nrepeats = 1\n[task.get]\nkind = \"request\"\ncount = 1\n";
 
     fn read_text(text: &str) -> Result<Experiment, ConfigError> {
-        read(&Source::new(Path::new("e.toml"), text), Extent::Full)
+        read(&Source::new(Path::new("e.toml"), text), Extent::Full, &[])
     }
 
     #[test]
@@ -415,5 +398,17 @@ mod tests {
         assert_eq!((found.seconds, &*found.source), (1.5, "S"));
         let error = read_text(&format!("{GOOD}{}", figure.replace("\"geo\"", "\"leo\"")));
         assert_eq!(error.unwrap_err().line(), 12);
+    }
+
+    #[test]
+    fn published_ratios_are_of_two_who_are_measured() {
+        let ratio = "[[published_ratio]]\ncontender = \"bentpipe\"\nto = \"plain\"\nscenario = \"geo\"\ntask = \"get\"\n\
+            ratio = 0.5\nsource = \"S\"\n";
+        let good = GOOD.replace("[\"bentpipe\"]", "[\"bentpipe\", \"plain\"]");
+        let experiment = read_text(&format!("{good}{ratio}")).unwrap();
+        let found = &experiment.published_ratios[0];
+        assert_eq!((found.ratio, &*found.to), (0.5, "plain"));
+        let error = read_text(&format!("{GOOD}{ratio}")).unwrap_err();
+        assert_eq!(error.line(), 12, "{error}");
     }
 }

@@ -14,6 +14,7 @@ mod filter;
 #[cfg(test)]
 mod hostile;
 mod plan;
+mod published;
 mod task;
 mod variant;
 
@@ -26,7 +27,7 @@ use bentpipe_link::{Files, Scenario};
 use bentpipe_units::{BitRate, Seed};
 use serde::{Deserialize, Serialize};
 
-use crate::contender::Contender;
+use crate::contender::{Binary, Contender};
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::{Background, Browser, Collection, Direction, Task};
@@ -74,6 +75,8 @@ pub struct Experiment {
     pub patience: Duration,
     /// Figures of others, for the same.
     pub published: Vec<Published>,
+    /// How much slower one was than another, where others have published that alone.
+    pub published_ratios: Vec<PublishedRatio>,
     /// What its links are a sweep of.
     pub axis: Option<Axis>,
     /// The file, as it was named.
@@ -128,13 +131,30 @@ pub struct Published {
     pub source: String,
 }
 
+/// How much longer one took than another, as somebody has published it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishedRatio {
+    /// Of which contender.
+    pub contender: String,
+    /// Compared with which.
+    pub to: String,
+    /// Over which link.
+    pub scenario: String,
+    /// Doing what.
+    pub task: String,
+    /// Its time as a multiple of the other's.
+    pub ratio: f64,
+    /// Where it is from.
+    pub source: String,
+}
+
 impl Experiment {
-    /// Reads the file, and the scenarios that it names.
+    /// Reads the file, and the scenarios that it names; `binaries` stand for those that it may name itself.
     ///
     /// # Errors
     /// `FILE:LINE: message`, with the culprit and the mend.
-    pub fn load(path: &Path, extent: Extent) -> Result<Self, ConfigError> {
-        file::read(&Source::read(path)?, extent)
+    pub fn load(path: &Path, extent: Extent, binaries: &[Binary]) -> Result<Self, ConfigError> {
+        file::read(&Source::read(path)?, extent, binaries)
     }
 
     /// As [`Self::load`], from a text that was read already.
@@ -142,6 +162,6 @@ impl Experiment {
     /// # Errors
     /// `FILE:LINE: message`, with the culprit and the mend.
     pub fn parse(source: &Source, extent: Extent) -> Result<Self, ConfigError> {
-        file::read(source, extent)
+        file::read(source, extent, &[])
     }
 }

@@ -29,6 +29,9 @@ pub enum Task {
         /// Where it goes.
         #[serde(default)]
         direction: Direction,
+        /// A file of this size goes the same way first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
     },
     /// Small objects, one after another, each over a new connection.
     Request {
@@ -37,6 +40,9 @@ pub enum Task {
         size: ByteCount,
         /// How many.
         count: u32,
+        /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
     },
     /// Pages over HTTPS, one after another.
     Page {
@@ -51,6 +57,9 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Whether hosts' names are asked for over the link, or known.
+        #[serde(default)]
+        dns: bool,
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {
@@ -61,6 +70,9 @@ pub enum Task {
         /// Where they go.
         #[serde(default)]
         direction: Direction,
+        /// A file of this size goes the same way first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
     },
     /// Small files, one after another over one connection that is kept.
     Directory {
@@ -68,6 +80,9 @@ pub enum Task {
         size: ByteCount,
         /// How many.
         count: u32,
+        /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
     },
     /// One direction of a telephone call: a datagram every 20 ms.
     Voice {
@@ -86,6 +101,19 @@ pub enum Task {
         count: u32,
         /// Where the file goes.
         background: Background,
+        /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
+    },
+    /// Datagrams to the web and back, five a second.
+    Echo {
+        /// How many.
+        count: u32,
+        /// Where a file without end goes meanwhile.
+        background: Option<Background>,
+        /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
     },
 }
 
@@ -146,28 +174,48 @@ fn small() -> ByteCount {
 impl Task {
     /// The largest size that it names.
     pub(super) fn largest(&self) -> ByteCount {
-        match self {
-            Self::Transfer { size, warm_up, .. } => *size.max(warm_up),
-            Self::Iperf { size, .. }
+        let warm_up = self.warm_up().map_or(ByteCount::ZERO, |(_, size)| size);
+        self.size().max(warm_up)
+    }
+
+    /// How long an object is, where all are alike.
+    pub(crate) fn size(&self) -> ByteCount {
+        match *self {
+            Self::Transfer { size, .. }
+            | Self::Iperf { size, .. }
             | Self::Request { size, .. }
             | Self::Loaded { size, .. }
             | Self::Parallel { size, .. }
-            | Self::Directory { size, .. } => *size,
-            Self::Page { warm_up, .. } => *warm_up,
-            Self::Voice { .. } => ByteCount::ZERO,
+            | Self::Directory { size, .. } => size,
+            Self::Page { .. } | Self::Voice { .. } | Self::Echo { .. } => ByteCount::ZERO,
+        }
+    }
+
+    /// Where most of it goes.
+    pub(crate) fn direction(&self) -> Direction {
+        match *self {
+            Self::Transfer { direction, .. }
+            | Self::Iperf { direction, .. }
+            | Self::Parallel { direction, .. }
+            | Self::Voice { direction, .. } => direction,
+            _ => Direction::Down,
         }
     }
 
     /// What is transferred first and not measured, and where to.
     pub(crate) fn warm_up(&self) -> Option<(Direction, ByteCount)> {
-        let (direction, size) = match *self {
-            Self::Transfer {
-                direction, warm_up, ..
-            } => (direction, warm_up),
-            Self::Page { warm_up, .. } => (Direction::Down, warm_up),
-            _ => return None,
+        let size = match *self {
+            Self::Transfer { warm_up, .. }
+            | Self::Iperf { warm_up, .. }
+            | Self::Request { warm_up, .. }
+            | Self::Page { warm_up, .. }
+            | Self::Parallel { warm_up, .. }
+            | Self::Directory { warm_up, .. }
+            | Self::Loaded { warm_up, .. }
+            | Self::Echo { warm_up, .. } => warm_up,
+            Self::Voice { .. } => ByteCount::ZERO,
         };
-        (size > ByteCount::ZERO).then_some((direction, size))
+        (size > ByteCount::ZERO).then_some((self.direction(), size))
     }
 
     /// Whether a real browser is needed.
@@ -180,6 +228,12 @@ impl Task {
                 ..
             }
         )
+    }
+
+    /// Whether names are asked for.
+    #[must_use]
+    pub fn needs_names(&self) -> bool {
+        matches!(self, Self::Page { dns: true, .. })
     }
 
     /// How many objects or datagrams make a figure, or each of its figures.
@@ -199,7 +253,7 @@ impl Task {
     /// Whether it needs UDP.
     #[must_use]
     pub fn needs_udp(&self) -> bool {
-        matches!(self, Self::Voice { .. })
+        matches!(self, Self::Voice { .. } | Self::Echo { .. })
     }
 
     /// How many figures it yields.
@@ -214,9 +268,10 @@ impl Task {
                 let datagrams = length.get().as_nanos() / VOICE_INTERVAL.as_nanos();
                 u32::try_from(datagrams).unwrap_or(u32::MAX)
             }
-            Self::Request { count, .. } | Self::Page { count, .. } | Self::Loaded { count, .. } => {
-                *count
-            }
+            Self::Request { count, .. }
+            | Self::Page { count, .. }
+            | Self::Loaded { count, .. }
+            | Self::Echo { count, .. } => *count,
         }
     }
 }

@@ -42,21 +42,18 @@ pub(super) fn figures(
 fn kinds(tasks: BTreeMap<String, Task>) -> Vec<(String, Sizes)> {
     let mut kinds: BTreeMap<String, Sizes> = BTreeMap::new();
     for (name, task) in tasks {
+        let after = task.warm_up().map(|(_, size)| format!(", after {size}"));
+        let after = after.unwrap_or_default();
         let (size, title) = match task {
             Task::Transfer {
+                size, direction, ..
+            } => (size, format!("Goodput in Mbit/s, {direction}{after}")),
+            Task::Iperf {
+                size, direction, ..
+            } => (
                 size,
-                direction,
-                warm_up,
-            } => {
-                let after = match warm_up.as_u64() {
-                    0 => String::new(),
-                    _ => format!(", after {warm_up}"),
-                };
-                (size, format!("Goodput in Mbit/s, {direction}{after}"))
-            }
-            Task::Iperf { size, direction } => {
-                (size, format!("Goodput in Mbit/s, {direction}, iperf3's"))
-            }
+                format!("Goodput in Mbit/s, {direction}{after}, iperf3's"),
+            ),
             _ => continue,
         };
         kinds.entry(title).or_default().insert(name, size.as_u64());

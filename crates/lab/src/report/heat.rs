@@ -59,33 +59,37 @@ fn map(task: &str, contenders: &[String], scenarios: &[String], rows: &[&Row], t
 fn cell(row: Option<&Row>) -> String {
     match row {
         None => "<td></td>".into(),
-        Some(Row {
-            ratio: Some(ratio), ..
-        }) => {
-            let place = ratio.max(1.0).ln() / MOST.ln() * (COLOURS.len() - 1) as f64;
-            let index = (place.round() as usize).min(COLOURS.len() - 1);
-            let ink = if index >= DARK { "#fff" } else { "#222" };
-            let colour = COLOURS[index];
-            format!("<td style=\"background:{colour};color:{ink}\">{ratio:.2}</td>")
-        }
-        Some(Row {
-            longer_than: Some(seconds),
-            ..
-        }) => format!("<td>&gt; {seconds:.0} s</td>"),
-        Some(row) => format!("<td>{}</td>", escape(&row.counts())),
+        Some(row) => match (row.ratio, row.figures) {
+            (Some(ratio), _) => ratio
+                .value()
+                .map_or_else(|| format!("<td>{}</td>", escape(&ratio.ratio(2))), coloured),
+            (None, Some(figures)) => {
+                format!("<td>{}</td>", escape(&figures.median.seconds()))
+            }
+            (None, None) => format!("<td>{}</td>", escape(&row.counts())),
+        },
     }
+}
+
+fn coloured(ratio: f64) -> String {
+    let place = ratio.max(1.0).ln() / MOST.ln() * (COLOURS.len() - 1) as f64;
+    let index = (place.round() as usize).min(COLOURS.len() - 1);
+    let ink = if index >= DARK { "#fff" } else { "#222" };
+    let colour = COLOURS[index];
+    format!("<td style=\"background:{colour};color:{ink}\">{ratio:.2}</td>")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::Known;
 
     fn row(contender: &str, scenario: &str, ratio: Option<f64>) -> Row {
         Row {
             scenario: scenario.into(),
             task: "get".into(),
             contender: contender.into(),
-            ratio,
+            ratio: ratio.map(Known::exactly),
             runs: [0, 0, 0, 1, 0],
             ..Row::default()
         }

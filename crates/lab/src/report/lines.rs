@@ -45,13 +45,22 @@ impl Point<'_> {
     /// The median, and the interval from its lower end.
     fn median(&self) -> [Option<f64>; 3] {
         let figures = self.row.figures;
-        let interval = figures.and_then(|figures| figures.interval);
-        let ends = interval.map(|ends| ends.map(|seconds| self.shown(seconds)));
+        let spread = figures.and_then(|figures| figures.spread);
+        let interval = spread.filter(|spread| spread.confident);
+        let ends = interval.and_then(|spread| {
+            let [low, high] = spread.ends.map(|end| Some(self.shown(end.value()?)));
+            low.zip(high)
+        });
         [
-            figures.map(|figures| self.shown(figures.median)),
-            ends.map(|[one, other]| one.min(other)),
-            ends.map(|[one, other]| one.max(other)),
+            self.known().map(|seconds| self.shown(seconds)),
+            ends.map(|(one, other)| one.min(other)),
+            ends.map(|(one, other)| one.max(other)),
         ]
+    }
+
+    /// The median in seconds, if that is a number.
+    fn known(&self) -> Option<f64> {
+        self.row.figures?.median.value()
     }
 
     /// The best that physics allowed for the row's runs.
@@ -72,7 +81,7 @@ pub(super) fn figure(
     points: &[Point<'_>],
     records: &BTreeMap<RunKey, Record>,
 ) -> Option<Value> {
-    let measured = points.iter().filter(|point| point.row.figures.is_some());
+    let measured = points.iter().filter(|point| point.known().is_some());
     let mut x: Vec<f64> = measured.map(|point| point.x).collect();
     x.sort_by(f64::total_cmp);
     x.dedup();
@@ -88,7 +97,7 @@ pub(super) fn figure(
         x.iter().map(at).collect::<Vec<Option<f64>>>()
     };
     let mut names: Vec<&str> = Vec::new();
-    for point in points.iter().filter(|point| point.row.figures.is_some()) {
+    for point in points.iter().filter(|point| point.known().is_some()) {
         if !names.contains(&point.line) {
             names.push(point.line);
         }

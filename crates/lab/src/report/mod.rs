@@ -12,6 +12,7 @@
 mod goodput;
 mod heat;
 mod lines;
+mod ratios;
 mod sweep;
 
 use std::collections::BTreeMap;
@@ -24,7 +25,9 @@ use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
 use crate::page::{Page, escape};
-use crate::results::{Manifest, Record, Row, Status, Summary, read};
+use crate::results::{
+    Known, Manifest, Outline, Record, Row, Spread, Status, Summary, read, shares,
+};
 
 const HEAD: &str = include_str!("head.html");
 
@@ -32,7 +35,7 @@ const HEAD: &str = include_str!("head.html");
 type Column = (&'static str, fn(&Row) -> Option<String>);
 const MORE: [Column; 5] = [
     ("first paint", |row| {
-        row.first_paint.map(|seconds| format!("{seconds:.2} s"))
+        row.first_paint.map(|known| escape(&known.seconds()))
     }),
     ("lost", |row| {
         row.lost.map(|share| format!("{:.2} %", 100.0 * share))
@@ -92,7 +95,7 @@ fn experiment(
     {
         let (scenario, task) = place(&rows[0]);
         let _ = writeln!(body, "<h3>{}, {}</h3>", escape(scenario), escape(task));
-        body.push_str(&table(rows));
+        body.push_str(&table(rows, &manifest.outline));
         let curves: Vec<Value> = rows.iter().filter_map(|row| curve(row, records)).collect();
         if !curves.is_empty() {
             let title = "Share of figures that are no larger";
@@ -108,6 +111,7 @@ fn experiment(
         let _ = writeln!(body, "<h3>{}</h3>", escape(&heading));
         draw(figure, body, figures);
     }
+    body.push_str(&ratios::table(&manifest.outline, &summary));
     body.push_str(&heat::maps(&manifest.outline, &summary));
     faults(&summary, body);
     colophon(manifest, body);
@@ -125,9 +129,14 @@ fn place(row: &Row) -> (&str, &str) {
     (&row.scenario, &row.task)
 }
 
-fn table(rows: &[Row]) -> String {
+/// More than this share away from what was published is marked.
+const NEAR: f64 = 0.15;
+
+fn table(rows: &[Row], outline: &Outline) -> String {
+    let mut sources: Vec<&str> = Vec::new();
     let longest = rows.iter().filter_map(median).fold(0.0, f64::max);
-    let seconds = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.2} s"));
+    let seconds =
+        |known: Option<Known>| known.map_or("–".into(), |known| escape(&known.seconds()));
     let mut text = String::from(
         "<div class=\"table\"><table><tr><th>contender</th><th></th><th>median</th><th>95 % interval</th><th>p95</th>\
          <th>× limit</th>",
@@ -138,57 +147,98 @@ fn table(rows: &[Row]) -> String {
     for (name, ..) in more.clone() {
         let _ = write!(text, "<th>{name}</th>");
     }
-    text.push_str("<th>published</th><th>valid runs</th></tr>\n");
+    let compared = rows.iter().any(|row| row.published.is_some());
+    if compared {
+        text.push_str("<th>published</th><th>× published</th>");
+    }
+    text.push_str("<th>valid runs</th></tr>\n");
     for row in rows {
         let figures = row.figures;
-        let interval = figures.and_then(|figures| figures.interval);
-        let shown = match (figures, row.longer_than) {
-            (None, Some(patience)) => format!("&gt; {patience:.0} s"),
-            _ => seconds(median(row)),
-        };
+        let spread = figures.and_then(|figures| figures.spread);
         let all: usize = row.runs.iter().sum();
         let more = more
             .clone()
             .map(|(.., shown)| shown(row).unwrap_or("–".into()));
         let more: String = more.map(|text| format!("<td>{text}</td>")).collect();
+        let published = match compared {
+            true => beside(row, outline, &mut sources),
+            false => String::new(),
+        };
         let _ = writeln!(
             text,
-            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{shown}</td><td>{}</td><td>{}</td><td>{}</td>{more}<td>{}</td>\
+            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{more}{published}\
              <td>{} of {all}</td></tr>",
             escape(&row.contender),
             bar(row, longest),
-            interval.map_or("–".into(), |[low, high]| format!(
-                "{low:.2} – {high:.2} s"
-            )),
+            seconds(figures.map(|figures| figures.median)),
+            spread.map_or("–".into(), between),
             seconds(figures.map(|figures| figures.p95)),
-            row.ratio.map_or("–".into(), |ratio| format!("{ratio:.2}")),
-            seconds(row.published),
+            row.ratio
+                .map_or("–".into(), |ratio| escape(&ratio.ratio(2))),
             row.runs[Status::Valid as usize],
         );
     }
-    text + "</table></div>\n"
+    text.push_str("</table></div>\n");
+    for (place, source) in sources.iter().enumerate() {
+        let number = place + 1;
+        let source = escape(source);
+        let _ = writeln!(text, "<p class=\"note\"><sup>{number}</sup> {source}</p>");
+    }
+    text
 }
 
-/// The median, or the patience that it exceeds.
+/// What others have published, with the number of its source, and what was measured as a multiple of it.
+fn beside<'a>(row: &Row, outline: &'a Outline, sources: &mut Vec<&'a str>) -> String {
+    let figure = outline.published(&row.contender, &row.scenario, &row.task);
+    let Some(figure) = figure else {
+        return "<td>–</td><td>–</td>".into();
+    };
+    let known = sources.iter().position(|source| *source == figure.source);
+    let place = known.unwrap_or(sources.len());
+    if known.is_none() {
+        sources.push(&figure.source);
+    }
+    let published = Known::exactly(figure.seconds);
+    let ratio = row.figures.map(|own| own.median.over(published));
+    let ratio = ratio.map_or("–".into(), |ratio| {
+        let far = ratio.least() > 1.0 + NEAR || ratio.most() < 1.0 - NEAR;
+        let mark = if far { " !" } else { "" };
+        escape(&ratio.ratio(2)) + mark
+    });
+    let (seconds, number) = (figure.seconds, place + 1);
+    format!("<td>{seconds:.2} s<sup>{number}</sup></td><td>{ratio}</td>")
+}
+
+/// Bounds of a median, and which.
+fn between(spread: Spread) -> String {
+    let [low, high] = spread.ends;
+    let low = match low.value() {
+        Some(seconds) => format!("{seconds:.2}"),
+        None => low.seconds(),
+    };
+    let which = if spread.confident { "" } else { ", min–max" };
+    escape(&format!("{low} – {}{which}", high.seconds()))
+}
+
+/// The median, or what it exceeds.
 fn median(row: &Row) -> Option<f64> {
-    row.figures
-        .map(|figures| figures.median)
-        .or(row.longer_than)
+    row.figures.map(|figures| figures.median.least())
 }
 
 fn bar(row: &Row, longest: f64) -> String {
-    let Some(median) = median(row) else {
+    let Some(figures) = row.figures else {
         return String::new();
     };
-    let class = if row.figures.is_none() {
-        " class=\"more\""
-    } else {
-        ""
+    let class = match figures.median.value() {
+        Some(_) => "",
+        None => " class=\"more\"",
     };
+    let median = figures.median.least();
     let percent = |seconds: f64| (100.0 * seconds / longest).min(100.0);
-    let limit = row
-        .ratio
-        .map(|ratio| format!("<b style=\"left:{:.1}%\"></b>", percent(median / ratio)));
+    let limit = row.ratio.map(|ratio| {
+        let place = percent(median / ratio.least());
+        format!("<b style=\"left:{place:.1}%\"></b>")
+    });
     format!(
         "<div><i{class} style=\"width:{:.1}%\"></i>{}</div>",
         percent(median),
@@ -196,16 +246,15 @@ fn bar(row: &Row, longest: f64) -> String {
     )
 }
 
-/// The sorted figures of a row, if they are enough.
+/// The figures of a row in order, if they are enough, and how many they are with those of runs that were given up.
 fn curve(row: &Row, records: &BTreeMap<RunKey, Record>) -> Option<Value> {
     let names = [&*row.contender, &*row.scenario, &*row.task];
-    let own = |record: &&Record| record.key.names() == names && record.status() == Status::Valid;
-    let valid = records.values().filter(own);
-    let mut seconds: Vec<f64> = valid
-        .flat_map(|record| record.seconds().iter().copied())
-        .collect();
-    seconds.sort_by(f64::total_cmp);
-    (seconds.len() >= FEWEST).then(|| json!({ "name": row.contender, "seconds": seconds }))
+    let own = records
+        .values()
+        .filter(|record| record.key.names() == names);
+    let (seconds, of) = shares(&own.collect::<Vec<_>>());
+    (seconds.len() >= FEWEST)
+        .then(|| json!({ "name": row.contender, "seconds": seconds, "of": of }))
 }
 
 /// Everything that counts in no median, with its reasons.
@@ -235,53 +284,61 @@ fn faults(summary: &Summary, body: &mut String) {
 
 /// Where the figures are from, and how to get them again.
 fn colophon(manifest: &Manifest, body: &mut String) {
-    let (build, machine) = (&manifest.bentpipe, &manifest.machine);
-    let revision = build.revision.as_deref().unwrap_or("no work tree");
     let quick = if manifest.extent == "quick" {
         " --quick"
     } else {
         ""
     };
-    let mut lines = vec![
-        format!("{} ({revision}, SHA-256 {})", build.version, build.sha256),
-        format!("{}, {} × {}", machine.kernel, machine.cpus, machine.cpu),
-        format!("seed {}", manifest.seed.as_u64()),
-    ];
-    lines.extend(
-        manifest
-            .contenders
-            .iter()
-            .map(|(name, version)| format!("{name}: {version}")),
-    );
-    lines.extend(manifest.link_checks.iter().map(|(name, check)| {
-        format!(
-            "{name}: RTT {:.1} ms without contender, {:.1} ms promised; {}",
-            check.rtt_ms, check.expected_rtt_ms, check.verdict
-        )
-    }));
-    for figure in &manifest.outline.published {
-        let text = format!("published: {}", figure.source);
-        if !lines.contains(&text) {
-            lines.push(text);
-        }
+    for caveat in manifest.caveats() {
+        let _ = writeln!(body, "<p class=\"note\">{}</p>", escape(&caveat));
     }
+    let mut selections: Vec<&str> = manifest
+        .parts()
+        .flat_map(|part| part.selection.iter().map(String::as_str))
+        .collect();
+    // All of it is more than any part.
+    if selections.is_empty() || selections.contains(&"") {
+        selections = vec![""];
+    }
+    for selection in selections {
+        let command = format!("bentpipe lab run {}{quick} {selection}", manifest.file);
+        let command = escape(command.trim_end());
+        let _ = writeln!(body, "<p class=\"note\">Again: <code>{command}</code></p>");
+    }
+    let mut lines = vec![format!("seed {}", manifest.seed.as_u64())];
+    manifest
+        .parts()
+        .for_each(|part| made_with(part, &mut lines));
     let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
-    let selection = manifest.selection.iter().map(|part| format!(" {part}"));
-    let selection: String = selection.collect();
-    let _ = write!(
+    let _ = writeln!(
         body,
-        "<p class=\"note\">Again: <code>bentpipe lab run {}{quick}{}</code></p>\n<details><summary>What it was \
-         made with</summary><small>{}</small></details>\n",
-        escape(&manifest.file),
-        escape(&selection),
+        "<details><summary>What it was made with</summary><small>{}</small></details>",
         lines.join("<br>\n")
     );
+}
+
+fn made_with(part: &Manifest, lines: &mut Vec<String>) {
+    let (build, machine) = (&part.bentpipe, &part.machine);
+    let revision = build.revision.as_deref().unwrap_or("no work tree");
+    lines.push(format!(
+        "{} ({revision}, SHA-256 {})",
+        build.version, build.sha256
+    ));
+    lines.push(machine.to_string());
+    let named = [&machine.sysctls, &machine.tools, &part.contenders];
+    for (name, value) in named.into_iter().flatten() {
+        lines.push(format!("{name}: {value}"));
+    }
+    for (link, checks) in &part.link_checks {
+        lines.extend(checks.iter().map(|check| format!("{link}: {check}")));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Outcome, Store};
+    use crate::experiment::Published;
+    use crate::results::{Figures, Outcome, Store};
 
     #[test]
     fn a_column_is_there_where_a_row_has_it() {
@@ -290,7 +347,7 @@ mod tests {
             repairs: lost.map_or([None; 3], |_| [Some(2.5e6), Some(4e5), Some(0.031)]),
             ..Row::default()
         };
-        let text = table(&[row(Some(0.0125)), row(None)]);
+        let text = table(&[row(Some(0.0125)), row(None)], &Outline::default());
         let cells = ["<th>lost</th>", "<td>1.25 %</td>", "<td>–</td>"];
         assert!(cells.iter().all(|part| text.contains(part)), "{text}");
         let repairs = "<th>recovered</th><th>wasted</th><th>overhead</th>";
@@ -300,6 +357,38 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("first paint"), "{text}");
+    }
+
+    #[test]
+    fn what_was_published_has_its_source_and_what_is_far_from_it_a_mark() {
+        let row = |contender: &str, seconds: f64| Row {
+            contender: contender.into(),
+            figures: Figures::of(seconds),
+            published: Some(10.0),
+            ..Row::default()
+        };
+        let figure = |contender: &str| Published {
+            contender: contender.into(),
+            scenario: String::new(),
+            task: String::new(),
+            seconds: 10.0,
+            source: "S & co".into(),
+        };
+        let outline = Outline {
+            published: vec![figure("near"), figure("far")],
+            ..Outline::default()
+        };
+        let rows = [row("near", 11.4), row("far", 11.6), row("alone", 1.0)];
+        let text = table(&rows, &outline);
+        for part in [
+            "<td>10.00 s<sup>1</sup></td><td>1.14</td>",
+            "<td>10.00 s<sup>1</sup></td><td>1.16 !</td>",
+            "<td>–</td><td>–</td>",
+        ] {
+            assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+        }
+        assert_eq!(text.matches("<sup>1</sup> S &amp; co</p>").count(), 1);
+        assert!(!table(&[Row::default()], &outline).contains("published"));
     }
 
     fn record(contender: &str, repeat: u32, outcome: Outcome) -> Record {
@@ -338,7 +427,7 @@ mod tests {
         for part in [
             "&lt;/script&gt; &amp; why?",
             "1.38 s",
-            "1.00 – 2.00 s",
+            "1.00 – 2.00 s, min–max",
             "y, geo, get (1 failed): &lt;b&gt;its SHA-256 is wrong",
             "\"seconds\":[1.0,1.0,1.25,1.5,1.75,2.0]",
             "id=\"figure-0\"",

@@ -1,23 +1,29 @@
 "use strict";
 // Draws the figures in #data into the places that wait for them: shares of figures, and lines over a parameter.
 (() => {
-  // Okabe and Ito's, told apart by the colour-blind; dashes where they come round.
+  const all = JSON.parse(document.getElementById("data").textContent);
+  // Okabe and Ito's, told apart by the colour-blind; dashes where they come round. A contender looks alike on the whole page.
   const colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9"];
-  const line = (curve, index) => ({
-    label: curve.name,
-    stroke: colours[index % colours.length],
-    dash: index < colours.length ? undefined : [6, 3],
-    width: 1.5,
-  });
+  const dashes = [undefined, [6, 3], [2, 3], [12, 3, 2, 3], [12, 6]];
+  const names = [...new Set(all.flatMap((figure) => figure.curves.map((curve) => curve.name)))];
+  const line = (curve) => {
+    const place = names.indexOf(curve.name);
+    return {
+      label: curve.name,
+      stroke: colours[place % colours.length],
+      dash: dashes[Math.floor(place / colours.length) % dashes.length],
+      width: 1.5,
+    };
+  };
   const shares = (figure) => {
     const x = [...new Set(figure.curves.flatMap((curve) => curve.seconds))].sort((a, b) => a - b);
     const column = (curve) => {
-      const share = new Map(curve.seconds.map((s, index) => [s, (index + 1) / curve.seconds.length]));
+      const share = new Map(curve.seconds.map((s, index) => [s, (index + 1) / curve.of]));
       let last = 0;
       return x.map((s) => (last = share.get(s) ?? last));
     };
-    const series = figure.curves.map((curve, index) => ({
-      ...line(curve, index),
+    const series = figure.curves.map((curve) => ({
+      ...line(curve),
       paths: uPlot.paths.stepped({ align: 1 }),
       points: { show: false },
       value: (_, y) => (y == null ? "" : `${Math.round(y * 100)} %`),
@@ -40,8 +46,8 @@
       data.push(column);
       series.push({ spanGaps: true, value: number, ...options });
     };
-    figure.curves.forEach((curve, index) => {
-      const style = line(curve, index);
+    figure.curves.forEach((curve) => {
+      const style = line(curve);
       add(curve.y, { ...style, points: { show: true, size: 6 } });
       // The interval: between two lines that are not drawn.
       const bound = { stroke: style.stroke, width: 0, points: { show: false }, class: "bound" };
@@ -71,7 +77,7 @@
   const kinds = { shares, lines };
   const plots = [];
   const size = (holder) => ({ width: Math.max(240, Math.min(960, holder.clientWidth)), height: 260 });
-  for (const figure of JSON.parse(document.getElementById("data").textContent)) {
+  for (const figure of all) {
     const holder = document.getElementById(figure.id);
     const { data, options } = kinds[figure.kind](figure);
     plots.push([new uPlot({ title: figure.title, ...size(holder), ...options }, data, holder), holder]);

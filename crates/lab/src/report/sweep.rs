@@ -104,14 +104,20 @@ fn title(points: &[Point<'_>], axis: &str) -> String {
 mod tests {
     use super::*;
     use crate::experiment::Axis;
-    use crate::results::{Figures, Outline};
+    use crate::results::{Figures, Known, Outline};
 
     fn row(contender: &str, scenario: &str, seconds: f64) -> Row {
         Row {
             scenario: scenario.into(),
             task: "get".into(),
             contender: contender.into(),
-            figures: Figures::of(vec![seconds]),
+            figures: Some(Figures {
+                count: 1,
+                runs: 1,
+                median: Known::exactly(seconds),
+                p95: Known::exactly(seconds),
+                spread: None,
+            }),
             ..Row::default()
         }
     }

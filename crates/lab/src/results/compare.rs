@@ -1,25 +1,22 @@
 //! Two directories of results, cell by cell: what became slower, by how much, and how sure that is.
 //!
-//! A cell is a contender over a link doing a task. What counts is the ratio of medians, after to before. With six figures and
-//! more on both sides its interval is that of the percentile bootstrap, drawn from a fixed seed. With three to five there is
-//! none; then figures that do not even touch are taken for different, which chance makes of three and three in one case of
-//! twenty. With fewer nothing is said.
+//! A cell is a contender over a link doing a task. What counts is the ratio of medians, after to before. With six runs and more
+//! on both sides its interval is that of the percentile bootstrap, which draws runs with all of their figures, from a fixed seed.
+//! With three to five there is none; then runs that do not even touch are taken for different, which chance makes of three and
+//! three in one case of twenty. With fewer nothing is said. Runs that were given up are longer than their patience here too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bentpipe_units::Seed;
-use rand_core::Rng as _;
 
-use super::{Figures, Manifest, Record, Status};
+use super::sample::{MANY, RESAMPLES, Sample, tails};
+use super::{Figures, Known, Manifest, Record};
 use crate::experiment::RunKey;
 use crate::workload::generator;
 
-/// For an interval.
-const MANY: usize = 6;
-/// For any verdict.
+/// Runs for any verdict.
 const FEW: usize = 3;
-const RESAMPLES: usize = 4000;
 
 /// All cells.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,8 +37,8 @@ pub struct Cell {
     /// Before and after.
     pub figures: [Option<Figures>; 2],
     /// Of the medians, after to before.
-    pub ratio: Option<f64>,
-    /// Holds the ratio with 95 %.
+    pub ratio: Option<Known>,
+    /// Holds the ratio with 95 %; without an end where one of the medians is more than was waited for.
     pub interval: Option<[f64; 2]>,
     /// What it comes to.
     pub change: Change,
@@ -52,13 +49,13 @@ pub struct Cell {
 pub enum Change {
     /// Surely slower by more than the threshold.
     Worse,
-    /// There were valid figures, and are none.
+    /// There were runs that ended, and are none.
     Lost,
     /// Surely faster by more than the threshold.
     Better,
     /// No more than the threshold, or it may be chance.
     None,
-    /// Too few figures.
+    /// Too few runs.
     Unknown,
     /// There were none before.
     New,
@@ -77,7 +74,7 @@ impl Comparison {
         });
         // What was not run this time is not lost.
         let cells = ordered(&after.0, &keys[1]).into_iter().map(|names| {
-            let [old, new] = [before, after].map(|(_, records)| seconds(records, &names));
+            let [old, new] = [before, after].map(|(_, records)| sample(records, &names));
             Cell::new(names, old, new, threshold)
         });
         Self {
@@ -114,15 +111,12 @@ fn ordered(manifest: &Manifest, names: &BTreeSet<[String; 3]>) -> Vec<[String; 3
     names
 }
 
-/// The valid figures of a cell.
-fn seconds(records: &BTreeMap<RunKey, Record>, names: &[String; 3]) -> Vec<f64> {
+/// The figures of a cell.
+fn sample(records: &BTreeMap<RunKey, Record>, names: &[String; 3]) -> Sample {
     let own = records
         .values()
         .filter(|record| record.key.names() == names.each_ref().map(String::as_str));
-    let valid = own.filter(|record| record.status() == Status::Valid);
-    valid
-        .flat_map(|record| record.seconds().iter().copied())
-        .collect()
+    Sample::seconds(&own.collect::<Vec<_>>())
 }
 
 fn caveats(before: &Manifest, after: &Manifest) -> Vec<String> {
@@ -130,24 +124,27 @@ fn caveats(before: &Manifest, after: &Manifest) -> Vec<String> {
         ("experiment", &before.experiment, &after.experiment),
         ("experiment's file", &before.text, &after.text),
         ("size", &before.extent, &after.extent),
-        ("kernel", &before.machine.kernel, &after.machine.kernel),
-        ("processor", &before.machine.cpu, &after.machine.cpu),
     ];
     let differs = pairs.iter().filter(|(_, before, after)| before != after);
-    differs
-        .map(|(what, ..)| format!("the {what} is not the same"))
-        .collect()
+    let differs = differs.map(|(what, ..)| *what);
+    // Another build is what one compares for.
+    let place = before.differences(after).into_iter();
+    let place = place.filter(|what| !what.contains("bentpipe"));
+    let all = differs.chain(place);
+    let all = all.map(|what| format!("not the same on both sides: {what}"));
+    all.chain(before.caveats()).chain(after.caveats()).collect()
 }
 
 impl Cell {
-    fn new(names: [String; 3], old: Vec<f64>, new: Vec<f64>, threshold: f64) -> Self {
-        let interval = (old.len().min(new.len()) >= MANY).then(|| bootstrap(&old, &new));
+    fn new(names: [String; 3], old: Sample, new: Sample, threshold: f64) -> Self {
+        let many = old.runs().min(new.runs()) >= MANY;
+        let interval = many.then(|| bootstrap(&old, &new)).flatten();
         let change = change(&old, &new, interval, 1.0 + threshold);
-        let figures = [old, new].map(Figures::of);
+        let figures = [old, new].map(|sample| sample.figures());
         let [before, after] = figures.map(|figures| figures.map(|figures| figures.median));
         Self {
             names,
-            ratio: before.zip(after).map(|(before, after)| after / before),
+            ratio: before.zip(after).map(|(before, after)| after.over(before)),
             figures,
             interval,
             change,
@@ -155,18 +152,23 @@ impl Cell {
     }
 }
 
-fn change(old: &[f64], new: &[f64], interval: Option<[f64; 2]>, most: f64) -> Change {
-    match (old.len(), new.len()) {
-        (0, 0) => return Change::Unknown,
-        (0, _) => return Change::New,
-        (_, 0) => return Change::Lost,
-        (old, new) if old.min(new) < FEW => return Change::Unknown,
-        _ => {}
+fn change(old: &Sample, new: &Sample, interval: Option<[f64; 2]>, most: f64) -> Change {
+    let known = |sample: &Sample| sample.values().next().is_some();
+    if old.runs() == 0 {
+        return match new.runs() {
+            0 => Change::Unknown,
+            _ => Change::New,
+        };
     }
-    let least = |seconds: &[f64]| seconds.iter().copied().fold(f64::INFINITY, f64::min);
-    let largest = |seconds: &[f64]| seconds.iter().copied().fold(0.0, f64::max);
-    let apart = || [least(new) / largest(old), largest(new) / least(old)];
-    let [low, high] = interval.unwrap_or_else(apart);
+    if known(old) && !known(new) {
+        return Change::Lost;
+    }
+    if old.runs().min(new.runs()) < FEW {
+        return Change::Unknown;
+    }
+    let Some([low, high]) = interval.or_else(|| apart(old, new)) else {
+        return Change::Unknown;
+    };
     if low > most {
         Change::Worse
     } else if high < 1.0 / most {
@@ -176,21 +178,28 @@ fn change(old: &[f64], new: &[f64], interval: Option<[f64; 2]>, most: f64) -> Ch
     }
 }
 
-/// 95 % of the ratios of medians of resampled figures. The same figures give the same interval.
-fn bootstrap(old: &[f64], new: &[f64]) -> [f64; 2] {
+/// Between which the ratio of any run after to any before lies.
+fn apart(old: &Sample, new: &Sample) -> Option<[f64; 2]> {
+    let [least, largest] = old.by_run().ends()?;
+    let [low, high] = new.by_run().ends()?;
+    Some([low.over(largest).least(), high.over(least).most()])
+}
+
+/// 95 % of the ratios of medians of resampled runs. The same figures give the same interval.
+fn bootstrap(old: &Sample, new: &Sample) -> Option<[f64; 2]> {
     let mut numbers = generator(Seed::new(1));
-    let mut median = |from: &[f64]| {
-        let mut draw = || from[(numbers.next_u64() % from.len() as u64) as usize];
-        let mut drawn: Vec<f64> = from.iter().map(|_| draw()).collect();
-        drawn.sort_by(f64::total_cmp);
-        (drawn[(drawn.len() - 1) / 2] + drawn[drawn.len() / 2]) / 2.0
+    let mut ratio = || {
+        let (after, before) = (new.redrawn(&mut numbers)?, old.redrawn(&mut numbers)?);
+        Some(after.over(before))
     };
-    let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| median(new) / median(old)).collect();
-    ratios.sort_by(f64::total_cmp);
-    [
-        ratios[RESAMPLES / 40],
-        ratios[RESAMPLES - 1 - RESAMPLES / 40],
-    ]
+    let ratios: Vec<Known> = (0..RESAMPLES).filter_map(|_| ratio()).collect();
+    let sorted = |bound: fn(Known) -> f64| {
+        let mut bounds: Vec<f64> = ratios.iter().copied().map(bound).collect();
+        bounds.sort_by(f64::total_cmp);
+        bounds
+    };
+    let (least, most) = (sorted(Known::least), sorted(Known::most));
+    Some([*tails(&least)?[0], *tails(&most)?[1]])
 }
 
 impl Change {
@@ -200,7 +209,7 @@ impl Change {
             Self::Lost => "LOST: no valid figures any more",
             Self::Better => "better",
             Self::None => "",
-            Self::Unknown => "too few figures to tell",
+            Self::Unknown => "too few runs to tell",
             Self::New => "new",
         }
     }
@@ -225,10 +234,10 @@ impl fmt::Display for Comparison {
                     "ratio"
                 )?;
             }
-            let [before, after] = cell.figures.map(|figures| {
-                figures.map_or("-".into(), |figures| format!("{:.2} s", figures.median))
-            });
-            let ratio = cell.ratio.map_or("-".into(), |ratio| format!("{ratio:.3}"));
+            let [before, after] = cell
+                .figures
+                .map(|figures| figures.map_or("-".into(), |figures| figures.median.seconds()));
+            let ratio = cell.ratio.map_or("-".into(), |ratio| ratio.ratio(3));
             let interval = cell
                 .interval
                 .map_or("-".into(), |[low, high]| format!("{low:.3} to {high:.3}"));
@@ -258,11 +267,25 @@ impl fmt::Display for Comparison {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Outcome;
     use super::*;
 
     fn cell(old: &[f64], new: &[f64]) -> Cell {
+        let single = |seconds: &[f64]| seconds.iter().map(|one| vec![*one]).collect();
+        runs([single(old), single(new)])
+    }
+
+    /// Infinity stands for a run that was given up after 60 s.
+    fn runs(sides: [Vec<Vec<f64>>; 2]) -> Cell {
+        let known = |seconds: f64| match seconds.is_finite() {
+            true => Known::exactly(seconds),
+            false => Known::more_than(60.0),
+        };
+        let run = |run: Vec<f64>| run.into_iter().map(known).collect();
+        let sample = |runs: Vec<Vec<f64>>| Sample::new(runs.into_iter().map(run).collect());
+        let [old, new] = sides.map(sample);
         let names = ["x", "geo", "get"].map(str::to_owned);
-        Cell::new(names, old.to_vec(), new.to_vec(), 0.1)
+        Cell::new(names, old, new, 0.1)
     }
 
     #[test]
@@ -271,7 +294,7 @@ mod tests {
         let slower = old.map(|seconds| seconds * 1.3);
         let worse = cell(&old, &slower);
         assert_eq!(worse.change, Change::Worse);
-        assert!((worse.ratio.unwrap() - 1.3).abs() < 1e-9);
+        assert!((worse.ratio.unwrap().value().unwrap() - 1.3).abs() < 1e-9);
         let [low, high] = worse.interval.unwrap();
         assert!(
             low > 1.25 && low < 1.3 && high > 1.3 && high < 1.35,
@@ -302,5 +325,88 @@ mod tests {
         assert_eq!(cell(&[1.0], &[]).change, Change::Lost);
         assert_eq!(cell(&[], &[1.0]).change, Change::New);
         assert_eq!(cell(&[1.0, 1.1, 1.2], &[1.4, 1.5, 1.6]).interval, None);
+    }
+
+    #[test]
+    fn who_was_given_up_is_slower_than_all_who_were_not() {
+        const GIVEN_UP: f64 = f64::INFINITY;
+        let old = [20.0, 21.0, 22.0, 23.0, 24.0];
+        let one = cell(&old, &[20.0, 21.0, 22.0, 23.0, GIVEN_UP]);
+        assert_eq!(one.ratio, Some(Known::exactly(1.0)));
+        assert_eq!(one.change, Change::None);
+        let three = cell(&old, &[20.0, 21.0, GIVEN_UP, GIVEN_UP, GIVEN_UP]);
+        assert_eq!(three.ratio.unwrap().value(), None);
+        assert_eq!(three.ratio.unwrap().ratio(3), "> 2.727");
+        // All of seven: however often they are drawn.
+        let old = [20.0, 21.0, 22.0, 23.0, 24.0, 25.0, 26.0];
+        assert_eq!(cell(&old, &[GIVEN_UP; 7]).change, Change::Lost);
+        let six = [&[20.0], &[GIVEN_UP; 6][..]].concat();
+        assert_eq!(cell(&old, &six).change, Change::Worse);
+        assert_eq!(cell(&six, &old).change, Change::Better);
+        assert_eq!(cell(&[20.0], &[GIVEN_UP]).change, Change::Lost);
+    }
+
+    #[test]
+    fn figures_of_one_run_do_not_vouch_for_each_other() {
+        // A run of six pages is one run, however slow all of them are.
+        let pages = |factor: f64| (1..=6).map(|n| f64::from(n) * factor).collect::<Vec<_>>();
+        let few = runs([vec![pages(1.0)], vec![pages(9.0)]]);
+        assert_eq!((few.interval, few.change), (None, Change::Unknown));
+        // Runs touch or not by their medians: pages of one run are always apart.
+        let three = |factor| [1.0, 1.02, 1.04].map(|n| pages(n * factor)).to_vec();
+        assert_eq!(runs([three(1.0), three(1.3)]).change, Change::Worse);
+        assert_eq!(runs([three(1.0), three(1.02)]).change, Change::None);
+        // Runs that differ among themselves leave the ratio open, pages that differ do not.
+        let many = |spread: f64| {
+            let run = |n: u32| pages(1.0 + spread * f64::from(n));
+            (0..8).map(run).collect::<Vec<_>>()
+        };
+        let width = |spread| {
+            let [low, high] = runs([many(spread), many(spread)]).interval.unwrap();
+            high - low
+        };
+        assert!(
+            width(0.2) > 0.3 && width(0.001) < 0.3,
+            "{} {}",
+            width(0.2),
+            width(0.001)
+        );
+    }
+
+    #[test]
+    fn runs_that_are_doubted_are_not_compared() {
+        let mut manifest = Manifest::example("e");
+        manifest.outline.contenders = vec!["x".into()];
+        let records = |doubted: f64| {
+            let record = |repeat: u32| {
+                let key = RunKey {
+                    contender: "x".into(),
+                    scenario: "geo".into(),
+                    task: "get".into(),
+                    repeat,
+                };
+                let mut seconds = vec![20.0];
+                let doubts = match repeat {
+                    1 => vec!["late".to_owned()],
+                    _ => Vec::new(),
+                };
+                if repeat == 1 {
+                    seconds = vec![doubted];
+                }
+                let outcome = Outcome::Measured { seconds, bytes: 1 };
+                let record = Record {
+                    doubts,
+                    ..Record::new(key.clone(), Seed::new(1), outcome)
+                };
+                (key, record)
+            };
+            (manifest.clone(), (1..=4).map(record).collect())
+        };
+        let comparison = Comparison::new(&records(20.0), &records(5000.0), 0.1);
+        let [Some(before), Some(after)] = comparison.cells[0].figures else {
+            panic!("{comparison}");
+        };
+        assert_eq!((before.count, after.count), (3, 3));
+        assert_eq!(after.p95, Known::exactly(20.0));
     }
 }

@@ -1,8 +1,8 @@
 //! What results were made with: enough for somebody else to make them again, or to see why theirs differ.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
+use std::{fmt, fs, mem};
 
 use anyhow::{Context as _, Result, bail};
 use aws_lc_rs::digest;
@@ -10,19 +10,8 @@ use bentpipe_sys::command::{run_command, tool};
 use bentpipe_units::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{Axis, Experiment, Published};
-
-/// Settings of the machine that TCP's figures depend on.
-const SYSCTLS: [&str; 8] = [
-    "net/ipv4/tcp_congestion_control",
-    "net/ipv4/tcp_available_congestion_control",
-    "net/ipv4/tcp_rmem",
-    "net/ipv4/tcp_wmem",
-    "net/ipv4/tcp_ecn",
-    "net/core/rmem_max",
-    "net/core/wmem_max",
-    "net/core/default_qdisc",
-];
+use super::Machine;
+use crate::experiment::{Axis, Experiment, Published, PublishedRatio};
 
 /// The manifest of a directory of results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,7 +22,8 @@ pub struct Manifest {
     pub extent: String,
     /// Its seed.
     pub seed: Seed,
-    /// What the runs of this directory were chosen by, as on the command line.
+    /// What the runs of this directory were chosen by, as on the command line, each time that it was another choice; empty text
+    /// where all were meant.
     pub selection: Vec<String>,
     /// The experiment's file, as it was named.
     pub file: String,
@@ -47,10 +37,10 @@ pub struct Manifest {
     pub machine: Machine,
     /// Each kind of contender: its version, or what is missing.
     pub contenders: BTreeMap<String, String>,
-    /// Each link without a contender, before the first run over it.
+    /// Each link without a contender, before the first run over it, each time that it was run.
     #[serde(default)]
-    pub link_checks: BTreeMap<String, LinkCheck>,
-    /// Of merged results: the manifests of what was merged.
+    pub link_checks: BTreeMap<String, Vec<LinkCheck>>,
+    /// What of the results was made elsewhere, or with other versions, and put together with these or continued here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<Self>,
 }
@@ -68,6 +58,9 @@ pub struct Outline {
     pub tasks: Vec<String>,
     /// Figures of others.
     pub published: Vec<Published>,
+    /// Ratios of others.
+    #[serde(default)]
+    pub published_ratios: Vec<PublishedRatio>,
     /// What the links are a sweep of.
     #[serde(default)]
     pub axis: Option<Axis>,
@@ -84,30 +77,52 @@ pub struct Build {
     pub revision: Option<String>,
 }
 
-/// Where it ran.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// Name and release of the kernel.
-    pub kernel: String,
-    /// The processor's name.
-    pub cpu: String,
-    /// How many of them.
-    pub cpus: usize,
-    /// Settings of the kernel.
-    pub sysctls: BTreeMap<String, String>,
-}
-
 /// A link as a datagram finds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkCheck {
     /// The round-trip time that the model promises, in milliseconds.
     pub expected_rtt_ms: f64,
-    /// The median of those measured.
-    pub rtt_ms: f64,
+    /// The median of those measured; none if nothing came back.
+    pub rtt_ms: Option<f64>,
     /// Datagrams that came back, of those sent.
     pub answered: [u32; 2],
     /// The emulator's verdict.
     pub verdict: String,
+}
+
+/// What clocks may take from a round-trip time, in milliseconds.
+const TOLERANCE_MS: f64 = 2.0;
+
+impl LinkCheck {
+    /// Why no run over the link is to be believed; none if they may be.
+    #[must_use]
+    pub fn fault(&self) -> Option<String> {
+        let expected = self.expected_rtt_ms;
+        match self.rtt_ms {
+            None => Some(format!(
+                "the link's check without a contender: none of {} datagrams came back",
+                self.answered[1]
+            )),
+            Some(rtt) if rtt + TOLERANCE_MS < expected => Some(format!(
+                "the link's check without a contender: an RTT of {rtt:.1} ms where {expected:.1} ms are promised"
+            )),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for LinkCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rtt_ms {
+            Some(rtt) => write!(f, "RTT {rtt:.1} ms without contender")?,
+            None => f.write_str("no answer without contender")?,
+        }
+        write!(
+            f,
+            ", {:.1} ms promised; {}",
+            self.expected_rtt_ms, self.verdict
+        )
+    }
 }
 
 impl Manifest {
@@ -126,7 +141,7 @@ impl Manifest {
             experiment: experiment.name.clone(),
             extent: experiment.extent.name().to_owned(),
             seed: experiment.seed,
-            selection,
+            selection: vec![selection.join(" ")],
             file: experiment.file.clone(),
             text: experiment.text.clone(),
             outline: Outline::of(experiment),
@@ -158,6 +173,73 @@ impl Manifest {
         )
     }
 
+    /// Takes in what else there is of the same experiment, made earlier or elsewhere.
+    pub(super) fn absorb(&mut self, mut other: Self) {
+        let mut parts = mem::take(&mut other.merged);
+        parts.push(other);
+        for part in parts {
+            let mut parts = std::iter::once(&*self).chain(&self.merged);
+            match parts.position(|known| known.differences(&part).is_empty()) {
+                Some(0) => self.join(part),
+                Some(place) => self.merged[place - 1].join(part),
+                None => self.merged.push(part),
+            }
+        }
+    }
+
+    /// Takes in what was made in the same way, before.
+    fn join(&mut self, before: Self) {
+        for (link, mut checks) in before.link_checks {
+            let own = self.link_checks.entry(link).or_default();
+            checks.retain(|check| !own.contains(check));
+            checks.append(own);
+            *own = checks;
+        }
+        let new = mem::replace(&mut self.selection, before.selection);
+        for one in new {
+            if !self.selection.contains(&one) {
+                self.selection.push(one);
+            }
+        }
+    }
+
+    /// All that results were made with: this, and what was merged.
+    pub fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.merged)
+    }
+
+    /// What is not the same about how results were made.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let (here, there) = (&self.machine, &other.machine);
+        let pairs = [
+            ("kernel", here.kernel == there.kernel),
+            (
+                "processor",
+                here.cpu == there.cpu && here.cpus == there.cpus,
+            ),
+            ("kernel's settings", here.sysctls == there.sysctls),
+            ("tools' versions", here.tools == there.tools),
+            ("contenders' versions", self.contenders == other.contenders),
+            ("build of bentpipe", self.bentpipe == other.bentpipe),
+        ];
+        let differ = pairs.into_iter().filter(|(_, same)| !same);
+        differ.map(|(what, _)| what).collect()
+    }
+
+    /// The same in a line for each part that was made otherwise than this.
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        let caveat = |part: &Self| {
+            let what = self.differences(part).join(", ");
+            format!(
+                "not all runs were made alike; what differs between {} and {}: {what}",
+                self.machine, part.machine
+            )
+        };
+        self.merged.iter().map(caveat).collect()
+    }
+
     #[cfg(test)]
     pub(crate) fn example(text: &str) -> Self {
         Self {
@@ -173,7 +255,7 @@ impl Manifest {
                 sha256: "00".into(),
                 revision: None,
             },
-            machine: Machine::here(),
+            machine: Machine::example("Linux 6.1"),
             contenders: BTreeMap::new(),
             link_checks: BTreeMap::new(),
             merged: Vec::new(),
@@ -198,6 +280,7 @@ impl Outline {
                 .map(|one| one.name.clone())
                 .collect(),
             published: experiment.published.clone(),
+            published_ratios: experiment.published_ratios.clone(),
             axis: experiment.axis.clone(),
         }
     }
@@ -217,19 +300,27 @@ impl Build {
     /// # Errors
     /// It cannot be read.
     pub fn of(path: &Path) -> Result<Self> {
-        let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let sum = digest::digest(&digest::SHA256, &bytes);
         let version = run_command(tool(path).arg("--version"))?;
         Ok(Self {
             version: version.trim().to_owned(),
-            sha256: sum
-                .as_ref()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect(),
+            sha256: sha256(path)?,
             revision: path.parent().and_then(revision),
         })
     }
+}
+
+/// The SHA-256 of the file at `path`.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn sha256(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let sum = digest::digest(&digest::SHA256, &bytes);
+    Ok(sum
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 /// As `git` names it; none where there is no `git` or no work tree.
@@ -247,30 +338,63 @@ fn revision(directory: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-impl Machine {
-    /// This one.
-    #[must_use]
-    pub fn here() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let info = read("/proc/cpuinfo");
-        let value = |line: &str| {
-            line.split_once(':')
-                .map(|(_, value)| value.trim().to_owned())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made_on(kernel: &str, link: &str, selection: &str) -> Manifest {
+        let check = LinkCheck {
+            expected_rtt_ms: 20.0,
+            rtt_ms: Some(20.1),
+            answered: [15, 15],
+            verdict: "VALID".into(),
         };
-        let sysctl = |key: &&str| {
-            let text = fs::read_to_string(format!("/proc/sys/{key}")).ok()?;
-            let words: Vec<&str> = text.split_whitespace().collect();
-            Some((key.replace('/', "."), words.join(" ")))
-        };
-        Self {
-            kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
-            cpu: info
-                .lines()
-                .find(|line| line.starts_with("model name"))
-                .and_then(value)
-                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-            cpus: std::thread::available_parallelism().map_or(1, Into::into),
-            sysctls: SYSCTLS.iter().filter_map(sysctl).collect(),
+        Manifest {
+            machine: Machine::example(kernel),
+            link_checks: [(link.to_owned(), vec![check])].into(),
+            selection: vec![selection.to_owned()],
+            ..Manifest::example("e")
         }
+    }
+
+    fn links(manifest: &Manifest) -> Vec<&str> {
+        manifest.link_checks.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn what_was_made_alike_becomes_one_and_what_was_not_is_named() {
+        let mut whole = made_on("Linux 6.1", "geo", "--shard 1/3");
+        whole.absorb(made_on("Linux 6.1", "leo", "--shard 2/3"));
+        assert_eq!(links(&whole), ["geo", "leo"]);
+        assert_eq!(whole.selection, ["--shard 2/3", "--shard 1/3"]);
+        assert!(whole.caveats().is_empty());
+        // Back to the first machine after a run on another.
+        let mut elsewhere = made_on("Linux 6.12", "meo", "--shard 3/3");
+        elsewhere.absorb(whole);
+        let mut again = made_on("Linux 6.1", "heo", "");
+        again.absorb(elsewhere);
+        assert_eq!(links(&again), ["geo", "heo", "leo"]);
+        let parts: Vec<_> = again.parts().map(|part| &*part.machine.kernel).collect();
+        assert_eq!(parts, ["Linux 6.1", "Linux 6.12"]);
+        assert_eq!(links(&again.merged[0]), ["meo"]);
+        let [caveat] = &again.caveats()[..] else {
+            panic!("{:?}", again.caveats());
+        };
+        assert!(caveat.ends_with(": kernel"), "{caveat}");
+    }
+
+    #[test]
+    fn a_link_that_does_not_answer_or_is_too_fast_is_not_believed() {
+        let mut check = made_on("k", "geo", "").link_checks["geo"][0].clone();
+        assert_eq!(check.fault(), None);
+        check.rtt_ms = Some(17.9);
+        assert!(check.fault().is_some_and(|text| text.contains("17.9 ms")));
+        check.rtt_ms = None;
+        assert!(
+            check
+                .fault()
+                .is_some_and(|text| text.contains("none of 15"))
+        );
+        assert!(check.to_string().starts_with("no answer"));
     }
 }

@@ -4,24 +4,24 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Manifest, Record, Status, Store, read};
+use super::{Record, Status, Store, read};
 
-/// Puts what the directories `from` hold into `into`; of a run that several have, one that is valid. The number of runs.
+/// Puts what the directories `from` hold into `into`; of a run that several have, one that is valid. The number of runs, and in
+/// what they were not made alike.
 ///
 /// # Errors
 /// They are results of different experiments or builds, or cannot be read or written.
-pub fn merge(into: &Path, from: &[PathBuf]) -> Result<usize> {
+pub fn merge(into: &Path, from: &[PathBuf]) -> Result<(usize, Vec<String>)> {
     let parts = from.iter().map(|directory| read(directory));
     let parts: Vec<_> = parts.collect::<Result<_>>()?;
     let (first, _) = parts.first().context("nothing to merge was named")?;
     for ((manifest, _), directory) in parts.iter().zip(from) {
         manifest.expect_same(first, directory)?;
     }
-    let manifest = Manifest {
-        selection: Vec::new(),
-        merged: parts.iter().map(|(manifest, _)| manifest.clone()).collect(),
-        ..first.clone()
-    };
+    let mut manifest = first.clone();
+    for (other, _) in &parts[1..] {
+        manifest.absorb(other.clone());
+    }
     let mut store = Store::open(into, &manifest)?;
     ensure!(
         store.records().is_empty(),
@@ -38,5 +38,5 @@ pub fn merge(into: &Path, from: &[PathBuf]) -> Result<usize> {
         store.add(record)?;
     }
     store.tabulate()?;
-    Ok(store.records().len())
+    Ok((store.records().len(), store.manifest().caveats()))
 }

@@ -14,8 +14,11 @@ mod compare;
 mod csv;
 #[cfg(test)]
 mod hostile;
+mod known;
+mod machine;
 mod manifest;
 mod merge;
+mod sample;
 mod store;
 mod summary;
 
@@ -27,10 +30,14 @@ use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
 pub use compare::{Cell, Change, Comparison};
-pub use manifest::{Build, LinkCheck, Machine, Manifest, Outline};
+pub use known::Known;
+pub use machine::Machine;
+pub(crate) use manifest::sha256;
+pub use manifest::{Build, LinkCheck, Manifest, Outline};
 pub use merge::merge;
+pub use sample::{Figures, Spread, shares};
 pub use store::{Store, read};
-pub use summary::{Figures, Row, Summary};
+pub use summary::{Row, Summary};
 
 /// What came of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,6 +128,9 @@ pub struct Crossed {
     pub tunnel_packets: u64,
     /// Their bytes, with IP headers.
     pub tunnel_bytes: u64,
+    /// Questions for names, and answers, beside the tunnel of one who takes TCP alone.
+    #[serde(default)]
+    pub name_packets: u64,
     /// Packets of anything else.
     pub clear_packets: u64,
     /// Packets with content that can be read.
@@ -134,6 +144,7 @@ impl From<&CaptureReport> for Crossed {
         Self {
             tunnel_packets: report.tunnel_packets,
             tunnel_bytes: report.tunnel_bytes,
+            name_packets: report.name_packets,
             clear_packets: report.clear_packets,
             readable_packets: report.marker_packets,
             clear: report.clear.iter().map(ToString::to_string).collect(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Manifest, Record, csv};
+use super::{LinkCheck, Manifest, Record, csv};
 use crate::experiment::RunKey;
 
 const LINES: &str = "results.jsonl";
@@ -24,10 +24,11 @@ pub struct Store {
     // Locked for as long as it is open.
     lines: File,
     records: BTreeMap<RunKey, Record>,
+    manifest: Manifest,
 }
 
 impl Store {
-    /// Opens the directory, which is made if need be, to add results of what `manifest` describes.
+    /// Opens the directory, which is made if need be, to add results of what `manifest` describes to those that are there.
     ///
     /// # Errors
     /// It holds results of something else, another process adds to it, or it cannot be written.
@@ -55,9 +56,11 @@ impl Store {
         }
         let text = whole_lines(&mut lines, &path)?;
         let records = parse(&text, &path)?;
-        let here = directory.join(MANIFEST);
-        if here.exists() {
-            read_manifest(directory)?.expect_same(manifest, directory)?;
+        let mut manifest = manifest.clone();
+        if directory.join(MANIFEST).exists() {
+            let before = read_manifest(directory)?;
+            before.expect_same(&manifest, directory)?;
+            manifest.absorb(before);
         } else {
             ensure!(
                 records.is_empty(),
@@ -69,9 +72,16 @@ impl Store {
             directory: directory.to_owned(),
             lines,
             records,
+            manifest,
         };
-        store.describe(manifest)?;
+        store.describe()?;
         Ok(store)
+    }
+
+    /// What all of the results were made with.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
     /// The results so far: of each run the last.
@@ -95,12 +105,19 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the manifest anew.
+    /// Adds how a link was found without a contender.
     ///
     /// # Errors
     /// The disk refuses.
-    pub fn describe(&self, manifest: &Manifest) -> Result<()> {
-        let text = serde_json::to_string_pretty(manifest).context("cannot write the manifest")?;
+    pub fn add_check(&mut self, link: &str, check: LinkCheck) -> Result<()> {
+        let checks = self.manifest.link_checks.entry(link.to_owned());
+        checks.or_default().push(check);
+        self.describe()
+    }
+
+    fn describe(&self) -> Result<()> {
+        let text =
+            serde_json::to_string_pretty(&self.manifest).context("cannot write the manifest")?;
         replace(&self.directory.join(MANIFEST), &(text + "\n"))
     }
 

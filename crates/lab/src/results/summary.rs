@@ -1,11 +1,13 @@
 //! Results in few numbers: per contender, link and task the median, how sure it is, and how far from the limit.
 //!
-//! Only valid runs have figures here; all others are counted by what they are.
+//! Valid runs have figures here, and those that were given up: they are longer than their patience. All others are counted by what
+//! they are.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Outcome, Outline, Record, Status};
+use super::sample::{Figures, Sample};
+use super::{Known, Outline, Record, Status};
 use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
@@ -27,18 +29,16 @@ pub struct Row {
     pub task: String,
     /// Who did it.
     pub contender: String,
-    /// What was measured; none if no run was valid.
+    /// What was measured, in seconds; none if no run counts.
     pub figures: Option<Figures>,
     /// The median of ratios to the physical limit.
-    pub ratio: Option<f64>,
-    /// The patience that ended runs, in seconds.
-    pub longer_than: Option<f64>,
+    pub ratio: Option<Known>,
     /// When there was something to see of pages, in seconds: the median.
-    pub first_paint: Option<f64>,
-    /// The share of a call's datagrams that did not arrive, or too late: the median of runs.
+    pub first_paint: Option<Known>,
+    /// The share of a call's datagrams that did not arrive, or too late: the median of valid runs.
     pub lost: Option<f64>,
     /// Bytes that repairs brought back, bytes of repairs that were not needed, and the share of all bytes sent that repairs were:
-    /// medians of runs that were carried by somebody who repairs.
+    /// medians of valid runs that were carried by somebody who repairs.
     pub repairs: [Option<f64>; 3],
     /// What others have published, in seconds.
     pub published: Option<f64>,
@@ -48,59 +48,10 @@ pub struct Row {
     pub remarks: Vec<String>,
 }
 
-/// Figures of one kind.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Figures {
-    /// How many.
-    pub count: usize,
-    /// Seconds.
-    pub median: f64,
-    /// Nineteen of twenty are no larger.
-    pub p95: f64,
-    /// Bounds that hold the true median with 95 % confidence, from order statistics; none with fewer than six figures.
-    pub interval: Option<[f64; 2]>,
-}
-
-impl Figures {
-    /// Of these seconds; none of none.
-    #[must_use]
-    pub fn of(mut seconds: Vec<f64>) -> Option<Self> {
-        seconds.sort_by(f64::total_cmp);
-        let count = seconds.len();
-        let last = seconds.last()?;
-        let median = (seconds[(count - 1) / 2] + seconds[count / 2]) / 2.0;
-        // Nearest rank.
-        let p95 = seconds.get((count * 95).div_ceil(100) - 1).unwrap_or(last);
-        Some(Self {
-            count,
-            median,
-            p95: *p95,
-            interval: rank(count).map(|rank| [seconds[rank], seconds[count - 1 - rank]]),
-        })
-    }
-}
-
+/// The median of what is known for certain.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    Figures::of(values.collect()).map(|figures| figures.median)
-}
-
-/// The largest rank, from 0, such that the figures of this rank from below and from above hold the median between them
-/// with at least 95 %: how many of `count` figures lie below the median is binomial with one half.
-fn rank(count: usize) -> Option<usize> {
-    // Of at most so many below: the sum of the distribution's first terms. Far above 1000 figures the first underflows.
-    let mut term = 0.5f64.powi(i32::try_from(count.min(1000)).unwrap_or(1000));
-    let count = count.min(1000);
-    let mut below = 0.0;
-    let mut found = None;
-    for rank in 0..count / 2 {
-        below += term;
-        if below > 0.025 {
-            break;
-        }
-        found = Some(rank);
-        term *= (count - rank) as f64 / (rank + 1) as f64;
-    }
-    found
+    let runs = values.map(|value| vec![Known::exactly(value)]);
+    Sample::new(runs.collect()).figures()?.median.value()
 }
 
 impl Summary {
@@ -143,11 +94,7 @@ impl Row {
                 .iter()
                 .filter(|record| record.status() == Status::Valid)
         };
-        let seconds = valid().flat_map(|record| record.seconds().iter().copied());
-        let ratios = valid().flat_map(|record| {
-            let seconds = record.seconds().iter().enumerate();
-            seconds.filter_map(move |(place, seconds)| Some(seconds / record.limit(place)?))
-        });
+        let middle = |sample: Sample| Some(sample.figures()?.median);
         let mut runs = [0; 5];
         let mut remarks: Vec<String> = Vec::new();
         for record in records {
@@ -157,17 +104,10 @@ impl Row {
                 remarks.push(remark);
             }
         }
-        let patience = records.iter().find_map(|record| match record.outcome {
-            Outcome::Unfinished { after_s } if record.status() == Status::Unfinished => {
-                Some(after_s)
-            }
-            _ => None,
-        });
         Self {
-            figures: Figures::of(seconds.collect()),
-            ratio: median(ratios),
-            longer_than: patience,
-            first_paint: median(valid().flat_map(|record| record.first_paint_s.iter().copied())),
+            figures: Sample::seconds(records).figures(),
+            ratio: middle(Sample::ratios(records)),
+            first_paint: middle(Sample::first_paints(records)),
             lost: median(valid().filter_map(|record| record.lost)),
             repairs: [
                 |repairs: Repairs| repairs.recovered_bytes as f64,
@@ -221,19 +161,19 @@ impl fmt::Display for Summary {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds =
-            |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2} s"));
-        let median = match (self.figures, self.longer_than) {
-            (None, Some(patience)) => format!("> {patience:.0} s"),
-            (figures, _) => seconds(figures.map(|figures| figures.median)),
+        let figure = |of: fn(Figures) -> Known| {
+            let known = self.figures.map(of);
+            known.map_or("-".into(), Known::seconds)
         };
+        let published = self.published.map(Known::exactly);
         write!(
             f,
-            "  {:<32}{median:>10}{:>10}{:>9}{:>11}  ",
+            "  {:<32}{:>10}{:>10}{:>9}{:>11}  ",
             self.contender,
-            seconds(self.figures.map(|figures| figures.p95)),
-            self.ratio.map_or("-".into(), |ratio| format!("{ratio:.2}")),
-            seconds(self.published),
+            figure(|figures| figures.median),
+            figure(|figures| figures.p95),
+            self.ratio.map_or("-".into(), |ratio| ratio.ratio(2)),
+            published.map_or("-".into(), Known::seconds),
         )?;
         f.write_str(&self.counts())?;
         self.remarks
@@ -244,21 +184,111 @@ impl fmt::Display for Row {
 
 #[cfg(test)]
 mod tests {
+    use bentpipe_units::Seed;
+
+    use super::super::Outcome;
     use super::*;
 
+    fn record(repeat: u32, outcome: Outcome) -> Record {
+        let key = RunKey {
+            contender: "x".into(),
+            scenario: "geo".into(),
+            task: "get".into(),
+            repeat,
+        };
+        Record {
+            limit_s: Some(10.0),
+            ..Record::new(key, Seed::new(1), outcome)
+        }
+    }
+
+    fn measured(seconds: &[f64]) -> Outcome {
+        Outcome::Measured {
+            seconds: seconds.to_vec(),
+            bytes: 1,
+        }
+    }
+
+    const UNFINISHED: Outcome = Outcome::Unfinished { after_s: 600.0 };
+
+    fn row(outcomes: Vec<Outcome>) -> Row {
+        let records: Vec<Record> = (1..)
+            .zip(outcomes)
+            .map(|(repeat, outcome)| record(repeat, outcome))
+            .collect();
+        let records: Vec<&Record> = records.iter().collect();
+        Row::new(["x", "geo", "get"], &records, None)
+    }
+
     #[test]
-    fn figures_are_those_of_the_textbook() {
-        assert_eq!(Figures::of(Vec::new()), None);
-        let few = Figures::of(vec![3.0, 1.0, 2.0, 10.0]).unwrap();
-        assert_eq!((few.median, few.p95, few.interval), (2.5, 10.0, None));
-        let hundred = Figures::of((1..=100).map(f64::from).collect()).unwrap();
-        assert_eq!((hundred.median, hundred.p95), (50.5, 95.0));
-        // Ranks 40 and 61, as tables of the binomial distribution have it.
-        assert_eq!(hundred.interval, Some([40.0, 61.0]));
-        // Six figures are the fewest: 2 × 0.5^6 = 3 %.
-        assert_eq!(
-            [rank(5), rank(6), rank(9), rank(20)],
-            [None, Some(0), Some(1), Some(5)]
+    fn who_was_given_up_is_longer_than_all_others() {
+        let finished = [20.0, 21.0, 22.0, 23.0].map(|seconds| measured(&[seconds]));
+        let one = row([&[UNFINISHED], &finished[..]].concat());
+        let figures = one.figures.unwrap();
+        assert_eq!(figures.median, Known::exactly(22.0));
+        assert_eq!(figures.p95, Known::more_than(600.0));
+        let ends = [Known::exactly(20.0), Known::more_than(600.0)];
+        assert_eq!(figures.spread.unwrap().ends, ends);
+        assert_eq!(one.ratio, Some(Known::exactly(2.2)));
+        let text = one.to_string();
+        let shown = ["22.00 s", "> 600 s", "2.20", "4 valid, 1 unfinished"];
+        assert!(shown.iter().all(|part| text.contains(part)), "{text}");
+    }
+
+    #[test]
+    fn no_median_is_that_of_the_lucky_ones() {
+        let most = [
+            vec![UNFINISHED; 3],
+            vec![measured(&[20.0]), measured(&[21.0])],
+        ];
+        let row = row(most.concat());
+        let figures = row.figures.unwrap();
+        assert_eq!(figures.median, Known::more_than(600.0));
+        assert_eq!(row.ratio, Some(Known::more_than(60.0)));
+        let text = row.to_string();
+        assert!(
+            text.contains("> 600 s") && text.contains("> 60.00"),
+            "{text}"
         );
+        assert!(!text.contains("20.") && !text.contains("21."), "{text}");
+    }
+
+    #[test]
+    fn whoever_was_given_up_has_as_many_figures_as_others() {
+        let pages = measured(&[1.0, 2.0, 3.0]);
+        let figures = row(vec![pages.clone(), pages, UNFINISHED]).figures.unwrap();
+        assert_eq!((figures.count, figures.runs), (9, 3));
+        assert_eq!(figures.median, Known::exactly(3.0));
+    }
+
+    #[test]
+    fn runs_that_are_doubted_or_failed_are_not_averaged_in() {
+        let outline = Outline {
+            contenders: vec!["x".into()],
+            scenarios: vec!["geo".into()],
+            tasks: vec!["get".into()],
+            ..Outline::default()
+        };
+        let failed = Outcome::Failed { reason: "f".into() };
+        let outcomes = [
+            measured(&[20.0]),
+            measured(&[22.0]),
+            measured(&[1.0]),
+            UNFINISHED,
+            failed,
+        ];
+        let mut records: Vec<Record> = (1..)
+            .zip(outcomes)
+            .map(|(repeat, outcome)| record(repeat, outcome))
+            .collect();
+        records[2].doubts.push("late".into());
+        records[3].doubts.push("late".into());
+        let records = records
+            .into_iter()
+            .map(|record| (record.key.clone(), record));
+        let summary = Summary::new(&outline, &records.collect());
+        let figures = summary.rows[0].figures.unwrap();
+        assert_eq!((figures.count, figures.median), (2, Known::exactly(21.0)));
+        assert_eq!(summary.rows[0].runs, [2, 2, 0, 1, 0]);
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn check(kit: &Kit, named: &NamedScenario, stop: &Stop) -> Result<Lin
     let expected = best.context("the link showed no state")?.rtt();
     Ok(LinkCheck {
         expected_rtt_ms: millis(expected),
-        rtt_ms: times.get(times.len() / 2).copied().map_or(0.0, millis),
+        rtt_ms: times.get(times.len() / 2).copied().map(millis),
         answered: [u32::try_from(times.len()).unwrap_or(PROBES), PROBES],
         verdict: stats.verdict.to_string(),
     })

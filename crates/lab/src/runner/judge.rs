@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::bounds::Best;
 use super::perform::Prepared;
 use crate::capture::CaptureReport;
+use crate::contender::Carried;
 use crate::emulator::{EmulatorStats, Verdict};
 use crate::experiment::Direction;
 use crate::results::{Crossed, Outcome, Record};
@@ -21,8 +22,8 @@ pub(super) struct Evidence<'a> {
     pub(super) crossed: &'a [CaptureReport],
     /// Content may be read in the tunnel.
     pub(super) readable: bool,
-    /// Bytes that it says it has carried, if it counts them.
-    pub(super) carried: Option<Result<Option<u64>>>,
+    /// What whoever it hands TCP to says of that, if anybody counts.
+    pub(super) carried: Option<Result<Option<Carried>>>,
 }
 
 /// Everything that speaks against the figures.
@@ -63,12 +64,15 @@ pub(super) fn judge(
         record.doubts.push(text);
     }
     match &evidence.carried {
-        Some(Ok(Some(bytes))) if (*bytes as f64) < content => {
-            let text = format!("the splitter carried {bytes} bytes: the content went around it");
+        Some(Ok(Some(Carried { by, bytes, .. }))) if (*bytes as f64) < content => {
+            let text = format!("{by} carried {bytes} bytes: the content went around it");
             record.doubts.push(text);
         }
+        Some(Ok(Some(Carried { by, past, .. }))) if *past > 0 => {
+            record.doubts.push(format!("{past} packets went past {by}"));
+        }
         Some(Err(error)) => {
-            let text = format!("the splitter does not say what it carried: {error:#}");
+            let text = format!("there is no knowing what was carried: {error:#}");
             record.doubts.push(text);
         }
         _ => {}
@@ -124,7 +128,7 @@ mod tests {
         stats: EmulatorStats,
         crossed: [CaptureReport; 2],
         readable: bool,
-        carried: Option<u64>,
+        carried: Option<Carried>,
     }
 
     impl Case {
@@ -249,9 +253,15 @@ mod tests {
     #[test]
     fn a_splitter_that_was_bypassed_is_noticed() {
         let mut case = Case::sound();
-        case.carried = Some(BYTES);
+        let carried = |bytes, past| {
+            let by = "the splitter";
+            Some(Carried { by, bytes, past })
+        };
+        case.carried = carried(BYTES, 0);
         assert_eq!(case.judged().status(), Status::Valid);
-        Case::expect_doubt(|case| case.carried = Some(1000), "went around it");
+        Case::expect_doubt(|case| case.carried = carried(1000, 0), "went around it");
+        let past = |case: &mut Case| case.carried = carried(BYTES, 7);
+        Case::expect_doubt(past, "7 packets went past the splitter");
     }
 
     #[test]

@@ -8,15 +8,16 @@
 
 mod bounds;
 mod check;
+mod course;
 mod judge;
 mod perform;
 mod police;
 mod residue;
 mod single;
 
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -26,6 +27,8 @@ use crate::contender::Stable;
 use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
 use crate::workload::Chromium;
+use course::Course;
+pub use residue::prefix;
 
 /// What is to be run, and where results go.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
             "removed what {removed} killed experiments had left"
         ));
     }
-    let prefix = residue::prefix()?;
+    let prefix = prefix()?;
     let experiment = &config.experiment;
     let browses = experiment
         .tasks
@@ -91,45 +94,55 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
     };
     let build = Build::of(&config.bentpipe)?;
     let mut versions = kit.stable.list();
+    let programs = experiment.contenders.iter().filter(|one| one.is_program());
+    versions.extend(programs.map(|one| (one.name().to_owned(), one.version(&kit.stable))));
     if let Some(found) = &kit.chromium {
         let version = found.as_ref().map(|found| found.version().to_owned());
         versions.push(("chromium".to_owned(), version.map_err(Clone::clone)));
     }
-    let mut manifest = Manifest::new(experiment, config.selection.clone(), build, versions);
+    let manifest = Manifest::new(experiment, config.selection.clone(), build, versions);
     let mut store = Store::open(&config.output, &manifest)?;
     let finished = finished(&store, config.retry);
     let runs = remaining(config.plan(), &finished);
-    say(&opening(config, runs.len()));
+    let mut course = Course::new(experiment.estimates(&runs));
+    say(&opening(config, runs.len(), &course));
+    for caveat in store.manifest().caveats() {
+        say(&format!("note: {caveat}"));
+    }
     let _awake = Awake::start()?;
-    let mut course = Course::new(runs.len());
-    let mut checked = BTreeSet::new();
+    let mut faults = BTreeMap::new();
     for run in &runs {
-        if checked.insert(run.scenario) {
+        if let Entry::Vacant(unchecked) = faults.entry(run.scenario) {
             let named = &experiment.scenarios[run.scenario];
             let check = check::check(&kit, named, stop)?;
-            say(&format!(
-                "{}: RTT {:.1} ms without contender, {:.1} ms promised; {}",
-                named.name, check.rtt_ms, check.expected_rtt_ms, check.verdict
-            ));
-            manifest.link_checks.insert(named.name.clone(), check);
-            store.describe(&manifest)?;
+            say(&format!("{}: {check}", named.name));
+            unchecked.insert(check.fault());
+            store.add_check(&named.name, check)?;
         }
-        let record = single::measure(&kit, experiment, run, stop)?;
+        let mut record = single::measure(&kit, experiment, run, stop)?;
+        record
+            .doubts
+            .extend(faults.get(&run.scenario).cloned().flatten());
         say(&course.line(&record));
         store.add(record)?;
     }
     let table = store.tabulate()?;
     say(&format!("results: {}", table.display()));
-    Ok(Summary::new(&manifest.outline, store.records()))
+    Ok(Summary::new(&store.manifest().outline, store.records()))
 }
 
 fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {
-    let counts = |record: &&Record| !retry || record.status() == Status::Valid;
+    // What was missing may be there by now.
+    let counts = |record: &&Record| match record.status() {
+        Status::Valid => true,
+        Status::Unsupported => false,
+        _ => !retry,
+    };
     let records = store.records().values().filter(counts);
     records.map(|record| record.key.clone()).collect()
 }
 
-fn opening(config: &RunnerConfig, left: usize) -> String {
+fn opening(config: &RunnerConfig, left: usize, course: &Course) -> String {
     let all = config.plan().len();
     let name = &config.experiment.name;
     let extent = config.experiment.extent.name();
@@ -137,50 +150,5 @@ fn opening(config: &RunnerConfig, left: usize) -> String {
         0 => String::new(),
         done => format!(", {done} of them finished before"),
     };
-    format!("{name}, {extent}: {all} runs{known}")
-}
-
-/// Characters of the bar that shows how far it is. A line per run: it reads the same in a terminal and in a log.
-const BAR: usize = 20;
-
-/// How far it is.
-struct Course {
-    all: usize,
-    done: usize,
-    took: Duration,
-}
-
-impl Course {
-    fn new(all: usize) -> Self {
-        Self {
-            all,
-            done: 0,
-            took: Duration::ZERO,
-        }
-    }
-
-    fn line(&mut self, record: &Record) -> String {
-        self.done += 1;
-        self.took += Duration::from_secs_f64(record.took_s.max(0.0));
-        let left = self.took * u32::try_from(self.all - self.done).unwrap_or(u32::MAX)
-            / u32::try_from(self.done).unwrap_or(u32::MAX);
-        let figure = match record.seconds() {
-            [] => String::new(),
-            [one] => format!("{one:.3} s, "),
-            several => {
-                let sum: f64 = several.iter().sum();
-                format!("{:.3} s in the mean, ", sum / several.len() as f64)
-            }
-        };
-        let status = record.status().name();
-        let remark = record.remark();
-        let but = if remark.is_empty() { "" } else { ": " };
-        let minutes = left.as_secs().div_ceil(60);
-        let (done, all) = (self.done, self.all);
-        let bar = "=".repeat(BAR * done / all.max(1));
-        format!(
-            "[{bar:<BAR$}] {done}/{all}, {minutes} min left  {}: {figure}{status}{but}{remark}",
-            record.key
-        )
-    }
+    format!("{name}, {extent}: {all} runs{known}, {}", course.left())
 }

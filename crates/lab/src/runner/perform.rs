@@ -1,5 +1,6 @@
 //! Doing a task: what the user does, timed at the user.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,8 @@ use crate::Stop;
 use crate::experiment::{Direction, Task};
 use crate::topology::Topology;
 use crate::workload::{
-    Authority, Call, Chromium, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Load, Object,
-    Page, call, get, get_in_turn, iperf3, load, put, run_in,
+    Authority, Call, Chromium, ECHO_SIZE, Echo, Expected, ExpectedPage, HTTP_PORT, Hosts,
+    LinkLimit, Load, Object, Page, call, get, get_in_turn, iperf3, load, probe, put, run_in,
 };
 
 /// Between a transfer that is not measured and the one that is: queues empty.
@@ -37,7 +38,7 @@ pub(super) enum Done {
     Measured(Vec<f64>),
     /// Pages that a real browser loaded.
     Loaded(Vec<Load>),
-    /// What was heard of a call.
+    /// What was heard of a call, or of echoes.
     Spoken(Call),
     /// Patience ended first.
     Unfinished,
@@ -57,18 +58,9 @@ impl Prepared {
             let (seed, length) = (seed.stream(name), length.as_u64());
             Expected::from(Object { seed, length })
         };
-        let size = match task {
-            Task::Transfer { size, .. }
-            | Task::Iperf { size, .. }
-            | Task::Request { size, .. }
-            | Task::Loaded { size, .. }
-            | Task::Parallel { size, .. }
-            | Task::Directory { size, .. } => size,
-            Task::Page { .. } | Task::Voice { .. } => ByteCount::ZERO,
-        };
         Self {
             task,
-            object: object("object", size),
+            object: object("object", task.size()),
             warm_up: task
                 .warm_up()
                 .map(|(direction, size)| (direction, object("warm-up", size))),
@@ -92,20 +84,27 @@ impl Prepared {
     fn objects(&self) -> u64 {
         match self.task {
             Task::Parallel { count, .. } | Task::Directory { count, .. } => count.into(),
-            Task::Voice { .. } => 0,
+            Task::Voice { .. } | Task::Echo { .. } => 0,
             _ => self.task.samples().into(),
         }
     }
 
+    /// What speaks against pages whose hosts the resolver was not asked for: somebody else knew the names.
+    pub(super) fn unasked(&self, hosts: &Hosts, asked: &BTreeSet<String>) -> Option<String> {
+        let objects = self.pages.iter().flat_map(Page::objects);
+        let places: BTreeSet<usize> = objects.map(|object| object.host.into()).collect();
+        let names = places.iter().filter_map(|place| hosts.get(*place));
+        let unasked: Vec<&str> = names
+            .map(|(name, _)| name)
+            .filter(|name| !asked.contains(*name))
+            .collect();
+        let text = || format!("the resolver was never asked for {}", unasked.join(", "));
+        (!unasked.is_empty()).then(text)
+    }
+
     /// Where most of it goes.
     pub(super) fn direction(&self) -> Direction {
-        match self.task {
-            Task::Transfer { direction, .. }
-            | Task::Iperf { direction, .. }
-            | Task::Parallel { direction, .. }
-            | Task::Voice { direction, .. } => direction,
-            _ => Direction::Down,
-        }
+        self.task.direction()
     }
 
     /// The least that each figure can be; one for all where that is the same.
@@ -114,6 +113,7 @@ impl Prepared {
             Task::Page { .. } => self.pages.iter().map(|page| link.page(page)).collect(),
             // Of a datagram only that it cannot be there before it was sent.
             Task::Voice { .. } => Vec::new(),
+            Task::Echo { .. } => vec![link.object(ECHO_SIZE)],
             Task::Iperf { .. } => vec![link.stream(self.object.object.length)],
             Task::Parallel { count, .. } => {
                 vec![link.object(self.object.object.length * u64::from(count))]
@@ -145,11 +145,18 @@ impl Prepared {
             return call(user, web, address, down, length.get(), stop).map(Done::Spoken);
         }
         if let Task::Iperf { direction, .. } = self.task {
+            self.warm_up_alone(place, &target, patience, stop)?;
             let (down, bytes) = (direction == Direction::Down, self.bytes());
             let time = iperf3(place.topology, address, down, bytes, patience, stop)?;
             return Ok(time.map_or(Done::Unfinished, |time| {
                 Done::Measured(vec![time.as_secs_f64()])
             }));
+        }
+        if let Task::Echo {
+            count, background, ..
+        } = self.task
+        {
+            return self.echo(place, &target, count, background, patience, stop);
         }
         let tls = place.authority.client_config()?;
         // The warm-up has as much time as what is measured.
@@ -171,7 +178,9 @@ impl Prepared {
                         let all = get_in_turn(target.address, target.name, &self.object, count);
                         Ok(vec![all.await?])
                     }
-                    Task::Iperf { .. } | Task::Voice { .. } => bail!("it is done elsewhere"),
+                    Task::Iperf { .. } | Task::Voice { .. } | Task::Echo { .. } => {
+                        bail!("it is done elsewhere")
+                    }
                     Task::Page { .. } => {
                         let mut times = Vec::new();
                         for page in &pages {
@@ -182,7 +191,10 @@ impl Prepared {
                     }
                     Task::Loaded {
                         count, background, ..
-                    } => self.loaded(&target, count, background).await,
+                    } => {
+                        let requests = target.requests(&self.object, count);
+                        self.beside(&target, Some(background), requests).await
+                    }
                 }
             };
             self.warm_up(&target, patience).await?;
@@ -199,10 +211,7 @@ impl Prepared {
     fn browse(&self, place: &Place<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
         let chromium = place.chromium.context("chromium was not looked for")?;
         let target = Target::of(place)?;
-        let most = patience + PAUSE + MARGIN;
-        run_in(place.topology.user(), stop, most, || {
-            self.warm_up(&target, patience)
-        })?;
+        self.warm_up_alone(place, &target, patience, stop)?;
         let loading = chromium.start(place.topology, place.hosts, place.authority, &self.pages)?;
         Ok(match loading.finish(&self.pages, patience, stop)? {
             Some(loads) => Done::Loaded(loads),
@@ -223,19 +232,59 @@ impl Prepared {
         Ok(())
     }
 
-    async fn loaded(
+    /// Before what is no task of this process.
+    fn warm_up_alone(
         &self,
+        place: &Place<'_>,
+        target: &Target<'_>,
+        patience: Duration,
+        stop: &Stop,
+    ) -> Result<()> {
+        let most = patience + PAUSE + MARGIN;
+        run_in(place.topology.user(), stop, most, || {
+            self.warm_up(target, patience)
+        })
+    }
+
+    fn echo(
+        &self,
+        place: &Place<'_>,
         target: &Target<'_>,
         count: u32,
-        background: Direction,
-    ) -> Result<Vec<Duration>> {
+        background: Option<Direction>,
+        patience: Duration,
+        stop: &Stop,
+    ) -> Result<Done> {
+        let address = target.address.ip();
+        let _echo = Echo::start(place.topology.web(), address)?;
+        let most = 2 * patience + PAUSE + LEAD + MARGIN;
+        run_in(place.topology.user(), stop, most, || async {
+            self.warm_up(target, patience).await?;
+            let probes = self.beside(target, background, probe(address, count));
+            match tokio::time::timeout(patience, probes).await {
+                Ok(call) => call.map(Done::Spoken),
+                Err(_) => Ok(Done::Unfinished),
+            }
+        })
+    }
+
+    /// Does the `work` beside a file without end that goes that way, if one does.
+    async fn beside<T>(
+        &self,
+        target: &Target<'_>,
+        background: Option<Direction>,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let Some(background) = background else {
+            return work.await;
+        };
         let endless = Expected::endless(self.seed.stream("background"));
-        let requests = async {
+        let work = async {
             tokio::time::sleep(LEAD).await;
-            target.requests(&self.object, count).await
+            work.await
         };
         tokio::select! {
-            times = requests => times,
+            done = work => done,
             ended = target.transfer(background, &endless) => {
                 ended.context("the file in the background")?;
                 bail!("the file in the background came to its end: the link is too fast for it")
@@ -305,4 +354,21 @@ impl<'a> Target<'a> {
 /// Seconds since `start`, for records.
 pub(super) fn since(start: Instant) -> f64 {
     (start.elapsed().as_secs_f64() * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_nobody_asked_for_speaks_against_its_page() {
+        let task = toml::from_str("kind = \"page\"\ncount = 1\ndns = true\n").unwrap();
+        let prepared = Prepared::new(task, Seed::new(1));
+        let hosts = Hosts::of_topology(crate::workload::corpus::HOSTS);
+        let mut asked: BTreeSet<String> = hosts.names().into_iter().collect();
+        assert_eq!(prepared.unasked(&hosts, &asked), None);
+        asked.remove("host-1.test");
+        let doubt = prepared.unasked(&hosts, &asked).unwrap();
+        assert!(doubt.ends_with("asked for host-1.test"), "{doubt}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What an experiment leaves whose owner was killed: namespaces, processes, a directory, sockets of wireguard-go.
+//! What an experiment leaves whose owner was killed: namespaces, processes, a directory, sockets of wireguard-go, HyStart.
 //!
 //! All of it carries a prefix that names the owner, by process ID and by the instant at which that process began: an ID
 //! alone may be a stranger's by now. What is removed belongs to an owner that is gone, and to no one else; nothing is
@@ -24,11 +24,11 @@ const START: &str = "bp-lab-";
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The prefix of this process's experiments.
+/// The prefix of this process's experiments: what carries it is removed by the next [`super::run`] if this process is killed.
 ///
 /// # Errors
 /// `/proc` is not mounted.
-pub(super) fn prefix() -> Result<String> {
+pub fn prefix() -> Result<String> {
     let process = std::process::id();
     let start = start_time(process).context("cannot tell when this process began")?;
     Ok(format!("{START}{process}-{start}"))
@@ -71,6 +71,7 @@ pub(super) fn clear() -> Result<usize> {
     for prefix in &prefixes {
         remove(prefix)?;
     }
+    hystart::clear()?;
     Ok(prefixes.len())
 }
 
@@ -82,7 +83,6 @@ fn remove(prefix: &str) -> Result<()> {
     let temporary = std::env::temp_dir();
     for name in names(&temporary).iter().filter(belongs) {
         let path = temporary.join(name);
-        hystart::restore(&path)?;
         fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
     }
     if let Some((process, _)) = owner(prefix) {

@@ -14,13 +14,13 @@ use super::judge::{Evidence, judge};
 use super::perform::{Done, Place, Prepared, since};
 use super::police::police;
 use crate::Stop;
-use crate::capture::Capture;
-use crate::contender::AtWork;
+use crate::capture::{Capture, Expected};
+use crate::contender::{AtWork, hystart};
 use crate::emulator::{EmulatorConfig, Live, Outputs};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record};
-use crate::topology::{LINK_DEVICE, Topology, TopologyConfig};
-use crate::workload::{Authority, Hosts, Web, corpus, iperf3_version};
+use crate::topology::{LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig};
+use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
 
 /// The link of one run.
 pub(super) fn link(
@@ -104,14 +104,25 @@ fn carry_out(
         prefix: kit.prefix.clone(),
         hosts: corpus::HOSTS,
     };
+    // Until the topology is gone: its TCP is as the machine's parameter says.
+    let _hystart = hystart::claim(contender.tcp(), stop)?;
     let topology = Topology::build_with(&config, contender.tcp())?;
     if let Some(rate) = experiment.scenarios[run.scenario].udp_policer {
         police(&topology, rate)?;
     }
-    let (hosts, authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
+    let (mut hosts, authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);
+    let names = experiment.tasks[run.task].task.needs_names();
+    let resolver = match names {
+        true => Some(resolver(&topology, &mut hosts)?),
+        false => None,
+    };
     let web = Web::start(topology.web(), &hosts, &authority)?;
     let watch = Watch::start(live)?;
-    let captures = captures(contender.tunnel(), &topology)?;
+    let expected = contender.tunnel().map(|tunnel| Expected {
+        tunnel,
+        names_beside: names && contender.leaves_names(),
+    });
+    let captures = captures(expected, &topology)?;
     let place = Place {
         topology: &topology,
         hosts: &hosts,
@@ -128,7 +139,8 @@ fn carry_out(
     }
     // Splitters have no part in a call.
     let tcp = !experiment.tasks[run.task].task.needs_udp();
-    let carried = at_work.as_ref().filter(|_| tcp).map(AtWork::carried);
+    let carried = at_work.as_ref().filter(|_| tcp);
+    let carried = carried.map(|at_work| at_work.carried(&topology));
     match at_work.as_ref().map(AtWork::repairs).transpose() {
         Ok(repairs) => record.repairs = repairs.flatten(),
         Err(error) => {
@@ -184,15 +196,27 @@ fn carry_out(
             carried,
         },
     );
+    if let (Outcome::Measured { .. }, Some(resolver)) = (&record.outcome, resolver) {
+        let unasked = prepared.unasked(&hosts, &resolver.asked());
+        record.doubts.extend(unasked);
+    }
     record.link = Some(serde_json::to_value(&stats).context("the emulator's account")?);
     Ok(())
 }
 
-fn captures(tunnel: Option<crate::capture::Tunnel>, topology: &Topology) -> Result<Vec<Capture>> {
-    let Some(tunnel) = tunnel else {
+/// Has users ask for the names of `hosts`.
+fn resolver(topology: &Topology, hosts: &mut Hosts) -> Result<Resolver> {
+    let addresses = [RESOLVER.into(), RESOLVER6.into()];
+    let resolver = Resolver::start(topology.web(), &addresses, hosts)?;
+    *hosts = hosts.clone().asked_of((RESOLVER, DNS_PORT).into());
+    Ok(resolver)
+}
+
+fn captures(expected: Option<Expected>, topology: &Topology) -> Result<Vec<Capture>> {
+    let Some(expected) = expected else {
         return Ok(Vec::new());
     };
     let ends = [topology.terminal(), topology.gateway()];
-    let start = |end| Capture::start(end, LINK_DEVICE, tunnel);
+    let start = |end| Capture::start(end, LINK_DEVICE, expected);
     ends.into_iter().map(start).collect()
 }

@@ -21,6 +21,9 @@ pub const GATEWAY_WAN: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
 /// The web's first address.
 pub const WEB: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
 
+/// The address of the web's resolver.
+pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 3);
+
 /// The user's address.
 pub const USER6: Ipv6Addr = v6(0x10, 2);
 /// The terminal's address on `lan0`.
@@ -33,6 +36,8 @@ pub const GATEWAY_SAT6: Ipv6Addr = v6(0x20, 1);
 pub const GATEWAY_WAN6: Ipv6Addr = v6(0x30, 1);
 /// The web's first address.
 pub const WEB6: Ipv6Addr = v6(0x30, 2);
+/// The address of the web's resolver.
+pub const RESOLVER6: Ipv6Addr = v6(0x30, 3);
 
 /// The most hosts that fit beside the other addresses.
 pub const MAX_HOSTS: u8 = 240;
@@ -69,6 +74,7 @@ pub(super) type Pair = (Ipv4Net, Ipv6Net);
 /// Parts of the host's address on each network.
 const GATEWAY: u32 = 1;
 const FIRST_TERMINAL: u32 = 2;
+const RESOLVES: u32 = 3;
 
 impl Addresses {
     /// Those of `network` for `terminals` terminals.
@@ -128,6 +134,10 @@ impl Addresses {
         within(self.network.web, FIRST_TERMINAL, 2)
     }
 
+    pub(super) fn resolver(&self) -> Pair {
+        within(self.network.web, RESOLVES, RESOLVES)
+    }
+
     /// The web's `i`-th further host.
     pub(super) fn host(&self, i: u8) -> Pair {
         within(
@@ -173,6 +183,7 @@ mod tests {
         assert_eq!(plain(usual.gateway_sat()), (GATEWAY_SAT, GATEWAY_SAT6));
         assert_eq!(plain(usual.gateway_wan()), (GATEWAY_WAN, GATEWAY_WAN6));
         assert_eq!(plain(usual.web()), (WEB, WEB6));
+        assert_eq!(plain(usual.resolver()), (RESOLVER, RESOLVER6));
         assert_eq!(plain(usual.host(3)), (host(3), host6(3)));
         assert_eq!(
             plain(usual.user(1)),

@@ -22,8 +22,9 @@ use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router, Running a
 use crate::machine::Standing;
 
 pub use addresses::{
-    Addresses, GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, TERMINAL_LAN,
-    TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
+    Addresses, GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, RESOLVER,
+    RESOLVER6, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6,
+    host, host6,
 };
 pub use process::Process;
 use process::Running;
@@ -159,7 +160,7 @@ impl Topology {
         &self.gateway
     }
 
-    /// Where the servers are: [`WEB`], [`WEB6`] and the hosts' addresses.
+    /// Where the servers are: [`WEB`], [`WEB6`], [`RESOLVER`], [`RESOLVER6`] and the hosts' addresses.
     #[must_use]
     pub fn web(&self) -> &NetNs {
         &self.web

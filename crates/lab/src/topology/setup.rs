@@ -34,6 +34,8 @@ pub enum Congestion {
     /// The kernel's CUBIC.
     #[default]
     Cubic,
+    /// The same without HyStart, which whoever builds the topology has to turn off: it is the whole machine's.
+    CubicNoHystart,
     /// The kernel's BBR, whichever version that is.
     Bbr,
     /// The kernel's NewReno.
@@ -42,15 +44,25 @@ pub enum Congestion {
 
 impl Congestion {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Cubic, Self::Bbr, Self::Reno];
+    pub const ALL: [Self; 4] = [Self::Cubic, Self::CubicNoHystart, Self::Bbr, Self::Reno];
 
-    /// As the kernel calls it.
+    /// As experiments call it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
+            Self::CubicNoHystart => "cubic-no-hystart",
             Self::Bbr => "bbr",
             Self::Reno => "reno",
+        }
+    }
+
+    /// As the kernel calls it.
+    #[must_use]
+    pub fn kernel(self) -> &'static str {
+        match self {
+            Self::CubicNoHystart => Self::Cubic.name(),
+            other => other.name(),
         }
     }
 
@@ -103,8 +115,8 @@ pub(super) fn connect(
     let router = interface("wan0", at.gateway_wan()) + &interface(LINK_DEVICE, at.gateway_sat());
     batch(gateway, &(router + &behind_terminals))?;
     let mut lines = interface("eth0", at.web()) + &default(at.gateway_wan());
-    for i in 0..hosts {
-        let (v4, v6) = at.host(i);
+    let further = (0..hosts).map(|i| at.host(i));
+    for (v4, v6) in further.chain([at.resolver()]) {
         // Writing into a String cannot fail.
         let _ = writeln!(lines, "addr add {v4} dev eth0 noprefixroute");
         let _ = writeln!(lines, "addr add {v6} dev eth0 nodad noprefixroute");
@@ -140,7 +152,7 @@ fn wait_until_up(namespace: &NetNs, device: &str) -> Result<()> {
 /// `lines` with the congestion control on every route.
 fn with(lines: &str, tcp: Congestion) -> String {
     let line = |line: &str| match line.starts_with("route ") {
-        true => format!("{line} congctl {}\n", tcp.name()),
+        true => format!("{line} congctl {}\n", tcp.kernel()),
         false => format!("{line}\n"),
     };
     lines.lines().map(line).collect()

@@ -3,20 +3,21 @@
 //! what refers to what from the page's plan and reads no HTML.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, OnceCell, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::content::Digest;
 use super::fetch::{Connection, Wanted, connect};
 use super::hosts::Hosts;
+use super::lookup::lookup;
 use super::page::Page;
 use super::web::HTTPS_PORT;
 
@@ -26,7 +27,7 @@ pub const CONNECTIONS_PER_HOST: usize = 6;
 /// A page that has come, whole and unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLoad {
-    /// From the first `connect` to the last byte of the last object.
+    /// From the first `connect`, or the first question for a name, to the last byte of the last object.
     pub time: Duration,
     /// Connections that were opened.
     pub connections: usize,
@@ -76,7 +77,7 @@ pub async fn load(
     let (fetched, mut arrivals) = mpsc::unbounded_channel();
     let origins: Vec<Arc<Origin>> = hosts
         .iter()
-        .map(|(name, address)| Origin::new(name, (address, HTTPS_PORT).into(), &tls))
+        .map(|(name, address)| Origin::new(name, address, hosts.resolver(), &tls))
         .collect::<Result<_>>()?;
     // Dropping it ends the connections that are left.
     let mut connections = JoinSet::new();
@@ -118,7 +119,9 @@ type Arrival = (usize, Result<()>);
 struct Origin {
     name: String,
     server_name: ServerName<'static>,
-    address: SocketAddr,
+    /// Known from the table, or once the resolver was asked.
+    address: OnceCell<IpAddr>,
+    resolver: Option<SocketAddr>,
     tls: TlsConnector,
     state: Mutex<State>,
     enqueued: Notify,
@@ -134,11 +137,20 @@ struct State {
 }
 
 impl Origin {
-    fn new(name: &str, address: SocketAddr, tls: &Arc<ClientConfig>) -> Result<Arc<Self>> {
+    fn new(
+        name: &str,
+        address: IpAddr,
+        resolver: Option<SocketAddr>,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             name: name.to_owned(),
             server_name: ServerName::try_from(name.to_owned())?,
-            address,
+            address: match resolver {
+                None => OnceCell::from(address),
+                Some(_) => OnceCell::new(),
+            },
+            resolver,
             tls: TlsConnector::from(Arc::clone(tls)),
             state: Mutex::default(),
             enqueued: Notify::new(),
@@ -181,7 +193,12 @@ impl Origin {
     }
 
     async fn open(&self) -> Result<Connection> {
-        let stream = connect(self.address).await?;
+        let ask = || async {
+            let resolver = self.resolver.context("nobody is asked for names")?;
+            lookup(resolver, &self.name).await
+        };
+        let address = *self.address.get_or_try_init(ask).await?;
+        let stream = connect((address, HTTPS_PORT).into()).await?;
         let stream = self
             .tls
             .connect(self.server_name.clone(), stream)

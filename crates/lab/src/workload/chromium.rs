@@ -1,7 +1,8 @@
 //! Loading pages with a real browser: Debian's Chromium, driven by playwright-core under Node.
 //!
 //! Each load has a profile of its own, with nothing in its caches. Names are resolved in the browser (`--host-resolver-rules`),
-//! for all contenders alike; nothing is asked of any DNS, and whatever else Chromium might fetch finds no address. QUIC is off.
+//! for all contenders alike, or asked of the web's resolver: then the browser has a `resolv.conf` of its own, in a mount namespace.
+//! Whatever else Chromium might fetch finds no address. QUIC is off.
 //! TLS hides the bodies from us, and protects them from everybody else: here their number and lengths are checked.
 
 use std::fs::{self, File};
@@ -34,6 +35,11 @@ const POLL: Duration = Duration::from_millis(50);
 const FIND_LIBRARY: &str = "let p; try { p = require.resolve('playwright-core/package.json') } catch { \
     p = require.resolve('playwright-core/package.json', { paths: [process.argv[1]] }) } \
     console.log(require(p).version)";
+
+/// Puts its first two arguments where programs look for them, for itself alone, and becomes the others. A machine without the
+/// second file does as that one says.
+const IN_PLACE: &str = "mount --bind \"$1\" /etc/resolv.conf && \
+    { [ ! -e /etc/nsswitch.conf ] || mount --bind \"$2\" /etc/nsswitch.conf; } && shift 2 && exec \"$@\"";
 
 /// The browser that this machine has.
 #[derive(Debug, Clone)]
@@ -140,7 +146,10 @@ impl Chromium {
             output: &output,
         })?;
         fs::write(&job, text).context("cannot write the browser's job")?;
-        let mut command = Command::new(tool("node").get_program());
+        let mut command = match hosts.resolver() {
+            None => Command::new(tool("node").get_program()),
+            Some(resolver) => resolving(topology.directory(), resolver.ip())?,
+        };
         command
             .arg(&driver)
             .arg(&job)
@@ -230,16 +239,42 @@ fn arguments(hosts: &Hosts, authority: &Authority) -> Vec<String> {
         IpAddr::V4(address) => format!("MAP {name} {address}"),
         IpAddr::V6(address) => format!("MAP {name} [{address}]"),
     };
-    let rules: Vec<String> = hosts.iter().map(rule).collect();
+    let rules = match hosts.resolver() {
+        None => {
+            let rules: Vec<String> = hosts.iter().map(rule).collect();
+            format!("{},MAP * ~NOTFOUND", rules.join(","))
+        }
+        Some(_) => {
+            let names = hosts.names().join(",EXCLUDE ");
+            format!("MAP * ~NOTFOUND,EXCLUDE {names}")
+        }
+    };
     let key = STANDARD.encode(authority.server_key_sha256());
     vec![
-        format!("--host-resolver-rules={},MAP * ~NOTFOUND", rules.join(",")),
+        format!("--host-resolver-rules={rules}"),
         format!("--ignore-certificate-errors-spki-list={key}"),
         "--disable-quic".into(),
         // The emulated web is all that it ever sees.
         "--no-sandbox".into(),
         "--disable-gpu".into(),
     ]
+}
+
+/// Node where names are asked of `resolver`, and of nobody else: with files of its own in the places of the machine's.
+fn resolving(directory: &Path, resolver: IpAddr) -> Result<Command> {
+    let files = [
+        ("resolv.conf", format!("nameserver {resolver}\n")),
+        ("nsswitch.conf", "hosts: files dns\n".to_owned()),
+    ];
+    let mut command = tool("unshare");
+    command.args(["--mount", "sh", "-c", IN_PLACE, "sh"]);
+    for (name, text) in files {
+        let path = directory.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        command.arg(path);
+    }
+    command.arg(tool("node").get_program());
+    Ok(command)
 }
 
 /// Where the library, which does not search, is to start the program.

@@ -1,12 +1,16 @@
-//! The table of host names: who is where. There is no DNS, so that its round trips are nobody's.
+//! The table of host names: who is where. Whoever looks a name up does so here, for nothing, or asks the web's resolver, which
+//! has the same table.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::topology::{host, host6};
 
 /// Host names and their addresses; a host is known by its place in the table.
 #[derive(Debug, Clone)]
-pub struct Hosts(Vec<(String, IpAddr)>);
+pub struct Hosts {
+    table: Vec<(String, IpAddr)>,
+    resolver: Option<SocketAddr>,
+}
 
 impl Hosts {
     /// The first `count` hosts of the topology's web namespace, by turns at their IPv4 and IPv6 addresses.
@@ -19,33 +23,57 @@ impl Hosts {
                 host6(i).into()
             }
         };
-        Self(
-            (0..count)
+        Self {
+            table: (0..count)
                 .map(|i| (format!("host-{i}.test"), address(i)))
                 .collect(),
-        )
+            resolver: None,
+        }
+    }
+
+    /// The same for users who ask this resolver.
+    #[must_use]
+    pub fn asked_of(self, resolver: SocketAddr) -> Self {
+        Self {
+            resolver: Some(resolver),
+            ..self
+        }
+    }
+
+    /// Whom users ask for names; nobody where the table is theirs.
+    #[must_use]
+    pub fn resolver(&self) -> Option<SocketAddr> {
+        self.resolver
     }
 
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.table.len()
     }
 
     /// Name and address of the `i`-th host, from 0.
     #[must_use]
     pub fn get(&self, i: usize) -> Option<(&str, IpAddr)> {
-        self.0.get(i).map(|(name, address)| (&**name, *address))
+        self.table.get(i).map(|(name, address)| (&**name, *address))
+    }
+
+    /// Where the host of this name is.
+    #[must_use]
+    pub fn address(&self, name: &str) -> Option<IpAddr> {
+        self.iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, address)| address)
     }
 
     /// Their names, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.0.iter().map(|(name, _)| name.clone()).collect()
+        self.table.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, IpAddr)> {
-        self.0.iter().map(|(name, address)| (&**name, *address))
+        self.table.iter().map(|(name, address)| (&**name, *address))
     }
 }

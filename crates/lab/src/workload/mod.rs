@@ -8,19 +8,24 @@
 //!  user namespace                                              web namespace
 //!    request, download ──── HTTP, port 80 ──────────────────►  web ── content (seed, length)
 //!    browser (page)    ──── HTTPS, port 443, ≤ 6 per host ──►   │
-//!        └── every body's SHA-256 is checked                 tls: test CA, host names
+//!        │└── every body's SHA-256 is checked                tls: test CA, host names
+//!        └ lookup ────── DNS, port 53, if asked for ────────►  resolver
 //! ```
 
 mod browser;
 mod chromium;
 mod content;
 pub mod corpus;
+mod echo;
 mod fetch;
 mod hosts;
 mod iperf;
 mod limit;
+mod lookup;
 mod markup;
 mod page;
+mod resolver;
+mod serving;
 mod tls;
 mod voice;
 mod web;
@@ -36,11 +41,13 @@ pub use browser::{CONNECTIONS_PER_HOST, ExpectedPage, PageLoad, load};
 pub use chromium::{Chromium, Load, Loading};
 pub(crate) use content::generator;
 pub use content::{Digest, Expected, MARKER, Object};
+pub use echo::{ECHO_INTERVAL, ECHO_SIZE, Echo, probe};
 pub use fetch::{get, get_in_turn, put};
 pub use hosts::Hosts;
 pub use iperf::{iperf3, iperf3_version};
 pub use limit::{LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{Kind, Page, PageObject, Part, Shape};
+pub use resolver::{DNS_PORT, Resolver};
 pub use tls::Authority;
 pub use voice::{Call, VOICE_INTERVAL, call};
 pub use web::{HTTP_PORT, HTTPS_PORT, Web};

@@ -26,20 +26,31 @@ const LATEST: Duration = Duration::from_millis(1500);
 const OPENING: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 
-/// What came of a call.
+/// What came of datagrams that were sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// Of those that arrived in time.
     pub delays: Vec<Duration>,
     /// How many were sent.
     pub sent: usize,
+    /// How long each is.
+    size: u64,
 }
 
 impl Call {
+    /// Of datagrams of `size` bytes, how long each was on its way; none of what was lost.
+    pub(super) fn new(delays: Vec<Option<Duration>>, size: u64) -> Self {
+        Self {
+            sent: delays.len(),
+            delays: delays.into_iter().flatten().collect(),
+            size,
+        }
+    }
+
     /// Bytes that arrived.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        (self.delays.len() * VOICE_SIZE) as u64
+        self.delays.len() as u64 * self.size
     }
 
     /// The share that did not arrive, or too late.
@@ -85,10 +96,7 @@ pub fn call(
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         spoken?;
-        Ok(Call {
-            delays,
-            sent: count,
-        })
+        Ok(Call::new(delays, VOICE_SIZE as u64))
     })
 }
 
@@ -124,7 +132,7 @@ fn speak(from: &UdpSocket, count: usize, start: Instant, stop: &Stop) -> Result<
     Ok(())
 }
 
-fn listen(to: &UdpSocket, count: usize, start: Instant) -> Result<Vec<Duration>> {
+fn listen(to: &UdpSocket, count: usize, start: Instant) -> Result<Vec<Option<Duration>>> {
     let mut delays: Vec<Option<Duration>> = vec![None; count];
     let end = start + VOICE_INTERVAL * u32::try_from(count)? + LATEST;
     let mut buffer = [0; 2 * VOICE_SIZE];
@@ -154,5 +162,5 @@ fn listen(to: &UdpSocket, count: usize, start: Instant) -> Result<Vec<Duration>>
             Err(error) => return Err(error).context("listening"),
         }
     }
-    Ok(delays.into_iter().flatten().collect())
+    Ok(delays)
 }

@@ -4,12 +4,11 @@
 //! Its sockets are inside the namespace, its thread need not be.
 
 use std::convert::Infallible;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use bentpipe_sys::netns::NetNs;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
@@ -28,8 +27,8 @@ use super::content::{Hasher, Object};
 use super::hosts::Hosts;
 use super::markup::content_type;
 use super::page::Page;
+use super::serving::{Serving, listen};
 use super::tls::{Authority, HTTP2};
-use crate::Stop;
 
 /// The port of plain HTTP.
 pub const HTTP_PORT: u16 = 80;
@@ -42,8 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// A running server; dropping it ends all its connections.
 #[derive(Debug)]
 pub struct Web {
-    stop: Stop,
-    thread: Option<JoinHandle<()>>,
+    _serving: Serving,
 }
 
 impl Web {
@@ -55,52 +53,18 @@ impl Web {
         let names: Names = hosts.names().into();
         let tls = authority.server_config(names.iter().map(String::as_str))?;
         let tls = TlsAcceptor::from(tls);
-        let stop = Stop::new().context("cannot make a switch")?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot start a runtime")?;
-        for (port, tls) in [(HTTP_PORT, None), (HTTPS_PORT, Some(tls))] {
-            // Takes IPv4 too.
-            let listener = listen(namespace, (Ipv6Addr::UNSPECIFIED, port).into())?;
-            let _inside = runtime.enter();
-            let names = Arc::clone(&names);
-            runtime.spawn(accept(TcpListener::from_std(listener)?, tls, names));
-        }
-        let watched = stop.clone();
-        let thread = thread::Builder::new()
-            .name("web".into())
-            .spawn(move || {
-                // An unwatchable switch ends the server at once, and with it the measurement.
-                let _ = runtime.block_on(watched.stopped());
-            })
-            .context("cannot start the web server's thread")?;
+        let serve = || {
+            for (port, tls) in [(HTTP_PORT, None), (HTTPS_PORT, Some(tls))] {
+                // Takes IPv4 too.
+                let listener = listen(namespace, (Ipv6Addr::UNSPECIFIED, port).into())?;
+                tokio::spawn(accept(listener, tls, Arc::clone(&names)));
+            }
+            Ok(())
+        };
         Ok(Self {
-            stop,
-            thread: Some(thread),
+            _serving: Serving::start("web", serve)?,
         })
     }
-}
-
-impl Drop for Web {
-    fn drop(&mut self) {
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            // A panic has been printed by its own thread.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn listen(namespace: &NetNs, address: SocketAddr) -> Result<std::net::TcpListener> {
-    let bind = || {
-        let listener = std::net::TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        std::io::Result::Ok(listener)
-    };
-    namespace
-        .enter(bind)?
-        .with_context(|| format!("cannot serve on {address} in {}", namespace.name()))
 }
 
 /// The names of all hosts: documents refer to them.

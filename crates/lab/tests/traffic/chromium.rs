@@ -7,12 +7,8 @@ use bentpipe_lab::capture::{Capture, Tunnel};
 use bentpipe_lab::topology::LINK_DEVICE;
 use bentpipe_lab::workload::{Chromium, HTTPS_PORT, Load, Page, corpus};
 
+use crate::common::chromium;
 use crate::world::{PATIENCE, World, world};
-
-fn chromium() -> Chromium {
-    let program = std::env::current_exe().unwrap();
-    Chromium::find(&program).unwrap()
-}
 
 fn load(world: &World, chromium: &Chromium, pages: &[Page]) -> anyhow::Result<Option<Vec<Load>>> {
     let loading = chromium.start(&world.topology, &world.hosts, &world.authority, pages)?;
@@ -20,10 +16,8 @@ fn load(world: &World, chromium: &Chromium, pages: &[Page]) -> anyhow::Result<Op
 }
 
 #[test]
-#[ignore = "needs a browser and what drives it"]
 fn chromium_loads_pages_whole_and_nothing_else() {
-    let chromium = chromium();
-    let Some(world) = world("chromium") else {
+    let (Some(chromium), Some(world)) = (chromium("chromium"), world("chromium")) else {
         return;
     };
     // All that crosses belongs to the pages.
@@ -46,10 +40,8 @@ fn chromium_loads_pages_whole_and_nothing_else() {
 }
 
 #[test]
-#[ignore = "needs a browser and what drives it"]
 fn a_page_that_is_not_all_there_is_no_figure() {
-    let chromium = chromium();
-    let Some(world) = world("partial") else {
+    let (Some(chromium), Some(world)) = (chromium("partial"), world("partial")) else {
         return;
     };
     let pages: Vec<Page> = corpus::pages(2).collect();

@@ -4,5 +4,8 @@
 
 mod capture;
 mod chromium;
+#[path = "../common/mod.rs"]
+mod common;
+mod names;
 mod workload;
 mod world;

@@ -1,0 +1,107 @@
+//! Interception for programs that do not bring their own: TPROXY as their manuals have it, and counters of what came of it.
+//!
+//! ```text
+//!  user ──► lan0 ─ TPROXY ──taken──► program ──► satellite
+//!   ◄────── lan0 ◄───given── program
+//!   ◄─────► lan0 ◄──────past──────► satellite       whatever nobody listens for: it is forwarded in clear
+//! ```
+
+use anyhow::{Context as _, Result};
+use bentpipe_sys::command::run_with_input;
+use bentpipe_sys::netns::NetNs;
+use serde::Deserialize;
+
+use super::Carried;
+use crate::topology::Topology;
+
+const TABLE: &str = "bentpipe_lab";
+/// Where the servers are.
+const NETWORKS: [(&str, &str); 2] = [("ip", "10.30.0.0/24"), ("ip6", "fd00:30::/64")];
+
+/// The terminal's rules, which end with its namespace.
+#[derive(Debug)]
+pub(super) struct Interception(());
+
+impl Interception {
+    /// Hands TCP of the LAN to this port. What nobody takes in there is forwarded.
+    pub(super) fn start(terminal: &NetNs, port: u16) -> Result<Self> {
+        run_with_input(terminal.command("nft").args(["-f", "-"]), &rules(port)).context("nft")?;
+        for family in ["-4", "-6"] {
+            terminal.run(
+                "ip",
+                &[family, "rule", "add", "fwmark", "1", "lookup", "100"],
+            )?;
+            let route = [
+                "route", "add", "local", "default", "dev", "lo", "table", "100",
+            ];
+            terminal.run("ip", &[&[family], &route[..]].concat())?;
+        }
+        Ok(Self(()))
+    }
+
+    /// What it has taken in and given out so far, and what went past it.
+    pub(super) fn carried(&self, topology: &Topology) -> Result<Carried> {
+        let arguments = ["-j", "list", "counters", "table", "inet", TABLE];
+        let text = topology.terminal().run("nft", &arguments)?;
+        let listing: Listing =
+            serde_json::from_str(&text).context("nft's counters are not understood")?;
+        let counter = |name: &str| {
+            let mut all = listing
+                .nftables
+                .iter()
+                .filter_map(|item| item.counter.as_ref());
+            all.find(|counter| counter.name == name)
+                .with_context(|| format!("nft has no counter `{name}`"))
+        };
+        Ok(Carried {
+            by: "the program",
+            bytes: counter("taken")?.bytes + counter("given")?.bytes,
+            past: counter("past")?.packets,
+        })
+    }
+}
+
+/// TPROXY ends a rule where nobody listens: what is counted behind it was taken.
+fn rules(port: u16) -> String {
+    let each = |rule: &dyn Fn(&str, &str) -> String| -> String {
+        NETWORKS.iter().map(|(ip, net)| rule(ip, net)).collect()
+    };
+    let taken = each(&|ip, net| {
+        format!(
+            "iifname \"lan0\" {ip} daddr {net} meta l4proto tcp tproxy {ip} to :{port} counter name taken meta mark set 1 accept\n"
+        )
+    });
+    let given = each(&|ip, net| {
+        format!("oifname \"lan0\" {ip} saddr {net} meta l4proto tcp counter name given\n")
+    });
+    let past = each(&|ip, net| {
+        format!(
+            "iifname \"lan0\" {ip} daddr {net} meta l4proto tcp counter name past\n\
+             oifname \"lan0\" {ip} saddr {net} meta l4proto tcp counter name past\n"
+        )
+    });
+    format!(
+        "table inet {TABLE} {{\ncounter taken {{ }}\ncounter given {{ }}\ncounter past {{ }}\n\
+         chain prerouting {{\ntype filter hook prerouting priority mangle; policy accept;\n{taken}}}\n\
+         chain output {{\ntype filter hook output priority filter; policy accept;\n{given}}}\n\
+         chain forward {{\ntype filter hook forward priority filter; policy accept;\n{past}}}\n}}\n"
+    )
+}
+
+/// What `nft -j` lists, as far as it is asked for.
+#[derive(Deserialize)]
+struct Listing {
+    nftables: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    counter: Option<Counter>,
+}
+
+#[derive(Deserialize)]
+struct Counter {
+    name: String,
+    packets: u64,
+    bytes: u64,
+}

@@ -1,0 +1,89 @@
+//! How much longer one took than another, beside what others have published of that.
+
+use std::fmt::Write as _;
+
+use crate::experiment::PublishedRatio;
+use crate::page::escape;
+use crate::results::{Outline, Summary};
+
+/// A table of the ratios whose tasks were done; empty if none was.
+pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
+    let done = |ratio: &&PublishedRatio| {
+        outline.scenarios.contains(&ratio.scenario) && outline.tasks.contains(&ratio.task)
+    };
+    let ratios: Vec<&PublishedRatio> = outline.published_ratios.iter().filter(done).collect();
+    if ratios.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "<h3>Published ratios</h3>\n<div class=\"table\"><table><tr><th>contender</th><th>compared with</th><th>link, task</th>\
+         <th>published</th><th>here</th><th>source</th></tr>\n",
+    );
+    for one in ratios {
+        let median = |contender: &str| {
+            let names = [contender, &one.scenario, &one.task];
+            let mut rows = summary.rows.iter();
+            let row = rows.find(|row| [&row.contender, &row.scenario, &row.task] == names)?;
+            row.figures.map(|figures| figures.median)
+        };
+        let here = median(&one.contender).zip(median(&one.to));
+        let here = here.map_or("–".into(), |(own, other)| {
+            format!("{} ×", escape(&own.over(other).ratio(2)))
+        });
+        let [contender, to, scenario, task, source] = [
+            &one.contender,
+            &one.to,
+            &one.scenario,
+            &one.task,
+            &one.source,
+        ]
+        .map(|name| escape(name));
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            text,
+            "<tr><td>{contender}</td><td>{to}</td><td>{scenario}, {task}</td><td>{:.2} ×</td><td>{here}</td><td>{source}</td></tr>",
+            one.ratio
+        );
+    }
+    text + "</table></div>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Figures, Row};
+
+    #[test]
+    fn a_ratio_of_medians_stands_beside_the_published_one() {
+        let row = |contender: &str, seconds: f64| Row {
+            contender: contender.into(),
+            scenario: "s1".into(),
+            task: "get".into(),
+            figures: Figures::of(seconds),
+            ..Row::default()
+        };
+        let summary = Summary {
+            question: String::new(),
+            rows: vec![row("plain", 10.0), row("ipsec", 12.0)],
+        };
+        let ratio = |task: &str| PublishedRatio {
+            contender: "ipsec".into(),
+            to: "plain".into(),
+            scenario: "s1".into(),
+            task: task.into(),
+            ratio: 1.25,
+            source: "S & co".into(),
+        };
+        let mut outline = Outline {
+            scenarios: vec!["s1".into()],
+            tasks: vec!["get".into()],
+            published_ratios: vec![ratio("get"), ratio("put")],
+            ..Outline::default()
+        };
+        let text = table(&outline, &summary);
+        let cells = "<td>s1, get</td><td>1.25 ×</td><td>1.20 ×</td><td>S &amp; co</td>";
+        assert!(text.contains(cells) && !text.contains("put"), "{text}");
+        outline.published_ratios.clear();
+        assert_eq!(table(&outline, &summary), "");
+    }
+}
