@@ -64,6 +64,8 @@ pub struct Connection {
     shut: Option<Shut>,
     last_received: Instant,
     last_payload: Instant,
+    /// When the path was last listened to at rest.
+    listened: Instant,
     /// When one of a client's probes is to be loud again.
     quiet_until: Option<Instant>,
     /// Flows wait for the end of an outage before they are opened.
@@ -138,6 +140,7 @@ impl Connection {
             shut: None,
             last_received: now,
             last_payload: now,
+            listened: now,
             quiet_until: None,
             wanted: false,
             moved: false,
@@ -214,6 +217,10 @@ impl Connection {
         }
         self.train.handle_timeout(now);
         self.update_prober(now);
+        if self.listening_deadline().is_some_and(|due| due <= now) {
+            self.listened = now;
+            self.quic.ping();
+        }
         if self.silence_deadline().is_some_and(|due| due <= now) {
             // Once; from then on the prober sees an unanswered packet and takes over.
             self.ask(now);
@@ -350,6 +357,7 @@ impl Connection {
             self.tunnel.repair_timeout().filter(|_| self.shut.is_none()),
             self.train.poll_timeout(),
             self.silence_deadline(),
+            self.listening_deadline(),
         ]
         .into_iter()
         .flatten()

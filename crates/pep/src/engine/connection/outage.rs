@@ -25,6 +25,9 @@ const PATIENT: Duration = Duration::from_secs(240);
 /// A peer who is heard after so long keeps the tunnel alive.
 const LONG: Duration = Duration::from_secs(20);
 
+/// Soon after payload the path is listened to so often.
+const LISTEN: Duration = Duration::from_secs(20);
+
 impl Connection {
     /// The peer is heard after a silence. Its keep-alive puts off ours, whose answer would tell if somebody fills the path by now; so
     /// it is asked at once.
@@ -33,6 +36,13 @@ impl Connection {
         if silent >= LONG && self.established && self.control.gate.flight().controller.listens() {
             self.quic.ping();
         }
+    }
+
+    /// When to ask, soon after there was payload, whether somebody fills the path: more of it is likely to come.
+    pub(super) fn listening_deadline(&self) -> Option<Instant> {
+        let next = self.listened.max(self.last_payload) + LISTEN;
+        let soon = self.established && next < self.last_payload + RECENT;
+        (soon && self.control.gate.flight().controller.listens()).then_some(next)
     }
 
     pub(super) fn update_prober(&mut self, now: Instant) {

@@ -248,7 +248,7 @@ impl Cruise {
             self.sudden = self.last_queue <= self.high(mtu);
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
-            if path.moves() || path.has_jumped() {
+            if path.may_move() {
                 self.stale = self.stale.max(GAP);
             }
         }

@@ -374,7 +374,7 @@ impl Satellite {
 
     /// Whether small packets at rest are of use: their round-trip time tells if somebody fills the path meanwhile.
     pub fn listens(&self) -> bool {
-        matches!(self.phase, Phase::Startup(_) | Phase::Cruise) && !self.path.moves()
+        !matches!(self.phase, Phase::Compete(_)) && !self.path.has_moved()
     }
 
     /// Somebody seems to fill it.

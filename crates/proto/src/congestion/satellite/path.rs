@@ -307,6 +307,11 @@ impl Path {
             .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
     }
 
+    /// It moved, at any time, as far as is known.
+    pub(super) fn has_moved(&self) -> bool {
+        self.moved_at.is_some() || self.jumps.last().is_some()
+    }
+
     /// Its length changes, or a short one seems to have changed just now: a queue tells of nobody else.
     pub(super) fn may_move(&self) -> bool {
         self.moves() || self.base() < SHORT_RTT && self.has_jumped()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::super::AckSample;
 
-/// What a packet showed is believed for so long: a keep-alive's interval, and a round trip.
+/// What a packet showed is believed for so long: what fills the path does not always fill it.
 const FRESH: Duration = Duration::from_secs(30);
 /// A queue of so many eighths of a round trip is that of somebody who fills it; the ACK of a lone packet is late by one of them.
 const FILLED: u32 = 3;
@@ -49,7 +49,10 @@ impl Rest {
         let filled = rtt > base + base / 8 * FILLED;
         let lone = ack.in_flight + ack.newly_acked <= few;
         if lone {
-            self.filled_at = filled.then_some(ack.now);
+            // Who fills it makes room now and then.
+            if filled {
+                self.filled_at = Some(ack.now);
+            }
             return false;
         }
         let wary = self.is_wary(ack.now);
