@@ -212,6 +212,8 @@ impl Satellite {
             Phase::Startup(startup) => {
                 if let Some(end) = startup.on_ack(ack, round, &self.path, &self.losses, self.mtu) {
                     self.end_startup(ack, end, arriving);
+                } else if ack.in_flight + ack.newly_acked > LEAST_PACKETS * self.mtu {
+                    self.return_to_others(ack.now);
                 }
             }
             Phase::Drain { .. } => self.on_drain(ack, ended),

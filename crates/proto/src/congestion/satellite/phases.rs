@@ -8,9 +8,10 @@ use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
 use super::compete::Compete;
 use super::cruise::{self, NEAR};
 use super::path::{Round, is_busy};
+use super::share::COMPANY;
 use super::standing::Verdict;
 use super::startup::{End, Startup};
-use super::{DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
+use super::{CONFIRMED, DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
 
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
@@ -73,6 +74,20 @@ impl Satellite {
             self.start_drain(ack.now, rate, pace);
         }
         self.cruise.set_capacity(ack.now, limit);
+    }
+
+    /// What is remembered of a path that carries much more was a share of it. As soon as a flight of it arrives, those who had the
+    /// rest are likely to be back as well: after a restart of the gateway all are, and start-up would double what all of them have.
+    pub(super) fn return_to_others(&mut self, now: Instant) {
+        let (Phase::Startup(startup), Some(saved)) = (&self.phase, self.remembered) else {
+            return;
+        };
+        let (limit, share) = (startup.limit(), saved.rate.as_u64() / 8);
+        if self.path.base() >= NEAR && limit.is_some_and(|limit| share < scaled(limit, COMPANY)) {
+            // As the flight was sent.
+            self.join(now, scaled(share, CONFIRMED), true);
+            self.cruise.set_capacity(now, limit);
+        }
     }
 
     /// The path carries much more than what arrives at `rate`: goes on at that, without a drain that others would fill.
