@@ -204,7 +204,8 @@ impl Satellite {
         if round.is_some_and(|round| round.rate > 0) {
             self.rest.on_busy(self.path.base());
         }
-        if self.listens() && self.rest.on_ack(ack, LEAST_PACKETS * self.mtu) {
+        let few = LEAST_PACKETS * self.mtu;
+        if self.listens() && self.rest.on_ack(ack, few) {
             return self.on_filled(ack);
         }
         let arriving = self.arriving();
@@ -212,7 +213,7 @@ impl Satellite {
             Phase::Startup(startup) => {
                 if let Some(end) = startup.on_ack(ack, round, &self.path, &self.losses, self.mtu) {
                     self.end_startup(ack, end, arriving);
-                } else if ack.in_flight + ack.newly_acked > LEAST_PACKETS * self.mtu {
+                } else if ack.in_flight + ack.newly_acked > few {
                     self.return_to_others(ack.now);
                 }
             }

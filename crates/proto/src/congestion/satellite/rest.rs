@@ -2,8 +2,8 @@
 //!
 //! A rate that was known before a rest is used again at once, a whole round trip before anything comes back. Where round trips
 //! are long, somebody may have filled the queue in the meantime, and twice what the path carries would arrive for as long. The
-//! last small packet's round-trip time tells, a keep-alive's if nothing else left. It tells no more than that: whose queue it is
-//! the first flight finds out, which is a part of what it would be.
+//! round-trip times of small packets tell, keep-alives' if nothing else left, any of the last half minute. They tell no more than
+//! that: whose queue it is the first flight finds out, which is a part of what it would be.
 
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,7 @@ impl Rest {
         self.base
     }
 
-    /// An ACK came, of a flight of no more than `few` bytes or of a larger one; true
-    /// if that one met the queue that was expected.
+    /// An ACK came, of a flight of no more than `few` bytes or of a larger one; true if that one met the queue that was expected.
     pub(super) fn on_ack(&mut self, ack: &AckSample, few: u64) -> bool {
         let (Some(rtt), Some(base)) = (ack.rtt, self.base) else {
             return false;
