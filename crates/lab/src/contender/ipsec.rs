@@ -3,7 +3,6 @@
 //! ESP is the kernel's where it has it. Else it is processed by the daemon (kernel-libipsec) and carried in UDP, on port 4500.
 //! The daemon is the one for systemd, which it does without: the other one runs only once on a machine.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +12,8 @@ use anyhow::{Context as _, Result, anyhow};
 use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::{Tuning, clamp, first_line};
+use super::build::Build;
+use super::{Tuning, clamp, first_line, kernel};
 use crate::topology::{GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
 
 const DAEMON: &str = "/usr/sbin/charon-systemd";
@@ -31,26 +31,11 @@ const LANS: [&str; 2] = ["10.10.0.0/24,fd00:10::/64", "10.30.0.0/24,fd00:30::/64
 
 /// The device of kernel-libipsec.
 const DEVICE: &str = "ipsec0";
-/// Who processes ESP, with the version of strongSwan.
-#[derive(Debug, Clone)]
-pub(super) enum Build {
-    Kernel(String),
-    UserSpace(String),
-}
-
-impl fmt::Display for Build {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel(version) => write!(f, "strongSwan {version}, ESP of {}", super::kernel()),
-            Self::UserSpace(version) => write!(f, "strongSwan {version}, ESP in user space"),
-        }
-    }
-}
 
 /// Looks for it; `namespace` is for trying.
 pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
-    let kernel = has_esp(namespace);
-    let needed: &[&str] = match kernel {
+    let in_kernel = has_esp(namespace);
+    let needed: &[&str] = match in_kernel {
         true => &[DAEMON, CIPHERS],
         false => &[DAEMON, CIPHERS, ESP],
     };
@@ -64,11 +49,10 @@ pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
         .split_whitespace()
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
         .ok_or_else(|| format!("there is no swanctl; {PACKAGES}"))?;
-    let build = match kernel {
-        true => Build::Kernel,
-        false => Build::UserSpace,
-    };
-    Ok(build(number.to_owned()))
+    Ok(match in_kernel {
+        true => Build::Kernel(format!("strongSwan {number}, ESP of {}", kernel())),
+        false => Build::UserSpace(format!("strongSwan {number}, ESP in user space")),
+    })
 }
 
 /// Whether the kernel takes a state of ESP as strongSwan would give it one.
@@ -95,13 +79,11 @@ fn has_esp(namespace: &NetNs) -> bool {
     namespace.run("ip", &state).is_ok()
 }
 
-impl Build {
-    /// The plugin that processes ESP, before the one for addresses and routes, which is the kernel's as well.
-    fn plugins(&self) -> &'static str {
-        match self {
-            Self::Kernel(_) => "kernel-netlink",
-            Self::UserSpace(_) => "kernel-libipsec kernel-netlink",
-        }
+/// The plugin that processes ESP, before the one for addresses and routes, which is the kernel's as well.
+fn plugins(build: &Build) -> &'static str {
+    match build {
+        Build::Kernel(_) => "kernel-netlink",
+        Build::UserSpace(_) => "kernel-libipsec kernel-netlink",
     }
 }
 
@@ -124,7 +106,7 @@ pub(super) fn start(
     topology: &Topology,
 ) -> Result<Vec<Process>> {
     let build = found.as_ref().map_err(|reason| anyhow!("{reason}"))?;
-    let plugins = build.plugins();
+    let plugins = plugins(build);
     let proposals = match tuning {
         Tuning::Default => "",
         Tuning::Best => "        esp_proposals = aes128gcm16\n",

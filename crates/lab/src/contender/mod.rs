@@ -9,6 +9,7 @@
 //! ```
 
 mod bentpipe;
+mod build;
 pub(crate) mod hystart;
 mod interception;
 mod ipsec;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
+use super::build::Build;
 use super::name::carriers;
 use super::{Carrier, Contender, ipsec, openvpn, wireguard};
 use crate::topology::Congestion;
@@ -16,9 +17,9 @@ use crate::topology::Congestion;
 pub struct Stable {
     /// The binary `bentpipe`.
     pub bentpipe: PathBuf,
-    pub(super) wireguard: Result<wireguard::Build, String>,
+    pub(super) wireguard: Result<Build, String>,
     pub(super) openvpn: Result<String, String>,
-    pub(super) ipsec: Result<ipsec::Build, String>,
+    pub(super) ipsec: Result<Build, String>,
     pub(super) tcp: String,
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Keys, peers and addresses are set as operators do, the MTU as `wg-quick` would choose.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,7 +12,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bentpipe_sys::command::{run_command, run_with_input, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::{Tuning, clamp, first_line, route_through};
+use super::build::Build;
+use super::{Tuning, clamp, first_line, kernel, route_through};
 use crate::topology::{Congestion, GATEWAY_SAT, Process, Topology};
 
 /// The UDP port of both ends.
@@ -35,29 +35,13 @@ const COMES_UP: Duration = Duration::from_secs(10);
 const HANDSHAKE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Which WireGuard there is.
-#[derive(Debug, Clone)]
-pub(super) enum Build {
-    Kernel(String),
-    UserSpace(String),
-}
-
-impl fmt::Display for Build {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Kernel(version) => write!(f, "WireGuard of {version}"),
-            Self::UserSpace(version) => f.write_str(version),
-        }
-    }
-}
-
 /// Looks for it; `namespace` is for trying.
 pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
     let absent = |package: &str| format!("it is not installed; install the package {package}");
     run_command(tool("wg").arg("--version")).map_err(|_| absent("wireguard-tools"))?;
     let made = namespace.run("ip", &["link", "add", "wg-trial", "type", "wireguard"]);
     if made.is_ok() {
-        return Ok(Build::Kernel(super::kernel()));
+        return Ok(Build::Kernel(format!("WireGuard of {}", kernel())));
     }
     let version = first_line(Path::new("wireguard-go"), &["--version"]);
     version

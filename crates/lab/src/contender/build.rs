@@ -1,0 +1,17 @@
+//! Of what a kernel or a program in user space can do alike, which there is.
+
+use std::fmt;
+
+/// Who processes a tunnel's packets, and what that is with its version.
+#[derive(Debug, Clone)]
+pub(super) enum Build {
+    Kernel(String),
+    UserSpace(String),
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Kernel(version) | Self::UserSpace(version)) = self;
+        f.write_str(version)
+    }
+}
