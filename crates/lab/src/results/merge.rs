@@ -34,9 +34,6 @@ pub fn merge(into: &Path, from: &[PathBuf]) -> Result<(usize, Vec<String>)> {
         .collect();
     // The last of a run counts.
     records.sort_by_key(|record| (record.status() == Status::Valid, record.began));
-    for record in records {
-        store.add(record)?;
-    }
-    store.tabulate()?;
+    store.add_all(records)?;
     Ok((store.records().len(), store.manifest().caveats()))
 }

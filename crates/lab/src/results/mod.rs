@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  DIR/results.jsonl    a line per finished run, valid or not        the last line of a run counts
-//!  DIR/results.csv      tidy: a row per figure                       made of the lines
+//!  DIR/results.csv      tidy: a row per figure                       made of the lines, anew after each
 //!  DIR/manifest.json    experiment, build, machine, versions
 //! ```
 

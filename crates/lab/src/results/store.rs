@@ -14,6 +14,9 @@ const LINES: &str = "results.jsonl";
 const TABLE: &str = "results.csv";
 const MANIFEST: &str = "manifest.json";
 
+/// What the name of a file ends with that is not yet whole.
+const UNFINISHED: &str = "unfinished";
+
 /// More than the largest experiment writes.
 const MOST: u64 = 1 << 30;
 
@@ -90,11 +93,27 @@ impl Store {
         &self.records
     }
 
-    /// Adds a result; it is on the disk when this returns.
+    /// Adds a result, and writes the table anew; both are on the disk when this returns.
     ///
     /// # Errors
     /// The disk refuses.
     pub fn add(&mut self, record: Record) -> Result<()> {
+        self.append(record)?;
+        self.tabulate().map(drop)
+    }
+
+    /// [`Self::add`] for many, of which there is one table in the end.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn add_all(&mut self, records: Vec<Record>) -> Result<()> {
+        for record in records {
+            self.append(record)?;
+        }
+        self.tabulate().map(drop)
+    }
+
+    fn append(&mut self, record: Record) -> Result<()> {
         let mut line = serde_json::to_string(&record).context("cannot write the result")?;
         line.push('\n');
         self.lines
@@ -121,7 +140,7 @@ impl Store {
         replace(&self.directory.join(MANIFEST), &(text + "\n"))
     }
 
-    /// Writes the table anew.
+    /// Writes the table anew, from the lines, which are there whatever becomes of it.
     ///
     /// # Errors
     /// The disk refuses.
@@ -194,20 +213,15 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<BTreeMap<RunKey, Record>>
     Ok(records)
 }
 
-/// A file of that text, or the old one: nothing between.
+/// A file of that text, or the old one: nothing between. Only who holds the lock may, for the name of what is not finished is
+/// always the same: what a killed process left is overwritten by the next.
 fn replace(path: &Path, text: &str) -> Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("."));
+    let unfinished = path.with_added_extension(UNFINISHED);
     let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(directory)?;
+        let mut file = File::create(&unfinished)?;
         file.write_all(text.as_bytes())?;
-        file.as_file().sync_data()?;
-        // Temporary files are closed to others; results need not be.
-        fs::set_permissions(
-            file.path(),
-            std::os::unix::fs::PermissionsExt::from_mode(0o644),
-        )?;
-        file.persist(path)?;
-        std::io::Result::Ok(())
+        file.sync_data()?;
+        fs::rename(&unfinished, path)
     };
     write().with_context(|| format!("cannot write {}", path.display()))
 }
@@ -261,6 +275,31 @@ mod tests {
         drop(store);
         assert_eq!(read(directory.path()).unwrap().1.len(), 3);
         assert!(fs::read_to_string(&path).unwrap().starts_with(&whole));
+    }
+
+    #[test]
+    fn the_table_is_whole_after_each_result_and_a_torn_one_goes_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), &Manifest::example("a")).unwrap();
+        // Killed in the middle of a table, and of a manifest.
+        for name in [TABLE, MANIFEST] {
+            let torn = directory.path().join(format!("{name}.{UNFINISHED}"));
+            fs::write(torn, "contender,scen".repeat(100)).unwrap();
+        }
+        store.add(record("x", 1.0)).unwrap();
+        let rows = || fs::read_to_string(directory.path().join(TABLE)).unwrap();
+        let first = rows();
+        assert_eq!(first, csv::table(store.records().values()).unwrap());
+        assert_eq!(first.lines().count(), 2);
+        store.add(record("y", 2.0)).unwrap();
+        assert_eq!(rows().lines().count(), 3);
+        assert!(rows().starts_with(&first));
+        drop(store);
+        drop(Store::open(directory.path(), &Manifest::example("a")).unwrap());
+        let names = fs::read_dir(directory.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [MANIFEST, TABLE, LINES]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
-//! Carries an experiment out: run after run, each in namespaces of its own, each result on the disk before the next.
+//! Carries an experiment out: run after run, each in namespaces of its own, each result on the disk before the next, as a line
+//! and in the table.
 //!
 //! It may be killed at any moment: finished runs are kept, the next start removes what was left and goes on with the rest.
 //!
 //! ```text
-//!  plan ─► residue of the killed ─► link check ─► run ─► line ─► run ─► line … ─► table
+//!  plan ─► residue of the killed ─► link check ─► run ─► line, table ─► run ─► line, table …
 //! ```
 
 mod bounds;
@@ -126,6 +127,7 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
         say(&course.line(&record));
         store.add(record)?;
     }
+    // For those that were killed after a line and had nothing left to run.
     let table = store.tabulate()?;
     say(&format!("results: {}", table.display()));
     Ok(Summary::new(&store.manifest().outline, store.records()))
