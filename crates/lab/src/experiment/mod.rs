@@ -8,6 +8,7 @@
 //!  EXPERIMENT.toml ──file──► Experiment ──plan──► runs, in order ──► filter ──► shard ──► not yet finished
 //! ```
 
+mod checks;
 mod estimate;
 mod file;
 mod filter;

@@ -9,7 +9,8 @@ use bentpipe_link::{Files, Network, Scenario};
 use bentpipe_units::BitRate;
 use toml::{Spanned, Table, Value};
 
-use super::file::{Names, check_unique};
+use super::checks::check_unique;
+use super::file::Names;
 use super::{Axis, NamedScenario};
 use crate::scenario::{load_beside, load_changed};
 

@@ -10,6 +10,7 @@
 //!  DIR/manifest.json    experiment, build, machine, versions
 //! ```
 
+mod cell;
 mod compare;
 mod csv;
 #[cfg(test)]
@@ -29,7 +30,8 @@ use crate::capture::CaptureReport;
 use crate::contender::Repairs;
 use crate::experiment::RunKey;
 
-pub use compare::{Cell, Change, Comparison};
+pub use cell::{Cell, Change};
+pub use compare::Comparison;
 pub use known::Known;
 pub use machine::Machine;
 pub(crate) use manifest::sha256;

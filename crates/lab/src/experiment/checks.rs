@@ -1,0 +1,140 @@
+//! What a file may ask for: names, sizes and counts, each refused at its line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bentpipe_config::{ConfigError, Source};
+use bentpipe_units::{ByteCount, TimeSpan};
+use toml::Spanned;
+
+use super::file::Names;
+use super::{Experiment, Task};
+use crate::contender::Binary;
+
+/// Larger files than the web server makes.
+const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
+const MOST_SAMPLES: u32 = 10_000;
+const MOST_REPEATS: u32 = 1000;
+const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const MOST_RUNS: usize = 100_000;
+
+/// A binary that nobody starts is a mistake.
+pub(super) fn check_takes_part(
+    source: &Source,
+    names: &Names,
+    binary: &Binary,
+) -> Result<(), ConfigError> {
+    let carrier = |name: &str| {
+        name.split_once('/')
+            .map_or(name, |(carrier, _)| carrier)
+            .to_owned()
+    };
+    if names
+        .iter()
+        .any(|name| carrier(name.get_ref()) == binary.name())
+    {
+        return Ok(());
+    }
+    let name = binary.name();
+    let text =
+        format!("`contenders` has no `{name}`; name it there, or leave out `--binary {binary}`");
+    Err(source.error_at_key("experiment", text))
+}
+
+/// It becomes part of a directory's name.
+pub(super) fn check_name(source: &Source, name: &Spanned<String>) -> Result<(), ConfigError> {
+    let text = name.get_ref();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if (1..=40).contains(&text.len()) && text.chars().all(plain) {
+        return Ok(());
+    }
+    let text = "`name`: one to 40 letters, digits, `-` and `_` are possible";
+    Err(source.error(&name.span(), text))
+}
+
+pub(super) fn check_tasks(
+    source: &Source,
+    tasks: &BTreeMap<String, Task>,
+) -> Result<(), ConfigError> {
+    if tasks.is_empty() {
+        return Err(
+            source.error_at_key("task", "there is nothing to do; add a table `[task.NAME]`")
+        );
+    }
+    for (name, task) in tasks {
+        let fault = |text: String| Err(source.error_at_key(&format!("task.{name}"), text));
+        let bare = matches!(
+            task,
+            Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
+        );
+        if !bare && task.size() == ByteCount::ZERO || task.largest() > MOST_BYTES {
+            return fault(format!(
+                "`{name}`: sizes from 1 B to {MOST_BYTES} are possible"
+            ));
+        }
+        if !(1..=MOST_SAMPLES).contains(&task.count()) {
+            let what = if matches!(task, Task::Voice { .. }) {
+                "a `length` of 20 ms to 200 s"
+            } else {
+                "a `count` from 1 to 10000"
+            };
+            return fault(format!("`{name}`: {what} is possible"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_size(source: &Source, experiment: &Experiment) -> Result<(), ConfigError> {
+    let lists = [
+        ("contenders", experiment.contenders.len()),
+        ("scenarios", experiment.scenarios.len()),
+        ("tasks", experiment.tasks.len()),
+    ];
+    if let Some((name, _)) = lists.iter().find(|(_, count)| *count == 0) {
+        return Err(source.error_at_key(
+            "experiment",
+            format!("`{name}` is empty: nothing would be run"),
+        ));
+    }
+    let each: usize = lists.iter().map(|(_, count)| count).product();
+    let runs = each.saturating_mul(experiment.repeats as usize);
+    if runs > MOST_RUNS {
+        let text = format!("this makes {runs} runs; at most {MOST_RUNS} are possible");
+        return Err(source.error_at_key("experiment", text));
+    }
+    Ok(())
+}
+
+pub(super) fn checked_repeats(source: &Source, repeats: Spanned<u32>) -> Result<u32, ConfigError> {
+    let count = *repeats.get_ref();
+    if (1..=MOST_REPEATS).contains(&count) {
+        return Ok(count);
+    }
+    let text = format!("`repeats`: 1 to {MOST_REPEATS} are possible");
+    Err(source.error(&repeats.span(), text))
+}
+
+pub(super) fn checked_patience(
+    source: &Source,
+    patience: &Spanned<TimeSpan>,
+) -> Result<Duration, ConfigError> {
+    let time = patience.get_ref().get();
+    if time > Duration::ZERO && time <= MOST_PATIENCE {
+        return Ok(time);
+    }
+    Err(source.error(
+        &patience.span(),
+        "`patience`: more than 0 s and at most 24 h are possible",
+    ))
+}
+
+pub(super) fn check_unique(source: &Source, names: &Names) -> Result<(), ConfigError> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(name.get_ref())) {
+        Some(twice) => {
+            let text = format!("`{}` stands here twice; remove one", twice.get_ref());
+            Err(source.error(&twice.span(), text))
+        }
+        None => Ok(()),
+    }
+}
