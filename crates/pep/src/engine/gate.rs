@@ -53,6 +53,8 @@ pub(crate) struct Flight {
     meter: LossMeter,
     /// Bytes declared lost since the last batch of acknowledgements.
     newly_lost: u64,
+    /// Bytes of the packet that was acknowledged last.
+    newest_acked: u64,
     /// What is known of the path from an earlier connection, or controller.
     known: Option<Saved>,
     /// The controller goes by that.
@@ -93,6 +95,7 @@ impl Gate {
             progress: Progress { since: now, pto },
             meter: LossMeter::default(),
             newly_lost: 0,
+            newest_acked: 0,
             known: None,
             resumed: false,
             hint: None,
@@ -206,14 +209,19 @@ impl Flight {
         std::mem::take(&mut self.lost)
     }
 
+    /// So many bytes, in full packets.
+    fn packets(&self, bytes: u64) -> f64 {
+        bytes as f64 / f64::from(self.mtu.unwrap_or(LEAST_MTU))
+    }
+
     fn end_acks(&mut self, now: Instant, in_flight: u64) {
         let Some(batch) = self.batch.take() else {
             return;
         };
         self.in_flight = in_flight;
-        let packets = |bytes: u64| bytes as f64 / f64::from(self.mtu.unwrap_or(LEAST_MTU));
         let lost = std::mem::take(&mut self.newly_lost);
-        self.meter.on_ack(packets(batch.bytes), packets(lost));
+        let (acked, lost) = (self.packets(batch.bytes), self.packets(lost));
+        self.meter.on_ack(acked, lost);
         let rate = self.sampler.end_acks(now);
         self.controller.on_ack(&AckSample {
             now,
@@ -246,6 +254,7 @@ impl QuicController for Gate {
     ) {
         let mut flight = self.flight();
         flight.sampler.on_ack(sent, bytes);
+        flight.newest_acked = bytes;
         // RFC 9002 §6.2.1 adds four times the variation, which quinn does not show; half the RTT
         // covers what an idle satellite path varies.
         flight.progress.pto = rtt.conservative().mul_f32(1.5);
@@ -272,6 +281,12 @@ impl QuicController for Gate {
         flight.in_flight = flight.in_flight.saturating_sub(lost_bytes);
         flight.lost += lost_bytes;
         flight.newly_lost += lost_bytes;
+        // quinn's word for an ACK that reports marks. The receiver sent it for the newest packet in it.
+        let ecn = lost_bytes == 0;
+        if ecn {
+            let packet = flight.packets(flight.newest_acked);
+            flight.meter.on_marked(packet);
+        }
         let at_send = flight.sampler.on_loss(sent, lost_bytes);
         let sample = LossSample {
             now,
@@ -279,7 +294,7 @@ impl QuicController for Gate {
             newest_sent: sent,
             in_flight: flight.in_flight,
             persistent,
-            ecn: lost_bytes == 0,
+            ecn,
             at_send,
         };
         flight.controller.on_loss(&sample);
