@@ -2,6 +2,7 @@
 
 mod acks;
 mod beside;
+mod marks;
 mod packets;
 mod probe;
 mod queue;
@@ -46,7 +47,7 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
 /// What `make test` runs: with so many seeds, and what the first figures hold today. The others hold their goals.
-const CHECKED: [(&str, u64, &[f64]); 19] = [
+const CHECKED: [(&str, u64, &[f64]); 20] = [
     ("E-leo steady, queue 1 BDP", 1, &[20.0]),
     ("E-geo step to 4 Mbit/s", 1, &[2.5]),
     ("E-leo 1 % loss, then half the rate", 2, &[1.2]),
@@ -54,6 +55,7 @@ const CHECKED: [(&str, u64, &[f64]); 19] = [
     ("E-leo jump onto CUBIC", 10, &[0.8, 8.0]),
     ("E-geo jump onto CUBIC", 10, &[0.8, 12.0]),
     ("E-leo CoDel, marking", 1, &[0.0]),
+    ("E-leo-2% repairs, ECN queue, 5 ms", 1, &[0.01]),
     ("E-geo all marked for one RTT", 1, &[0.855]),
     ("E-geo policed to 5 Mbit/s, 50ms", 1, &[0.95]),
     ("E-geo ping beside bulk", 1, &[20.0]),
@@ -220,6 +222,11 @@ fn repairs() -> Vec<Row> {
         ..lossy("G5-2%-GE", 0.02)
     };
     let two = lossy("G5-2%", 0.02);
+    let [near, far] = [("E-leo-2%", LEO), ("E-geo-2%", GEO)].map(|(name, clean)| Scenario {
+        name,
+        loss: Loss::Iid(0.02),
+        ..clean
+    });
     vec![
         repair::short_flows(two),
         repair::short_flows(bursts),
@@ -233,5 +240,8 @@ fn repairs() -> Vec<Row> {
         repair::voice(bursts, false),
         repair::beside_cubic(LEO, 1.0),
         repair::beside_cubic(GEO, 1.0),
+        marks::repairs_where(near, Managed::Threshold),
+        marks::repairs_where(near, Managed::CoDel { ecn: true }),
+        marks::repairs_where(far, Managed::CoDel { ecn: true }),
     ]
 }

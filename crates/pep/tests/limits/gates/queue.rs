@@ -81,7 +81,7 @@ pub(crate) enum Managed {
 }
 
 impl Managed {
-    fn marking(self, rtt: Duration) -> Marking<Packet> {
+    pub(super) fn marking(self, rtt: Duration) -> Marking<Packet> {
         let usual = CoDel::default();
         let interval = usual.interval.max(rtt);
         Marking {

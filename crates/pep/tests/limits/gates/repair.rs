@@ -54,7 +54,7 @@ fn world(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
 }
 
 /// The same, connected and warm.
-fn warmed(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
+pub(super) fn warmed(scenario: &Scenario, kind: Kind, fec: Fec, seed: u64) -> World {
     let mut world = world(scenario, kind, fec, seed);
     connect(&mut world);
     warm(&mut world, scenario, DOWN, 0);
