@@ -32,6 +32,10 @@ const COPY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(25
 /// Bytes of voice that are copied in a second: two or three calls. What has more in this class is something else.
 const MOST_COPIED: usize = 32_000;
 
+/// A frame that ends a packet which began in the one before, and holds no more than this, is copied as well, in bytes: either may
+/// be lost, and a transport inside would see twice the losses of the path. It is a full packet's end in the smallest datagrams.
+const SHORT_END: usize = 400;
+
 /// For how long after the last packet somebody is taken to wait for more.
 const ACTIVE: Duration = Duration::from_secs(10);
 
@@ -56,6 +60,14 @@ pub struct PacketStats {
     pub incomplete: u64,
     /// Came faster than the device took them.
     pub overrun: u64,
+}
+
+/// What leaves twice, because the path loses packets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Twice {
+    pub(super) voice: bool,
+    /// Short ends of packets.
+    pub(super) ends: bool,
 }
 
 /// Both directions' packets.
@@ -104,9 +116,9 @@ impl Packets {
         self.queue.on_others(bytes);
     }
 
-    /// Hands the next frame to quinn; returns its size, 0 if nothing was left to send. If the path is `lossy`, voice has
-    /// frames of its own, which leave twice.
-    pub(super) fn fill(&mut self, now: Instant, quic: &mut Connection, lossy: bool) -> usize {
+    /// Hands the next frame to quinn; returns its size, 0 if nothing was left to send. What leaves twice is in frames of its
+    /// own.
+    pub(super) fn fill(&mut self, now: Instant, quic: &mut Connection, twice: Twice) -> usize {
         self.queue.set_rtt(quic.rtt());
         let mut datagrams = quic.datagrams();
         let max = datagrams.max_size().unwrap_or(0);
@@ -117,7 +129,7 @@ impl Packets {
             stats,
             ..
         } = self;
-        let voice = lossy && queue.is_voice();
+        let voice = twice.voice && queue.is_voice();
         let begun = packer.has_left();
         let next = || {
             let packet = match voice {
@@ -132,12 +144,18 @@ impl Packets {
         };
         match packer.frame(max, next) {
             Some(frame) => {
-                let size = frame.len();
-                if voice && !begun {
-                    copies.push(now, frame.clone());
-                }
+                let mut size = frame.len();
                 // Refused only beyond what quinn may hold, which is far more than is ever handed to it.
-                let _ = datagrams.send(frame, false);
+                let _ = datagrams.send(frame.clone(), false);
+                if voice && !begun {
+                    copies.push(now, frame);
+                } else if twice.ends && begun && size <= SHORT_END {
+                    // The end before fits in beside this one.
+                    if let Some(copy) = copies.replace_end(now, frame) {
+                        size += copy.len();
+                        let _ = datagrams.send(copy, false);
+                    }
+                }
                 size
             }
             // A peer that takes no datagrams, although it said that it takes packets.
@@ -151,10 +169,11 @@ impl Packets {
     }
 }
 
-/// Frames of voice that leave once more: with the next one, or alone if that does not come soon.
+/// Frames of voice, and the last packet's end, that leave once more: with the next one, or alone if that does not come soon.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     frames: VecDeque<(Instant, Bytes)>,
+    end: Option<(Instant, Bytes)>,
     /// Bytes that may be copied now, and since when.
     room: usize,
     since: Option<Instant>,
@@ -162,15 +181,27 @@ pub(super) struct Copies {
 
 impl Copies {
     fn push(&mut self, now: Instant, frame: Bytes) {
+        if self.takes(now, frame.len()) {
+            self.frames.push_back((now, frame));
+        }
+    }
+
+    /// Keeps the end of a packet; returns that of the one before.
+    fn replace_end(&mut self, now: Instant, frame: Bytes) -> Option<Bytes> {
+        let end = self.takes(now, frame.len()).then_some((now, frame));
+        std::mem::replace(&mut self.end, end).map(|(_, frame)| frame)
+    }
+
+    /// Whether so many bytes more are to be copied.
+    fn takes(&mut self, now: Instant, bytes: usize) -> bool {
         let since = self.since.replace(now).map(|since| now - since);
         let earned = since.map_or(MOST_COPIED, |span| {
             (span.as_secs_f64() * MOST_COPIED as f64) as usize
         });
         self.room = self.room.saturating_add(earned).min(MOST_COPIED);
-        if let Some(room) = self.room.checked_sub(frame.len()) {
-            self.room = room;
-            self.frames.push_back((now, frame));
-        }
+        let left = self.room.checked_sub(bytes);
+        self.room = left.unwrap_or(self.room);
+        left.is_some()
     }
 }
 
@@ -183,16 +214,24 @@ impl Packets {
             COPY[1]
         };
         let mut written = 0;
-        while let Some((_, frame)) = self.copies.frames.pop_front_if(|(at, _)| *at + wait <= now) {
+        let Copies { frames, end, .. } = &mut self.copies;
+        let due = || {
+            frames
+                .pop_front_if(|(at, _)| *at + wait <= now)
+                .or_else(|| end.take_if(|(at, _)| *at + COPY[1] <= now))
+        };
+        for (_, frame) in std::iter::from_fn(due) {
             written += frame.len();
             let _ = quic.datagrams().send(frame, false);
         }
         written
     }
 
-    /// When a copy leaves if no voice comes before.
+    /// When a copy leaves if nothing comes before that it could leave with.
     pub(super) fn copy_timeout(&self) -> Option<Instant> {
-        self.copies.frames.front().map(|(at, _)| *at + COPY[1])
+        let oldest = self.copies.frames.front().into_iter();
+        let first = oldest.chain(&self.copies.end).map(|(at, _)| *at).min();
+        first.map(|at| at + COPY[1])
     }
 }
 

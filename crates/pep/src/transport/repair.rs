@@ -92,6 +92,11 @@ impl Tunnel {
         self.repairs.outgoing.wants_copies()
     }
 
+    /// Short ends of packets are to leave twice.
+    pub(super) fn wants_ends(&self) -> bool {
+        self.repairs.outgoing.wants_ends()
+    }
+
     /// A copy of so many bytes is about to leave; false if that is too much.
     pub(crate) fn pay_copy(&mut self, bytes: usize) -> bool {
         self.repairs.outgoing.pay_copy(bytes)

@@ -10,6 +10,7 @@ use quinn_proto::{Connection, WriteError};
 use super::control::ControlStream;
 use super::event::TunnelEvent;
 use super::flow::{Flow, FlowKey};
+use super::packets::Twice;
 use super::tunnel::Tunnel;
 
 /// What one of packets and flows may owe the other, in bytes.
@@ -75,13 +76,16 @@ impl Tunnel {
         let repairs = self.write_repairs(now, quic, max.saturating_sub(written.total()));
         self.stats.sent.repairs += repairs as u64;
         written.datagrams += repairs;
-        let lossy = self.wants_copies();
+        let twice = Twice {
+            voice: self.wants_copies(),
+            ends: self.wants_ends(),
+        };
         while written.total() < max
             && let Some(turn) = self.turn()
         {
             match turn {
                 Turn::Packets => {
-                    let bytes = self.packets.fill(now, quic, lossy);
+                    let bytes = self.packets.fill(now, quic, twice);
                     self.ahead -= bytes as i64;
                     self.stats.sent.packets += bytes as u64;
                     written.datagrams += bytes;

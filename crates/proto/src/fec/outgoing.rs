@@ -25,6 +25,8 @@ const AGAIN: f32 = 1.125;
 const GENERATIONS: i32 = 3;
 /// Bytes of a packet, about.
 const PACKET: f64 = 1400.0;
+/// Losses, as a share, of which a transport inside a tunnel would suffer if it had twice as many.
+const MATTERS: f64 = 0.005;
 /// Blocks that wait for being encoded.
 const MOST_WAITING: usize = 256;
 
@@ -344,6 +346,12 @@ impl Outgoing {
     #[must_use]
     pub fn wants_copies(&self) -> bool {
         self.fec != Fec::Off && self.loss.is_some()
+    }
+
+    /// True if what ends a packet that began in another datagram is to leave twice as well.
+    #[must_use]
+    pub fn wants_ends(&self) -> bool {
+        self.wants_copies() && self.loss.is_some_and(|loss| loss.share >= MATTERS)
     }
 
     /// A copy of so many bytes is about to leave; false if the session has not earned it.
