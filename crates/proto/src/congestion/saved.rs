@@ -32,6 +32,13 @@ pub struct Saved {
     pub age: Duration,
 }
 
+impl Saved {
+    /// A round-trip time of `rtt` may be that of the same path (RFC 9959 §3.2).
+    pub fn is_of_path(&self, rtt: Duration) -> bool {
+        rtt >= self.rtt / 2 && rtt <= self.rtt * 10
+    }
+}
+
 /// Gathers [`Saved`] for controllers that keep no model of the path themselves.
 #[derive(Clone, Debug)]
 pub struct Observed {

@@ -44,7 +44,8 @@ pub(super) fn alone(scenario: &Scenario, kind: Kind, seed: u64) -> World {
 /// The gateway's process begins anew with what the old one had learned of its paths; `pause` after all terminals have
 /// noticed they are back at once.
 pub(super) fn restart(world: &mut World, pause: Duration) {
-    world.known_paths = world.learned();
+    let learned = world.learned();
+    world.known_paths.extend(learned);
     world.restart_server();
     let lost = |world: &World| world.terminals.iter().all(|one| one.ready.is_none());
     world.run_until(SOON, "the end of the old tunnels", lost);

@@ -110,6 +110,9 @@ pub(super) fn beside_flow(world: &mut World, seed: u64) -> [f64; 2] {
     [its, tunnel_rate(payload(world) - before.1, SPAN)]
 }
 
+/// What a tunnel has carried that knows its path.
+const BULK: u64 = 10_000_000;
+
 /// Up to 10 s, another for each seed.
 fn jitter(seed: u64) -> Duration {
     Duration::from_millis(Seed::new(seed).stream("phase").as_u64() % 10_000)
@@ -138,6 +141,9 @@ pub(crate) fn jump(scenario: Scenario, before: Before) -> Row {
         let fair = scenario.rates[DOWN] / 2.0;
         let mut world = alone(&scenario, kind, seed);
         warm(&mut world, &scenario, DOWN, 0);
+        // For long enough that there is something to remember where a round trip is short.
+        world.timed_download(BULK);
+        world.known_paths = world.learned();
         world.compete(Config::new(CUBIC), true, Duration::ZERO);
         world.run_for(50 * SECOND);
         if before == Before::Resumed {

@@ -66,6 +66,8 @@ const LEAST_PACKETS: u64 = 10;
 /// a short queue.
 const DRAIN: u64 = 750;
 const SHALLOW_DRAIN: u64 = 950;
+/// The same after a jump that met losses or a mark: half of what it proved (RFC 9959 §3.5).
+const RETREAT: u64 = 500;
 /// What a CE mark leaves of the rate, in permille (RFC 8511).
 const MARKED: u64 = 850;
 /// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
@@ -75,7 +77,7 @@ const JUMP: u64 = 500;
 const CONFIRMED: u64 = 900;
 /// The same where somebody seems to fill the path since it was last used, and where round trips are long.
 const WARY: u64 = 200;
-const WARY_FAR: u64 = 350;
+const WARY_FAR: u64 = 250;
 /// Share of a rate that only a train has shown.
 const MEASURED: u64 = 750;
 /// Fewest initial windows in what the path holds for which a measured rate makes a difference.
@@ -179,6 +181,9 @@ impl Satellite {
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.now = ack.now;
         self.delivered += ack.newly_acked;
+        if let Some(rtt) = ack.rtt.filter(|_| self.path.measured().is_none()) {
+            self.confirm(ack.now, rtt);
+        }
         self.path.on_ack(ack);
         if self.path.is_filling() || self.losses.exceeds_share(self.losses.baseline(), OVERLOAD) {
             self.path.on_overload(ack.now);
@@ -245,7 +250,10 @@ impl Satellite {
         }
         self.marked_at = Some(loss.now);
         match &mut self.phase {
-            Phase::Startup(_) => self.start_drain(loss.now, self.arriving(), DRAIN),
+            Phase::Startup(startup) => {
+                let pace = startup.retreat();
+                self.start_drain(loss.now, self.arriving(), pace);
+            }
             Phase::Drain { .. } | Phase::Cruise => {
                 self.cruise.on_mark(self.path.queue_least(), MARKED);
             }
@@ -259,15 +267,34 @@ impl Satellite {
         let Phase::Startup(startup) = &mut self.phase else {
             return false;
         };
-        let rtt = self.path.measured().unwrap_or(saved.rtt);
-        if rtt < saved.rtt / 2 || rtt > saved.rtt * 10 {
+        let measured = self.path.measured();
+        if measured.is_some_and(|rtt| !saved.is_of_path(rtt)) {
             return false;
         }
+        // The handshake's packets tell of a queue like those of a rest.
+        self.rest.on_busy(saved.rtt);
+        if let Some(rtt) = measured {
+            self.rest.hear(now, rtt);
+        }
+        let rtt = measured.unwrap_or(saved.rtt);
         let sold = self.config.provisioned >= Some(saved.rate);
         let jump = if sold { 1000 } else { JUMP };
         startup.jump(now, scaled(saved.rate.as_u64() / 8, jump), rtt);
         self.remembered = Some(saved);
         true
+    }
+
+    /// The first round-trip time tells whether the path is the one that is remembered (RFC 9959 §3.2).
+    fn confirm(&mut self, now: Instant, rtt: Duration) {
+        if self
+            .remembered
+            .take_if(|saved| !saved.is_of_path(rtt))
+            .is_some()
+        {
+            self.rest = Rest::default();
+            let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
+            self.phase = Phase::Startup(Startup::new(window, now));
+        }
     }
 
     /// Whether it matters how fast a train arrives: in start-up, on a path that is not known to be thin.
@@ -330,7 +357,8 @@ impl Satellite {
         let rate = rate.filter(|_| self.delivered >= enough)?;
         Some(Saved {
             rate: BitRate::bits_per_second(rate.saturating_mul(8)),
-            rtt: self.path.base(),
+            // Small packets of a rest may have met the queue of others.
+            rtt: self.rest.base().unwrap_or(self.path.base()),
             loss: Ratio::new(self.losses.baseline()).unwrap_or(Ratio::ZERO),
             age: now.saturating_duration_since(self.busy_at),
         })

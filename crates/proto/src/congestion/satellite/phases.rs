@@ -11,7 +11,7 @@ use super::path::{Round, is_busy};
 use super::share::COMPANY;
 use super::standing::Verdict;
 use super::startup::{End, Startup};
-use super::{CONFIRMED, DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite};
+use super::{CONFIRMED, DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite, WARY_FAR};
 
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
@@ -69,8 +69,11 @@ impl Satellite {
             };
             let rate = arriving.max(seen);
             let rate = limit.map_or(rate, |limit| rate.min(limit));
-            let gentle = end != End::Loss && startup.is_as_measured(rate);
-            let pace = if gentle { SHALLOW_DRAIN } else { DRAIN };
+            let pace = match end {
+                End::Loss => startup.retreat(),
+                _ if startup.is_as_measured(rate) => SHALLOW_DRAIN,
+                _ => DRAIN,
+            };
             self.start_drain(ack.now, rate, pace);
         }
         self.cruise.set_capacity(ack.now, limit);
@@ -136,9 +139,15 @@ impl Satellite {
     /// elsewhere the path may have become longer just as well, and start-up finds out.
     pub(super) fn on_filled(&mut self, ack: &AckSample) {
         let window = ack.in_flight + ack.newly_acked;
-        if self.path.is_far() && matches!(self.phase, Phase::Cruise) {
-            let rate = rate_of(window, ack.rtt.unwrap_or(self.path.base()));
-            return self.join(ack.now, rate, true);
+        if self.path.is_far() {
+            let rate = match &self.phase {
+                Phase::Startup(startup) => startup.pace(self.path.base()),
+                _ => self.cruise.rate(),
+            };
+            if let Some(base) = self.rest.base().filter(|base| *base < self.path.base()) {
+                self.path.adopt(base, ack.now);
+            }
+            return self.join(ack.now, scaled(rate, WARY_FAR), true);
         }
         self.phase = Phase::Startup(Startup::behind(window, ack.rtt, ack.now));
     }

@@ -35,6 +35,13 @@ impl Rest {
         self.base = Some(base);
     }
 
+    /// A small packet that crossed alone took `rtt`. Who fills the path makes room now and then.
+    pub(super) fn hear(&mut self, now: Instant, rtt: Duration) {
+        if self.base.is_some_and(|base| is_filled(rtt, base)) {
+            self.filled_at = Some(now);
+        }
+    }
+
     /// That round-trip time.
     pub(super) fn base(&self) -> Option<Duration> {
         self.base
@@ -45,19 +52,20 @@ impl Rest {
         let (Some(rtt), Some(base)) = (ack.rtt, self.base) else {
             return false;
         };
-        let filled = rtt > base + base / 8 * FILLED;
         let lone = ack.in_flight + ack.newly_acked <= few;
         if lone {
-            // Who fills it makes room now and then.
-            if filled {
-                self.filled_at = Some(ack.now);
-            }
+            self.hear(ack.now, rtt);
             return false;
         }
+        let filled = is_filled(rtt, base);
         let wary = self.is_wary(ack.now);
         self.filled_at = None;
         wary && filled
     }
+}
+
+fn is_filled(rtt: Duration, base: Duration) -> bool {
+    rtt > base + base / 8 * FILLED
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use super::super::{AckSample, bytes_in, rate_of, scaled};
 use super::losses::Losses;
 use super::path::{Path, Round};
+use super::{DRAIN, RETREAT};
 
 /// Bytes by which the window grows per byte acknowledged, in permille, and pacing, in permille of window per round trip:
 /// ×2.8 per round where a round is long, ×2 where more rounds cost little and overshoot much.
@@ -186,6 +187,12 @@ impl Startup {
     /// A queue stood before the flight met it.
     pub(super) fn met_queue(&self) -> bool {
         self.stood == Some(true)
+    }
+
+    /// How fast to go on, in permille of what arrives, after losses or a mark: a rate that was nothing but believed is not tried
+    /// again.
+    pub(super) fn retreat(&self) -> u64 {
+        if self.hint.is_some() { RETREAT } else { DRAIN }
     }
 
     /// The highest rate of a whole round.

@@ -1,5 +1,7 @@
 //! `satellite` in the closed loop of `simulation.rs`.
 
+mod resume;
+
 use std::time::Duration;
 
 use super::super::Kind;

@@ -1,0 +1,115 @@
+//! A path that is remembered: when that is believed, and what becomes of it (RFC 9959 §3).
+
+use std::time::{Duration, Instant};
+
+use bentpipe_units::{BitRate, Ratio};
+
+use super::super::super::simulation::{World, bits, origin};
+use super::super::super::{AckSample, Controller, Kind, Saved};
+use super::world;
+
+const RTT: Duration = Duration::from_millis(600);
+const REMEMBERED: BitRate = BitRate::bits_per_second(20_000_000);
+
+fn saved(rate: BitRate) -> Saved {
+    Saved {
+        rate,
+        rtt: RTT,
+        loss: Ratio::ZERO,
+        age: Duration::ZERO,
+    }
+}
+
+/// The ACK of a packet of the handshake that took `rtt`.
+fn ack(now: Instant, rtt: Duration) -> AckSample {
+    AckSample {
+        now,
+        newly_acked: 1200,
+        rtt: Some(rtt),
+        newest_sent: now - rtt,
+        in_flight: 0,
+        app_limited: true,
+        rate: None,
+    }
+}
+
+/// A controller's pacing, in permille of the remembered rate, when the handshake took so many milliseconds; it is told of the
+/// path before the first packet, as by a client, or after it, as by a server.
+fn pace_after(rtt: u64, before: bool) -> u64 {
+    let (start, rtt) = (origin(), Duration::from_millis(rtt));
+    let mut controller: Controller = world((20_000_000, 600, 600, 0), &[Kind::Satellite])
+        .senders
+        .remove(0)
+        .controller;
+    if before {
+        assert!(controller.resume(start, saved(REMEMBERED)));
+    }
+    let now = start + rtt;
+    controller.on_ack(&ack(now, rtt));
+    if !before {
+        controller.resume(now, saved(REMEMBERED));
+    }
+    controller.pacing_rate().as_u64() * 1000 / REMEMBERED.as_u64()
+}
+
+#[test]
+fn half_of_what_is_remembered_is_tried() {
+    for before in [true, false] {
+        let pace = pace_after(620, before);
+        assert!((450..=560).contains(&pace), "{pace}, {before}");
+    }
+}
+
+/// Somebody fills the path: the handshake says so.
+#[test]
+fn a_queue_that_the_handshake_meets_makes_wary() {
+    for before in [true, false] {
+        let pace = pace_after(1000, before);
+        assert!((50..=150).contains(&pace), "{pace}, {before}");
+    }
+}
+
+#[test]
+fn another_path_is_not_taken_for_the_one_that_is_remembered() {
+    for rtt in [290, 6100] {
+        let [remembered, fresh] = [true, false].map(|before| {
+            let mut controller = world((20_000_000, 600, 600, 0), &[Kind::Satellite])
+                .senders
+                .remove(0)
+                .controller;
+            let (start, rtt) = (origin(), Duration::from_millis(rtt));
+            if before {
+                assert!(controller.resume(start, saved(REMEMBERED)));
+            }
+            controller.on_ack(&ack(start + rtt, rtt));
+            let late = controller.resume(start + rtt, saved(REMEMBERED));
+            assert!(!late, "{rtt:?}");
+            (controller.window(), controller.pacing_rate())
+        });
+        assert_eq!(remembered, fresh, "{rtt} ms");
+    }
+}
+
+/// Losses of a jump leave half of what it proved; the rate is found again.
+#[test]
+fn a_jump_that_meets_losses_retreats() {
+    const LINK: u64 = 10_000_000;
+    let mut world: World = world((LINK, 600, 29, 0), &[Kind::Satellite]);
+    let now = world.now;
+    assert!(
+        world.senders[0]
+            .controller
+            .resume(now, saved(bits(8 * LINK)))
+    );
+    let pace = |world: &World| world.senders[0].controller.pacing_rate().as_u64();
+    while pace(&world) >= 4 * LINK {
+        world.run(Duration::from_millis(10));
+    }
+    assert!(world.senders[0].lost > 100, "it was a jump");
+    // Of ACKs that come at 1.08 Mbit/s.
+    let after = pace(&world);
+    assert!(after <= 600_000, "{after}");
+    world.run(Duration::from_secs(20));
+    let used = world.run(Duration::from_secs(20));
+    assert!(used >= 0.9, "{used}");
+}
