@@ -76,7 +76,7 @@ const ROWS: [Row; 4] = [
         bytes: 10_000_000,
         cap: Duration::from_secs(60),
         goal: 5.3,
-        ceiling: 6.5,
+        ceiling: 5.9,
         cold_ceiling: 12.0,
     },
     Row {
@@ -87,7 +87,7 @@ const ROWS: [Row; 4] = [
         bytes: 30_000_000,
         cap: Duration::from_secs(90),
         goal: 26.6,
-        ceiling: 28.5,
+        ceiling: 27.1,
         cold_ceiling: 32.0,
     },
     Row {
