@@ -129,17 +129,13 @@ impl Satellite {
     /// A controller in start-up; at the provisioned rate at once, where there is one.
     pub fn new(config: &Config, now: Instant) -> Self {
         let mtu = u64::from(config.mtu.max(1));
-        let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu), now);
-        if let Some(rate) = config.provisioned {
-            startup.jump(now, rate.as_u64() / 8, config.initial_rtt);
-        }
         Self {
             config: *config,
             mtu,
             path: Path::new(config.initial_rtt, now),
             losses: Losses::new(mtu, now),
             round: RoundCounter::new(now),
-            phase: Phase::Startup(startup),
+            phase: Phase::Startup(begin(config, mtu, now)),
             cruise: Cruise::new(0, 0, now),
             standing: Standing::default(),
             stuck: Stuck::default(),
@@ -292,8 +288,7 @@ impl Satellite {
             .is_some()
         {
             self.rest = Rest::default();
-            let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
-            self.phase = Phase::Startup(Startup::new(window, now));
+            self.phase = Phase::Startup(begin(&self.config, self.mtu, now));
         }
     }
 
@@ -432,6 +427,15 @@ impl Satellite {
         let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base());
         self.path.fresh_rate().unwrap_or(0).max(smallest)
     }
+}
+
+/// Start-up on a path of which no more is known than what was sold.
+fn begin(config: &Config, mtu: u64, now: Instant) -> Startup {
+    let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu), now);
+    if let Some(rate) = config.provisioned {
+        startup.jump(now, rate.as_u64() / 8, config.initial_rtt);
+    }
+    startup
 }
 
 /// For shares and logarithms of it.

@@ -33,14 +33,17 @@ fn ack(now: Instant, rtt: Duration) -> AckSample {
     }
 }
 
+/// One that has sent nothing yet.
+fn controller() -> Controller {
+    let world = world((20_000_000, 600, 600, 0), &[Kind::Satellite]);
+    world.senders[0].controller.clone()
+}
+
 /// A controller's pacing, in permille of the remembered rate, when the handshake took so many milliseconds; it is told of the
 /// path before the first packet, as by a client, or after it, as by a server.
 fn pace_after(rtt: u64, before: bool) -> u64 {
     let (start, rtt) = (origin(), Duration::from_millis(rtt));
-    let mut controller: Controller = world((20_000_000, 600, 600, 0), &[Kind::Satellite])
-        .senders
-        .remove(0)
-        .controller;
+    let mut controller = controller();
     if before {
         assert!(controller.resume(start, saved(REMEMBERED)));
     }
@@ -73,10 +76,7 @@ fn a_queue_that_the_handshake_meets_makes_wary() {
 fn another_path_is_not_taken_for_the_one_that_is_remembered() {
     for rtt in [290, 6100] {
         let [remembered, fresh] = [true, false].map(|before| {
-            let mut controller = world((20_000_000, 600, 600, 0), &[Kind::Satellite])
-                .senders
-                .remove(0)
-                .controller;
+            let mut controller = controller();
             let (start, rtt) = (origin(), Duration::from_millis(rtt));
             if before {
                 assert!(controller.resume(start, saved(REMEMBERED)));
@@ -94,7 +94,7 @@ fn another_path_is_not_taken_for_the_one_that_is_remembered() {
 #[test]
 fn a_jump_that_meets_losses_retreats() {
     const LINK: u64 = 10_000_000;
-    let mut world: World = world((LINK, 600, 29, 0), &[Kind::Satellite]);
+    let mut world = world((LINK, 600, 29, 0), &[Kind::Satellite]);
     let now = world.now;
     assert!(
         world.senders[0]
