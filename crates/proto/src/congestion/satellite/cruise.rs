@@ -324,6 +324,7 @@ impl Cruise {
         self.company.end_round(queue, self.target(mtu));
         self.look_for_company(now, queue, path.may_move(), mtu);
         self.follow(queue, round, losses, mtu);
+        self.shorten(queue, path, losses, mtu);
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);
         self.until_dip = self.until_dip.saturating_sub(1);
@@ -347,6 +348,22 @@ impl Cruise {
             };
             self.dip(now, queue, least, path.base(), losses, round.rate);
         }
+    }
+
+    /// What is lost behind a short queue, and not without one, is dropped by whoever manages that queue (CoDel): from now on it
+    /// is to be shorter. With long round trips one round in which it drains ends that by itself.
+    fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
+        let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);
+        let alone = !self.share.is_shared() && !self.policed.is_found();
+        if ours && alone && !path.is_far() && losses.come_with_queue() {
+            self.make_room(queue);
+            losses.forget_recent();
+        }
+    }
+
+    fn make_room(&mut self, queue: Duration) {
+        let queue = queue.max(ROOM_LEAST);
+        self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
     }
 
     /// Somebody fills the queue, and it overflows.
@@ -418,8 +435,7 @@ impl Cruise {
 
     /// Packets were marked behind `queue`: slower at once, and a shorter queue from now on.
     pub(super) fn on_mark(&mut self, queue: Duration, permille: u64) {
-        let queue = queue.max(ROOM_LEAST);
-        self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
+        self.make_room(queue);
         self.rate = scaled(self.rate, permille);
         self.gain = self.gain.min(1000);
         self.patience = self.patience.max(PATIENCE);

@@ -18,6 +18,9 @@ const USUAL: f64 = 0.002;
 const SEEN: f64 = 200.0;
 /// Packets after which what was seen before counts half.
 const MEMORY: f64 = 4000.0;
+/// What a managed queue drops of so many packets, at least, until it is believed to do that.
+const DROPPED: f64 = 0.003;
+const DROPPED_OF: f64 = 1000.0;
 /// Share that is no surprise before the baseline is known.
 const UNKNOWN: f64 = 0.02;
 /// So many losses more might as well have happened among those that showed the baseline.
@@ -290,6 +293,17 @@ impl Losses {
         } else {
             self.recent.share().min(UNKNOWN)
         }
+    }
+
+    /// The path loses nothing by itself, and yet packets have been lost for a while.
+    pub(super) fn come_with_queue(&self) -> bool {
+        let seen = self.recent.total() >= DROPPED_OF && self.recent.share() > DROPPED;
+        self.known && self.baseline < USUAL && seen && self.is_more(self.recent)
+    }
+
+    /// What was lost lately has had its answer.
+    pub(super) fn forget_recent(&mut self) {
+        self.recent = Tally::default();
     }
 
     /// Losses are to be reckoned with.
