@@ -10,6 +10,7 @@ mod compared;
 mod hystart;
 mod made_with;
 mod policer;
+mod terrestrial;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -71,6 +71,21 @@ pub enum Verdict {
     Invalid(Vec<String>),
 }
 
+impl Verdict {
+    /// Valid if both are; else the reasons of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Valid, other) => other,
+            (reasons, Self::Valid) => reasons,
+            (Self::Invalid(mut reasons), Self::Invalid(more)) => {
+                reasons.extend(more);
+                Self::Invalid(reasons)
+            }
+        }
+    }
+}
+
 impl Health {
     /// The verdict on a run.
     #[must_use]

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_link::{Files, Scenario};
-use bentpipe_units::{BitRate, Seed};
+use bentpipe_units::{BitRate, Seed, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::{Binary, Contender};
@@ -97,6 +97,8 @@ pub struct NamedScenario {
     pub files: Files,
     /// What of UDP may pass at either end of the satellite link, each way; the rest is dropped. All of it if absent.
     pub udp_policer: Option<BitRate>,
+    /// What the way between gateway and web takes, in each direction. No bound counts it.
+    pub terrestrial_delay: TimeSpan,
 }
 
 /// A parameter that links differ in, for figures over it.

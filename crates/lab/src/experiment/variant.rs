@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bentpipe_config::{ConfigError, Source};
-use bentpipe_link::{Files, Network, Scenario};
-use bentpipe_units::BitRate;
+use bentpipe_link::Network;
+use bentpipe_units::{BitRate, TimeSpan};
 use toml::{Spanned, Table, Value};
 
 use super::checks::check_unique;
@@ -29,18 +29,16 @@ pub(super) fn scenarios(
             None => {
                 let loaded = load_beside(source, text);
                 let (scenario, files) = loaded.map_err(|error| fault(error.to_string()))?;
-                Variant {
+                NamedScenario {
+                    name: text.clone(),
                     scenario,
                     files,
                     udp_policer: None,
+                    terrestrial_delay: TimeSpan::default(),
                 }
             }
         };
-        let Variant {
-            scenario,
-            files,
-            udp_policer,
-        } = found;
+        let scenario = &found.scenario;
         if scenario.terminals.len() > 1 {
             return Err(fault(format!(
                 "`{text}` has several terminals; experiments need links with one"
@@ -51,12 +49,7 @@ pub(super) fn scenarios(
                 "`{text}` has addresses of its own; remove its `[network]`"
             )));
         }
-        Ok(NamedScenario {
-            name: text.clone(),
-            scenario,
-            files,
-            udp_policer,
-        })
+        Ok(found)
     };
     let loaded = names.iter().map(&mut load).collect::<Result<_, _>>()?;
     match links.keys().next() {
@@ -105,16 +98,8 @@ pub(super) fn axis(
     }
 }
 
-/// A link that belongs to one experiment.
-struct Variant {
-    scenario: Scenario,
-    files: Files,
-    /// See [`super::NamedScenario::udp_policer`].
-    udp_policer: Option<BitRate>,
-}
-
 /// Makes the link called `name` of what its table in `source` says.
-fn make(source: &Source, name: &str, mut table: Table) -> Result<Variant, ConfigError> {
+fn make(source: &Source, name: &str, mut table: Table) -> Result<NamedScenario, ConfigError> {
     let fault = |text: String| source.error_at_key(&format!("link.{name}"), text);
     let mut text = |key: &str| match table.remove(key) {
         None => Ok(None),
@@ -123,10 +108,14 @@ fn make(source: &Source, name: &str, mut table: Table) -> Result<Variant, Config
     };
     let base = text("base")?;
     let base = base.ok_or_else(|| fault(format!("`{name}` has no `base`: a preset, or a file")))?;
-    let policer = text("udp_policer")?.map(|rate| rate.parse());
+    let policer = text("udp_policer")?.map(|rate| rate.parse::<BitRate>());
     let udp_policer = policer
         .transpose()
         .map_err(|error| fault(format!("`udp_policer`: {error}")))?;
+    let delay = text("terrestrial_delay")?.map(|delay| delay.parse::<TimeSpan>());
+    let terrestrial_delay = delay
+        .transpose()
+        .map_err(|error| fault(format!("`terrestrial_delay`: {error}")))?;
     let mut general = Table::new();
     general.insert("name".into(), Value::String(name.to_owned()));
     table.insert("scenario".into(), Value::Table(general));
@@ -137,10 +126,12 @@ fn make(source: &Source, name: &str, mut table: Table) -> Result<Variant, Config
     };
     let (scenario, files) =
         load_changed(source, &base, change).map_err(|error| fault(format!("`{name}`: {error}")))?;
-    Ok(Variant {
+    Ok(NamedScenario {
+        name: name.to_owned(),
         scenario,
         files,
         udp_policer,
+        terrestrial_delay: terrestrial_delay.unwrap_or_default(),
     })
 }
 
@@ -197,11 +188,11 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bentpipe_link::PRESETS;
+    use bentpipe_link::{PRESETS, Scenario};
 
     use super::*;
 
-    fn made(text: &str) -> Result<Variant, ConfigError> {
+    fn made(text: &str) -> Result<NamedScenario, ConfigError> {
         let source = Source::new(Path::new("e.toml"), format!("[link.near]\n{text}"));
         let mut tables: Table = source.parse()?;
         let Some(Value::Table(mut links)) = tables.remove("link") else {
@@ -221,6 +212,7 @@ mod tests {
             expected.general.name = "near".into();
             assert_eq!(found.scenario, expected, "{preset}");
             assert_eq!(found.udp_policer, None);
+            assert_eq!(found.terrestrial_delay, TimeSpan::default());
         }
     }
 
@@ -247,6 +239,10 @@ mod tests {
             ("errors.rate = \"2 %\"\n", "has no `base`"),
             ("base = \"geo\"\nudp_policer = \"fast\"\n", "`fast`"),
             ("base = \"geo\"\nudp_policer = 4\n", "is a string"),
+            (
+                "base = \"geo\"\nterrestrial_delay = \"28\"\n",
+                "`terrestrial_delay`",
+            ),
             ("base = \"gio\"\n", "gio"),
             (
                 "base = \"geo\"\norbit.delay = \"1 s\"\n",

@@ -13,7 +13,7 @@ use crate::Stop;
 use crate::emulator::Live;
 use crate::experiment::NamedScenario;
 use crate::results::LinkCheck;
-use crate::topology::{Congestion, GATEWAY_SAT, TERMINAL_SAT, Topology, TopologyConfig};
+use crate::topology::{GATEWAY_SAT, TERMINAL_SAT, Topology, TopologyConfig};
 
 const PROBES: u32 = 15;
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -24,14 +24,11 @@ const PORT: u16 = 7;
 /// Sends datagrams from the terminal to the gateway and back, apart from each other.
 pub(super) fn check(kit: &Kit, named: &NamedScenario, stop: &Stop) -> Result<LinkCheck> {
     let live = Live::default();
-    let topology = Topology::build_with(
-        &TopologyConfig {
-            link: link(named, named.scenario.general.seed, live.clone()),
-            prefix: kit.prefix.clone(),
-            hosts: 0,
-        },
-        Congestion::default(),
-    )?;
+    let topology = Topology::build(&TopologyConfig {
+        link: link(named, named.scenario.general.seed, live.clone()),
+        prefix: kit.prefix.clone(),
+        hosts: 0,
+    })?;
     let watch = Watch::start(live)?;
     let bind = |address| -> Result<UdpSocket> {
         let socket = UdpSocket::bind((address, PORT))?;

@@ -19,7 +19,7 @@ use crate::contender::{AtWork, hystart};
 use crate::emulator::{EmulatorConfig, Live, Outputs};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record};
-use crate::topology::{LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig};
+use crate::topology::{Ground, LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig};
 use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
 
 /// The link of one run.
@@ -95,19 +95,20 @@ fn carry_out(
     let contender = &experiment.contenders[run.contender];
     let prepared = Prepared::new(experiment.tasks[run.task].task, run.seed.stream("content"));
     let live = Live::default();
+    let named = &experiment.scenarios[run.scenario];
     let config = TopologyConfig {
-        link: link(
-            &experiment.scenarios[run.scenario],
-            run.seed.stream("link"),
-            live.clone(),
-        ),
+        link: link(named, run.seed.stream("link"), live.clone()),
         prefix: kit.prefix.clone(),
         hosts: corpus::HOSTS,
     };
     // Until the topology is gone: its TCP is as the machine's parameter says.
     let _hystart = hystart::claim(contender.tcp(), stop)?;
-    let topology = Topology::build_with(&config, contender.tcp())?;
-    if let Some(rate) = experiment.scenarios[run.scenario].udp_policer {
+    let ground = Ground {
+        tcp: contender.tcp(),
+        terrestrial_delay: named.terrestrial_delay.get(),
+    };
+    let topology = Topology::build_on(&config, ground)?;
+    if let Some(rate) = named.udp_policer {
         police(&topology, rate)?;
     }
     let (mut hosts, authority) = (Hosts::of_topology(corpus::HOSTS), Authority::new()?);

@@ -1,5 +1,6 @@
 //! The namespaces of one experiment: user ─veth─ terminal ─sat0─ gateway ─veth─ web. A scenario with several terminals
-//! has as many users and terminals, whose names end in their number.
+//! has as many users and terminals, whose names end in their number. Where the way between gateway and web takes time, a
+//! namespace lies between these.
 //!
 //! Owns everything it makes, the processes started in it included, and deletes it all on drop, in this order:
 //! processes, link emulator, namespaces, directory. Plain end-to-end IP works in it, over IPv4 and IPv6; what
@@ -9,10 +10,12 @@
 mod addresses;
 mod process;
 mod setup;
+mod terrestrial;
 
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
@@ -29,6 +32,7 @@ pub use addresses::{
 pub use process::Process;
 use process::Running;
 pub use setup::Congestion;
+use terrestrial::Terrestrial;
 
 /// The satellite link's interface, at both of its ends.
 pub const LINK_DEVICE: &str = "sat0";
@@ -48,6 +52,15 @@ pub struct TopologyConfig {
     pub hosts: u8,
 }
 
+/// What its nodes and the network behind the gateway are like.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ground {
+    /// What TCP sends with, in all of the namespaces.
+    pub tcp: Congestion,
+    /// From gateway to web and from web to gateway, each way.
+    pub terrestrial_delay: Duration,
+}
+
 /// A prefix that no other living process uses: `bp-<pid>`.
 #[must_use]
 pub fn unique_prefix() -> String {
@@ -60,6 +73,7 @@ pub struct Topology {
     // Fields are dropped in this order, after `Drop::drop` has ended the processes.
     processes: Mutex<Vec<Weak<Running>>>,
     link: Option<Link>,
+    terrestrial: Option<Terrestrial>,
     users: Vec<NetNsGuard>,
     terminals: Vec<NetNsGuard>,
     gateway: NetNsGuard,
@@ -75,14 +89,14 @@ impl Topology {
     /// Missing privilege (see [`bentpipe_sys::privilege::enter_user_namespace`]), missing tools, a prefix that is
     /// in use, or a scenario that describes no link. Nothing is left behind.
     pub fn build(config: &TopologyConfig) -> Result<Self> {
-        Self::build_with(config, Congestion::default())
+        Self::build_on(config, Ground::default())
     }
 
-    /// [`Topology::build`] where TCP sends with `tcp`, in all of the namespaces.
+    /// [`Topology::build`] on another ground.
     ///
     /// # Errors
     /// As there.
-    pub fn build_with(config: &TopologyConfig, tcp: Congestion) -> Result<Self> {
+    pub fn build_on(config: &TopologyConfig, ground: Ground) -> Result<Self> {
         ensure!(
             config.hosts <= MAX_HOSTS,
             "{} hosts do not fit into 10.30.0.0/24: at most {MAX_HOSTS}",
@@ -106,6 +120,7 @@ impl Topology {
         let mut topology = Self {
             processes: Mutex::default(),
             link: None,
+            terrestrial: None,
             users: each("user")?,
             terminals: each("terminal")?,
             gateway: namespace("gateway")?,
@@ -124,8 +139,25 @@ impl Topology {
                 .emulator(&config.link, addresses.router())?
                 .spawn()?,
         );
-        setup::connect(&topology, &addresses, config.hosts, tcp)?;
+        topology.reach_web(namespace, ground.terrestrial_delay)?;
+        setup::connect(&topology, &addresses, config.hosts, ground.tcp)?;
         Ok(topology)
+    }
+
+    /// Connects gateway and web.
+    fn reach_web(
+        &mut self,
+        namespace: impl Fn(&str) -> Result<NetNsGuard>,
+        delay: Duration,
+    ) -> Result<()> {
+        if delay.is_zero() {
+            return setup::veth((&self.web, "eth0"), (&self.gateway, "wan0"));
+        }
+        let between = namespace("terrestrial")?;
+        setup::tune(&between)?;
+        let terrestrial = Terrestrial::connect(between, &self.gateway, &self.web, delay)?;
+        self.terrestrial = Some(terrestrial);
+        Ok(())
     }
 
     fn emulator(&self, config: &EmulatorConfig, router: Router) -> Result<Emulator> {
@@ -170,7 +202,10 @@ impl Topology {
     #[must_use]
     pub fn namespaces(&self) -> Vec<&NetNs> {
         let (users, terminals): (Vec<_>, Vec<_>) = self.sites().unzip();
-        [users, terminals, vec![self.gateway(), self.web()]].concat()
+        let between = self.terrestrial.iter().map(Terrestrial::namespace);
+        let gateway = std::iter::once(self.gateway());
+        let behind = gateway.chain(between).chain([self.web()]).collect();
+        [users, terminals, behind].concat()
     }
 
     /// A directory for the experiment's files (mode 0700); removed with the topology.
@@ -205,7 +240,11 @@ impl Topology {
     pub fn finish(mut self) -> Result<EmulatorStats> {
         self.end_processes();
         let link = self.link.take().context("the link was never started")?;
-        link.stop()
+        let mut stats = link.stop()?;
+        if let Some(terrestrial) = self.terrestrial.take() {
+            stats.verdict = stats.verdict.and(terrestrial.stop()?);
+        }
+        Ok(stats)
     }
 
     /// Starts `command` inside `namespace`, in a process group of its own, its standard error captured in a file.

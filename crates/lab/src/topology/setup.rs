@@ -85,7 +85,7 @@ pub(super) fn tune(namespace: &NetNs) -> Result<()> {
     set(namespace, &SETTINGS)
 }
 
-/// Makes the veth pairs, then addresses and routes; `sat0` must exist at both ends.
+/// Makes the users' veth pairs, then addresses and routes; `sat0` must exist at both ends, and `wan0` and `eth0` of the web.
 pub(super) fn connect(
     topology: &Topology,
     at: &Addresses,
@@ -94,11 +94,10 @@ pub(super) fn connect(
 ) -> Result<()> {
     let batch = |namespace: &NetNs, lines: &str| batch(namespace, &with(lines, tcp));
     let (gateway, web) = (topology.gateway(), topology.web());
-    veth(web, gateway, "wan0")?;
     set(gateway, &ROUTER_SETTINGS)?;
     let mut behind_terminals = String::new();
     for (index, (user, terminal)) in topology.sites().enumerate() {
-        veth(user, terminal, "lan0")?;
+        veth((user, "eth0"), (terminal, "lan0"))?;
         set(terminal, &ROUTER_SETTINGS)?;
         let (lan, sat) = (at.terminal_lan(index), at.terminal_sat(index));
         batch(user, &(interface("eth0", at.user(index)) + &default(lan)))?;
@@ -182,16 +181,16 @@ fn default((v4, v6): Pair) -> String {
     format!("route add default via {via4}\nroute add ::/0 via {via6}\n")
 }
 
-/// A pair: `eth0` in `end`, `name` in `router`.
-fn veth(end: &NetNs, router: &NetNs, name: &str) -> Result<()> {
-    let end = end.name();
+/// A pair of interfaces, each in its namespace and by its name.
+pub(super) fn veth((one, device): (&NetNs, &str), (other, peer): (&NetNs, &str)) -> Result<()> {
+    let there = one.name();
     let args = [
-        "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", end,
+        "link", "add", peer, "type", "veth", "peer", "name", device, "netns", there,
     ];
-    router
+    other
         .run("ip", &args)
         .map(drop)
-        .with_context(|| format!("cannot connect {end} with {}", router.name()))
+        .with_context(|| format!("cannot connect {there} with {}", other.name()))
 }
 
 fn batch(namespace: &NetNs, lines: &str) -> Result<()> {
