@@ -125,10 +125,12 @@ fn load_page(world: &mut World) -> Duration {
     world.now - began
 }
 
-/// Payload per IP byte of the forward link, and against what [`efficiency`] says of a full packet without losses.
+/// Payload per IP byte of the forward link, of a file whose repaired end is a fifth of it and of one where it is little, and
+/// against what [`efficiency`] says of a full packet without losses.
 pub(crate) fn overhead(scenario: Scenario, least: f64) -> Row {
     let figures = vec![
-        Figure::new("payload / IP bytes", AtLeast(least)),
+        Figure::new("payload share of 20 MB", AtLeast(least)),
+        Figure::new("payload share of 100 MB", AtLeast(least)),
         Figure::new("... of the most possible", Shown),
     ];
     let row = Row::new(
@@ -138,12 +140,14 @@ pub(crate) fn overhead(scenario: Scenario, least: f64) -> Row {
         move |kind, seed| {
             let mut world = alone(&scenario, kind, seed);
             world.timed_download(3 * scenario.bdp(DOWN));
-            let before = world.sent[DOWN].bytes;
-            let bytes = 20_000_000;
-            world.timed_download(bytes);
-            let share = bytes as f64 / (world.sent[DOWN].bytes - before) as f64;
+            let [short, long] = [20_000_000, 100_000_000].map(|bytes| {
+                let before = world.sent[DOWN].bytes;
+                world.timed_download(bytes);
+                bytes as f64 / (world.sent[DOWN].bytes - before) as f64
+            });
+            let most = efficiency(DOWN, world.sent[DOWN].largest);
             Sample {
-                values: vec![share, share / efficiency(DOWN, world.sent[DOWN].largest)],
+                values: vec![short, long, long / most],
                 note: String::new(),
             }
         },
