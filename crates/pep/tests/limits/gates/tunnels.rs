@@ -77,10 +77,11 @@ pub(crate) fn many(scenario: Scenario, count: u32, places: Places) -> Row {
             note: String::new(),
         }
     });
-    if scenario.is_random() {
-        row.random_and_slow()
-    } else {
-        row
+    match places {
+        // What is dropped depends on when which of them asks the other.
+        Places::LeoAndGeo => row.random(),
+        _ if scenario.is_random() => row.random_and_slow(),
+        _ => row,
     }
 }
 
