@@ -276,12 +276,19 @@ impl Emulator {
 
 fn make_device(netns: &NetNs, device: &str) -> Result<Tun> {
     let tun = netns.enter(|| Tun::create(device))??;
+    // The kernel's queue must never be the one that drops: that is the model's work.
+    let queue = ["link", "set", "dev", device, "txqueuelen", "10000"];
+    netns.run("ip", &queue)?;
+    bring_up(netns, device)?;
+    Ok(tun)
+}
+
+/// Without an IPv6 link-local address, so no router solicitations or duplicate detection cross the link by themselves.
+pub(crate) fn bring_up(netns: &NetNs, device: &str) -> Result<()> {
     let set =
         |settings: &[&str]| netns.run("ip", &[&["link", "set", "dev", device], settings].concat());
-    // No IPv6 link-local address, so no router solicitations or duplicate detection cross the link by themselves. The
-    // kernel's queue must never be the one that drops: that is the model's work.
-    set(&["addrgenmode", "none", "txqueuelen", "10000"])?;
     // Apart: in one command the device would be up, and have its address, before the mode is changed.
+    set(&["addrgenmode", "none"])?;
     set(&["up"])?;
-    Ok(tun)
+    Ok(())
 }

@@ -16,7 +16,7 @@ use bentpipe_link::Scenario;
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 
 use super::setup;
-use crate::emulator::{Emulator, Health, Running, Verdict};
+use crate::emulator::{Emulator, Health, Running, Verdict, bring_up};
 
 const TO_GATEWAY: &str = "gateway0";
 const TO_WEB: &str = "web0";
@@ -39,9 +39,7 @@ impl Terrestrial {
         setup::veth((gateway, "wan0"), (&namespace, TO_GATEWAY))?;
         setup::veth((web, "eth0"), (&namespace, TO_WEB))?;
         for device in [TO_GATEWAY, TO_WEB] {
-            // It has nothing to say there itself.
-            let quiet = ["link", "set", "dev", device, "addrgenmode", "none", "up"];
-            namespace.run("ip", &quiet)?;
+            bring_up(&namespace, device)?;
         }
         let scenario = constant(delay)?.into();
         let emulator = namespace
