@@ -2,7 +2,9 @@
 //! then read as every other.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::Path;
+use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_link::Network;
@@ -101,21 +103,10 @@ pub(super) fn axis(
 /// Makes the link called `name` of what its table in `source` says.
 fn make(source: &Source, name: &str, mut table: Table) -> Result<NamedScenario, ConfigError> {
     let fault = |text: String| source.error_at_key(&format!("link.{name}"), text);
-    let mut text = |key: &str| match table.remove(key) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(fault(format!("`{key}` of `{name}` is a string"))),
-    };
-    let base = text("base")?;
+    let base: Option<String> = taken(&mut table, name, "base").map_err(fault)?;
     let base = base.ok_or_else(|| fault(format!("`{name}` has no `base`: a preset, or a file")))?;
-    let policer = text("udp_policer")?.map(|rate| rate.parse::<BitRate>());
-    let udp_policer = policer
-        .transpose()
-        .map_err(|error| fault(format!("`udp_policer`: {error}")))?;
-    let delay = text("terrestrial_delay")?.map(|delay| delay.parse::<TimeSpan>());
-    let terrestrial_delay = delay
-        .transpose()
-        .map_err(|error| fault(format!("`terrestrial_delay`: {error}")))?;
+    let udp_policer: Option<BitRate> = taken(&mut table, name, "udp_policer").map_err(fault)?;
+    let delay: Option<TimeSpan> = taken(&mut table, name, "terrestrial_delay").map_err(fault)?;
     let mut general = Table::new();
     general.insert("name".into(), Value::String(name.to_owned()));
     table.insert("scenario".into(), Value::Table(general));
@@ -131,8 +122,23 @@ fn make(source: &Source, name: &str, mut table: Table) -> Result<NamedScenario, 
         scenario,
         files,
         udp_policer,
-        terrestrial_delay: terrestrial_delay.unwrap_or_default(),
+        terrestrial_delay: delay.unwrap_or_default(),
     })
+}
+
+/// Takes a key that scenarios do not have out of the table of the link called `name`.
+fn taken<T>(table: &mut Table, name: &str, key: &str) -> Result<Option<T>, String>
+where
+    T: FromStr<Err: Display>,
+{
+    match table.remove(key) {
+        None => Ok(None),
+        Some(Value::String(text)) => {
+            let value = text.parse().map(Some);
+            value.map_err(|error| format!("`{key}`: {error}"))
+        }
+        Some(_) => Err(format!("`{key}` of `{name}` is a string")),
+    }
 }
 
 /// Tables are changed key by key, everything else is replaced; so is a table that is of another kind then.
