@@ -162,6 +162,14 @@ mod tests {
                 .to_string()
                 .starts_with("INVALID: one packet in a hundred")
         );
+        let valid = |other: &Health| Verdict::Valid.and(other.verdict()).to_string();
+        assert_eq!(valid(&good), "VALID");
+        assert!(valid(&late).starts_with("INVALID: one"));
+        let Verdict::Invalid(reasons) = late.verdict().and(late.verdict()) else {
+            panic!("both were late");
+        };
+        assert_eq!(reasons.len(), 2);
+        assert_eq!(late.verdict().and(Verdict::Valid), late.verdict());
         let dropped = Health {
             kernel_drops: KernelDrops {
                 device: 3,
