@@ -6,6 +6,26 @@
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// Children that are remembered, for [`is_own_child`].
+const CHILDREN: usize = 64;
+
+/// Process ids of the last tools that were run, in a ring, and where the next goes.
+static RUN: Mutex<([u32; CHILDREN], usize)> = Mutex::new(([0; CHILDREN], 0));
+
+/// Whether this process id is of a tool that this process ran lately: what it changed, we changed.
+pub(crate) fn is_own_child(pid: u32) -> bool {
+    let (children, _) = *RUN.lock().unwrap_or_else(PoisonError::into_inner);
+    pid != 0 && children.contains(&pid)
+}
+
+fn remember_child(pid: u32) {
+    let mut run = RUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (children, next) = &mut *run;
+    children[*next % CHILDREN] = pid;
+    *next += 1;
+}
 
 /// Runs `program args…` in the calling thread's network namespace and returns its standard output.
 ///
@@ -44,6 +64,8 @@ fn finish(command: &mut Command, input: Option<&str>) -> io::Result<String> {
     let mut child = command
         .spawn()
         .map_err(|error| cannot_start(command, &error))?;
+    // Before it hears what to do: notices of its work are then known as ours.
+    remember_child(child.id());
     if let Some(input) = input
         && let Some(mut stdin) = child.stdin.take()
     {

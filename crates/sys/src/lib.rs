@@ -14,6 +14,8 @@
 //!  kernel    /dev/net/tun            setns(2)    setsockopt  nftables  ip rule  capabilities
 //! ```
 //!
+//! `watch`, `link`, `policy_rule` and `nftables` speak netlink: they tell what others change in the kernel, and what is there.
+//!
 //! Errors are `io::Error`: the kind is the kernel's, the text names the object and the mend.
 
 pub mod capture;
@@ -23,10 +25,15 @@ pub mod device;
 pub mod ethernet;
 pub mod forwarding;
 pub mod intercept;
+pub mod link;
+mod netlink;
 pub mod netns;
 pub mod nft;
+pub mod nftables;
+pub mod policy_rule;
 pub mod privilege;
 pub mod route;
 pub mod schedule;
 pub mod socket;
 pub mod tun;
+pub mod watch;

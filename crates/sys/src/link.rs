@@ -1,0 +1,194 @@
+//! Network interfaces and their addresses, by netlink, in the calling thread's namespace.
+//!
+//! What `ip link` and `ip addr` show, as far as somebody here asks for it. It changes what it is told, and decides nothing.
+
+use std::io;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
+};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::netlink::{change, list};
+
+/// One interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its number, which no later interface of this boot has.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Largest packet, bytes.
+    pub mtu: u32,
+}
+
+/// An address of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    /// Number of its interface.
+    pub index: u32,
+    /// The address itself.
+    pub own: IpAddr,
+    /// What is connected: the address's prefix, or that of the other end of a point-to-point link. Host bits are as they
+    /// were given.
+    pub prefix: IpNet,
+}
+
+impl Address {
+    /// The address with the length of its prefix, as it is set and deleted.
+    #[must_use]
+    pub fn as_set(&self) -> IpNet {
+        IpNet::new(self.own, self.prefix.prefix_len()).unwrap_or(self.prefix)
+    }
+}
+
+/// All interfaces.
+///
+/// # Errors
+/// The kernel gave no answer.
+pub fn links() -> io::Result<Vec<Link>> {
+    let listed = list(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+    Ok(listed
+        .into_iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewLink(link) => Some(read_link(&link)),
+            _ => None,
+        })
+        .collect())
+}
+
+/// Reads what the kernel tells of an interface.
+pub(crate) fn read_link(message: &LinkMessage) -> Link {
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        up: message.header.flags.contains(LinkFlags::Up),
+        mtu: 0,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            _ => {}
+        }
+    }
+    link
+}
+
+/// Number and name of every interface.
+pub(crate) fn names() -> io::Result<Vec<(u32, String)>> {
+    Ok(links()?
+        .into_iter()
+        .map(|link| (link.index, link.name))
+        .collect())
+}
+
+/// The number of the interface `name`.
+///
+/// # Errors
+/// There is no such interface.
+pub fn index(name: &str) -> io::Result<u32> {
+    let found = links()?.into_iter().find(|link| link.name == name);
+    found.map(|link| link.index).ok_or_else(|| {
+        let text = format!("no interface `{name}`; `ip link` lists them");
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })
+}
+
+/// All addresses of this machine.
+///
+/// # Errors
+/// The kernel gave no answer.
+pub fn addresses() -> io::Result<Vec<Address>> {
+    let listed = list(RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    Ok(listed
+        .into_iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewAddress(address) => read_address(&address),
+            _ => None,
+        })
+        .collect())
+}
+
+fn read_address(message: &AddressMessage) -> Option<Address> {
+    let (mut own, mut other) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(address) => own = Some(*address),
+            AddressAttribute::Address(address) => other = Some(*address),
+            _ => {}
+        }
+    }
+    let other = other.or(own)?;
+    Some(Address {
+        index: message.header.index,
+        own: own.unwrap_or(other),
+        prefix: IpNet::new(other, message.header.prefix_len).ok()?,
+    })
+}
+
+/// Sets the interface `name` up, with this MTU in bytes.
+///
+/// # Errors
+/// There is no such interface, or the privilege is missing.
+pub fn set_up(name: &str, mtu: u32) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = index(name)?;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    message.attributes.push(LinkAttribute::Mtu(mtu));
+    change(RouteNetlinkMessage::SetLink(message), 0)
+}
+
+/// Gives the interface `name` an address, without asking whether a neighbour has it; one that is there stays.
+///
+/// # Errors
+/// There is no such interface, the privilege is missing, or the interface has no IPv6.
+pub fn add_address(name: &str, address: IpNet) -> io::Result<()> {
+    let mut message = address_message(index(name)?, address);
+    if address.addr().is_ipv6() {
+        message.header.flags = AddressHeaderFlags::Nodad;
+        let flags = AddressFlags::Nodad;
+        message.attributes.push(AddressAttribute::Flags(flags));
+    }
+    change(
+        RouteNetlinkMessage::NewAddress(message),
+        NLM_F_CREATE | NLM_F_REPLACE,
+    )
+}
+
+/// Takes an address from the interface `name`; one that is not there is no error.
+///
+/// # Errors
+/// The privilege is missing.
+pub fn delete_address(name: &str, address: IpNet) -> io::Result<()> {
+    let Ok(index) = index(name) else {
+        return Ok(());
+    };
+    let message = address_message(index, address);
+    match change(RouteNetlinkMessage::DelAddress(message), 0) {
+        Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+fn address_message(index: u32, address: IpNet) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.index = index;
+    message.header.prefix_len = address.prefix_len();
+    message.header.family = match address {
+        IpNet::V4(_) => AddressFamily::Inet,
+        IpNet::V6(_) => AddressFamily::Inet6,
+    };
+    message.attributes = vec![
+        AddressAttribute::Local(address.addr()),
+        AddressAttribute::Address(address.addr()),
+    ];
+    message
+}
