@@ -19,6 +19,8 @@ pub mod engine;
 mod frontend;
 #[cfg(target_os = "linux")]
 pub mod guard;
+#[cfg(target_os = "linux")]
+mod kernel;
 mod paths;
 mod process;
 mod qlog;

@@ -47,6 +47,9 @@ pub struct StatusReport {
     /// What a client's rules with an `action` have decided on, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStatus>,
+    /// Parts of the kernel's state that others took away and that were put back, since the daemon started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel: Vec<KernelRepair>,
     /// What depends on the role; its fields stand beside the ones above, with `"role"` telling which they are.
     #[serde(flatten)]
     pub side: Side,
@@ -65,6 +68,7 @@ impl StatusReport {
             config_file,
             transport: Transport::Quic,
             rules: Vec::new(),
+            kernel: Vec::new(),
             side,
         }
     }
@@ -98,6 +102,24 @@ pub struct RuleStatus {
     pub bytes: u64,
     /// Connections of proxies.
     pub connections: u64,
+}
+
+/// A part of the kernel's state that others took away or changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelRepair {
+    /// Its name, such as `table inet bentpipe_client`.
+    pub part: String,
+    /// Times that it was put back.
+    pub repairs_total: u64,
+    /// Seconds since the last attempt to put it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_s: Option<u64>,
+    /// The process that changed it last, as far as the kernel tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_by: Option<String>,
+    /// How it differs now, or why it cannot be put back; absent while it is as it should be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
 /// What depends on the role.

@@ -7,8 +7,8 @@ use crate::engine::Account;
 use ipnet::IpNet;
 
 use super::{
-    Acks, ClassSource, Dns, LinkClass, Metering, PacketKinds, Packets, RuleStatus, Session, Side,
-    StatusReport, Tunnel, TunnelState,
+    Acks, ClassSource, Dns, KernelRepair, LinkClass, Metering, PacketKinds, Packets, RuleStatus,
+    Session, Side, StatusReport, Tunnel, TunnelState,
 };
 
 const WIDTH: usize = 80;
@@ -28,6 +28,9 @@ impl Display for StatusReport {
         for rule in &self.rules {
             write_rule(f, rule)?;
         }
+        for repair in &self.kernel {
+            line(f, "kernel", &repair.to_string())?;
+        }
         let session = |f: &mut Formatter<'_>, session, peer| match self.transport {
             Transport::Quic => write_session(f, session, peer),
             Transport::Plain => write_plain(f, session, peer),
@@ -44,6 +47,24 @@ impl Display for StatusReport {
                 }
                 Ok(())
             }
+        }
+    }
+}
+
+impl Display for KernelRepair {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let times = match self.repairs_total {
+            1 => "once".to_owned(),
+            number => format!("{number} times"),
+        };
+        write!(f, "{} put back {times}", self.part)?;
+        let by = self.last_by.as_ref().map(|by| format!(" by {by}"));
+        if let Some(last) = self.last_s {
+            write!(f, ", last{} {} ago", by.unwrap_or_default(), span(last))?;
+        }
+        match &self.fault {
+            Some(fault) => write!(f, "; now: {fault}"),
+            None => Ok(()),
         }
     }
 }

@@ -1,0 +1,306 @@
+//! When to put a part of the kernel's state back, and what to tell of it: a machine without clock.
+//!
+//! What is taken away once is put back at once. Somebody who takes the same part away again and again is met more and more
+//! slowly: two programs that undo each other's work would otherwise fill two processors with it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::Fault;
+use crate::status::KernelRepair;
+
+/// Repairs of one part that are made at once; one more is granted every [`GRANTED_EVERY`].
+const AT_ONCE: u32 = 10;
+
+/// How often one more repair at once is granted.
+const GRANTED_EVERY: Duration = Duration::from_secs(5);
+
+/// The wait before the first repair beyond [`AT_ONCE`]; it doubles with each.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// The longest wait before a repair.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Parts that are remembered: rules, routes and interfaces of one daemon are some tens.
+const MAX_PARTS: usize = 512;
+
+/// How loud a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+/// A line for the log.
+pub(super) type Line = (Level, String);
+
+/// What was put back, and what waits.
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    parts: BTreeMap<String, Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Times that it was put back.
+    repairs: u32,
+    last: Option<Instant>,
+    by: Option<String>,
+    /// Repairs lately, less what has been granted since.
+    recent: u32,
+    granted: Instant,
+    /// Not before then, while it is missing.
+    retry_at: Option<Instant>,
+    /// How it differs now, until it is put back.
+    missing: Option<String>,
+    /// Why it could not be put back, as the log was told.
+    failing: Option<String>,
+}
+
+impl Part {
+    fn new(now: Instant) -> Self {
+        Self {
+            repairs: 0,
+            last: None,
+            by: None,
+            recent: 0,
+            granted: now,
+            retry_at: None,
+            missing: None,
+            failing: None,
+        }
+    }
+
+    /// Forgets repairs that are long past.
+    fn grant(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.granted);
+        let number = passed.as_millis() / GRANTED_EVERY.as_millis();
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        self.recent = self.recent.saturating_sub(number);
+        self.granted += GRANTED_EVERY.saturating_mul(number);
+        if self.recent == 0 {
+            self.granted = now;
+        }
+    }
+
+    /// The wait before the next repair.
+    fn wait(&self) -> Duration {
+        match self.recent.checked_sub(AT_ONCE) {
+            None => Duration::ZERO,
+            Some(beyond) => FIRST_WAIT
+                .saturating_mul(2_u32.saturating_pow(beyond.min(16)))
+                .min(LONGEST_WAIT),
+        }
+    }
+}
+
+impl Keeper {
+    /// Which of `faults` to repair now. Parts that are not among them are as they should be.
+    pub(super) fn judge(&mut self, now: Instant, faults: &[Fault]) -> Vec<usize> {
+        for (name, part) in &mut self.parts {
+            if !faults.iter().any(|fault| fault.part == *name) {
+                part.missing = None;
+                part.failing = None;
+                part.retry_at = None;
+            }
+        }
+        let mut due = Vec::new();
+        for (index, fault) in faults.iter().enumerate() {
+            if !self.parts.contains_key(&fault.part) && self.parts.len() >= MAX_PARTS {
+                // Those that are whole are history.
+                self.parts.retain(|_, part| part.missing.is_some());
+            }
+            let part = self
+                .parts
+                .entry(fault.part.clone())
+                .or_insert_with(|| Part::new(now));
+            part.missing = Some(fault.state.clone());
+            part.grant(now);
+            let earliest = part.last.map_or(now, |last| last + part.wait());
+            let at = *part.retry_at.get_or_insert(earliest);
+            if at <= now {
+                due.push(index);
+            }
+        }
+        due
+    }
+
+    /// A repair was tried, after `by` had taken the part away. The line to log, if any: the first of its kind is loud.
+    pub(super) fn mended(
+        &mut self,
+        now: Instant,
+        fault: &Fault,
+        by: Option<String>,
+        outcome: &Result<(), String>,
+    ) -> Option<Line> {
+        let part = self.parts.get_mut(&fault.part)?;
+        part.last = Some(now);
+        part.recent = part.recent.saturating_add(1);
+        let wait = part.wait();
+        let Fault {
+            part: name, state, ..
+        } = fault;
+        if let Err(error) = outcome {
+            // At the pace of a fight: it may take a while until it can be had again.
+            part.retry_at = Some(now + wait.max(FIRST_WAIT));
+            let told = part.failing.replace(error.clone());
+            let line = format!("{name} {state} and cannot be put back: {error}; trying on");
+            return Some(match told.as_deref() == Some(error) {
+                true => (Level::Debug, line),
+                false => (Level::Error, line),
+            });
+        }
+        part.retry_at = None;
+        part.missing = None;
+        part.failing = None;
+        part.repairs = part.repairs.saturating_add(1);
+        part.by = by.or(part.by.take());
+        let who = part.by.as_ref();
+        let who = who.map_or_else(|| "another program".to_owned(), Clone::clone);
+        let line = format!("{name} {state} and was put back; {who} changed it");
+        Some(match part.recent {
+            1 => (Level::Warn, line),
+            AT_ONCE => (
+                Level::Error,
+                format!(
+                    "{name} {state} for the {AT_ONCE}th time in a short while, last by {who}: it is put back with waits of up to \
+                     {} s from now on; have one of the two programs leave it alone",
+                    LONGEST_WAIT.as_secs()
+                ),
+            ),
+            _ => (Level::Debug, line),
+        })
+    }
+
+    /// When a part that waits is to be put back.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let waiting = self.parts.values().filter(|part| part.missing.is_some());
+        waiting.filter_map(|part| part.retry_at).min()
+    }
+
+    /// What was put back so far, or waits to be, for `status`.
+    pub(crate) fn report(&self, now: Instant) -> Vec<KernelRepair> {
+        let told = |part: &&(&String, &Part)| part.1.repairs > 0 || part.1.failing.is_some();
+        let parts: Vec<_> = self.parts.iter().collect();
+        let report = parts.iter().filter(told).map(|(name, part)| KernelRepair {
+            part: (*name).clone(),
+            repairs_total: part.repairs.into(),
+            last_s: part
+                .last
+                .map(|last| now.saturating_duration_since(last).as_secs()),
+            last_by: part.by.clone(),
+            fault: part.failing.clone().or_else(|| part.missing.clone()),
+        });
+        report.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_sys::watch::Object;
+
+    use super::*;
+
+    fn fault(part: &str) -> Fault {
+        Fault {
+            part: part.into(),
+            state: "is gone".into(),
+            object: Object::Rule,
+        }
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a place to begin: only differences count"
+    )]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// Puts `part` back if it is due; the line of that.
+    fn meet(keeper: &mut Keeper, now: Instant, part: &str) -> Option<Line> {
+        let faults = [fault(part)];
+        match keeper.judge(now, &faults).is_empty() {
+            true => None,
+            false => keeper.mended(now, &faults[0], Some("\"nft\" (pid 7)".into()), &Ok(())),
+        }
+    }
+
+    #[test]
+    fn what_is_taken_once_comes_back_at_once_and_is_told() {
+        let (mut keeper, now) = (Keeper::default(), start());
+        assert!(keeper.judge(now, &[]).is_empty() && keeper.report(now).is_empty());
+        let (level, line) = meet(&mut keeper, now, "table").expect("at once");
+        assert_eq!(level, Level::Warn);
+        assert!(
+            line.contains("table is gone") && line.contains("\"nft\""),
+            "{line}"
+        );
+        let later = now + Duration::from_secs(12);
+        let report = keeper.report(later);
+        assert_eq!((report[0].repairs_total, report[0].last_s), (1, Some(12)));
+        assert_eq!(report[0].last_by.as_deref(), Some("\"nft\" (pid 7)"));
+        assert_eq!(report[0].fault, None);
+        assert_eq!(keeper.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_fight_is_told_once_and_does_not_spin() {
+        let (mut keeper, start) = (Keeper::default(), start());
+        let (mut repairs, mut errors) = (0, 0);
+        // For ten minutes somebody takes it away within a millisecond.
+        for millisecond in 0..600_000 {
+            let now = start + Duration::from_millis(millisecond);
+            if let Some((level, _)) = meet(&mut keeper, now, "table") {
+                repairs += 1;
+                errors += u32::from(level == Level::Error);
+            }
+        }
+        assert!((20..160).contains(&repairs), "{repairs} repairs");
+        assert!((1..4).contains(&errors), "{errors} lines");
+    }
+
+    #[test]
+    fn one_part_in_a_fight_does_not_hold_up_another() {
+        let (mut keeper, now) = (Keeper::default(), start());
+        for _ in 0..AT_ONCE + 3 {
+            meet(&mut keeper, now, "table");
+        }
+        let both = [fault("table"), fault("rules")];
+        assert_eq!(keeper.judge(now, &both), [1]);
+        assert!(keeper.poll_timeout().expect("it waits") > now);
+    }
+
+    #[test]
+    fn rare_thefts_are_met_at_once_for_ever() {
+        let (mut keeper, mut now) = (Keeper::default(), start());
+        for number in 0..1000 {
+            assert!(meet(&mut keeper, now, "table").is_some(), "theft {number}");
+            now += GRANTED_EVERY;
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_told_once_and_shown() {
+        let (mut keeper, now) = (Keeper::default(), start());
+        let failed = Err("no nft".to_owned());
+        let faults = [fault("table")];
+        assert_eq!(keeper.judge(now, &faults), [0]);
+        let told = keeper.mended(now, &faults[0], None, &failed);
+        assert_eq!(told.expect("a line").0, Level::Error);
+        assert!(keeper.judge(now, &faults).is_empty());
+        let later = keeper.poll_timeout().expect("another attempt");
+        assert_eq!(keeper.judge(later, &faults), [0]);
+        let told = keeper.mended(later, &faults[0], None, &failed);
+        assert_eq!(told.expect("a line").0, Level::Debug);
+        assert_eq!(keeper.report(later)[0].fault.as_deref(), Some("no nft"));
+        // Somebody else has seen to it.
+        keeper.judge(later, &[]);
+        assert_eq!(
+            (keeper.report(later).len(), keeper.poll_timeout()),
+            (0, None)
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! What this process put into the kernel, kept there: other programs own the machine too.
+//!
+//! ```text
+//!   kernel ══ notices ══► Guardian ── compare ──► Subject (what should be there, what is)
+//!      ▲                      │  faults
+//!      │                      ▼
+//!      └────── repair ◄── Keeper (now or later, which line to log, what `status` shows)
+//! ```
+//!
+//! A client and a server have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`]. What belongs to
+//! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
+
+#![expect(dead_code, reason = "client and server begin to use it")]
+
+mod keeper;
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bentpipe_sys::watch::{Change, Object, Watch};
+use rustix::event::{EventfdFlags, eventfd};
+
+pub(crate) use keeper::Keeper;
+use keeper::Level;
+
+use crate::process;
+use crate::status::KernelRepair;
+
+/// Without a notice one looks so often: settings have none, and notices may be lost.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Comparisons take at most one part in so many of the time, however many notices come.
+const SHARE: u32 = 8;
+
+/// At least so long from one comparison to the next.
+const GAP: Duration = Duration::from_millis(10);
+
+/// A part of the kernel's state that is ours, and is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The part, as the log and `status` name it.
+    pub(crate) part: String,
+    /// How it differs: "is gone", "was changed".
+    pub(crate) state: String,
+    /// What a notice about it names.
+    pub(crate) object: Object,
+}
+
+/// What is ours in the kernel.
+pub(crate) trait Subject: Send + 'static {
+    /// What is not as it should be. Logs itself what it cannot find out.
+    fn compare(&mut self) -> Vec<Fault>;
+
+    /// Puts one part back.
+    ///
+    /// # Errors
+    /// It could not; the text says why, and the mend.
+    fn repair(&mut self, fault: &Fault) -> io::Result<()>;
+
+    /// Hears of changes, also of what is not ours.
+    fn notice(&mut self, _changes: &[Change]) {}
+}
+
+/// The thread that keeps a [`Subject`]; dropping it ends the thread, before what it keeps is removed.
+pub(crate) struct Guardian {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Answers for `status`, for as long as it is wanted.
+#[derive(Clone)]
+pub(crate) struct Repairs(Arc<Shared>);
+
+struct Shared {
+    keeper: Mutex<Keeper>,
+    stop: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Shared {
+    fn keeper(&self) -> MutexGuard<'_, Keeper> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // Full only if it is readable anyway.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Repairs {
+    /// What was put back so far.
+    pub(crate) fn report(&self) -> Vec<KernelRepair> {
+        self.0.keeper().report(process::now())
+    }
+
+    /// Has the guardian look at once: what should be there has changed.
+    pub(crate) fn look(&self) {
+        self.0.wake();
+    }
+}
+
+impl Guardian {
+    /// Begins to watch the calling thread's network namespace.
+    pub(crate) fn start(subject: impl Subject) -> io::Result<Self> {
+        let watch = Watch::open()?;
+        let shared = Arc::new(Shared {
+            keeper: Mutex::default(),
+            stop: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let inside = shared.clone();
+        let thread = thread::Builder::new()
+            .name("kernel".into())
+            .spawn(move || keep(&inside, &watch, subject))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// What it tells `status`.
+    pub(crate) fn repairs(&self) -> Repairs {
+        Repairs(self.shared.clone())
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(shared: &Shared, watch: &Watch, mut subject: impl Subject) {
+    let mut changes: Vec<Change> = Vec::new();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let began = process::now();
+        let faults = subject.compare();
+        // Whatever caused them was noticed before it could be seen.
+        merge(&mut changes, watch.take(), &mut subject);
+        let due = shared.keeper().judge(began, &faults);
+        for index in &due {
+            let fault = &faults[*index];
+            let outcome = subject.repair(fault).map_err(|error| error.to_string());
+            let by = culprit(&changes, &fault.object);
+            let line = shared.keeper().mended(process::now(), fault, by, &outcome);
+            if let Some((level, line)) = line {
+                log(level, &line);
+            }
+        }
+        changes.clear();
+        let now = process::now();
+        if due.is_empty() {
+            let pause = (now.saturating_duration_since(began) * SHARE).max(GAP);
+            // Short of a notice that comes meanwhile this is waited for below.
+            let due = shared.keeper().poll_timeout();
+            let wait = due.map_or(LOOK, |due| due.saturating_duration_since(now).min(LOOK));
+            if let Err(error) = watch.wait(shared.wake.as_fd(), wait) {
+                tracing::error!("the kernel is not watched any more: {error}");
+                return;
+            }
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&shared.wake, &mut count);
+            merge(&mut changes, watch.take(), &mut subject);
+            // Notices come in bursts: one look serves many, and the first is answered at once.
+            let spent = process::now().saturating_duration_since(now);
+            if spent < pause && !shared.stop.load(Ordering::Relaxed) {
+                thread::sleep(pause.saturating_sub(spent).min(LOOK));
+                merge(&mut changes, watch.take(), &mut subject);
+            }
+        }
+    }
+}
+
+fn merge(changes: &mut Vec<Change>, new: Vec<Change>, subject: &mut impl Subject) {
+    if !new.is_empty() {
+        subject.notice(&new);
+        changes.extend(new);
+    }
+}
+
+/// Who took away something of `object` last.
+fn culprit(changes: &[Change], object: &Object) -> Option<String> {
+    let touches = |change: &&Change| match (&change.object, object) {
+        // By now it may have another name or number.
+        (Object::Link(_), Object::Link(_)) | (Object::Address(_), Object::Address(_)) => true,
+        // With a device go its addresses and routes.
+        (Object::Link(_), Object::Address(_) | Object::Route(_)) => change.removed,
+        (one, other) => one == other,
+    };
+    let mut by = changes
+        .iter()
+        .rev()
+        .filter(touches)
+        .filter_map(|change| change.by.as_ref());
+    by.next().map(ToString::to_string)
+}
+
+fn log(level: Level, line: &str) {
+    match level {
+        Level::Error => tracing::error!("{line}"),
+        Level::Warn => tracing::warn!("{line}"),
+        Level::Info => tracing::info!("{line}"),
+        Level::Debug => tracing::debug!("{line}"),
+    }
+}
