@@ -32,6 +32,7 @@ pub mod nft;
 pub mod nftables;
 pub mod policy_rule;
 pub mod privilege;
+pub mod reach;
 pub mod route;
 pub mod schedule;
 pub mod socket;
