@@ -198,6 +198,10 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
             code: AbortCode::Reset,
         },
         Control::Goaway,
+        Control::Families(Families {
+            ipv4: true,
+            ipv6: false,
+        }),
         Control::Publish(Publish {
             entry: 1,
             protocol: 6,

@@ -177,6 +177,15 @@ fn flow_frames() {
 }
 
 #[test]
+fn families() {
+    let ipv4 = Families {
+        ipv4: true,
+        ipv6: false,
+    };
+    check_control("FAMILIES", &Control::Families(ipv4));
+}
+
+#[test]
 fn repairs() {
     check_control("KEEP", &Control::Keep { bytes: 1 << 20 });
     let mut outgoing = Outgoing::default();

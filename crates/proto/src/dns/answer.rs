@@ -197,6 +197,18 @@ impl Answer {
         out
     }
 
+    /// The addresses in its answer section, in their order.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let at = |at: u16| self.bytes.get(usize::from(at)..);
+        let address = move |place: &Place| -> Option<IpAddr> {
+            Some(match *place {
+                Place::V4(v4) => Ipv4Addr::from(*at(v4)?.first_chunk()?).into(),
+                Place::V6(v6) => Ipv6Addr::from(*at(v6)?.first_chunk()?).into(),
+            })
+        };
+        self.addresses.iter().filter_map(address)
+    }
+
     /// The addresses in it; `None` if there are none, or the name is none of a host.
     pub(super) fn learned(&self, query: &Query, ttl: Duration) -> Option<Learned> {
         let mut name = String::new();
@@ -210,14 +222,7 @@ impl Answer {
             }
             name.extend(label.iter().map(|b| char::from(b.to_ascii_lowercase())));
         }
-        let at = |at: u16| self.bytes.get(usize::from(at)..);
-        let address = |place: &Place| -> Option<IpAddr> {
-            Some(match *place {
-                Place::V4(v4) => Ipv4Addr::from(*at(v4)?.first_chunk()?).into(),
-                Place::V6(v6) => Ipv6Addr::from(*at(v6)?.first_chunk()?).into(),
-            })
-        };
-        let addresses: Vec<_> = self.addresses.iter().filter_map(address).collect();
+        let addresses: Vec<_> = self.addresses().collect();
         (!addresses.is_empty()).then_some(Learned {
             name,
             addresses,

@@ -103,6 +103,33 @@ impl Query {
         Ok(query)
     }
 
+    /// The question for addresses of `name`, as this machine itself asks it; `None` if it is no name of DNS.
+    #[must_use]
+    pub fn for_addresses(name: &str, ipv6: bool) -> Option<Self> {
+        let mut question = Vec::with_capacity(name.len() + 6);
+        for label in name.strip_suffix('.').unwrap_or(name).split('.') {
+            let length = u8::try_from(label.len()).ok();
+            question.push(length.filter(|length| (1..=63).contains(length))?);
+            question.extend_from_slice(label.as_bytes());
+        }
+        question.push(0);
+        let rtype = if ipv6 { rtype::AAAA } else { rtype::A };
+        question.extend_from_slice(&rtype.to_be_bytes());
+        question.extend_from_slice(&CLASS_IN.to_be_bytes());
+        // 255 bytes of name, and four of type and class (RFC 1035 §2.3.4).
+        (question.len() <= 259).then_some(Self {
+            id: 0,
+            recursion: true,
+            authentic: false,
+            unchecked: false,
+            edns: Some(Edns {
+                size: UDP_SIZE,
+                dnssec_ok: false,
+            }),
+            question,
+        })
+    }
+
     fn refuse(&self, code: u16) -> Refusal {
         Refusal::Answer(reply::bare(self, code, None))
     }

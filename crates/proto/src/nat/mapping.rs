@@ -70,6 +70,12 @@ impl Mapping {
         self.peers.contains(&from)
     }
 
+    /// Forgets addresses that may not be spoken to any more; true if none is left.
+    pub(super) fn retain(&mut self, permitted: impl Fn(IpAddr) -> bool) -> bool {
+        self.peers.retain(|peer| permitted(*peer));
+        self.peers.is_empty()
+    }
+
     pub(super) const fn answered(&self) -> bool {
         self.answered
     }

@@ -275,6 +275,18 @@ impl Nat {
         }
     }
 
+    /// The client's rights have changed: what is not `permitted` any more is not heard, and a mapping that has spoken to
+    /// nobody else is closed.
+    pub fn retain(&mut self, permitted: impl Fn(IpAddr) -> bool) {
+        let left =
+            |(id, known): (&MappingId, &mut Mapping)| known.retain(&permitted).then_some(*id);
+        let over: Vec<_> = self.mappings.iter_mut().filter_map(left).collect();
+        for id in over {
+            self.close(id);
+            self.closed.push_back(id);
+        }
+    }
+
     /// Closes mappings whose time is over. To be called about once a second; a late call keeps them longer.
     pub fn handle_timeout(&mut self, now: Instant) {
         let over: Vec<_> = self

@@ -365,3 +365,30 @@ fn the_table_is_bounded_and_the_unanswered_give_way() {
     sent(open(&mut nat, 2, now + UDP_LIFE));
     assert_eq!(nat.len(), 1);
 }
+
+#[test]
+fn rights_that_are_withdrawn_close_what_has_no_other_use() {
+    let (mut nat, now) = (nat(), origin());
+    let mut open = |port, to: &[IpAddr]| {
+        let mut last = None;
+        for to in to {
+            let packet = udp((CLIENT[0], port), (*to, 9), b"hello");
+            let Outcome::Send(datagram) = nat.on_packet(now, &packet, true) else {
+                panic!("not sent");
+            };
+            last = Some(datagram.mapping);
+        }
+        last.expect("a mapping")
+    };
+    let (lost, shared) = (open(1, &[FAR[0]]), open(2, &[FAR[0], OTHER[0]]));
+    nat.retain(|peer| peer != FAR[0]);
+    assert_eq!(nat.poll_closed(), Some(lost));
+    assert_eq!(nat.poll_closed(), None);
+    let mut heard = |from: IpAddr| {
+        let mut packets = 0;
+        let from = SocketAddr::new(from, 9);
+        nat.on_datagram(now, shared, from, b"back", (64, 0), |_| packets += 1);
+        packets
+    };
+    assert_eq!((heard(FAR[0]), heard(OTHER[0])), (0, 1));
+}

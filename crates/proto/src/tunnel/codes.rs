@@ -51,6 +51,8 @@ codes! {
         Internal = 5,
         /// The receiver does not know the stream's kind.
         Unsupported = 6,
+        /// The server's policy no longer permits the destination.
+        Denied = 7,
     }
 }
 

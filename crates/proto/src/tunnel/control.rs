@@ -6,7 +6,7 @@
 use bentpipe_units::BitRate;
 
 use super::wire::{Reader, put_sized, split_sized};
-use super::{AbortCode, DecodeError, FlowId, Hello, Publish, PublishCode, varint};
+use super::{AbortCode, DecodeError, Families, FlowId, Hello, Publish, PublishCode, varint};
 
 /// Longest value of a control frame, bytes.
 pub const MAX_FRAME: usize = 4096;
@@ -16,6 +16,7 @@ const FLOW_CREDIT: u64 = 2;
 const FLOW_ABORT: u64 = 3;
 const GOAWAY: u64 = 4;
 const RATE_HINT: u64 = 5;
+const FAMILIES: u64 = 6;
 const PUBLISH: u64 = 0x14;
 const PUBLISHED: u64 = 0x15;
 const KEEP: u64 = 0x18;
@@ -44,6 +45,8 @@ pub enum Control {
     },
     /// Drain: open no new flows on this tunnel.
     Goaway,
+    /// Address families that the server can reach from now on, in place of those of its HELLO.
+    Families(Families),
     /// How fast the receiver's train of packets arrived.
     RateHint {
         /// At the IP layer.
@@ -97,6 +100,10 @@ impl Control {
                 varint::encode(*packets, &mut value);
                 RATE_HINT
             }
+            Self::Families(families) => {
+                varint::encode(families.bits(), &mut value);
+                FAMILIES
+            }
             Self::Publish(publish) => {
                 publish.encode(&mut value);
                 PUBLISH
@@ -147,6 +154,12 @@ impl Control {
                 let packets = reader.varint()?;
                 reader.end()?;
                 Ok(Some(Self::RateHint { rate, packets }))
+            }
+            FAMILIES => {
+                let mut reader = Reader::new(value, "FAMILIES");
+                let families = Families::from_bits(reader.varint()?);
+                reader.end()?;
+                Ok(Some(Self::Families(families)))
             }
             PUBLISH => Publish::decode(value).map(|publish| Some(Self::Publish(publish))),
             PUBLISHED => {
