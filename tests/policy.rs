@@ -227,6 +227,32 @@ fn proxies_go_by_names_as_well() {
     expect_rules(&site, |rules| rules == expected);
 }
 
+/// A name that a proxy is given is asked of the resolvers that the server's file names, as one that a host asks.
+#[test]
+fn names_of_proxies_are_asked_of_the_servers_resolver() {
+    if !privileged("policy: names of proxies") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig {
+        server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
+        client_tables: format!("[socks5]\nlisten = \"{SOCKS5}\"\n[[rule]]\noptimistic = false\n"),
+        ..SiteConfig::default()
+    })
+    .expect("a site");
+    let web: Place = site.topology.web().into();
+    let _resolver = Resolver::start(&web, (WEB, 53).into()).expect("a resolver");
+    site.start_server().expect("a server");
+    site.start_client().expect("a client");
+    let at = |address: IpAddr| SocketAddr::new(address, OTHER);
+    let services = [IpAddr::from(host(2)), host6(2).into()]
+        .map(|address| Service::start(&web, at(address), who).expect("a server"));
+    let connected = Proxy::Socks5.connect(&site, "host2.example", OTHER);
+    let (_, answer) = connected.expect("an answer");
+    assert_eq!(answer, Proxy::Socks5.success(), "{}", site.logs());
+    let accepted: usize = services.iter().map(Service::accepted).sum();
+    assert_eq!(accepted, 1);
+}
+
 /// Boot, run, stop, run, stop: the guard is there throughout.
 #[test]
 fn the_guard_holds_from_boot_to_after_the_stop() {

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use bentpipe_lab::topology::WEB;
 use crate::common::edit::edit;
 use crate::common::keys;
 use crate::common::peer::{Service, echo, read_exactly};
-use crate::common::site::SiteConfig;
+use crate::common::site::{Site, SiteConfig};
 use crate::{RTT, SLACK, SOON, on_site};
 
 fn exchange(stream: &mut TcpStream) -> Result<()> {
@@ -70,5 +71,81 @@ fn a_client_has_no_more_flows_than_it_may() {
             }
             thread::sleep(Duration::from_millis(200));
         }
+    });
+}
+
+/// Connections that are all opened at once, and how many of them are carried.
+fn carried(site: &Site, web: SocketAddr, number: usize) -> usize {
+    let [route, _] = site.routes();
+    thread::scope(|scope| {
+        let one = |_| {
+            scope.spawn(|| {
+                let mut flow = route.connect(web).ok()?;
+                exchange(&mut flow).ok().map(|()| flow)
+            })
+        };
+        let all: Vec<_> = (0..number).map(one).collect();
+        let open = all.into_iter().map(|one| one.join().expect("an outcome"));
+        open.collect::<Vec<_>>().into_iter().flatten().count()
+    })
+}
+
+#[test]
+fn a_client_opens_no_more_flows_a_second_than_it_may() {
+    on_site("flow rate", SiteConfig::default(), |site| {
+        edit(
+            &site.server_file(),
+            "allow = ",
+            "max_flows_per_s = 4\nallow = ",
+        )?;
+        site.start_server()?;
+        site.start_client()?;
+        let web = SocketAddr::new(WEB.into(), 0);
+        let web = Service::start(&site.topology.web().into(), web, echo)?;
+        // Eight are saved up, and a second or two pass.
+        let open = carried(site, web.address, 60);
+        ensure!((8..40).contains(&open), "{open} of 60 are carried");
+        let log = site.server().stderr_text();
+        let said = log.matches("max_flows_per_s").count();
+        ensure!(said == 1, "said {said} times: {log}");
+        thread::sleep(Duration::from_secs(3));
+        let open = carried(site, web.address, 4);
+        ensure!(open == 4, "{open} of 4 are carried after a pause");
+        Ok(())
+    });
+}
+
+/// What is open goes on, the operator hears of it once, and what ends makes room.
+#[test]
+fn a_server_without_descriptors_says_so_and_recovers() {
+    on_site("descriptors", SiteConfig::default(), |site| {
+        site.start_server()?;
+        site.start_client()?;
+        let web = SocketAddr::new(WEB.into(), 0);
+        let web = Service::start(&site.topology.web().into(), web, echo)?;
+        let [route, _] = site.routes();
+        let mut first = route.connect(web.address)?;
+        exchange(&mut first)?;
+        let pid = site.server().id();
+        let used = std::fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        let limit = format!("--nofile={0}:{0}", used + 12);
+        let status = Command::new("prlimit")
+            .args(["--pid", &pid.to_string(), &limit])
+            .status()?;
+        ensure!(status.success(), "prlimit: {status}");
+        let open = carried(site, web.address, 40);
+        ensure!(open < 40, "all are carried with {} descriptors", used + 12);
+        let log = site.server().stderr_text();
+        let said = log.matches("no file descriptors left").count();
+        ensure!(
+            said == 1 && log.contains("LimitNOFILE"),
+            "said {said} times: {log}"
+        );
+        exchange(&mut first)?;
+        let deadline = Instant::now() + SOON;
+        while carried(site, web.address, 1) == 0 {
+            ensure!(Instant::now() < deadline, "no recovery");
+        }
+        Ok(())
     });
 }

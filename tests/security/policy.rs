@@ -1,24 +1,27 @@
 //! What a client may reach: denied by default, opened by `allow`, narrowed by `only`; by address and by name.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{WEB, WEB6, host};
 
 use crate::common::edit::edit;
+use crate::common::keys::BENTPIPE;
 use crate::common::peer::{Service, echo};
 use crate::common::proxy::{Answer, Proxy, SOCKS5};
 use crate::common::reload::reload;
 use crate::common::route::Place;
 use crate::common::site::{Site, SiteConfig};
-use crate::on_site;
+use crate::{SOON, on_site};
 
 const PORT: u16 = 7001;
 
 /// What SOCKS5 calls it (RFC 1928, section 6).
 const SUCCEEDED: u8 = 0;
 const NOT_ALLOWED: u8 = 2;
+const FAMILY: u8 = 8;
 
 /// Public addresses: of the web's, and of the server's own.
 const PUBLIC: &str = "9.9.9.9";
@@ -29,7 +32,7 @@ const HOSTS: &str = "10.30.0.2 web.example\n127.0.0.1 inside.example\n10.20.0.1 
                      127.0.0.1 mixed.example\n10.30.0.2 mixed.example\n::1 inside6.example\n";
 
 /// Nobody may reach these without being allowed to, and the server's own not even then.
-const DENIED: [&str; 27] = [
+const DENIED: [&str; 28] = [
     "127.0.0.1",
     "127.1.2.3",
     "0.0.0.0",
@@ -47,6 +50,8 @@ const DENIED: [&str; 27] = [
     "192.168.0.1",
     "fd00:10::2",
     "169.254.169.254",
+    // Public, and a cloud's.
+    "168.63.129.16",
     "100.64.0.1",
     "224.0.0.1",
     "255.255.255.255",
@@ -93,6 +98,44 @@ fn expect(site: &Site, targets: &[(&str, u8)]) -> Result<()> {
     Ok(())
 }
 
+/// Waits until both ends have counted as many connections that were refused for this cause.
+fn counts(site: &Site, cause: &str, expected: u64) -> Result<()> {
+    let ends = [
+        (
+            site.topology.terminal(),
+            site.client_home().join("client.sock"),
+            "/flows/refused",
+        ),
+        (
+            site.topology.gateway(),
+            site.topology.directory().join("server.sock"),
+            "/clients/0/flows/refused",
+        ),
+    ];
+    for (place, socket, at) in ends {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let socket = socket.to_str().context("a path")?;
+            let output = place
+                .command(BENTPIPE)
+                .args(["status", "--json", "--socket", socket])
+                .output()?;
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+            let counted = report.pointer(at).and_then(|causes| causes[cause].as_u64());
+            if counted == Some(expected) {
+                break;
+            }
+            let text = String::from_utf8_lossy(&output.stdout);
+            ensure!(
+                Instant::now() < deadline,
+                "{at}: {counted:?} instead of {expected}: {text}"
+            );
+            thread::sleep(Duration::from_millis(200));
+        }
+    }
+    Ok(())
+}
+
 /// Servers on every address of every namespace: what is refused is refused by the policy.
 fn listen_everywhere(site: &Site) -> Result<Vec<Service>> {
     let gateway = site.topology.gateway();
@@ -131,6 +174,19 @@ fn what_is_not_public_is_denied_until_it_is_allowed() {
         let (web, web6) = (WEB.to_string(), WEB6.to_string());
         let open = [&*web, &web6, PUBLIC, "web.example", "mixed.example"];
         expect(site, &open.map(|target| (target, SUCCEEDED)))?;
+        // Named once, with the mend, however often it was asked for; and counted at both ends.
+        let again = [("192.168.0.1", NOT_ALLOWED), ("10.30.0.1", NOT_ALLOWED)];
+        expect(site, &again)?;
+        let log = site.server().stderr_text();
+        for line in [
+            "192.168.0.1 is denied: not public; name it in allow of [[client]] terminal-1",
+            "10.30.0.1 is denied: an address of this server; name it alone in allow of [[client]] terminal-1",
+        ] {
+            let named = log.matches(line).count();
+            ensure!(named == 1, "named {named} times: {line}");
+        }
+        let all = (DENIED.len() + again.len()) as u64;
+        counts(site, "denied", all)?;
         let (others, web) = services.split_at(3);
         let reached: usize = others.iter().map(Service::accepted).sum();
         ensure!(reached == 0, "{reached} connections to denied addresses");
@@ -142,7 +198,7 @@ fn what_is_not_public_is_denied_until_it_is_allowed() {
         // Without `allow` the web is as closed as any private network; the tunnel stays.
         let allow = "allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n";
         edit(&site.server_file(), allow, "")?;
-        reload(site, "reloaded: 1 clients")?;
+        reload(site, "reloaded: ")?;
         let closed = [&*WEB.to_string(), &web6, "web.example", "mixed.example"];
         expect(site, &closed.map(|target| (target, NOT_ALLOWED)))?;
         expect(site, &[(PUBLIC, SUCCEEDED)])
@@ -156,7 +212,7 @@ fn only_narrows_what_is_open() {
         edit(
             &site.server_file(),
             allow,
-            "only = [\"10.30.0.10\", \"fd00:30::/64\", \"10.20.0.0/16\", \"127.0.0.0/8\"]\nallow = [",
+            "only = [\"10.30.0.10\", \"10.30.0.11:22,7000-7001\", \"10.30.0.12:7002\", \"[fd00:30::/64]:7001\", \"10.20.0.0/16\", \"127.0.0.0/8\"]\nallow = [",
         )?;
         site.start_server()?;
         site.start_client()?;
@@ -166,6 +222,9 @@ fn only_narrows_what_is_open() {
             site,
             &[
                 (&first, SUCCEEDED),
+                (&host(1).to_string(), SUCCEEDED),
+                // Its other port.
+                (&host(2).to_string(), NOT_ALLOWED),
                 (&web6, SUCCEEDED),
                 (&web, NOT_ALLOWED),
                 (PUBLIC, NOT_ALLOWED),
@@ -177,5 +236,81 @@ fn only_narrows_what_is_open() {
                 ("inside.example", NOT_ALLOWED),
             ],
         )
+    });
+}
+
+/// Whose an address is cannot be found out by binding to it when all ports are in use. The server's own stay closed.
+#[test]
+fn own_addresses_stay_closed_without_ports() {
+    on_site("no ports", config(), |site| {
+        site.start_server()?;
+        site.start_client()?;
+        let _services = listen_everywhere(site)?;
+        let gateway = site.topology.gateway();
+        gateway.run(
+            "sysctl",
+            &["-qw", "net.ipv4.ip_local_port_range=40000 40003"],
+        )?;
+        let taken = gateway.enter(|| {
+            let v6 = (40_000..40_004).map(|port| UdpSocket::bind(("::", port)));
+            let v4 = (40_000..40_004).map(|port| UdpSocket::bind(("0.0.0.0", port)));
+            v6.chain(v4).filter_map(Result::ok).collect::<Vec<_>>()
+        })?;
+        let free = gateway.enter(|| UdpSocket::bind(("10.30.0.1", 0)))?;
+        ensure!(free.is_err(), "a port is left");
+        let web = WEB.to_string();
+        for _ in 0..3 {
+            expect(
+                site,
+                &[("10.30.0.1", NOT_ALLOWED), ("fd00:30::1", NOT_ALLOWED)],
+            )?;
+        }
+        expect(site, &[(&web, SUCCEEDED)])?;
+        drop(taken);
+        // An address counts from the moment it is there.
+        gateway.run("ip", &["addr", "add", "10.30.0.77/32", "dev", "lo"])?;
+        expect(site, &[("10.30.0.77", NOT_ALLOWED)])
+    });
+}
+
+/// A server that was there before its routes: what they lead to is refused until they come, and then it is not.
+#[test]
+fn a_family_is_carried_once_there_is_a_route() {
+    on_site("late route", config(), |site| {
+        let allow = "allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n";
+        edit(&site.server_file(), allow, "allow = [\"10.30.0.0/24\"]\n")?;
+        let gateway = site.topology.gateway();
+        gateway.run("ip", &["-6", "route", "del", "default"])?;
+        site.start_server()?;
+        site.start_client()?;
+        let late = "2600:9::9";
+        let web = site.topology.web();
+        web.run("ip", &["addr", "add", late, "dev", "lo"])?;
+        let service = SocketAddr::new(late.parse()?, PORT);
+        let _service = Service::start(&Place::from(web), service, echo)?;
+        site.server()
+            .wait_for_line("no IPv6 route: IPv6 of clients is refused", SOON)?;
+        expect(site, &[(late, FAMILY)])?;
+        let gateway = site.topology.gateway();
+        gateway.run(
+            "ip",
+            &[
+                "-6",
+                "route",
+                "replace",
+                "default",
+                "via",
+                &WEB6.to_string(),
+            ],
+        )?;
+        site.server()
+            .wait_for_line("IPv6 of clients is carried", SOON)?;
+        site.client()
+            .wait_for_line("the server reaches IPv4 and IPv6", SOON)?;
+        expect(site, &[(late, SUCCEEDED)])?;
+        gateway.run("ip", &["-6", "route", "del", "default"])?;
+        site.client()
+            .wait_for_line("the server reaches IPv4 only", SOON)?;
+        expect(site, &[(late, FAMILY)])
     });
 }

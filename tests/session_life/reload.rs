@@ -1,14 +1,17 @@
 //! SIGHUP: the server takes over its new list of clients while tunnels are up.
 
 use std::fs;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{Process, TERMINAL_LAN};
+use bentpipe_lab::topology::{Process, TERMINAL_LAN, WEB, host};
 
 use crate::common::edit::edit;
 use crate::common::keys::{self, BENTPIPE};
-use crate::common::peer::{Service, echo};
+use crate::common::peer::{Service, echo, read_to_reset};
 use crate::common::privileged;
 use crate::common::reload::reload;
 use crate::common::route::Place;
@@ -52,6 +55,9 @@ fn a_reload_closes_the_removed_and_takes_the_added() {
     on_site("reload", SiteConfig::default(), |site| {
         let second = Second::start(site)?;
         second.process.wait_for_line(&second.public_key, SOON)?;
+        // The operator of the server hears of it, with the key that is to be added, and once.
+        let unknown = format!("add one with public_key = \"{}\"", second.public_key);
+        site.server().wait_for_line(&unknown, SOON)?;
         let server = site.server_file();
         let whole = fs::read_to_string(&server)?;
         let first_key = whole
@@ -68,7 +74,7 @@ fn a_reload_closes_the_removed_and_takes_the_added() {
             second.public_key
         );
         fs::write(&server, added)?;
-        reload(site, "reloaded: 2 clients")?;
+        reload(site, "reloaded: +1 -0 ~0 clients")?;
         second
             .process
             .wait_for_line("ready", FOUND + 2 * RTT + SLACK)?;
@@ -88,7 +94,9 @@ fn a_reload_closes_the_removed_and_takes_the_added() {
         let to = text.rfind("[[client]]").context("the second client")?;
         fs::write(&server, format!("{}{}", &text[..from], &text[to..]))?;
         let hung_up = std::time::Instant::now();
-        reload(site, "reloaded: 1 clients")?;
+        reload(site, "reloaded: +0 -1 ~0 clients")?;
+        let named = site.server().stderr_text().matches(&unknown).count();
+        ensure!(named == 1, "an unknown key is named {named} times");
         let ended = download.finish_reset()?.ended - hung_up;
         ensure!(ended <= 2 * RTT + SLACK, "reset after {ended:?}");
         let mend = format!("add a [[client]] with public_key = \"{first_key}\"");
@@ -131,7 +139,15 @@ fn raised(site: &mut Site) -> Result<()> {
     drop(first);
 
     edit(&server, "max_flows = 2", "max_flows = 4")?;
-    reload(site, "reloaded: 1 clients")?;
+    edit(
+        &server,
+        "[[client]]",
+        "[dns]\nservers = \"192.0.2.53\"\n[[client]]",
+    )?;
+    reload(
+        site,
+        "reloaded: +0 -0 ~1 clients; changed but needs a restart: dns.servers",
+    )?;
     // What a tunnel may hold is told when it begins.
     site.stop_client()?;
     site.start_client()?;
@@ -142,4 +158,51 @@ fn raised(site: &mut Site) -> Result<()> {
     let _four = [open()?, open()?, open()?, open()?];
     ensure!(open().is_err(), "a fifth flow of four");
     Ok(())
+}
+
+/// Rights that are withdrawn end what was begun with them: TCP is reset, and UDP is not heard from the other side either.
+#[test]
+fn a_reload_ends_what_is_not_permitted_any_more() {
+    on_site("withdrawn rights", SiteConfig::default(), |site| {
+        let web = Place::from(site.topology.web());
+        let kept = Service::start(&web, SocketAddr::new(host(1).into(), 0), echo)?;
+        let lost = Service::start(&web, echo_address(), echo)?;
+        let mut flows = [
+            connect(site, kept.address, RTT)?,
+            connect(site, lost.address, RTT)?,
+        ];
+        flows.iter_mut().try_for_each(exchange)?;
+        // Somebody outside who goes on talking once he was spoken to.
+        let talker = web.at(|| UdpSocket::bind((WEB, 0)))??;
+        let user = Place::from(site.topology.user()).at(|| UdpSocket::bind("0.0.0.0:0"))??;
+        user.set_read_timeout(Some(SOON))?;
+        user.send_to(b"hello", talker.local_addr()?)?;
+        let (_, from) = talker.recv_from(&mut [0; 16])?;
+        let talks = talker.try_clone()?;
+        thread::spawn(move || {
+            for _ in 0..600 {
+                let _ = talks.send_to(b"and another thing", from);
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        user.recv(&mut [0; 32])?;
+
+        edit(
+            &site.server_file(),
+            "allow = [\"10.30.0.0/24\"",
+            &format!("allow = [\"{}\"", host(1)),
+        )?;
+        reload(site, "reloaded: +0 -0 ~1 clients")?;
+        let [mut kept, mut lost] = flows;
+        lost.set_read_timeout(Some(RTT + SLACK))?;
+        read_to_reset(&mut lost)?;
+        exchange(&mut kept)?;
+        // What is on its way still comes.
+        thread::sleep(2 * RTT);
+        user.set_nonblocking(true)?;
+        while user.recv(&mut [0; 32]).is_ok() {}
+        thread::sleep(2 * RTT);
+        ensure!(user.recv(&mut [0; 32]).is_err(), "UDP is still heard");
+        Ok(())
+    });
 }

@@ -4,9 +4,10 @@ use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::io::Errno;
 use socket2::Socket;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
@@ -28,6 +29,9 @@ pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
 
 /// Descriptors below which a busy site runs out: two per flow.
 const COMFORTABLE_FILES: u64 = 65_536;
+
+/// Before it is said again that no descriptors are left.
+const FILES_AGAIN: Duration = Duration::from_secs(60);
 
 /// Why a daemon could not start or go on. Each variant is one exit code of the binary.
 #[derive(Debug, Error)]
@@ -166,6 +170,30 @@ pub(crate) fn raise_file_limit() {
         Ok(_) => {}
         Err(error) => tracing::warn!("cannot raise the limit on open files: {error}"),
     }
+}
+
+/// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means.
+pub(crate) fn tell_of_files(error: &io::Error) {
+    static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
+
+    let used_up = |errno| matches!(errno, Errno::MFILE | Errno::NFILE);
+    if !Errno::from_io_error(error).is_some_and(used_up) {
+        return;
+    }
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = now();
+    if told.is_some_and(|told| now.saturating_duration_since(told) < FILES_AGAIN) {
+        return;
+    }
+    *told = Some(now);
+    drop(told);
+    #[cfg(target_os = "linux")]
+    let limit = bentpipe_sys::privilege::raise_nofile().map_or(0, |(soft, _)| soft);
+    #[cfg(not(target_os = "linux"))]
+    let limit = 0;
+    tracing::warn!(
+        "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"
+    );
 }
 
 /// Where `bentpipe status` asks. To be called inside a tokio runtime.

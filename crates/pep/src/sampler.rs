@@ -8,9 +8,10 @@ use quinn_proto::Side;
 
 use crate::engine::{Connection, Profile, identity};
 use crate::status::{
-    self, Acks, ClassSource, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving, Repairs,
-    Sending, Session, Tunnel, TunnelState, Volumes,
+    self, Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
+    Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes,
 };
+use crate::transport::Refusals;
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
 const HEADERS: u64 = 28;
@@ -77,12 +78,14 @@ impl Sampler {
                 link: hinted(connection),
                 sending: Some(sending(now, connection)),
                 receiving: receiving(connection),
+                families: families(connection),
                 fec: repairs(connection),
             },
             flows: Flows {
                 active: connection.tunnel.flow_count() as u64,
                 opened_total: counters.opened,
                 refused_total: counters.refused,
+                refused: refused(&counters.refusals),
                 waiting: 0,
             },
             bytes: Volumes {
@@ -99,6 +102,25 @@ impl Sampler {
             publish: Vec::new(),
         }
     }
+}
+
+fn refused(refusals: &Refusals) -> Refused {
+    Refused {
+        denied: refusals.denied,
+        refused: refusals.refused,
+        unreachable: refusals.unreachable,
+        name: refusals.name,
+        limit: refusals.limit,
+        family: refusals.family,
+        other: refusals.other,
+    }
+}
+
+/// What a client has been told that its server reaches; a server says that of itself once.
+fn families(connection: &Connection) -> Option<Families> {
+    let hello = connection.tunnel.remote()?;
+    let client = connection.quic.side().is_client();
+    client.then(|| hello.families.into())
 }
 
 /// What crosses as packets, where both ends have agreed to it.

@@ -76,6 +76,12 @@ impl Session {
         }
     }
 
+    /// Says which address families the server reaches from now on.
+    pub(super) fn tell_families(&self) {
+        let families = status::Families::from(self.families());
+        tracing::info!("the server reaches {families}");
+    }
+
     /// Says so if all but TCP was to cross, and not all does.
     pub(super) fn compare_packets(&self, id: ConnectionId) {
         let carried = |engine: &Engine| {

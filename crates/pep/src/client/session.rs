@@ -271,7 +271,7 @@ impl Session {
     pub(crate) fn on_event(&self, event: Event) {
         let id = event.connection;
         match event.notice {
-            ConnectionNotice::Connected => {}
+            ConnectionNotice::Connected | ConnectionNotice::UnknownKey(..) => {}
             ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
             ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
                 if self.ready.get() == Some(id) {
@@ -280,6 +280,12 @@ impl Session {
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
+            ConnectionNotice::Tunnel(TunnelEvent::Families) => {
+                if self.ready.get() == Some(id) {
+                    self.tell_families();
+                    self.changes.send_replace(());
+                }
+            }
             ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
                 if self.ready.get() == Some(id) {
                     self.on_published(entry, code);

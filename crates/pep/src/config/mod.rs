@@ -8,6 +8,7 @@
 //! Quantities are strings with units, paths are relative to the file, unknown keys are errors with a suggestion.
 
 mod client;
+mod destinations;
 mod dns;
 mod fec;
 mod front;
@@ -31,13 +32,15 @@ use serde::Deserialize;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Link, Server};
+pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use metering::{AtCap, Metering};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Carrier, Permit, Publish};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
-pub use server::{Client, Packets, ServerConfig};
+pub(crate) use server::NAT64_LENGTHS;
+pub use server::{Client, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
 /// How long a stop waits for open flows when nothing else is said.

@@ -18,6 +18,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::destinations::Destinations;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::rule::Rule;
 use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_of_each};
@@ -73,10 +74,10 @@ pub struct PlainSource {
     pub source: Vec<IpNet>,
     /// Destinations allowed although they are denied by default (loopback, private, …).
     #[serde(default, deserialize_with = "value::texts")]
-    pub allow: Vec<IpNet>,
+    pub allow: Vec<Destinations>,
     /// If not empty, the only destinations allowed.
     #[serde(default, deserialize_with = "value::texts")]
-    pub only: Vec<IpNet>,
+    pub only: Vec<Destinations>,
     /// Most flows open at once.
     #[serde(default = "usual_flows")]
     pub max_flows: u32,

@@ -14,6 +14,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::destinations::Destinations;
 use super::dns::ServerDns;
 use super::publish::{Permit, Permits};
 use super::value::{self, Transport, spanned_texts};
@@ -22,6 +23,12 @@ use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
 pub(super) const DEFAULT_MAX_FLOWS: u32 = 50_000;
+/// Flows that one client may open in a second when nothing else is said: far more than a site of hundreds opens.
+const DEFAULT_FLOWS_PER_S: u32 = 5000;
+/// Packets that one client may send in a second when nothing else is said: 2.4 Gbit/s of full ones.
+const DEFAULT_PACKETS_PER_S: u32 = 200_000;
+/// Lengths of prefixes of NAT64, bits (RFC 6052 §2.2).
+pub(crate) const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 /// How long the server tries to connect to a destination when nothing else is said.
 pub(super) const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
 
@@ -50,6 +57,8 @@ pub struct ServerConfig {
     pub controller: Kind,
     /// Who answers the clients' DNS.
     pub dns: ServerDns,
+    /// Prefixes of the network's NAT64.
+    pub nat64: Nat64,
     /// Whether key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
@@ -57,7 +66,7 @@ pub struct ServerConfig {
 }
 
 /// `[packets]`: how everything but TCP is carried.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Packets {
     /// Whether it is carried at all.
@@ -83,16 +92,16 @@ impl Default for Packets {
 }
 
 /// One client that the server knows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Client {
     /// Its name in logs and `status`.
     pub name: String,
     /// What it proves to hold.
     pub public_key: PublicKey,
     /// Destinations allowed although they are denied by default (loopback, private, …).
-    pub allow: Vec<IpNet>,
+    pub allow: Vec<Destinations>,
     /// If not empty, the only destinations allowed.
-    pub only: Vec<IpNet>,
+    pub only: Vec<Destinations>,
     /// Its addresses in the tunnel; of a family that is missing it gets one from the pool.
     pub addresses: Vec<IpAddr>,
     /// Prefixes behind it that are routed to it, without translation.
@@ -105,6 +114,20 @@ pub struct Client {
     pub memory: ByteCount,
     /// Highest rate of the forward link to it (IP layer).
     pub max_rate: Option<BitRate>,
+    /// Most flows that it may open in a second, on average over some seconds.
+    pub max_flows_per_s: u32,
+    /// Most IP packets that it may send in a second, likewise.
+    pub max_packets_per_s: u32,
+}
+
+/// Which prefixes lead to IPv4 addresses by a translator of the server's network (RFC 6052).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Nat64 {
+    /// Those that the resolver tells (RFC 7050).
+    #[default]
+    Discovered,
+    /// These.
+    Prefixes(Vec<Ipv6Net>),
 }
 
 impl ServerConfig {
@@ -148,9 +171,53 @@ impl ServerConfig {
             ),
             controller: file.controller,
             dns: file.dns,
+            nat64: file
+                .nat64
+                .map_or(Ok(Nat64::Discovered), |prefixes| nat64(source, prefixes))?,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
         })
+    }
+}
+
+impl ServerConfig {
+    /// Keys that differ in `fresh` and are read only when a server starts, by their names in the file.
+    #[must_use]
+    pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
+        let keys = [
+            (
+                "private_key_file",
+                self.private_key_file != fresh.private_key_file,
+            ),
+            ("listen", *self.listen != *fresh.listen),
+            ("shards", self.shards != fresh.shards),
+            (
+                "connect_timeout",
+                self.connect_timeout != fresh.connect_timeout,
+            ),
+            ("drain_timeout", self.drain_timeout != fresh.drain_timeout),
+            ("state_dir", self.state_dir != fresh.state_dir),
+            ("controller", self.controller != fresh.controller),
+            (
+                "allow_classical",
+                self.allow_classical != fresh.allow_classical,
+            ),
+            (
+                "status_socket",
+                self.status_socket.as_deref() != fresh.status_socket.as_deref(),
+            ),
+            ("dns.enabled", self.dns.enabled != fresh.dns.enabled),
+            ("dns.servers", self.dns.servers != fresh.dns.servers),
+            ("nat64", self.nat64 != fresh.nat64),
+            (
+                "packets.enabled",
+                self.packets.enabled != fresh.packets.enabled,
+            ),
+            ("packets.ipv4", self.packets.ipv4 != fresh.packets.ipv4),
+            ("packets.ipv6", self.packets.ipv6 != fresh.packets.ipv6),
+        ];
+        let changed = keys.into_iter().filter(|(_, changed)| *changed);
+        changed.map(|(key, _)| key).collect()
     }
 }
 
@@ -177,6 +244,8 @@ struct File {
     controller: Kind,
     #[serde(default)]
     dns: ServerDns,
+    #[serde(default, deserialize_with = "nat64_prefixes")]
+    nat64: Option<Spanned<Vec<Ipv6Net>>>,
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
@@ -239,9 +308,9 @@ struct Entry {
     name: Spanned<String>,
     public_key: Spanned<PublicKey>,
     #[serde(default, deserialize_with = "value::texts")]
-    allow: Vec<IpNet>,
+    allow: Vec<Destinations>,
     #[serde(default, deserialize_with = "value::texts")]
-    only: Vec<IpNet>,
+    only: Vec<Destinations>,
     #[serde(default, deserialize_with = "spanned_texts")]
     addresses: Vec<Spanned<IpAddr>>,
     #[serde(default, deserialize_with = "spanned_texts")]
@@ -252,6 +321,10 @@ struct Entry {
     memory: Option<ByteCount>,
     #[serde(default, deserialize_with = "value::positive_rate")]
     max_rate: Option<BitRate>,
+    #[serde(default, deserialize_with = "per_second")]
+    max_flows_per_s: Option<u64>,
+    #[serde(default, deserialize_with = "per_second")]
+    max_packets_per_s: Option<u64>,
 }
 
 /// `[limits]`: what a client gets that does not set its own.
@@ -262,6 +335,45 @@ struct Limits {
     max_flows: Option<u32>,
     #[serde(default, deserialize_with = "value::positive_rate")]
     max_rate: Option<BitRate>,
+    #[serde(default, deserialize_with = "per_second")]
+    max_flows_per_s: Option<u64>,
+    #[serde(default, deserialize_with = "per_second")]
+    max_packets_per_s: Option<u64>,
+}
+
+fn per_second<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    value::within::<D, 1, 1_000_000_000>(deserializer)
+}
+
+/// The first of these that is set.
+fn first_of(limits: [Option<u64>; 2], usual: u32) -> u32 {
+    let set = limits.into_iter().flatten().next();
+    set.and_then(|limit| u32::try_from(limit).ok())
+        .unwrap_or(usual)
+}
+
+/// A prefix or a list of them, which may be empty.
+fn nat64_prefixes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<Vec<Ipv6Net>>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Prefixes(#[serde(deserialize_with = "value::text_or_any_texts")] Vec<Ipv6Net>);
+
+    let prefixes = Spanned::<Prefixes>::deserialize(deserializer)?;
+    Ok(Some(Spanned::new(prefixes.span(), prefixes.into_inner().0)))
+}
+
+/// Refuses lengths that no translator uses.
+fn nat64(source: &Source, prefixes: Spanned<Vec<Ipv6Net>>) -> Result<Nat64, ConfigError> {
+    let odd = |prefix: &&Ipv6Net| !NAT64_LENGTHS.contains(&prefix.prefix_len());
+    if let Some(prefix) = prefixes.get_ref().iter().find(odd) {
+        let fault = format!(
+            "`nat64` has {prefix}; a prefix of NAT64 has 32, 40, 48, 56, 64 or 96 bits (RFC 6052)"
+        );
+        return Err(source.error(&prefixes.span(), fault));
+    }
+    Ok(Nat64::Prefixes(prefixes.into_inner()))
 }
 
 /// The clients with their limits filled in; names and keys are seen to be unique.
@@ -305,6 +417,14 @@ fn clients(
                 .unwrap_or(DEFAULT_MAX_FLOWS),
             memory: entry.memory.or(limits.memory).unwrap_or(DEFAULT_MEMORY),
             max_rate: entry.max_rate.or(limits.max_rate),
+            max_flows_per_s: first_of(
+                [entry.max_flows_per_s, limits.max_flows_per_s],
+                DEFAULT_FLOWS_PER_S,
+            ),
+            max_packets_per_s: first_of(
+                [entry.max_packets_per_s, limits.max_packets_per_s],
+                DEFAULT_PACKETS_PER_S,
+            ),
         });
     }
     Ok(clients)

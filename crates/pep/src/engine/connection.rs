@@ -16,6 +16,7 @@ use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, VarInt};
 
+use super::identity;
 use super::insist::Insistence;
 use super::ledger::Books;
 use super::prober::Prober;
@@ -107,6 +108,9 @@ pub enum ConnectionNotice {
     Outage(bool),
     /// The peer broke the tunnel protocol; the connection is being closed.
     Fault(Fault),
+    /// The peer has shown this key, from this address, and nobody accepts it; that it holds the private half is not
+    /// proved.
+    UnknownKey(identity::PublicKey, std::net::SocketAddr),
     /// The connection is over.
     Lost(quinn_proto::ConnectionError),
 }
@@ -241,6 +245,7 @@ impl Connection {
                     | TunnelEvent::Published(..)
                     | TunnelEvent::Query(..)
                     | TunnelEvent::Answer(..)
+                    | TunnelEvent::Families
                     | TunnelEvent::Goaway => {}
                 }
                 return Some(ConnectionNotice::Tunnel(event));

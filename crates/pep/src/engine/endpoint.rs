@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bentpipe_proto::tunnel::Hello;
+use bentpipe_proto::tunnel::{Families, Hello};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::ServerConfig as ServerCrypto;
 use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
 
 use super::connection::{Connection, ConnectionNotice};
 use super::handover::Arrival;
+use super::identity;
 use super::ledger::Ledger;
 use super::settings::Wishes;
 use super::tuning;
@@ -151,6 +152,13 @@ impl Engine {
                     let marked = ecn == Some(EcnCodepoint::Ce);
                     connection.handle_event(now, event, at, size, marked);
                     self.dirty.insert(id);
+                    if let Some(key) = identity::take_refused() {
+                        let notice = ConnectionNotice::UnknownKey(key, remote);
+                        self.events.push_back(Event {
+                            connection: id,
+                            notice,
+                        });
+                    }
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
@@ -183,6 +191,15 @@ impl Engine {
     pub fn set_limits(&mut self, max_flows: u64, memory: u64) {
         self.config.hello.max_flows = max_flows;
         self.config.memory = memory;
+    }
+
+    /// Server: which address families it reaches; every client is told.
+    pub fn set_families(&mut self, families: Families) {
+        self.config.hello.families = families;
+        for (id, connection) in &mut self.connections {
+            connection.tunnel.set_families(families);
+            self.dirty.insert(*id);
+        }
     }
 
     fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {

@@ -17,6 +17,7 @@
 mod key;
 mod key_exchange;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::{error, fmt, slice};
 
@@ -173,6 +174,17 @@ pub fn token_key(key: &PrivateKey) -> Arc<dyn HandshakeTokenKey> {
     Arc::new(key.derive::<_, hkdf::Prk>(b"address validation token", hkdf::HKDF_SHA256))
 }
 
+thread_local! {
+    /// The last key that a [`Verifier`] of this thread has not accepted. TLS has no other way to tell whose handshake
+    /// that was: the engine asks after each datagram.
+    static REFUSED: Cell<Option<PublicKey>> = const { Cell::new(None) };
+}
+
+/// The key that the datagram handled last on this thread has shown and that was not accepted, if it has.
+pub(super) fn take_refused() -> Option<PublicKey> {
+    REFUSED.take()
+}
+
 /// The one certificate verifier, of clients and servers alike: accepts the raw keys for which the function says yes.
 struct Verifier(Accepts);
 
@@ -186,6 +198,7 @@ impl Verifier {
         let key = key.ok_or(CertificateError::BadEncoding)?;
         if !(self.0)(&key) {
             tracing::debug!(%key, "the peer's key is not among those accepted");
+            REFUSED.set(Some(key));
             return Err(CertificateError::ApplicationVerificationFailure.into());
         }
         Ok(())

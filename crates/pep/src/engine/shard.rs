@@ -257,6 +257,7 @@ impl Driver {
                 }
                 ConnectionNotice::Connected
                 | ConnectionNotice::Tunnel(_)
+                | ConnectionNotice::UnknownKey(..)
                 | ConnectionNotice::Outage(_) => on_event(event),
             }
         }

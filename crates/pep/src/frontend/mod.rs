@@ -32,7 +32,7 @@ use tokio::time::sleep;
 
 use crate::client::Transport;
 use crate::config::{self, ClientDns, Place, Placed};
-use crate::process::RunError;
+use crate::process::{self, RunError};
 use crate::status::RuleStatus;
 use direct::Decisions;
 
@@ -179,20 +179,14 @@ pub(crate) fn accept<F: Future<Output = ()> + 'static>(
     serve: impl Fn(TcpStream, SocketAddr) -> F + 'static,
 ) -> JoinHandle<()> {
     spawn_local(async move {
-        let mut failing = false;
         loop {
             match listener.accept().await {
-                Ok((socket, peer)) => {
-                    failing = false;
-                    spawn_local(serve(socket, peer));
-                }
+                Ok((socket, peer)) => drop(spawn_local(serve(socket, peer))),
                 // It was reset while it waited: nobody is left to serve.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    if !failing {
-                        tracing::warn!("cannot take in connections: {error}; raise LimitNOFILE");
-                    }
-                    failing = true;
+                    process::tell_of_files(&error);
+                    tracing::debug!("cannot take in connections: {error}");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

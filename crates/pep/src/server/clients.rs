@@ -5,11 +5,14 @@
 //! process, wherever that connection lives.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use bentpipe_units::BitRate;
 use tokio::sync::mpsc;
 
+use super::bucket::Bucket;
 use super::dial::Rights;
 use super::policy::Policy;
 use super::worker::Command;
@@ -27,6 +30,23 @@ pub(super) struct Client {
     pub(super) max_flows: u64,
     pub(super) memory: u64,
     pub(super) max_rate: Option<BitRate>,
+    /// Flows and packets a second, over all of its connections.
+    flows: Mutex<Bucket>,
+    packets: Mutex<Bucket>,
+}
+
+impl Client {
+    /// Whether it may open one more flow now.
+    pub(super) fn may_open(&self, now: Instant) -> bool {
+        let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        flows.take(now)
+    }
+
+    /// Whether it may send one more packet now.
+    pub(super) fn may_send(&self, now: Instant) -> bool {
+        let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        packets.take(now)
+    }
 }
 
 type Table = HashMap<PublicKey, Arc<Client>>;
@@ -71,12 +91,13 @@ impl Clients {
         (flows, memory)
     }
 
-    /// Every prefix that some client is expressly allowed.
-    pub(super) fn allowed(&self) -> Vec<ipnet::IpNet> {
+    /// The first address of every prefix that some client is expressly allowed, one of each family that has any.
+    pub(super) fn allowed(&self) -> Vec<IpAddr> {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         table
             .values()
-            .flat_map(|client| client.rights.policy.allow.clone())
+            .flat_map(|client| client.rights.policy.allow.iter())
+            .map(|allowed| allowed.prefix().addr())
             .collect()
     }
 
@@ -104,6 +125,8 @@ fn table(config: &ServerConfig) -> Table {
             max_flows: u64::from(client.max_flows),
             memory: client.memory.as_u64(),
             max_rate: client.max_rate,
+            flows: Mutex::new(Bucket::new(client.max_flows_per_s)),
+            packets: Mutex::new(Bucket::new(client.max_packets_per_s)),
         };
         (client.public_key, Arc::new(entry))
     };

@@ -5,25 +5,29 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::policy::Policy;
+use super::judge::{Judge, Refusal};
+use super::policy::{Denied, Policy};
+use super::resolver::Resolver;
+use crate::config::Service;
 use crate::{process, relay};
 
 /// Addresses tried for one name; more would only prolong a failure.
 const MAX_ADDRESSES: usize = 6;
 
-/// Name lookups that one client may have under way. They occupy threads that all clients share, some for many seconds.
+/// Name lookups that one client may have under way. They may occupy threads that all clients share, some for many
+/// seconds.
 const MAX_LOOKUPS: usize = 64;
 
 /// What may be dialled for one client.
@@ -42,69 +46,117 @@ impl Rights {
     }
 }
 
-/// Connects to `destination` on behalf of a client with these `rights`, within `patience` in all.
-pub(super) async fn dial(
-    destination: &Destination,
-    rights: &Rights,
-    patience: Duration,
-) -> Result<TcpStream, ReplyCode> {
-    timeout(patience, connect(destination, rights))
-        .await
-        .unwrap_or(Err(ReplyCode::TimedOut))
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotDialled {
+    /// What the client is told.
+    pub(super) code: ReplyCode,
+    /// The address that it may not reach, and why, if that was the reason.
+    pub(super) denied: Option<(IpAddr, Denied)>,
 }
 
-async fn connect(destination: &Destination, rights: &Rights) -> Result<TcpStream, ReplyCode> {
-    if destination.port == 0 {
-        return Err(ReplyCode::Refused);
+impl From<ReplyCode> for NotDialled {
+    fn from(code: ReplyCode) -> Self {
+        Self { code, denied: None }
     }
-    let mut outcome = Err(ReplyCode::NameNotFound);
-    for address in resolve(destination, rights).await? {
-        outcome = if !is_permitted(address.ip(), &rights.policy).await {
-            Err(ReplyCode::Denied)
-        } else {
-            open(address, None).await.map_err(|error| code_of(&error))
-        };
-        if outcome.is_ok() {
-            break;
+}
+
+/// Dials for the clients of one shard.
+pub(super) struct Dialler {
+    judge: Rc<Judge>,
+    resolver: Rc<Resolver>,
+    /// How long one connection may take, name lookup included.
+    patience: Duration,
+}
+
+impl Dialler {
+    pub(super) fn new(judge: Rc<Judge>, resolver: Rc<Resolver>, patience: Duration) -> Self {
+        Self {
+            judge,
+            resolver,
+            patience,
         }
     }
-    outcome
-}
 
-async fn resolve(destination: &Destination, rights: &Rights) -> Result<Vec<SocketAddr>, ReplyCode> {
-    let name = match &destination.host {
-        Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
-        Host::Name(name) => name.as_str().to_owned(),
-    };
-    let permit = rights.lookups.clone().acquire_owned().await;
-    let port = destination.port;
-    let found = spawn_blocking(move || {
-        // Held until the resolver returns, which may be long after the flow has given up.
-        let _permit = permit;
-        let found = (name, port).to_socket_addrs()?;
-        Ok::<_, io::Error>(found.take(MAX_ADDRESSES).collect())
-    });
-    let found = found.await.map_err(|_| ReplyCode::Internal)?;
-    found.map_err(|_| ReplyCode::NameNotFound)
-}
+    /// Connects to `destination` on behalf of a client with these `rights`; says what it has connected to.
+    pub(super) async fn dial(
+        &self,
+        destination: &Destination,
+        rights: &Rights,
+    ) -> Result<(TcpStream, SocketAddr), NotDialled> {
+        timeout(self.patience, self.connect(destination, rights))
+            .await
+            .unwrap_or(Err(ReplyCode::TimedOut.into()))
+    }
 
-/// The server's own addresses may be public, and are denied like private ones.
-async fn is_permitted(address: IpAddr, policy: &Policy) -> bool {
-    policy.check(address).is_ok() && (policy.allows_own(address) || !is_own(address).await)
-}
+    async fn connect(
+        &self,
+        destination: &Destination,
+        rights: &Rights,
+    ) -> Result<(TcpStream, SocketAddr), NotDialled> {
+        if destination.port == 0 {
+            return Err(ReplyCode::Refused.into());
+        }
+        let mut outcome = Err(ReplyCode::NameNotFound.into());
+        for address in self.resolve(destination, rights).await? {
+            outcome = match self.permits(&rights.policy, address) {
+                Err(refused) => Err(refused),
+                Ok(()) => match open(address, None).await {
+                    Ok(stream) => Ok((stream, address)),
+                    Err(error) => Err(code_of(&error).into()),
+                },
+            };
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
 
-/// True if `address` is one of this machine's: only then can a socket be bound to it.
-async fn is_own(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).await.is_ok()
+    /// Whether a client with this `policy` may have a connection to `address`.
+    pub(super) fn permits(&self, policy: &Policy, address: SocketAddr) -> Result<(), NotDialled> {
+        let (ip, port) = (address.ip(), address.port());
+        let refused = match self.judge.check(policy, ip, Service::Port(port)) {
+            Ok(()) => return Ok(()),
+            Err(refused) => refused,
+        };
+        Err(match refused {
+            Refusal::Denied(denied) => NotDialled {
+                code: ReplyCode::Denied,
+                denied: Some((ip, denied)),
+            },
+            // Not a reason that lasts: the client is to try again.
+            Refusal::Unknown(error) => {
+                process::tell_of_files(&error);
+                ReplyCode::Internal.into()
+            }
+        })
+    }
+
+    async fn resolve(
+        &self,
+        destination: &Destination,
+        rights: &Rights,
+    ) -> Result<Vec<SocketAddr>, ReplyCode> {
+        let name = match &destination.host {
+            Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
+            Host::Name(name) => name.as_str(),
+        };
+        let permit = rights.lookups.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| ReplyCode::Internal)?;
+        let found = self.resolver.look_up(name, permit).await?;
+        let found = found.into_iter().take(MAX_ADDRESSES);
+        Ok(found
+            .map(|ip| SocketAddr::new(ip, destination.port))
+            .collect())
+    }
 }
 
 /// Connects to `address`, which nobody has checked; `mark` is the socket's, if it needs one.
 pub(crate) async fn open(address: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))
+        .inspect_err(process::tell_of_files)?;
     // From birth: a crash while connecting must not look like a clean close either.
     socket.set_linger(Some(Duration::ZERO))?;
     #[cfg(target_os = "linux")]
@@ -144,9 +196,4 @@ pub(crate) fn code_of(error: &io::Error) -> ReplyCode {
         // Among them a reset once connected: passed on as one, but no reason to refuse the next.
         _ => ReplyCode::Internal,
     }
-}
-
-/// Whether this machine can send to `address` at all; no packet is sent.
-pub(super) fn has_route(address: IpAddr) -> bool {
-    process::source_address(address).is_some()
 }

@@ -3,10 +3,15 @@
 //! One thread per shard (`worker.rs`, `sessions.rs`); this file starts them, watches signals and gathers `status`.
 //! A client's rights are looked up in one shared list, which SIGHUP replaces.
 
+mod bucket;
 mod clients;
 pub(crate) mod dial;
+mod families;
+mod judge;
+mod nat64;
 #[cfg(not(target_os = "linux"))]
 mod no_packets;
+mod notices;
 #[cfg(target_os = "linux")]
 mod packets;
 mod plain;
@@ -16,19 +21,23 @@ mod resolver;
 mod sessions;
 mod worker;
 
+use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::tunnel::Families;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::interval;
 
+pub use nat64::Translation;
 pub use policy::{Denied, Policy};
 
-use crate::config::{Role, ServerConfig, ServerFile};
+use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
 use crate::engine::Neighbours;
 use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
@@ -37,10 +46,16 @@ use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::status::{ClientStatus, Side, StatusReport, StatusSocket};
 use clients::{Clients, Registry};
+use families::{Reached, Routes};
+use nat64::Translations;
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
+use notices::Notices;
 use packets::{Network, Packets, Sockets};
 use worker::{Command, Worker};
+
+/// Between looks at which families have a route.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the server until SIGINT or SIGTERM.
 ///
@@ -162,6 +177,9 @@ struct Pool {
     reports: Vec<Reports>,
     packets: Option<Arc<Packets>>,
     sockets: Option<Arc<Sockets>>,
+    notices: Arc<Notices>,
+    routes: Routes,
+    reached: Reached,
     /// A shard's thread sends why it ended.
     ended: mpsc::UnboundedReceiver<io::Result<()>>,
 }
@@ -183,6 +201,11 @@ impl Pool {
         let registry = Arc::new(Registry::new(senders.clone()));
         let (end, ended) = mpsc::unbounded_channel();
         let mut reports = Vec::new();
+        let (notices, translations) = (Arc::default(), Translations::new(&config.nat64));
+        let mut routes = Routes::new();
+        // Nothing is promised of which nothing is known.
+        let found = routes.look(&clients.allowed()).unwrap_or_default();
+        families::report(None, found);
         let shards = Neighbours::connect(sockets.len())
             .into_iter()
             .zip(sockets)
@@ -207,6 +230,10 @@ impl Pool {
                 sockets: network.sockets.clone(),
                 inbox: network.inboxes[index].take(),
                 qlog: qlog.clone(),
+                families: found,
+                translations: translations.clone(),
+                discovers_translations: config.nat64 == Nat64::Discovered,
+                notices: Arc::clone(&notices),
             };
             let end = end.clone();
             thread::Builder::new()
@@ -221,6 +248,9 @@ impl Pool {
             reports,
             packets: network.packets.clone(),
             sockets: network.sockets.clone(),
+            notices,
+            routes,
+            reached: Reached::new(found),
             ended,
         })
     }
@@ -240,7 +270,8 @@ impl Pool {
         } = orders;
         process::raise_file_limit();
         let reports = self.reports.clone();
-        let snapshot = || report(config, started, &reports);
+        let families = Cell::new(self.reached.now());
+        let snapshot = || report(config, started, families.get(), &reports);
         let listening = process::join(&config.listen);
         tracing::info!(
             "ready: serving {} clients on {listening} with {} shards",
@@ -249,6 +280,8 @@ impl Pool {
         );
         let mut left = self.commands.len();
         let mut stopping = false;
+        let mut current = config.clone();
+        let mut look = interval(LOOK);
         tokio::select! {
             () = status.serve(snapshot) => {}
             () = paths.keep() => {}
@@ -264,7 +297,8 @@ impl Pool {
                             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
                             self.tell(&Command::Drain);
                         }
-                        Some(()) = hangup.recv() => self.reload(config, clients),
+                        Some(()) = hangup.recv() => self.reload(config, &mut current, clients),
+                        _ = look.tick() => families.set(self.look_for_routes(clients)),
                     }
                 }
                 Ok(())
@@ -279,7 +313,19 @@ impl Pool {
         }
     }
 
-    fn reload(&self, config: &ServerConfig, clients: &Clients) {
+    /// Tells the clients if this machine has gained or lost its route of a family; the families in force.
+    fn look_for_routes(&mut self, clients: &Clients) -> Families {
+        let before = self.reached.now();
+        let found = self.routes.look(&clients.allowed());
+        if let Some(now) = found.and_then(|found| self.reached.on_look(found)) {
+            families::report(Some(before), now);
+            self.tell(&Command::Families(now));
+        }
+        self.reached.now()
+    }
+
+    /// Takes over what a running server can; `current` is what was read last, `config` what it was started with.
+    fn reload(&self, config: &ServerConfig, current: &mut ServerConfig, clients: &Clients) {
         match ServerConfig::load(&config.file) {
             Ok(fresh) => {
                 clients.replace(&fresh);
@@ -291,7 +337,9 @@ impl Pool {
                 if let Some(sockets) = &self.sockets {
                     sockets.reload(&fresh);
                 }
-                tracing::info!("reloaded: {} clients", clients.len());
+                self.notices.forget_clients();
+                tracing::info!("reloaded: {}", changes(config, current, &fresh));
+                *current = fresh;
                 self.tell(&Command::Recheck);
             }
             Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
@@ -299,7 +347,37 @@ impl Pool {
     }
 }
 
-fn report(config: &ServerConfig, started: Instant, reports: &[Reports]) -> StatusReport {
+/// What `fresh` changes: clients in comparison with `current`, and keys that differ from those the server was `started`
+/// with and that it does not read again.
+fn changes(started: &ServerConfig, current: &ServerConfig, fresh: &ServerConfig) -> String {
+    let of = |config: &ServerConfig, name: &str| {
+        let mut clients = config.clients.iter();
+        clients.find(|client| client.name == name).cloned()
+    };
+    let (mut added, mut changed) = (0, 0);
+    for client in &fresh.clients {
+        match of(current, &client.name) {
+            None => added += 1,
+            Some(before) => changed += usize::from(before != *client),
+        }
+    }
+    let gone = |client: &&Client| of(fresh, &client.name).is_none();
+    let removed = current.clients.iter().filter(gone).count();
+    let mut text = format!("+{added} -{removed} ~{changed} clients");
+    let restart = started.needing_restart(fresh);
+    if !restart.is_empty() {
+        text += "; changed but needs a restart: ";
+        text += &restart.join(", ");
+    }
+    text
+}
+
+fn report(
+    config: &ServerConfig,
+    started: Instant,
+    families: Families,
+    reports: &[Reports],
+) -> StatusReport {
     let sessions = reports
         .iter()
         .flat_map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).clone())
@@ -310,6 +388,7 @@ fn report(config: &ServerConfig, started: Instant, reports: &[Reports]) -> Statu
         uptime.as_secs(),
         Side::Server {
             listen: config.listen.to_vec(),
+            families: Some(families.into()),
             clients: sessions,
         },
     )

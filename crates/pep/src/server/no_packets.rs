@@ -11,6 +11,8 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::clients::Client;
+use super::judge::Judge;
+use super::notices::Notices;
 use crate::config::ServerConfig;
 use crate::engine::shard::Shard;
 use crate::engine::{Connection, ConnectionId};
@@ -38,6 +40,13 @@ impl Network {
 /// There is none.
 pub(super) struct Packets(Infallible);
 
+/// What filters would share.
+#[derive(Clone)]
+pub(super) struct Rule {
+    pub(super) judge: Rc<Judge>,
+    pub(super) notices: Arc<Notices>,
+}
+
 /// There is none.
 pub(super) struct Filter(Infallible);
 
@@ -50,7 +59,7 @@ pub(super) struct Translator(Infallible);
 impl Sockets {
     pub(super) fn reload(&self, _config: &ServerConfig) {}
 
-    pub(super) fn filter(&self, _client: &Arc<Client>, _now: Instant) -> Filter {
+    pub(super) fn filter(&self, _client: &Arc<Client>, _rule: &Rule) -> Filter {
         match self.0 {}
     }
 
@@ -67,6 +76,8 @@ impl Sockets {
 impl Translator {
     pub(super) fn take(&mut self, _filter: &mut Filter, _now: Instant, _in: &mut Connection) {}
 
+    pub(super) fn recheck(&mut self, _filter: &mut Filter, _now: Instant) {}
+
     pub(super) fn handle_timeout(&mut self, _now: Instant) {}
 
     pub(super) fn count(&self, _session: &mut status::Session) {}
@@ -77,7 +88,7 @@ impl Packets {
         match self.0 {}
     }
 
-    pub(super) fn filter(&self, _client: &Arc<Client>, _now: Instant) -> Filter {
+    pub(super) fn filter(&self, _client: &Arc<Client>, _rule: &Rule) -> Filter {
         match self.0 {}
     }
 
@@ -102,6 +113,10 @@ impl Filter {
     }
 
     pub(super) fn announce(&self, _connection: &mut Connection) {}
+
+    pub(super) fn admits(&mut self, _now: Instant, _packet: &[u8]) -> bool {
+        match self.0 {}
+    }
 
     pub(super) fn set_client(&mut self, _client: Arc<Client>) {}
 

@@ -17,8 +17,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::dial::{Rights, dial};
+use super::dial::{Dialler, Rights};
+use super::judge::Judge;
+use super::nat64::Translations;
 use super::policy::Policy;
+use super::resolver::Resolver;
 use crate::config::{PlainServer, Role, Transport};
 use crate::congestion_control::CongestionControl;
 use crate::frontend::{accept, listen};
@@ -47,6 +50,7 @@ struct Server {
     config: PlainServer,
     clients: RefCell<Vec<Rc<Client>>>,
     controller: Option<CongestionControl>,
+    dialler: Dialler,
     started: Instant,
 }
 
@@ -60,6 +64,11 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     let server = Rc::new(Server {
         clients: RefCell::new(clients(&config)),
         controller: CongestionControl::find(config.controller.as_ref())?,
+        dialler: Dialler::new(
+            Rc::new(Judge::new(Translations::default())),
+            Rc::new(Resolver::new(&[])),
+            config.connect_timeout,
+        ),
         started: process::now(),
         config,
     });
@@ -145,8 +154,16 @@ impl Server {
         let dialled = if client.active() > client.max_flows {
             Err(ReplyCode::LimitReached)
         } else {
-            let patience = self.config.connect_timeout;
-            Box::pin(dial(&destination, &client.rights, patience)).await
+            let dialled = Box::pin(self.dialler.dial(&destination, &client.rights)).await;
+            dialled.map(|(stream, _)| stream).map_err(|refused| {
+                if let Some((address, denied)) = refused.denied {
+                    tracing::debug!(
+                        "{address} is denied: {denied} of [[client]] {}",
+                        client.name
+                    );
+                }
+                refused.code
+            })
         };
         match dialled {
             Ok(origin) => {
@@ -230,6 +247,7 @@ impl Server {
         };
         let side = Side::Server {
             listen: self.config.listen.to_vec(),
+            families: None,
             clients: clients.iter().map(status).collect(),
         };
         StatusReport {

@@ -2,64 +2,157 @@
 //!
 //! Pure. Denied by default is everything through which a client could reach the server itself, its
 //! neighbours or other clients; `allow` adds exceptions, `only` restricts what is left. The server's
-//! own addresses are checked by [`super::dial`], which can ask the kernel.
+//! own addresses are known to [`super::judge`], which can ask the kernel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
 use thiserror::Error;
+
+use super::nat64::Translation;
+use crate::config::{Destinations, Service};
+
+/// Where clouds tell their machines secrets, whoever asks: AWS, Azure, Google, Oracle, Alibaba, Tencent, Scaleway and
+/// those that do as AWS does. Most are link-local or private by themselves; Azure's is public.
+const METADATA: [IpAddr; 12] = [
+    v4(169, 254, 169, 254),
+    v4(169, 254, 170, 2),
+    v4(169, 254, 170, 23),
+    v4(169, 254, 42, 42),
+    v4(169, 254, 0, 23),
+    v4(168, 63, 129, 16),
+    v4(100, 100, 100, 200),
+    v4(192, 0, 0, 192),
+    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254]),
+    v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23]),
+    v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]),
+    v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]),
+];
+
+const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h))
+}
 
 /// One client's rules.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     /// Destinations permitted although they are denied by default.
-    pub allow: Vec<IpNet>,
+    pub allow: Vec<Destinations>,
     /// If not empty, the only destinations permitted.
-    pub only: Vec<IpNet>,
+    pub only: Vec<Destinations>,
 }
 
-/// Why an address may not be reached.
+/// Why a destination may not be reached, and what would permit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Denied {
     /// `only` is set and does not hold it.
-    #[error("not among the client's `only` prefixes")]
+    #[error("not in only; name it in only")]
     NotListed,
     /// Not a public unicast address and not in `allow`.
-    #[error("not a public address and not among the client's `allow` prefixes")]
+    #[error("not public; name it in allow")]
     NotPublic,
+    /// In `allow` or `only`, but not for this port or protocol.
+    #[error("other ports of it are named; add this one to the entry")]
+    OtherPort,
+    /// The metadata service of a cloud.
+    #[error("a cloud's metadata service; name it alone in allow")]
+    Metadata,
+    /// A translator of the network makes this IPv4 address of it, which is not permitted.
+    #[error("{0} by the network's NAT64, not public; name it in allow")]
+    Translated(Ipv4Addr),
+    /// An address of the server itself.
+    #[error("an address of this server; name it alone in allow")]
+    Own,
 }
 
 impl Policy {
-    /// Whether `address` may be dialled.
-    pub fn check(&self, address: IpAddr) -> Result<(), Denied> {
-        if !self.only.is_empty() && !contains(&self.only, address) {
-            return Err(Denied::NotListed);
+    /// Whether `service` of `address` may be dialled, as far as that does not depend on this machine's own addresses.
+    /// An address that one of `translations` makes an IPv4 address of is judged by that, too.
+    ///
+    /// # Errors
+    /// [`Denied`]: it may not.
+    pub fn check(
+        &self,
+        address: IpAddr,
+        service: Service,
+        translations: &[Translation],
+    ) -> Result<(), Denied> {
+        if !self.only.is_empty() && !cover(&self.only, address, service) {
+            let other = cover(&self.only, address, Service::Related);
+            return Err(if other {
+                Denied::OtherPort
+            } else {
+                Denied::NotListed
+            });
+        }
+        self.check_public(address, service)?;
+        for translation in translations {
+            let Some(embedded) = translation.embedded(address) else {
+                continue;
+            };
+            // An entry inside the translator's prefix means this very address; a wider one holds it by chance.
+            let length = translation.prefix().prefix_len();
+            let named = |entry: &&Destinations| entry.prefix().prefix_len() >= length;
+            let mut named = self.allow.iter().filter(named);
+            if named.any(|entry| entry.cover(address, service)) {
+                continue;
+            }
+            self.check_public(embedded.into(), service)
+                .map_err(|denied| match denied {
+                    Denied::Metadata => denied,
+                    _ => Denied::Translated(embedded),
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Whether `address` is public, or permitted although it is not.
+    fn check_public(&self, address: IpAddr, service: Service) -> Result<(), Denied> {
+        if METADATA.contains(&address.to_canonical()) && !self.names_alone(address, service) {
+            return Err(Denied::Metadata);
         }
         // An IPv4 address inside an IPv6 one reaches the IPv4 host: it needs an exception of its own.
         let public = match address {
             IpAddr::V4(v4) => is_public_v4(v4),
             IpAddr::V6(v6) => is_public_v6(v6),
         };
-        if public || contains(&self.allow, address) {
-            Ok(())
-        } else {
-            Err(Denied::NotPublic)
+        if public || cover(&self.allow, address, service) {
+            return Ok(());
+        }
+        match cover(&self.allow, address, Service::Related) {
+            true => Err(Denied::OtherPort),
+            false => Err(Denied::NotPublic),
         }
     }
 
     /// Whether `address`, one of the server's own, may be dialled: only if `allow` names it alone, or
     /// names loopback. A wider prefix opens the server's network, not the services on the server.
-    pub fn allows_own(&self, address: IpAddr) -> bool {
-        self.allow.iter().any(|prefix| {
-            let alone =
-                prefix.prefix_len() == prefix.max_prefix_len() || prefix.addr().is_loopback();
-            alone && prefix.contains(&address)
+    pub fn allows_own(&self, address: IpAddr, service: Service) -> bool {
+        let loopback = |entry: &Destinations| {
+            entry.prefix().addr().is_loopback() && entry.cover(address, service)
+        };
+        self.names_alone(address, service) || self.allow.iter().any(loopback)
+    }
+
+    fn names_alone(&self, address: IpAddr, service: Service) -> bool {
+        self.allow.iter().any(|entry| {
+            let alone = entry.prefix().prefix_len() == entry.prefix().max_prefix_len();
+            alone && entry.cover(address, service)
         })
+    }
+
+    /// Whether a verdict depends on the port.
+    pub fn has_ports(&self) -> bool {
+        let mut all = self.allow.iter().chain(&self.only);
+        all.any(Destinations::has_ports)
     }
 }
 
-fn contains(prefixes: &[IpNet], address: IpAddr) -> bool {
-    prefixes.iter().any(|prefix| prefix.contains(&address))
+fn cover(entries: &[Destinations], address: IpAddr, service: Service) -> bool {
+    entries.iter().any(|entry| entry.cover(address, service))
 }
 
 /// IANA IPv4 Special-Purpose Address Registry, "globally reachable", minus multicast.
@@ -97,7 +190,16 @@ mod tests {
     use super::*;
 
     fn check(policy: &Policy, address: &str) -> Result<(), Denied> {
-        policy.check(address.parse().expect("an address"))
+        check_at(policy, address, Service::Port(7))
+    }
+
+    fn check_at(policy: &Policy, address: &str, service: Service) -> Result<(), Denied> {
+        policy.check(address.parse().expect("an address"), service, &[])
+    }
+
+    fn entries<const N: usize>(texts: [&str; N]) -> Vec<Destinations> {
+        let entry = |text: &str| text.parse::<Destinations>().expect("destinations");
+        texts.map(entry).to_vec()
     }
 
     #[test]
@@ -111,7 +213,7 @@ mod tests {
             "172.16.0.1",
             "192.168.1.1",
             "100.64.0.1",
-            "169.254.169.254",
+            "169.254.1.1",
             "224.0.0.1",
             "255.255.255.255",
             "192.0.0.1",
@@ -151,10 +253,9 @@ mod tests {
 
     #[test]
     fn allow_opens_and_only_closes() {
-        let prefix = |text: &str| text.parse().expect("a prefix");
         let policy = Policy {
-            allow: vec![prefix("10.30.0.0/24"), prefix("fd00:30::/64")],
-            only: vec![prefix("10.0.0.0/8"), prefix("fd00::/8")],
+            allow: entries(["10.30.0.0/24", "fd00:30::/64"]),
+            only: entries(["10.0.0.0/8", "fd00::/8"]),
         };
         assert_eq!(check(&policy, "10.30.0.9"), Ok(()));
         assert_eq!(check(&policy, "fd00:30::9"), Ok(()));
@@ -165,13 +266,97 @@ mod tests {
 
     #[test]
     fn only_an_entry_of_its_own_opens_an_address_of_the_server() {
-        let allow = ["10.30.0.0/24", "10.40.0.1/32", "127.0.0.0/8"];
         let policy = Policy {
-            allow: allow.map(|text| text.parse().expect("a prefix")).to_vec(),
+            allow: entries(["10.30.0.0/24", "10.40.0.1/32", "127.0.0.0/8"]),
             only: Vec::new(),
         };
-        let own = |address: &str| policy.allows_own(address.parse().expect("an address"));
+        let own = |address: &str| {
+            policy.allows_own(address.parse().expect("an address"), Service::Port(7))
+        };
         assert!(own("10.40.0.1") && own("127.0.0.1"));
         assert!(!own("10.30.0.1") && !own("8.8.8.8"));
+    }
+
+    #[test]
+    fn metadata_services_are_opened_by_name_alone() {
+        let wide = Policy {
+            allow: entries(["0.0.0.0/0", "::/0"]),
+            only: Vec::new(),
+        };
+        for address in METADATA {
+            for policy in [&Policy::default(), &wide] {
+                let verdict = policy.check(address, Service::Port(80), &[]);
+                assert_eq!(verdict, Err(Denied::Metadata), "{address}");
+            }
+            let alone = Policy {
+                allow: vec![ipnet::IpNet::from(address).into()],
+                only: Vec::new(),
+            };
+            assert_eq!(
+                alone.check(address, Service::Port(80), &[]),
+                Ok(()),
+                "{address}"
+            );
+        }
+        assert_eq!(check(&wide, "::ffff:168.63.129.16"), Err(Denied::Metadata));
+    }
+
+    #[test]
+    fn ports_of_allow_and_only_bind() {
+        let policy = Policy {
+            allow: entries(["10.30.0.0/24:22", "[fd00:30::/64]:22"]),
+            only: Vec::new(),
+        };
+        for address in ["10.30.0.9", "fd00:30::9"] {
+            let at = |service| check_at(&policy, address, service);
+            assert_eq!(at(Service::Port(22)), Ok(()));
+            assert_eq!(at(Service::Port(23)), Err(Denied::OtherPort));
+            assert_eq!(at(Service::Portless), Err(Denied::OtherPort));
+            assert_eq!(at(Service::Related), Ok(()));
+        }
+        // `allow` takes nothing away.
+        assert_eq!(check_at(&policy, "8.8.8.8", Service::Port(25)), Ok(()));
+        let policy = Policy {
+            allow: Vec::new(),
+            only: entries(["0.0.0.0/0:80,443"]),
+        };
+        assert_eq!(check_at(&policy, "8.8.8.8", Service::Port(443)), Ok(()));
+        for service in [Service::Port(25), Service::Portless] {
+            let verdict = check_at(&policy, "8.8.8.8", service);
+            assert_eq!(verdict, Err(Denied::OtherPort));
+        }
+        assert_eq!(
+            check_at(&policy, "10.0.0.1", Service::Port(443)),
+            Err(Denied::NotPublic)
+        );
+        assert!(policy.has_ports() && !Policy::default().has_ports());
+    }
+
+    #[test]
+    fn what_a_translator_leads_to_is_judged_as_well() {
+        let translation = Translation::new("2600:64::/96".parse().expect("a prefix"));
+        let translations = [translation.expect("a prefix of RFC 6052")];
+        let check = |policy: &Policy, address: &str| {
+            let address = address.parse().expect("an address");
+            policy.check(address, Service::Port(7), &translations)
+        };
+        let inside = Denied::Translated(Ipv4Addr::new(10, 0, 0, 1));
+        let policy = Policy::default();
+        assert_eq!(check(&policy, "2600:64::808:808"), Ok(()));
+        assert_eq!(check(&policy, "2600:64::a00:1"), Err(inside));
+        assert_eq!(check(&policy, "2600:64::a9fe:a9fe"), Err(Denied::Metadata));
+        assert_eq!(check(&policy, "2600:65::a00:1"), Ok(()));
+        for (allow, verdict) in [
+            ("2600::/16", Err(inside)),
+            ("2600:64::/96", Ok(())),
+            ("2600:64::a00:1", Ok(())),
+            ("10.0.0.0/8", Ok(())),
+        ] {
+            let policy = Policy {
+                allow: entries([allow]),
+                only: Vec::new(),
+            };
+            assert_eq!(check(&policy, "2600:64::a00:1"), verdict, "{allow}");
+        }
     }
 }

@@ -5,18 +5,23 @@
 //! fit is dropped, and the wait goes on. Earlier attempts stay open beside later ones.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::dns::{MAX_MESSAGE, Outgoing, Query, Refusal, UDP_SIZE, Verdict};
+use bentpipe_proto::dns::{Answer, MAX_MESSAGE, Outgoing, Query, Refusal, UDP_SIZE, Verdict};
+use bentpipe_proto::tunnel::ReplyCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::nat64;
 use crate::process;
 
 /// How long each attempt has before the next begins.
@@ -45,13 +50,22 @@ const MAX_FILE: u64 = 64 << 10;
 /// Resolvers of this machine that are asked; no resolver library uses more.
 const MAX_SERVERS: usize = 3;
 
+/// Names that this machine knows itself; read anew after this time.
+const HOSTS: &str = "/etc/hosts";
+const HOSTS_FRESH: Duration = Duration::from_secs(2);
+
 /// One shard's way to the resolvers.
 pub(super) struct Resolver {
     configured: Rc<[SocketAddr]>,
     system: RefCell<Option<(Instant, Rc<[SocketAddr]>)>>,
     /// Which of them answered last.
     preferred: Cell<usize>,
+    /// Names of /etc/hosts, and when that was read.
+    hosts: RefCell<Option<(Instant, Rc<Hosts>)>>,
 }
+
+/// Addresses by name, lower case.
+type Hosts = HashMap<String, Vec<IpAddr>>;
 
 impl Resolver {
     /// `configured`: whom to ask; empty: whom this machine asks.
@@ -60,6 +74,7 @@ impl Resolver {
             configured: configured.into(),
             system: RefCell::default(),
             preferred: Cell::new(0),
+            hosts: RefCell::default(),
         }
     }
 
@@ -70,15 +85,90 @@ impl Resolver {
             Err(Refusal::Answer(answer)) => return Some(answer),
             Err(Refusal::Silence) => return None,
         };
+        self.ask(&query).await.or_else(|| Some(query.unanswered()))
+    }
+
+    /// What a resolver says, a failure among it; `None` if none answers.
+    async fn ask(&self, query: &Query) -> Option<Vec<u8>> {
         let mut race = Race {
-            query: &query,
+            query,
             edns: true,
             asked: Vec::new(),
             failed: None,
         };
         let answer = timeout(PATIENCE, self.run(&mut race)).await;
-        let answer = answer.ok().flatten();
-        answer.or(race.failed).or_else(|| Some(query.unanswered()))
+        answer.ok().flatten().or(race.failed)
+    }
+
+    /// The addresses of `name`, for this machine to dial: by the resolvers that are configured, after /etc/hosts, or as
+    /// any program of this machine finds them. `permit` is held for as long as that takes, which may be longer than
+    /// anybody waits.
+    pub(super) async fn look_up(
+        &self,
+        name: &str,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Vec<IpAddr>, ReplyCode> {
+        if self.configured.is_empty() {
+            return look_up_by_system(name.to_owned(), permit).await;
+        }
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        if name == "localhost" || name.ends_with(".localhost") {
+            return Ok(vec![Ipv6Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()]);
+        }
+        if let Some(known) = self.hosts().get(&name) {
+            return Ok(known.clone());
+        }
+        let found = self.addresses(&name).await;
+        match found.is_empty() {
+            true => Err(ReplyCode::NameNotFound),
+            false => Ok(found),
+        }
+    }
+
+    /// The addresses that resolvers know of `name`: IPv6 first where this machine has a route of it.
+    async fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        let one = async |ipv6| {
+            let query = Query::for_addresses(name, ipv6)?;
+            let answer = Answer::decode(&self.ask(&query).await?, &query).ok()?;
+            let family = answer
+                .addresses()
+                .filter(|address| address.is_ipv6() == ipv6);
+            Some(family.collect::<Vec<_>>())
+        };
+        let (v6, v4) = tokio::join!(one(true), one(false));
+        let (v6, v4) = (v6.unwrap_or_default(), v4.unwrap_or_default());
+        let usable = |address: &IpAddr| process::source_address(*address).is_some();
+        match v6.first().is_some_and(usable) {
+            true => [v6, v4].concat(),
+            false => [v4, v6].concat(),
+        }
+    }
+
+    /// What the resolvers say of the name that shows a translator's prefix.
+    pub(super) async fn probe_translations(&self) -> Option<Vec<IpAddr>> {
+        // Without one there is nothing to be found, which is no reason to complain.
+        if self.servers().is_empty() {
+            return None;
+        }
+        let query = Query::for_addresses(nat64::PROBE, true)?;
+        let answer = Answer::decode(&self.ask(&query).await?, &query).ok()?;
+        (!answer.is_failure()).then(|| answer.addresses().collect())
+    }
+
+    fn hosts(&self) -> Rc<Hosts> {
+        let now = process::now();
+        let known = self.hosts.borrow().clone();
+        if let Some((read, hosts)) = known
+            && now.saturating_duration_since(read) < HOSTS_FRESH
+        {
+            return hosts;
+        }
+        let bytes = crate::state::read(std::path::Path::new(HOSTS), MAX_FILE);
+        let hosts = Rc::new(parse_hosts(&String::from_utf8_lossy(
+            &bytes.unwrap_or_default(),
+        )));
+        *self.hosts.borrow_mut() = Some((now, hosts.clone()));
+        hosts
     }
 
     async fn run(&self, race: &mut Race<'_>) -> Option<Vec<u8>> {
@@ -130,6 +220,40 @@ impl Resolver {
     }
 }
 
+/// Lines of an address and its names (hosts(5)).
+fn parse_hosts(text: &str) -> Hosts {
+    let mut hosts = Hosts::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(address) = words.next().and_then(|word| word.parse::<IpAddr>().ok()) else {
+            continue;
+        };
+        for name in words {
+            hosts
+                .entry(name.to_ascii_lowercase())
+                .or_default()
+                .push(address);
+        }
+    }
+    hosts
+}
+
+/// The addresses of `name` as the system's library finds them, which occupies a thread.
+async fn look_up_by_system(
+    name: String,
+    permit: OwnedSemaphorePermit,
+) -> Result<Vec<IpAddr>, ReplyCode> {
+    let found = spawn_blocking(move || {
+        // Held until the library returns, which may be long after the flow has given up.
+        let _permit = permit;
+        let found = (name, 0).to_socket_addrs()?;
+        Ok::<_, io::Error>(found.map(|address| address.ip()).collect())
+    });
+    let found = found.await.map_err(|_| ReplyCode::Internal)?;
+    found.map_err(|_| ReplyCode::NameNotFound)
+}
+
 /// The resolvers that this machine uses.
 fn system_servers() -> Vec<SocketAddr> {
     let bytes = crate::state::read(std::path::Path::new(RESOLV_CONF), MAX_FILE);
@@ -179,7 +303,10 @@ impl Race<'_> {
         };
         match sent.await {
             Ok(socket) => self.asked.push((server, outgoing, socket)),
-            Err(error) => tracing::debug!("cannot ask {server}: {error}"),
+            Err(error) => {
+                process::tell_of_files(&error);
+                tracing::debug!("cannot ask {server}: {error}");
+            }
         }
     }
 
@@ -251,4 +378,21 @@ async fn over_tcp(server: SocketAddr, outgoing: &Outgoing) -> Option<Verdict> {
         Ok::<_, io::Error>(outgoing.judge(&answer, true))
     };
     timeout(TCP_PATIENCE, exchange).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_as_programs_read_them() {
+        let hosts = parse_hosts(
+            "# comment\n10.0.0.1 one One.Example # two\n\nfd00::1\tone\nnonsense three\n10.0.0.2\n",
+        );
+        let of = |name: &str| hosts.get(name).cloned().unwrap_or_default();
+        let expected: [IpAddr; 2] = [[10, 0, 0, 1].into(), "fd00::1".parse().expect("one")];
+        assert_eq!(of("one"), expected);
+        assert_eq!(of("one.example"), expected[..1]);
+        assert!(of("two").is_empty() && of("three").is_empty());
+    }
 }

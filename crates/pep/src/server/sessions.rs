@@ -6,21 +6,25 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::pending;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bentpipe_proto::paths::PathKey;
-use bentpipe_proto::tunnel::{CloseCode, Open, ReplyCode};
+use bentpipe_proto::tunnel::{AbortCode, CloseCode, Open, ReplyCode};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use super::Reports;
 use super::clients::{Client, Clients, Registry};
-use super::dial::dial;
-use super::packets::{Filter, Inbox, Packets, Sockets, Translator};
+use super::dial::{Dialler, NotDialled};
+use super::judge::Judge;
+use super::nat64::{self, Translations};
+use super::notices::Say;
+use super::packets::{Filter, Inbox, Packets, Rule, Sockets, Translator};
 use super::publish::Ports;
 use super::resolver::Resolver;
 use super::worker::{Command, Worker};
@@ -45,7 +49,12 @@ pub(super) struct Session {
     translator: Option<Translator>,
     /// What it has published.
     pub(super) ports: Ports,
+    /// What its open flows are connected to.
+    connected: HashMap<FlowKey, SocketAddr>,
 }
+
+/// How often the prefixes of the network's translator are asked for, once some are known, and before.
+const PROBE_AGAIN: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(600)];
 
 /// State of the running shard.
 pub(super) struct Sessions {
@@ -56,8 +65,11 @@ pub(super) struct Sessions {
     paths: Arc<PathMemory>,
     pub(super) packets: Option<Arc<Packets>>,
     sockets: Option<Arc<Sockets>>,
-    connect_timeout: Duration,
-    resolver: Resolver,
+    dialler: Dialler,
+    resolver: Rc<Resolver>,
+    rule: Rule,
+    /// The prefixes of the network's translator, if they are to be found out.
+    translations: Option<Translations>,
     pub(super) open: RefCell<HashMap<ConnectionId, Session>>,
 }
 
@@ -68,7 +80,17 @@ fn path(connection: &Connection, client: &PublicKey) -> PathKey {
 impl Sessions {
     /// Nobody is connected yet.
     pub(super) fn new(worker: &Worker, shard: Rc<Shard>) -> Rc<Self> {
+        let resolver = Rc::new(Resolver::new(&worker.dns.servers));
+        let judge = Rc::new(Judge::new(worker.translations.clone()));
+        let dialler = Dialler::new(judge.clone(), resolver.clone(), worker.connect_timeout);
         Rc::new(Self {
+            dialler,
+            rule: Rule {
+                judge,
+                notices: worker.notices.clone(),
+            },
+            translations: (worker.index == 0 && worker.discovers_translations)
+                .then(|| worker.translations.clone()),
             shard,
             index: worker.index,
             clients: worker.clients.clone(),
@@ -76,8 +98,7 @@ impl Sessions {
             paths: worker.paths.clone(),
             packets: worker.packets.clone(),
             sockets: worker.sockets.clone(),
-            connect_timeout: worker.connect_timeout,
-            resolver: Resolver::new(&worker.dns.servers),
+            resolver,
             open: RefCell::default(),
         })
     }
@@ -99,6 +120,7 @@ impl Sessions {
                 TunnelEvent::Goaway
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Answer(..)
+                | TunnelEvent::Families
                 | TunnelEvent::Inbound(..)
                 | TunnelEvent::Published(..),
             ) => {}
@@ -107,6 +129,7 @@ impl Sessions {
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");
                 self.forget(id);
             }
+            ConnectionNotice::UnknownKey(key, address) => self.on_unknown_key(&key, address),
             ConnectionNotice::Lost(reason) => {
                 match self.open.borrow().get(&id) {
                     Some(session) => {
@@ -146,6 +169,7 @@ impl Sessions {
                     filter,
                     translator,
                     ports: Ports::default(),
+                    connected: HashMap::new(),
                 };
                 self.open.borrow_mut().insert(id, session);
             }
@@ -159,10 +183,9 @@ impl Sessions {
         id: ConnectionId,
         client: &Arc<Client>,
     ) -> (Option<Filter>, Option<Translator>) {
-        let now = process::now();
         let (device, sockets) = (self.packets.as_ref(), self.sockets.as_ref());
-        let filter = device.map(|packets| packets.filter(client, now));
-        let filter = filter.or_else(|| Some(sockets?.filter(client, now)));
+        let filter = device.map(|packets| packets.filter(client, &self.rule));
+        let filter = filter.or_else(|| Some(sockets?.filter(client, &self.rule)));
         let translator = |filter| Some(sockets?.translator(filter, &self.shard, id));
         let translator = filter.as_ref().and_then(translator);
         if let Some(filter) = &filter {
@@ -248,8 +271,15 @@ impl Sessions {
         };
         while let Some(batch) = inbox.recv().await {
             let now = process::now();
+            let mut sessions = self.open.borrow_mut();
             self.shard.with(|engine| {
                 for (id, packet) in batch {
+                    let filter = sessions
+                        .get_mut(&id)
+                        .and_then(|known| known.filter.as_mut());
+                    if filter.is_some_and(|filter| !filter.admits(now, &packet)) {
+                        continue;
+                    }
                     if let Some(connection) = engine.connection(id) {
                         connection.tunnel.send_packet(now, packet);
                     }
@@ -265,15 +295,8 @@ impl Sessions {
             return;
         };
         let client = session.client.clone();
-        let refused = self.shard.peek(|engine| {
-            let tunnel = &engine.peek(id)?.tunnel;
-            if tunnel.is_draining() {
-                Some(ReplyCode::Draining)
-            } else {
-                (tunnel.flow_count() as u64 > client.max_flows).then_some(ReplyCode::LimitReached)
-            }
-        });
-        if let Some(code) = refused {
+        drop(sessions);
+        if let Some(code) = self.refusal(id, &client) {
             return self.reply(id, flow, code, None);
         }
         let this = self.clone();
@@ -281,24 +304,137 @@ impl Sessions {
             let destination = open.destination;
             let handle = FlowHandle::new(this.shard.clone(), id, flow);
             // Apart, so that what dialling needs does not stay with the flow for its life.
-            let dialling = Box::pin(dial(&destination, &client.rights, this.connect_timeout));
+            let dialling = Box::pin(this.dialler.dial(&destination, &client.rights));
             let dialled = tokio::select! {
                 dialled = dialling => dialled,
                 // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.
                 () = handle.gone() => return,
             };
-            match dialled {
+            let connected = dialled.and_then(|(stream, to)| {
+                this.enter(id, flow, to)?;
+                Ok(stream)
+            });
+            match connected {
                 Ok(stream) => {
                     this.reply(id, flow, ReplyCode::Ok, stream.local_addr().ok());
                     let outcome = Relay::new(handle, stream).run().await;
+                    this.leave(id, flow);
                     tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
                 }
-                Err(code) => {
+                Err(NotDialled { code, denied }) => {
                     tracing::debug!(client = client.name, %destination, ?code, "flow refused");
+                    if let Some((address, denied)) = denied {
+                        let what = format!("{address} {denied:?}");
+                        this.tell_once(&client.name, &what, |name| {
+                            format!("{address} is denied: {denied} of [[client]] {name}")
+                        });
+                    }
                     this.reply(id, flow, code, None);
                 }
             }
         });
+    }
+
+    /// Why a client may not open one more flow now, if it may not.
+    fn refusal(&self, id: ConnectionId, client: &Client) -> Option<ReplyCode> {
+        let (draining, count) = self.shard.peek(|engine| {
+            let tunnel = &engine.peek(id)?.tunnel;
+            Some((tunnel.is_draining(), tunnel.flow_count() as u64))
+        })?;
+        if draining {
+            return Some(ReplyCode::Draining);
+        }
+        let text = if count > client.max_flows {
+            "has as many flows open as it may: more are refused (max_flows)"
+        } else if !client.may_open(process::now()) {
+            "opens more flows a second than it may: the rest is refused (max_flows_per_s)"
+        } else {
+            return None;
+        };
+        self.tell_once(&client.name, text, |name| format!("{name} {text}"));
+        Some(ReplyCode::LimitReached)
+    }
+
+    /// Notes what a flow is connected to. Its client's rights may have changed while that took place.
+    fn enter(&self, id: ConnectionId, flow: FlowKey, to: SocketAddr) -> Result<(), NotDialled> {
+        let mut sessions = self.open.borrow_mut();
+        let Some(session) = sessions.get_mut(&id) else {
+            return Err(ReplyCode::Draining.into());
+        };
+        self.dialler.permits(&session.client.rights.policy, to)?;
+        session.connected.insert(flow, to);
+        Ok(())
+    }
+
+    fn leave(&self, id: ConnectionId, flow: FlowKey) {
+        if let Some(session) = self.open.borrow_mut().get_mut(&id) {
+            session.connected.remove(&flow);
+        }
+    }
+
+    /// Ends the flows of a client that its rights do not permit any more.
+    fn revoke_flows(&self, id: ConnectionId, session: &Session) {
+        let policy = &session.client.rights.policy;
+        let permitted = |to: &SocketAddr| self.dialler.permits(policy, *to).is_ok();
+        let connected = session.connected.iter();
+        let denied: Vec<_> = connected.filter(|(_, to)| !permitted(to)).collect();
+        if denied.is_empty() {
+            return;
+        }
+        tracing::info!(
+            client = session.client.name,
+            "{} flows ended that are not permitted any more",
+            denied.len()
+        );
+        self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            for (flow, _) in denied {
+                tunnel.revoke(quic, *flow, AbortCode::Denied);
+            }
+        });
+    }
+
+    /// Warns of something that a client may not do: once, until the configuration changes.
+    fn tell_once(&self, client: &str, what: &str, text: impl FnOnce(&str) -> String) {
+        match self.rule.notices.of_client(client, what) {
+            Say::This => tracing::warn!("{}", text(client)),
+            Say::More => tracing::warn!("{client}: more of what it may not do is not named"),
+            Say::Nothing => {}
+        }
+    }
+
+    /// A stranger, or a client that was not entered yet.
+    fn on_unknown_key(&self, key: &PublicKey, address: SocketAddr) {
+        match self.rule.notices.of_key(process::now(), *key) {
+            Say::This => tracing::warn!(
+                "{address} shows a key that no [[client]] has; to let it in, add one with public_key = \"{key}\""
+            ),
+            Say::More => tracing::warn!("more unknown keys come and are not named"),
+            Say::Nothing => {}
+        }
+    }
+
+    /// Finds out which prefixes lead to IPv4 addresses by a translator of the network; never ends.
+    pub(super) async fn discover(&self) {
+        let Some(translations) = &self.translations else {
+            return pending().await;
+        };
+        loop {
+            let addresses = self.resolver.probe_translations().await;
+            let found = addresses.map(|addresses| nat64::discover(&addresses));
+            // Silence changes nothing.
+            if let Some(found) = &found
+                && translations.set(found)
+            {
+                let prefixes: Vec<_> = found.iter().map(|known| known.prefix()).collect();
+                tracing::info!(
+                    "NAT64 of this network: {}; what it leads to is judged as the IPv4 address",
+                    process::join(&prefixes)
+                );
+            }
+            let known = !translations.get().is_empty();
+            sleep(PROBE_AGAIN[usize::from(!known)]).await;
+        }
     }
 
     fn on_query(self: &Rc<Self>, id: ConnectionId, query: QueryKey, message: Bytes) {
@@ -317,7 +453,7 @@ impl Sessions {
         id: ConnectionId,
         flow: FlowKey,
         code: ReplyCode,
-        bound: Option<std::net::SocketAddr>,
+        bound: Option<SocketAddr>,
     ) {
         self.shard.change(id, |connection| {
             let (tunnel, quic) = connection.parts();
@@ -352,6 +488,9 @@ impl Sessions {
             match command {
                 Command::Drain => break,
                 Command::Recheck => self.recheck(),
+                Command::Families(families) => {
+                    self.shard.with(|engine| engine.set_families(families));
+                }
                 Command::Yield(id) => {
                     if let Some(session) = self.open.borrow_mut().get_mut(&id) {
                         session.ports.clear();
@@ -377,8 +516,12 @@ impl Sessions {
                     self.set_limits(id, &client);
                     if let Some(filter) = &mut session.filter {
                         filter.set_client(client.clone());
+                        if let Some(translator) = &mut session.translator {
+                            translator.recheck(filter, process::now());
+                        }
                     }
                     session.client = client;
+                    self.revoke_flows(id, session);
                 }
                 None => removed.push(id),
             }

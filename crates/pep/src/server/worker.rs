@@ -1,7 +1,7 @@
 //! One shard of the server: a thread, its socket and its engine. What happens on it is in `sessions.rs`.
 
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use tokio::task::LocalSet;
 
 use super::Reports;
 use super::clients::{Clients, Registry};
-use super::dial;
+use super::nat64::Translations;
+use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::sessions::Sessions;
 use crate::config::ServerDns as Dns;
@@ -28,14 +29,6 @@ use crate::qlog::Qlog;
 /// First credit of an upload, announced before anything is known of the path, in bytes.
 const INITIAL_CREDIT: u64 = 1 << 20;
 
-/// Addresses that stand for "the internet" when asking which families have a route.
-const PUBLIC: [IpAddr; 2] = [
-    IpAddr::V4(std::net::Ipv4Addr::new(1, 1, 1, 1)),
-    IpAddr::V6(std::net::Ipv6Addr::new(
-        0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111,
-    )),
-];
-
 /// What the main thread and other shards ask of a shard.
 #[derive(Debug, Clone)]
 pub(super) enum Command {
@@ -45,6 +38,8 @@ pub(super) enum Command {
     Recheck,
     /// A client's newer connection has asked for ports: this one's are closed.
     Yield(ConnectionId),
+    /// The machine has gained or lost its route of a family.
+    Families(Families),
     /// A client's newer process has taken over from this connection.
     Replaced(ConnectionId),
 }
@@ -67,6 +62,11 @@ pub(super) struct Worker {
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) inbox: Option<Inbox>,
     pub(super) qlog: Option<Qlog>,
+    pub(super) families: Families,
+    pub(super) translations: Translations,
+    /// They are to be found out.
+    pub(super) discovers_translations: bool,
+    pub(super) notices: Arc<Notices>,
 }
 
 impl Worker {
@@ -77,7 +77,7 @@ impl Worker {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
-            hello: hello(&self.clients, max_flows, &self.dns),
+            hello: hello(self.families, max_flows, &self.dns),
             memory,
             wishes: Wishes {
                 controller: self.controller,
@@ -99,24 +99,13 @@ impl Worker {
                 () = sessions.deliver(self.inbox.take()) => Ok(()),
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
+                () = sessions.discover() => Ok(()),
             }
         })
     }
 }
 
-fn hello(clients: &Clients, max_flows: u64, dns: &Dns) -> Hello {
-    let mut families = Families::default();
-    let allowed = clients.allowed();
-    for address in PUBLIC
-        .into_iter()
-        .chain(allowed.iter().map(ipnet::IpNet::addr))
-    {
-        match address {
-            IpAddr::V4(_) if !families.ipv4 => families.ipv4 = dial::has_route(address),
-            IpAddr::V6(_) if !families.ipv6 => families.ipv6 = dial::has_route(address),
-            _ => {}
-        }
-    }
+fn hello(families: Families, max_flows: u64, dns: &Dns) -> Hello {
     Hello {
         version: VERSION,
         agent: process::agent(),

@@ -132,6 +132,9 @@ pub enum Side {
     Server {
         /// UDP addresses served.
         listen: Vec<SocketAddr>,
+        /// Address families that this machine has a route of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        families: Option<Families>,
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },
@@ -274,6 +277,9 @@ pub struct PacketDrops {
     pub spoofed: u64,
     /// To destinations that the client may not reach (server).
     pub policy: u64,
+    /// More in a second than the client may send (server).
+    #[serde(default)]
+    pub limit: u64,
     /// Of kinds that the server cannot carry (server without a device).
     #[serde(default)]
     pub unsupported: u64,
@@ -288,6 +294,8 @@ pub struct PacketRefusals {
     pub spoofed: u64,
     /// To destinations that the client may not reach.
     pub policy: u64,
+    /// More in a second than the client may send.
+    pub limit: u64,
 }
 
 /// State of a tunnel; what is not known yet is absent.
@@ -338,6 +346,9 @@ pub struct Tunnel {
     /// How the other end sends, as far as it has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<Receiving>,
+    /// Address families that the server reaches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub families: Option<Families>,
     /// Losses repaired without retransmission, in both directions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fec: Option<Repairs>,
@@ -472,8 +483,49 @@ pub struct Flows {
     pub opened_total: u64,
     /// Refused since the daemon started.
     pub refused_total: u64,
+    /// The same by cause.
+    #[serde(default)]
+    pub refused: Refused,
     /// Waiting for the tunnel now.
     pub waiting: u64,
+}
+
+/// Connections that were refused, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refused {
+    /// The server's policy forbids the destination.
+    pub denied: u64,
+    /// The destination refused.
+    pub refused: u64,
+    /// No route to it, or no answer in time.
+    pub unreachable: u64,
+    /// The name does not exist, or no resolver could tell.
+    pub name: u64,
+    /// A limit on flows was reached.
+    pub limit: u64,
+    /// The server has no route of the address family.
+    pub family: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+/// Address families that the server reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Families {
+    /// IPv4.
+    pub ipv4: bool,
+    /// IPv6.
+    pub ipv6: bool,
+}
+
+impl From<bentpipe_proto::tunnel::Families> for Families {
+    fn from(families: bentpipe_proto::tunnel::Families) -> Self {
+        Self {
+            ipv4: families.ipv4,
+            ipv6: families.ipv6,
+        }
+    }
 }
 
 impl Volumes {

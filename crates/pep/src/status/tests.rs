@@ -60,6 +60,10 @@ fn session() -> Session {
                 }),
                 ..Receiving::default()
             }),
+            families: Some(Families {
+                ipv4: true,
+                ipv6: false,
+            }),
             fec: Some(Repairs {
                 sent_bytes: 1_234_567,
                 overhead_ratio: 0.0123,
@@ -72,6 +76,11 @@ fn session() -> Session {
             active: 12,
             opened_total: 1234,
             refused_total: 3,
+            refused: Refused {
+                denied: 2,
+                name: 1,
+                ..Refused::default()
+            },
             waiting: 1,
         },
         bytes: Volumes {
@@ -103,6 +112,7 @@ fn session() -> Session {
                 malformed: 6,
                 spoofed: 7,
                 policy: u64::MAX,
+                limit: 8,
                 unsupported: 9,
             },
         }),
@@ -142,7 +152,14 @@ fn server_report() -> StatusReport {
     StatusReport::new(
         "/etc/bentpipe/server.toml".into(),
         5,
-        Side::Server { listen, clients },
+        Side::Server {
+            listen,
+            families: Some(Families {
+                ipv4: true,
+                ipv6: false,
+            }),
+            clients,
+        },
     )
 }
 
@@ -200,6 +217,8 @@ fn the_text_fits_80_columns() {
     assert!(text.contains("up 1 d 1 h\n"), "{text}");
     for row in [
         "link class    auto: geo, measured 612 ms",
+        "reaches       IPv4 only: no IPv6 route, IPv6 is refused",
+        "refused       2 denied, 1 without such a name",
         "sending       satellite, at most 3.0 Mbit/s, path measured 3.0 Mbit/s; 123 kB in",
         "              flight; ACK after 200 packets or 40 ms",
         "receiving     cubic, sold 50.0 Mbit/s; ACK after 1 packet or 1000 ms",

@@ -7,8 +7,8 @@ use crate::engine::Account;
 use ipnet::IpNet;
 
 use super::{
-    Acks, ClassSource, Dns, KernelRepair, LinkClass, Metering, PacketKinds, Packets, RuleStatus,
-    Session, Side, StatusReport, Tunnel, TunnelState,
+    Acks, ClassSource, Dns, Families, KernelRepair, LinkClass, Metering, PacketKinds, Packets,
+    Refused, RuleStatus, Session, Side, StatusReport, Tunnel, TunnelState,
 };
 
 const WIDTH: usize = 80;
@@ -37,9 +37,16 @@ impl Display for StatusReport {
         };
         match &self.side {
             Side::Client(client) => session(f, client, "server"),
-            Side::Server { listen, clients } => {
+            Side::Server {
+                listen,
+                families,
+                clients,
+            } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 line(f, "listen", &listen.join(", "))?;
+                if let Some(families) = families {
+                    line(f, "reaches", &families.to_string())?;
+                }
                 for client in clients {
                     writeln!(f)?;
                     line(f, "client", &client.name)?;
@@ -77,6 +84,36 @@ impl Display for TunnelState {
             Self::Refused => "refused",
             Self::Draining => "draining",
         })
+    }
+}
+
+impl Display for Families {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.ipv4, self.ipv6) {
+            (true, true) => "IPv4 and IPv6",
+            (true, false) => "IPv4 only: no IPv6 route, IPv6 is refused",
+            (false, true) => "IPv6 only: no IPv4 route, IPv4 is refused",
+            (false, false) => "nothing: no route, connections are refused",
+        })
+    }
+}
+
+impl Display for Refused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let causes = [
+            (self.denied, "denied"),
+            (self.refused, "by the destination"),
+            (self.unreachable, "unreachable"),
+            (self.name, "without such a name"),
+            (self.limit, "beyond a limit"),
+            (self.family, "of a missing family"),
+            (self.other, "for other reasons"),
+        ];
+        let counted = causes.into_iter().filter(|(count, _)| *count > 0);
+        let counted: Vec<_> = counted
+            .map(|(count, cause)| format!("{count} {cause}"))
+            .collect();
+        f.write_str(&counted.join(", "))
     }
 }
 
@@ -164,6 +201,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
     }
     if let Some(link) = &tunnel.link {
         line(f, "link class", &link.to_string())?;
+    }
+    if let Some(families) = &tunnel.families {
+        line(f, "reaches", &families.to_string())?;
     }
     if matches!(tunnel.state, TunnelState::Ready | TunnelState::Draining) {
         write_path(f, tunnel)?;
@@ -266,6 +306,9 @@ fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
         "flows",
         &format!("{active} open, {waiting} waiting; {opened} opened, {refused} refused so far"),
     )?;
+    if flows.refused != Refused::default() {
+        line(f, "refused", &flows.refused.to_string())?;
+    }
     line(
         f,
         "TCP",
@@ -310,6 +353,7 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
         (drops.malformed, "malformed"),
         (drops.spoofed, "from others' addresses"),
         (drops.policy, "to denied destinations"),
+        (drops.limit, "beyond the limit of packets a second"),
         (drops.unsupported, "of kinds that the server cannot carry"),
     ];
     let counted = causes.into_iter().filter(|(count, _)| *count > 0);

@@ -2,7 +2,7 @@
 
 use bentpipe_proto::relay::CreditExceeded;
 use bentpipe_proto::tunnel::{
-    CloseCode, DecodeError, Inbound, Open, Publish, PublishCode, VERSION,
+    CloseCode, DecodeError, Inbound, Open, Publish, PublishCode, ReplyCode, VERSION,
 };
 use bytes::Bytes;
 use thiserror::Error;
@@ -31,6 +31,8 @@ pub enum TunnelEvent {
     Answer(QueryKey, Option<Bytes>),
     /// Packets have come: take them with [`super::Tunnel::take_packet`].
     Packets,
+    /// The server reaches other address families than before (client only): [`super::Tunnel::remote`] says which.
+    Families,
     /// The peer drains: it opens no more flows, and takes none.
     Goaway,
 }
@@ -84,6 +86,8 @@ pub struct TunnelStats {
     pub opened: u64,
     /// Flows that could not be connected.
     pub refused: u64,
+    /// The same by cause.
+    pub refusals: Refusals,
     /// Payload bytes taken from the LAN side.
     pub lan_in: u64,
     /// Payload bytes given to the LAN side.
@@ -94,6 +98,43 @@ pub struct TunnelStats {
     pub sent: Carried,
     /// Bytes that came in streams, without the control stream's.
     pub(super) received: Carried,
+}
+
+/// Flows that could not be connected, by cause.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Refusals {
+    /// The server's policy forbids the destination.
+    pub denied: u64,
+    /// The destination refused.
+    pub refused: u64,
+    /// No route, or no answer in time.
+    pub unreachable: u64,
+    /// The name does not exist, or nobody could tell.
+    pub name: u64,
+    /// A limit on flows was reached.
+    pub limit: u64,
+    /// The server has no route of the address family.
+    pub family: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+impl Refusals {
+    /// Counts one flow that ended with `code`.
+    pub(super) fn count(&mut self, code: ReplyCode) {
+        *match code {
+            ReplyCode::Ok => return,
+            ReplyCode::Denied => &mut self.denied,
+            ReplyCode::Refused => &mut self.refused,
+            ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable | ReplyCode::TimedOut => {
+                &mut self.unreachable
+            }
+            ReplyCode::NameNotFound => &mut self.name,
+            ReplyCode::LimitReached => &mut self.limit,
+            ReplyCode::FamilyUnsupported => &mut self.family,
+            ReplyCode::Internal | ReplyCode::Draining => &mut self.other,
+        } += 1;
+    }
 }
 
 /// Bytes in streams, each counted once however often it crossed.

@@ -8,7 +8,7 @@ use bentpipe_proto::tunnel::{AbortCode, Control, Destination, FlowId, Open, Repl
 use bytes::Bytes;
 use quinn_proto::{Connection, Dir, Side, VarInt};
 
-use super::event::OpenError;
+use super::event::{OpenError, TunnelEvent};
 use super::flow::{Flow, FlowKey, Header, Incoming};
 use super::memory::sending_share;
 use super::tunnel::Tunnel;
@@ -114,6 +114,7 @@ impl Tunnel {
         flow.sender.set_header(header.into());
         if code != ReplyCode::Ok {
             self.stats.refused += 1;
+            self.stats.refusals.count(code);
             flow.sender.finish();
             let before = flow.receiver.memory();
             flow.stop_reading(quic, key.stream(), VarInt::from_u32(0));
@@ -189,6 +190,16 @@ impl Tunnel {
         }
         self.schedule(key);
         self.collect(key);
+    }
+
+    /// Ends a flow that is relayed, as if its LAN side had been reset: the relay, which is not asked, resets that.
+    pub fn revoke(&mut self, quic: &mut Connection, key: FlowKey, code: AbortCode) {
+        self.abort(quic, key, code);
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.gone = true;
+        }
+        // Also for a flow that is forgotten already: its relay finds that out.
+        self.events.push_back(TunnelEvent::Flow(key));
     }
 
     /// What the LAN side has to do next.

@@ -20,7 +20,7 @@ mod repair;
 mod tunnel;
 mod writer;
 
-pub use event::{Carried, Fault, OpenError, TunnelEvent, TunnelStats};
+pub use event::{Carried, Fault, OpenError, Refusals, TunnelEvent, TunnelStats};
 pub use flow::{FlowKey, Incoming};
 pub use packets::PacketStats;
 pub use queries::{MAX_QUERIES, QueryKey};

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
 use bentpipe_proto::tunnel::{
-    AbortCode, Control, DecodeError, FlowId, Forward, Hello, PacketKinds, ReplyCode, StreamKind,
-    VERSION, capability,
+    AbortCode, Control, DecodeError, Families, FlowId, Forward, Hello, PacketKinds, ReplyCode,
+    StreamKind, VERSION, capability,
 };
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
@@ -61,6 +61,8 @@ pub struct Tunnel {
     pub(super) repairs: Repairs,
     pub(super) resumption: Resumption,
     pub(super) goaway: bool,
+    /// The server's HELLO has been said.
+    greeted: bool,
     pub(super) events: VecDeque<TunnelEvent>,
     pub(super) chunks: Vec<Bytes>,
     pub(super) stats: TunnelStats,
@@ -96,6 +98,7 @@ impl Tunnel {
             repairs: Repairs::default(),
             resumption: Resumption::default(),
             goaway: false,
+            greeted: false,
             events: VecDeque::new(),
             chunks: Vec::new(),
             stats: TunnelStats::default(),
@@ -119,6 +122,7 @@ impl Tunnel {
     pub(crate) fn greet(&mut self, forward: Forward) {
         let mut hello = self.local.clone();
         hello.forward = forward;
+        self.greeted = true;
         self.announce_repairs(&mut hello);
         self.send_control(&Control::Hello(hello));
     }
@@ -293,7 +297,10 @@ impl Tunnel {
                 flow.sender.raise_limit(reply.credit);
                 self.schedule(key);
             }
-            Header::Reply(_) => self.stats.refused += 1,
+            Header::Reply(reply) => {
+                self.stats.refused += 1;
+                self.stats.refusals.count(reply.code);
+            }
             Header::Expected => {}
         }
         Ok(())
@@ -391,6 +398,7 @@ impl Tunnel {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);
             }
+            Control::Families(families) => self.on_families(families),
             Control::RateHint { rate, packets } => {
                 if packets > 1 {
                     self.rate_hint = Some(rate);
@@ -398,6 +406,16 @@ impl Tunnel {
             }
         }
         Ok(())
+    }
+
+    /// The server reaches other address families than its HELLO has said.
+    fn on_families(&mut self, families: Families) {
+        if self.side == Side::Client
+            && let Some(remote) = &mut self.remote
+            && std::mem::replace(&mut remote.families, families) != families
+        {
+            self.events.push_back(TunnelEvent::Families);
+        }
     }
 
     /// `flow` is one that the peer opens.
@@ -473,6 +491,14 @@ impl Tunnel {
         }
         (self.local.assigned, self.local.routed) = (assigned, routed);
         self.local.carried = carried;
+    }
+
+    /// Server: which address families it reaches from now on. The client is told, in HELLO or after it.
+    pub fn set_families(&mut self, families: Families) {
+        let before = std::mem::replace(&mut self.local.families, families);
+        if self.greeted && before != families {
+            self.send_control(&Control::Families(families));
+        }
     }
 
     /// The peer's HELLO, once it came.

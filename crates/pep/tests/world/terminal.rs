@@ -111,6 +111,7 @@ impl Terminal {
             }
             ConnectionNotice::Fault(fault) => panic!("the client found a fault: {fault}"),
             ConnectionNotice::Connected
+            | ConnectionNotice::UnknownKey(..)
             | ConnectionNotice::Tunnel(_)
             | ConnectionNotice::Outage(_) => {}
         }

@@ -1,10 +1,11 @@
 //! Which of a client's packets may go on: only its own, and only to where it may go.
 //!
-//! Asks the same policy as `dial.rs`, for every packet; what it said is remembered for a moment, since asking the kernel
-//! whether an address is its own is dear.
+//! Asks the same judge as `dial.rs`, for every packet. What it said is remembered for a moment, and no longer than until
+//! the kernel tells of a changed address or route.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,19 +14,33 @@ use bentpipe_proto::tunnel::PacketKinds;
 use bytes::Bytes;
 
 use super::plan::Assigned;
+use crate::config::Service;
 use crate::engine::Connection;
+use crate::server::bucket::Bucket;
 use crate::server::clients::Client;
+use crate::server::judge::{Judge, Refusal};
+use crate::server::notices::{Notices, Say};
 use crate::status::{PacketRefusals, Session};
 
-/// How long a verdict holds: so long a changed address of this machine may pass for another's.
+/// How long a verdict holds at most.
 const VERDICT: Duration = Duration::from_secs(5);
 
 /// Destinations that verdicts are kept for; who talks to more asks anew.
 const MOST_VERDICTS: usize = 4096;
 
 /// Errors that a client is sent: at once, and in a second.
-const ERRORS: u32 = 20;
+const ERRORS: f64 = 20.0;
 const ERRORS_PER_SECOND: f64 = 10.0;
+
+/// Protocols that begin with the ports of source and destination: TCP, UDP, DCCP, SCTP, UDP-Lite.
+const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+
+/// What filters share: who decides on a shard, and what was said already.
+#[derive(Clone)]
+pub(in crate::server) struct Rule {
+    pub(in crate::server) judge: Rc<Judge>,
+    pub(in crate::server) notices: Arc<Notices>,
+}
 
 /// What becomes of a packet.
 #[derive(Debug)]
@@ -39,34 +54,41 @@ pub(super) enum Verdict {
 }
 
 /// The filter of one client's packets.
-#[derive(Debug)]
 pub(in crate::server) struct Filter {
     assigned: Assigned,
     client: Arc<Client>,
+    rule: Rule,
     from: Prohibited,
     carried: PacketKinds,
-    verdicts: HashMap<IpAddr, (Instant, bool)>,
-    /// Errors that may be sent now, and since when that is known.
-    errors: (f64, Instant),
+    verdicts: HashMap<(IpAddr, Service), (Instant, bool)>,
+    /// Of the judge, when they were found.
+    generation: u64,
+    /// Errors that may be sent.
+    errors: Bucket,
     refused: PacketRefusals,
+    /// The client has lost or changed rights: what it was permitted may go on from the other side.
+    withdrawn: bool,
 }
 
 impl Filter {
     pub(super) fn new(
         assigned: Assigned,
         client: Arc<Client>,
+        rule: Rule,
         from: Prohibited,
         carried: PacketKinds,
-        now: Instant,
     ) -> Self {
         Self {
             assigned,
             client,
+            rule,
             from,
             carried,
             verdicts: HashMap::new(),
-            errors: (f64::from(ERRORS), now),
+            generation: 0,
+            errors: Bucket::with_burst(ERRORS_PER_SECOND, ERRORS),
             refused: PacketRefusals::default(),
+            withdrawn: false,
         }
     }
 
@@ -98,6 +120,7 @@ impl Filter {
             packets.dropped.malformed += self.refused.malformed;
             packets.dropped.spoofed = self.refused.spoofed;
             packets.dropped.policy = self.refused.policy;
+            packets.dropped.limit = self.refused.limit;
         }
     }
 
@@ -105,6 +128,15 @@ impl Filter {
     pub(in crate::server) fn set_client(&mut self, client: Arc<Client>) {
         self.client = client;
         self.verdicts.clear();
+        self.withdrawn = true;
+    }
+
+    /// To be called before packets are checked: verdicts that a change of addresses or routes has made doubtful go.
+    pub(super) fn refresh(&mut self) {
+        let generation = self.rule.judge.generation();
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.verdicts.clear();
+        }
     }
 
     pub(super) fn check(&mut self, now: Instant, packet: &[u8]) -> Verdict {
@@ -116,7 +148,15 @@ impl Filter {
             self.refused.spoofed += 1;
             return Verdict::Drop;
         }
-        if self.permits(now, header.destination) {
+        if !self.client.may_send(now) {
+            self.refused.limit += 1;
+            self.tell("packets", |name| {
+                format!("{name} sends more packets a second than it may: the rest is dropped (max_packets_per_s)")
+            });
+            return Verdict::Drop;
+        }
+        let service = service(packet, &header, Side::Destination);
+        if self.permits(now, header.destination, service) {
             return Verdict::Pass;
         }
         self.refused.policy += 1;
@@ -128,33 +168,95 @@ impl Filter {
         Verdict::Drop
     }
 
-    fn permits(&mut self, now: Instant, address: IpAddr) -> bool {
+    /// Whether a packet from outside may go on to the client: from where it has lost the right to send nothing comes
+    /// either, be it begun earlier.
+    pub(in crate::server) fn admits(&mut self, now: Instant, packet: &[u8]) -> bool {
+        if !self.withdrawn {
+            return true;
+        }
+        let Some(header) = Header::parse(packet) else {
+            return true;
+        };
+        // Routers on the way speak from wherever they are.
+        if header.is_icmp_error(packet) {
+            return true;
+        }
+        let service = service(packet, &header, Side::Source);
+        self.refresh();
+        let admitted = self.permits(now, header.source, service);
+        self.refused.policy += u64::from(!admitted);
+        admitted
+    }
+
+    /// Whether something at `address` may still be spoken to.
+    pub(super) fn permits_any(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.permits(now, address, Service::Related)
+    }
+
+    fn permits(&mut self, now: Instant, address: IpAddr, service: Service) -> bool {
+        let policy = &self.client.rights.policy;
+        let service = match policy.has_ports() {
+            true => service,
+            false => Service::Related,
+        };
         let fresh = |(since, _): &(Instant, bool)| now.saturating_duration_since(*since) < VERDICT;
-        if let Some(known) = self.verdicts.get(&address).filter(|known| fresh(known)) {
+        let key = (address, service);
+        if let Some(known) = self.verdicts.get(&key).filter(|known| fresh(known)) {
             return known.1;
         }
         if self.verdicts.len() >= MOST_VERDICTS {
             self.verdicts.clear();
         }
-        let policy = &self.client.rights.policy;
-        let permitted =
-            policy.check(address).is_ok() && (policy.allows_own(address) || !is_own(address));
-        self.verdicts.insert(address, (now, permitted));
-        permitted
+        match self.rule.judge.check(policy, address, service) {
+            Ok(()) => drop(self.verdicts.insert(key, (now, true))),
+            Err(Refusal::Denied(denied)) => {
+                self.tell(&format!("{address} {denied:?}"), |name| {
+                    format!("{address} is denied: {denied} of [[client]] {name}")
+                });
+                self.verdicts.insert(key, (now, false));
+            }
+            // Nothing was found out: nothing is remembered.
+            Err(Refusal::Unknown(_)) => return false,
+        }
+        self.verdicts
+            .get(&key)
+            .is_some_and(|(_, permitted)| *permitted)
+    }
+
+    fn tell(&self, what: &str, text: impl FnOnce(&str) -> String) {
+        let name = &self.client.name;
+        match self.rule.notices.of_client(name, what) {
+            Say::This => tracing::warn!("{}", text(name)),
+            Say::More => tracing::warn!("{name}: more of what it may not do is not named"),
+            Say::Nothing => {}
+        }
     }
 
     /// Whether the client may be sent another error now.
     pub(super) fn may_tell(&mut self, now: Instant) -> bool {
-        let (left, since) = self.errors;
-        let earned = now.saturating_duration_since(since).as_secs_f64() * ERRORS_PER_SECOND;
-        let left = (left + earned).min(f64::from(ERRORS));
-        let may = left >= 1.0;
-        self.errors = (if may { left - 1.0 } else { left }, now);
-        may
+        self.errors.take(now)
     }
 }
 
-/// True if `address` is one of this machine's: only then can a socket be bound to it.
-fn is_own(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
+/// Whose port of a packet is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Source,
+    Destination,
+}
+
+/// What a packet is about.
+fn service(packet: &[u8], header: &Header, side: Side) -> Service {
+    // Without the first fragment the others are worth nothing, and that one is judged.
+    if header.later_fragment || header.is_icmp_error(packet) {
+        return Service::Related;
+    }
+    if !WITH_PORTS.contains(&header.protocol) {
+        return Service::Portless;
+    }
+    let at = header.offset + if side == Side::Source { 0 } else { 2 };
+    let port = packet.get(at..).and_then(<[u8]>::first_chunk);
+    port.map_or(Service::Portless, |port| {
+        Service::Port(u16::from_be_bytes(*port))
+    })
 }

@@ -31,8 +31,8 @@ use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::mpsc;
 
-pub(super) use filter::Filter;
 use filter::Verdict;
+pub(super) use filter::{Filter, Rule};
 use plan::Plan;
 pub(super) use sockets::{Sockets, Translator};
 
@@ -213,10 +213,16 @@ impl Packets {
     }
 
     /// The filter for a client that connects.
-    pub(super) fn filter(&self, client: &Arc<Client>, now: Instant) -> Filter {
+    pub(super) fn filter(&self, client: &Arc<Client>, rule: &Rule) -> Filter {
         let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
         let (assigned, from) = (plan.of(&client.name), plan.speaker());
-        Filter::new(assigned, client.clone(), from, PacketKinds::All, now)
+        Filter::new(
+            assigned,
+            client.clone(),
+            rule.clone(),
+            from,
+            PacketKinds::All,
+        )
     }
 
     /// Packets for this client go to `place` from now on.
@@ -244,6 +250,7 @@ impl Packets {
 
     /// Lets the packets that came through `connection` go on, as far as its client's `filter` permits.
     pub(super) fn take(&self, filter: &mut Filter, now: Instant, connection: &mut Connection) {
+        filter.refresh();
         while let Some(packet) = connection.tunnel.take_packet() {
             match filter.check(now, &packet) {
                 // Where the kernel's queue is full the packet is dropped, as on any link.

@@ -27,7 +27,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::task::{spawn_local, yield_now};
 
-use super::filter::{Filter, Verdict};
+use super::filter::{Filter, Rule, Verdict};
 use super::outlet::Outlet;
 use super::plan::{Assigned, Plan};
 use crate::config::ServerConfig;
@@ -88,7 +88,7 @@ impl Sockets {
     }
 
     /// The filter for a client that connects. It has no prefixes: nobody could send to them.
-    pub(in crate::server) fn filter(&self, client: &Arc<Client>, now: Instant) -> Filter {
+    pub(in crate::server) fn filter(&self, client: &Arc<Client>, rule: &Rule) -> Filter {
         let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
         let assigned = Assigned {
             routed: Vec::new(),
@@ -98,7 +98,13 @@ impl Sockets {
             true => PacketKinds::Sockets,
             false => PacketKinds::Udp,
         };
-        Filter::new(assigned, client.clone(), plan.speaker(), carried, now)
+        Filter::new(
+            assigned,
+            client.clone(),
+            rule.clone(),
+            plan.speaker(),
+            carried,
+        )
     }
 
     /// What carries the packets of a client that connects.
@@ -141,6 +147,7 @@ impl Translator {
         now: Instant,
         connection: &mut Connection,
     ) {
+        filter.refresh();
         while let Some(packet) = connection.tunnel.take_packet() {
             let answer = match filter.check(now, &packet) {
                 Verdict::Pass => self.pass(now, &packet).filter(|_| filter.may_tell(now)),
@@ -187,6 +194,7 @@ impl Translator {
                 Ok(outlet) => drop(self.outlets.insert(id, outlet)),
                 Err(error) => {
                     tracing::debug!("no socket for a client's datagrams: {error}");
+                    process::tell_of_files(&error);
                     self.nat.borrow_mut().close(id);
                     self.full += 1;
                 }
@@ -246,6 +254,15 @@ impl Translator {
             content: &datagram.content,
         };
         self.nat.borrow().on_failure(datagram.mapping, &failure)
+    }
+
+    /// The client's rights have changed, of which `filter` knows: mappings that have spoken only to whom it may not speak
+    /// any more are closed, and others no longer hear them.
+    pub(in crate::server) fn recheck(&mut self, filter: &mut Filter, now: Instant) {
+        let filter = RefCell::new(filter);
+        let permitted = |address| filter.borrow_mut().permits_any(now, address);
+        self.nat.borrow_mut().retain(permitted);
+        self.close_outlets();
     }
 
     /// To be called about once a second.

@@ -34,6 +34,7 @@ use super::packets::Filter;
 use super::sessions::Sessions;
 use crate::config::Carrier;
 use crate::engine::{ConnectionId, Engine};
+use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
 use crate::status::PublishStatus;
 
@@ -270,7 +271,10 @@ impl Sessions {
                     }
                     // It was reset while it waited.
                     Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    Err(_) => sleep(ACCEPT_PAUSE).await,
+                    Err(error) => {
+                        process::tell_of_files(&error);
+                        sleep(ACCEPT_PAUSE).await;
+                    }
                 },
                 Some(_) = relays.join_next() => {}
             }

@@ -1,0 +1,135 @@
+//! Whether a client may reach an address: its policy, and what the kernel and the network say of the address.
+//!
+//! One for each shard. An address of which nothing is known may not be reached.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use super::nat64::Translations;
+use super::policy::{Denied, Policy};
+use crate::config::Service;
+
+/// Why a destination may not be reached.
+#[derive(Debug, Error)]
+pub(super) enum Refusal {
+    /// The client has no right to.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The kernel did not say whether the address is this machine's own.
+    #[error("whose address it is cannot be found out: {0}")]
+    Unknown(#[from] io::Error),
+}
+
+/// Decides for one shard.
+pub(super) struct Judge {
+    own: RefCell<Own>,
+    /// Counts changes of what is this machine's own.
+    generation: Cell<u64>,
+    translations: Translations,
+}
+
+impl Judge {
+    pub(super) fn new(translations: Translations) -> Self {
+        Self {
+            own: RefCell::new(Own::new()),
+            generation: Cell::new(0),
+            translations,
+        }
+    }
+
+    /// Whether a client with this `policy` may reach `service` of `address` now.
+    pub(super) fn check(
+        &self,
+        policy: &Policy,
+        address: IpAddr,
+        service: Service,
+    ) -> Result<(), Refusal> {
+        let translations = self.translations.get();
+        policy.check(address, service, &translations)?;
+        // The server's own addresses may be public, and are denied like private ones, by whatever name.
+        let embedded = translations
+            .iter()
+            .filter_map(|known| known.embedded(address));
+        for address in std::iter::once(address).chain(embedded.map(IpAddr::V4)) {
+            if !policy.allows_own(address, service) && self.own.borrow_mut().is_own(address)? {
+                return Err(Denied::Own.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A number that changes when what was found out earlier may have become wrong.
+    pub(super) fn generation(&self) -> u64 {
+        if self.own.borrow_mut().has_changed() {
+            self.generation.set(self.generation.get() + 1);
+        }
+        self.generation.get()
+    }
+}
+
+/// Which addresses are this machine's, by the kernel's routing tables.
+#[cfg(target_os = "linux")]
+struct Own {
+    query: Option<bentpipe_sys::reach::RouteQuery>,
+    changes: Option<bentpipe_sys::reach::RouteChanges>,
+}
+
+#[cfg(target_os = "linux")]
+impl Own {
+    fn new() -> Self {
+        use bentpipe_sys::reach::{RouteChanges, RouteQuery};
+
+        Self {
+            query: RouteQuery::open().ok(),
+            changes: RouteChanges::open().ok(),
+        }
+    }
+
+    fn is_own(&mut self, address: IpAddr) -> io::Result<bool> {
+        use bentpipe_sys::reach::{Reach, RouteQuery};
+
+        if let Some(query) = &mut self.query
+            && let Ok(reach) = query.ask(address)
+        {
+            return Ok(reach == Reach::Own);
+        }
+        // The old socket is given up only for a new one: there may be no descriptor left.
+        let query = self.query.insert(RouteQuery::open()?);
+        Ok(query.ask(address)? == Reach::Own)
+    }
+
+    /// Without notices everything may have changed.
+    fn has_changed(&mut self) -> bool {
+        if self.changes.is_none() {
+            self.changes = bentpipe_sys::reach::RouteChanges::open().ok();
+            return true;
+        }
+        self.changes.as_ref().is_none_or(|changes| changes.take())
+    }
+}
+
+/// Which addresses are this machine's: only to those can a socket be bound.
+#[cfg(not(target_os = "linux"))]
+struct Own;
+
+#[cfg(not(target_os = "linux"))]
+impl Own {
+    const fn new() -> Self {
+        Self
+    }
+
+    fn is_own(&mut self, address: IpAddr) -> io::Result<bool> {
+        match std::net::UdpSocket::bind((address.to_canonical(), 0)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    const fn has_changed(&mut self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,167 @@
+//! Prefixes of NAT64: which IPv4 address a translator of the server's network makes of an IPv6 one (RFC 6052), and how
+//! such prefixes are found (RFC 7050).
+//!
+//! Pure but for the list that all shards share.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ipnet::Ipv6Net;
+
+use crate::config::{NAT64_LENGTHS, Nat64};
+
+/// A name that has only these IPv4 addresses: an IPv6 address of it comes from a translator (RFC 7050 §8).
+pub(super) const PROBE: &str = "ipv4only.arpa";
+const PROBE_ADDRESSES: [Ipv4Addr; 2] =
+    [Ipv4Addr::new(192, 0, 0, 170), Ipv4Addr::new(192, 0, 0, 171)];
+
+/// Bits 64 to 71 are zero in every such address (RFC 6052 §2.2).
+const ZERO_OCTET: usize = 8;
+
+/// Prefixes that are kept; no network has more.
+const MOST: usize = 16;
+
+/// A prefix whose addresses hold IPv4 addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation(Ipv6Net);
+
+impl Translation {
+    /// `None`: no translator uses a prefix of this length.
+    #[must_use]
+    pub fn new(prefix: Ipv6Net) -> Option<Self> {
+        let known = NAT64_LENGTHS.contains(&prefix.prefix_len());
+        known.then(|| Self(prefix.trunc()))
+    }
+
+    /// The prefix.
+    #[must_use]
+    pub fn prefix(&self) -> Ipv6Net {
+        self.0
+    }
+
+    /// The IPv4 address that a packet to `address` ends at; `None` outside the prefix.
+    #[must_use]
+    pub fn embedded(&self, address: IpAddr) -> Option<Ipv4Addr> {
+        match address {
+            IpAddr::V6(address) if self.0.contains(&address) => {
+                Some(embedded(address, self.0.prefix_len()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The 32 bits that follow the prefix, past the octet that is always zero.
+fn embedded(address: Ipv6Addr, length: u8) -> Ipv4Addr {
+    let mut v4 = [0; 4];
+    let octets = address.octets();
+    let after = (usize::from(length / 8)..octets.len()).filter(|at| *at != ZERO_OCTET);
+    for (to, at) in v4.iter_mut().zip(after) {
+        *to = octets[at];
+    }
+    v4.into()
+}
+
+/// The prefixes that the addresses of [`PROBE`] show. Where an address can be read in two ways, both count: that denies
+/// more, never less.
+pub(super) fn discover(addresses: &[IpAddr]) -> Vec<Translation> {
+    let mut found: Vec<Translation> = Vec::new();
+    for address in addresses {
+        let IpAddr::V6(address) = *address else {
+            continue;
+        };
+        for length in NAT64_LENGTHS {
+            let prefix = Ipv6Net::new(address, length).ok();
+            let shows = PROBE_ADDRESSES.contains(&embedded(address, length));
+            if let Some(translation) = prefix.and_then(Translation::new).filter(|_| shows)
+                && !found.contains(&translation)
+                && found.len() < MOST
+            {
+                found.push(translation);
+            }
+        }
+    }
+    found
+}
+
+/// The prefixes in force, shared by all shards.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Translations(Arc<RwLock<Arc<[Translation]>>>);
+
+impl Translations {
+    pub(super) fn new(config: &Nat64) -> Self {
+        let configured: Arc<[Translation]> = match config {
+            Nat64::Discovered => Arc::default(),
+            Nat64::Prefixes(prefixes) => prefixes
+                .iter()
+                .filter_map(|prefix| Translation::new(*prefix))
+                .collect(),
+        };
+        Self(Arc::new(RwLock::new(configured)))
+    }
+
+    pub(super) fn get(&self) -> Arc<[Translation]> {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// True if they were others before.
+    pub(super) fn set(&self, found: &[Translation]) -> bool {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = **known != *found;
+        *known = found.into();
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 6052 §2.4, for 192.0.2.33.
+    const EXAMPLES: [(&str, &str); 6] = [
+        ("2001:db8::/32", "2001:db8:c000:221::"),
+        ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
+        ("2001:db8:122::/48", "2001:db8:122:c000:2:2100::"),
+        ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::"),
+        ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
+        ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
+    ];
+
+    #[test]
+    fn every_length_of_rfc_6052_is_read() {
+        for (prefix, address) in EXAMPLES {
+            let translation = Translation::new(prefix.parse().expect("a prefix"));
+            let embedded = translation.and_then(|known| known.embedded(address.parse().ok()?));
+            assert_eq!(embedded, Some(Ipv4Addr::new(192, 0, 2, 33)), "{prefix}");
+        }
+        assert_eq!(
+            Translation::new("2001:db8::/80".parse().expect("a prefix")),
+            None
+        );
+    }
+
+    #[test]
+    fn the_probe_shows_the_prefix() {
+        for (prefix, address) in [
+            ("64:ff9b::/96", "64:ff9b::192.0.0.170"),
+            ("2600:64::/96", "2600:64::192.0.0.171"),
+            ("2600:64::/32", "2600:64:c000:aa::"),
+            ("2600:64:5:6::/64", "2600:64:5:6:c0:0:aa00:0"),
+        ] {
+            let found = discover(&[address.parse().expect("an address")]);
+            let prefixes: Vec<_> = found
+                .iter()
+                .map(|known| known.prefix().to_string())
+                .collect();
+            assert!(
+                prefixes.contains(&prefix.to_owned()),
+                "{address}: {prefixes:?}"
+            );
+        }
+        let honest = ["192.0.0.170", "2606:4700::1111"].map(|text| text.parse().expect("one"));
+        assert_eq!(discover(&honest), []);
+    }
+}

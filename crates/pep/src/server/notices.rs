@@ -1,0 +1,123 @@
+//! What the operator hears of clients and strangers that are turned away: each thing once, in bounded tables.
+//!
+//! Pure but for the lock: `now` is an argument. Shared by all shards.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::engine::identity::PublicKey;
+
+/// Things named of one client; what is more is said to exist.
+const PER_CLIENT: usize = 128;
+
+/// Unknown keys that are remembered.
+const KEYS: usize = 256;
+
+/// How long an unknown key is not named again.
+const AGAIN: Duration = Duration::from_secs(3600);
+
+/// What was said already.
+#[derive(Default)]
+pub(super) struct Notices {
+    clients: Mutex<HashMap<String, HashSet<String>>>,
+    keys: Mutex<HashMap<PublicKey, Instant>>,
+}
+
+/// What is to be said of something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Say {
+    /// The thing itself.
+    This,
+    /// That more of its kind is not named any more.
+    More,
+    /// Nothing: it was said.
+    Nothing,
+}
+
+impl Notices {
+    /// Something happened to a client; `what` tells it from other things.
+    pub(super) fn of_client(&self, client: &str, what: &str) -> Say {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if !clients.contains_key(client) {
+            clients.insert(client.to_owned(), HashSet::new());
+        }
+        let Some(said) = clients.get_mut(client) else {
+            return Say::Nothing;
+        };
+        if said.len() > PER_CLIENT || said.contains(what) {
+            return Say::Nothing;
+        }
+        said.insert(what.to_owned());
+        match said.len() > PER_CLIENT {
+            true => Say::More,
+            false => Say::This,
+        }
+    }
+
+    /// Somebody has shown a key that nobody knows.
+    pub(super) fn of_key(&self, now: Instant, key: PublicKey) -> Say {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |since: &Instant| now.saturating_duration_since(*since) < AGAIN;
+        if keys.get(&key).is_some_and(fresh) {
+            return Say::Nothing;
+        }
+        if keys.len() > KEYS {
+            keys.retain(|_, since| fresh(since));
+        }
+        if keys.len() > KEYS {
+            return Say::Nothing;
+        }
+        keys.insert(key, now);
+        match keys.len() > KEYS {
+            true => Say::More,
+            false => Say::This,
+        }
+    }
+
+    /// The configuration has changed: what clients still may not do is said anew.
+    pub(super) fn forget_clients(&self) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::identity::PrivateKey;
+
+    #[test]
+    fn each_thing_is_said_once_and_the_table_is_bounded() {
+        let notices = Notices::default();
+        for _ in 0..3 {
+            let says = (0..1000).map(|number| notices.of_client("a", &number.to_string()));
+            let says: Vec<_> = says.collect();
+            let count = |what| says.iter().filter(|say| **say == what).count();
+            assert!(count(Say::This) == 0 || count(Say::This) == PER_CLIENT);
+            assert!(count(Say::More) <= 1);
+        }
+        assert_eq!(notices.of_client("b", "1"), Say::This);
+        assert_eq!(notices.of_client("b", "1"), Say::Nothing);
+        notices.forget_clients();
+        assert_eq!(notices.of_client("b", "1"), Say::This);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any instant will do")]
+    fn an_unknown_key_is_said_once_an_hour() {
+        let (notices, start) = (Notices::default(), Instant::now());
+        let key = || PrivateKey::generate().expect("a key").public();
+        let first = key();
+        assert_eq!(notices.of_key(start, first), Say::This);
+        let soon = start + Duration::from_secs(3000);
+        assert_eq!(notices.of_key(soon, first), Say::Nothing);
+        let says: Vec<_> = (0..2 * KEYS).map(|_| notices.of_key(soon, key())).collect();
+        assert_eq!(
+            says.iter().filter(|say| **say == Say::This).count(),
+            KEYS - 1
+        );
+        assert_eq!(says.iter().filter(|say| **say == Say::More).count(), 1);
+        assert_eq!(notices.of_key(soon + AGAIN, first), Say::This);
+    }
+}
