@@ -126,10 +126,7 @@ impl Dialler {
                 denied: Some((ip, denied)),
             },
             // Not a reason that lasts: the client is to try again.
-            Refusal::Unknown(error) => {
-                process::tell_of_files(&error);
-                ReplyCode::Internal.into()
-            }
+            Refusal::Unknown(_) => ReplyCode::Internal.into(),
         })
     }
 

@@ -5,12 +5,14 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
 use super::nat64::Translations;
 use super::policy::{Denied, Policy};
 use crate::config::Service;
+use crate::process;
 
 /// Why a destination may not be reached.
 #[derive(Debug, Error)]
@@ -29,7 +31,12 @@ pub(super) struct Judge {
     /// Counts changes of what is this machine's own.
     generation: Cell<u64>,
     translations: Translations,
+    /// When it was said last that the kernel does not answer.
+    told: Cell<Option<Instant>>,
 }
+
+/// Before that is said again.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Judge {
     pub(super) fn new(translations: Translations) -> Self {
@@ -37,6 +44,7 @@ impl Judge {
             own: RefCell::new(Own::new()),
             generation: Cell::new(0),
             translations,
+            told: Cell::new(None),
         }
     }
 
@@ -54,11 +62,26 @@ impl Judge {
             .iter()
             .filter_map(|known| known.embedded(address));
         for address in std::iter::once(address).chain(embedded.map(IpAddr::V4)) {
-            if !policy.allows_own(address, service) && self.own.borrow_mut().is_own(address)? {
+            if !policy.allows_own(address, service) && self.is_own(address)? {
                 return Err(Denied::Own.into());
             }
         }
         Ok(())
+    }
+
+    fn is_own(&self, address: IpAddr) -> io::Result<bool> {
+        let asked = self.own.borrow_mut().is_own(address);
+        asked.inspect_err(|error| {
+            let now = process::now();
+            let told = self.told.get();
+            if told.is_none_or(|told| now.saturating_duration_since(told) >= TOLD_AGAIN) {
+                self.told.set(Some(now));
+                tracing::warn!(
+                    "the kernel does not say whose {address} is ({error}): nothing is dialled until it does; \
+                     this process needs AF_NETLINK and a free descriptor"
+                );
+            }
+        })
     }
 
     /// A number that changes when what was found out earlier may have become wrong.
