@@ -448,13 +448,7 @@ impl Sessions {
         });
     }
 
-    fn reply(
-        &self,
-        id: ConnectionId,
-        flow: FlowKey,
-        code: ReplyCode,
-        bound: Option<SocketAddr>,
-    ) {
+    fn reply(&self, id: ConnectionId, flow: FlowKey, code: ReplyCode, bound: Option<SocketAddr>) {
         self.shard.change(id, |connection| {
             let (tunnel, quic) = connection.parts();
             tunnel.reply(quic, flow, code, bound);
