@@ -53,7 +53,11 @@ cases! {
     /// What is hardest when packets are lost.
     LOSS = [every_byte_then_the_reset];
     /// Beyond the twelve: what split connections get wrong besides.
-    TRAPS = [answer_then_reset_while_uploading, refused_again_by_the_kernel];
+    TRAPS = [
+        answer_then_reset_while_uploading,
+        refused_again_by_the_kernel,
+        urgent_bytes_stay_in_their_place,
+    ];
 }
 
 /// Small enough for any connection, large enough to fill several packets.
@@ -410,4 +414,27 @@ fn answer_then_reset_while_uploading(route: &Route) -> Result<()> {
 
 fn is_reset(result: &io::Result<()>) -> bool {
     matches!(result, Err(error) if error.kind() == ErrorKind::ConnectionReset)
+}
+
+/// Urgent data (RFC 6093) arrives in its place, both ways, as applications with SO_OOBINLINE read it.
+fn urgent_bytes_stay_in_their_place(route: &Route) -> Result<()> {
+    let speak = |mut stream: TcpStream| {
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_out_of_band_inline(true)?;
+        for (before, urgent) in [(b"one ", b"!"), (b"two ", b"?")] {
+            socket.send(before)?;
+            socket.send_out_of_band(urgent)?;
+            // Long enough for a relay to take in this urgent byte before the next one replaces it.
+            thread::sleep(Duration::from_millis(100));
+        }
+        socket.send(b"end")?;
+        stream.shutdown(Shutdown::Write)?;
+        read_to_eof(&mut stream)
+    };
+    let (up, down) = conversation(route, speak, speak)?;
+    for (way, came) in [("up", up), ("down", down)] {
+        let text = String::from_utf8_lossy(&came);
+        ensure!(came == b"one !two ?end", "{way}: {text:?}");
+    }
+    Ok(())
 }

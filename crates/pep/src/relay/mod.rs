@@ -51,10 +51,13 @@ pub enum Outcome {
     TunnelLost,
 }
 
-/// Prepares a socket for relaying: no delay, keepalive, and reset on any close but an orderly one.
+/// Prepares a socket for relaying: no delay, keepalive, reset on any close but an orderly one, and urgent data in its place.
 pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_linger(Some(Duration::ZERO))?;
+    // The urgent byte (telnet's interrupt, FTP's ABOR) is part of the stream (RFC 6093 §3); without this option the kernel
+    // keeps it back from `read`, and a relay loses it.
+    socket.set_out_of_band_inline(true)?;
     socket.set_tcp_nodelay(true)?;
     // A host that vanished without FIN is noticed within three minutes and a half.
     let keepalive = TcpKeepalive::new()
