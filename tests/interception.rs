@@ -274,12 +274,44 @@ fn refused_at_once(site: &Site, route: &Route) -> Result<()> {
         .run("nft", &["list", "set", "inet", "bentpipe_client", set])?;
     let element = format!("{} . {}", closed.ip(), closed.port());
     ensure!(
-        listed.contains(&element) && listed.contains("timeout 1m expires"),
+        listed.contains(&element) && listed.contains("timeout 10s expires"),
         "{set} is:\n{listed}"
     );
     // Other ports of the same host are as before.
     let service = Service::start(&route.web, SocketAddr::new(route.server, 0), echo)?;
     expect_echo(&mut route.connect(service.address)?)
+}
+
+/// A service that was down for a moment is reached again some seconds after it is back.
+#[test]
+fn what_was_refused_is_reached_again_once_it_is_back() {
+    if !privileged("interception: refused for a while") {
+        return;
+    }
+    let site = site("[intercept]\ninterfaces = [\"lan0\"]\n");
+    let [route, _] = site.routes();
+    let back = back_again(&route);
+    let back = back.unwrap_or_else(|error| panic!("{error:#}\n{}", site.logs()));
+    println!("reached again {back:?} after it was refused");
+    assert!(back <= Duration::from_secs(15), "only after {back:?}");
+}
+
+fn back_again(route: &Route) -> Result<Duration> {
+    let (held, address) = route.closed_port()?;
+    read_to_eof(&mut route.connect(address)?).expect_err("nobody listens");
+    let refused = Instant::now();
+    drop(held);
+    let service = Service::start(&route.web, address, echo)?;
+    while refused.elapsed() < Duration::from_secs(30) {
+        if let Ok(mut stream) = route.try_connect(address)?
+            && expect_echo(&mut stream).is_ok()
+        {
+            ensure!(service.accepted() > 0, "somebody else answers");
+            return Ok(refused.elapsed());
+        }
+        thread::sleep(Duration::from_millis(250));
+    }
+    anyhow::bail!("refused for more than {:?}", refused.elapsed())
 }
 
 fn expect_echo(stream: &mut TcpStream) -> Result<()> {

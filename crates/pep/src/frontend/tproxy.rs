@@ -1,7 +1,7 @@
 //! Transparent interception: the kernel hands us connections that were meant for somebody else.
 //!
 //! An accepted socket's local address is the destination. The rules follow what the tunnel can reach:
-//! a family that the server lacks is refused by the kernel, and so is, for a minute, a destination that
+//! a family that the server lacks is refused by the kernel, and so is, for ten seconds, a destination that
 //! was refused or unreachable. Connections that must not be accepted early go through `gatekeeper.rs`.
 
 use std::io;

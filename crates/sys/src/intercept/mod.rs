@@ -35,8 +35,9 @@ mod ruleset;
 
 /// The table's name; fixed, so that the leftover of a killed process is found.
 pub const TABLE: &str = "bentpipe_client";
-/// How long a destination stays refused.
-pub const REFUSED_FOR: Duration = Duration::from_secs(60);
+/// Time that the kernel answers by itself for a destination that was refused or unreachable. A service that was restarted is
+/// found again after it, and a host that keeps asking costs the link one round trip in as long.
+pub const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// What to intercept. All of it is read at [`Interception::install`].
 #[derive(Debug, Clone, PartialEq, Eq)]
