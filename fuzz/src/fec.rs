@@ -9,6 +9,7 @@ const MOST: u64 = KEEP + (9 << 20);
 
 /// Whatever comes, memory is bounded, what mends lies within the block's bounds, and what is read can be written again.
 pub fn repair(data: &[u8]) {
+    let now = crate::origin();
     let mut incoming = Incoming::default();
     incoming.keep(KEEP);
     let text = Bytes::from(vec![7; 9000]);
@@ -25,6 +26,7 @@ pub fn repair(data: &[u8]) {
             assert_eq!(Repair::decode(&repair.encode()), Some(repair));
         }
         incoming.on_datagram(frame);
+        incoming.work(now);
         assert!(incoming.memory() <= MOST);
         let mut mended = 0;
         while let Some(piece) = incoming.poll() {

@@ -12,6 +12,7 @@
 //!                                                                          or nat: of sockets
 //! ```
 
+mod compact;
 pub mod congestion;
 pub mod dns;
 pub mod fec;

@@ -192,30 +192,27 @@ fn repairs() {
     outgoing.configure(Fec::Fixed { repair: 1, per: 1 }, 1 << 20);
     #[expect(clippy::disallowed_methods, reason = "any instant will do")]
     let now = Instant::now();
-    outgoing.on_written(
-        now,
-        5,
-        100,
-        Bytes::from_static(b"What was lost comes back."),
-    );
-    outgoing.on_dry(now, 5, 125, true);
+    let text = Bytes::from(b"What was lost comes back. ".repeat(5));
+    outgoing.on_written(now, 5, 100, text.clone());
+    outgoing.on_dry(now, 5, 230, true);
     let repair = outgoing.poll(now + Duration::from_millis(10), 280).unwrap();
     check("Repair", &repair, &repair, |bytes| {
         Repair::decode(bytes).map(|repair| repair.encode().into())
     });
     let mut incoming = Incoming::default();
     incoming.keep(1 << 20);
-    incoming.on_received(5, 100, &Bytes::from_static(b"What was los"));
+    incoming.on_received(5, 100, &text.slice(..80));
     assert!(incoming.on_datagram(&repair));
+    incoming.work(now);
     let mended = Mended::Bytes {
         stream: 5,
-        offset: 110,
-        bytes: Bytes::from_static(b"ost comes back."),
+        offset: 164,
+        bytes: text.slice(64..),
     };
     assert_eq!(incoming.poll(), Some(mended));
     let end = Mended::End {
         stream: 5,
-        offset: 125,
+        offset: 230,
     };
     assert_eq!(incoming.poll(), Some(end));
 }

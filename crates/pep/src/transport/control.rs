@@ -13,6 +13,8 @@ use super::event::Fault;
 /// How much of the stream may come before a part that is missing, in bytes: far more than the frames of one round trip.
 const MAX_AHEAD: u64 = 4 << 20;
 
+const TOO_MUCH: Fault = Fault::Violation("too much of the control stream before a missing part");
+
 /// How much may wait for a peer that reads nothing, in bytes: far more than a frame for every flow.
 const MAX_WAITING: usize = 4 << 20;
 
@@ -103,8 +105,13 @@ impl ControlStream {
 
     fn insert(&mut self, offset: u64, bytes: Bytes) -> Result<(), Fault> {
         let kept = self.received.insert(offset, bytes);
-        kept.map_err(|_| Fault::Violation("too much of the control stream before a missing part"))?;
-        Ok(self.take()?)
+        kept.map_err(|_| TOO_MUCH)?;
+        self.take()?;
+        // Small pieces take more than their bytes.
+        match self.received.memory() > 2 * MAX_AHEAD {
+            true => Err(TOO_MUCH),
+            false => Ok(()),
+        }
     }
 
     /// Moves what is next in order to the reader of frames.
@@ -143,16 +150,32 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_waits_for_a_missing_part_is_bounded_and_what_is_in_order_is_not() {
-        let mut stream = ControlStream {
+    fn of_client() -> ControlStream {
+        ControlStream {
             id: StreamId::new(Side::Client, Dir::Bi, 0),
             out: Vec::new(),
             received: Receiver::new(MAX_AHEAD),
             taken: 0,
             reader: ControlReader::new(),
             kind_expected: true,
-        };
+        }
+    }
+
+    /// Pieces with gaps between them take far more memory than their bytes.
+    #[test]
+    fn small_pieces_before_a_missing_part_are_bounded_as_well() {
+        let mut stream = of_client();
+        let mut pieces = (10..MAX_AHEAD).step_by(2);
+        let refused = pieces.position(|at| stream.insert(at, Bytes::from_static(&[0])).is_err());
+        assert!(
+            refused.is_some_and(|count| count < 60_000),
+            "after {refused:?}"
+        );
+    }
+
+    #[test]
+    fn what_waits_for_a_missing_part_is_bounded_and_what_is_in_order_is_not() {
+        let mut stream = of_client();
         let mut frames = |from: u64, to: u64| {
             for offset in (from..to).step_by(1000) {
                 stream.insert(offset, Bytes::from_static(&[0; 1000]))?;

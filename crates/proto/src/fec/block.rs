@@ -13,8 +13,14 @@ pub const MAX_BLOCK: u64 = 4 << 20;
 pub const MAX_RANGES: usize = 24;
 /// Most repair symbols of a block.
 pub const MAX_REPAIRS: u64 = 4096;
-/// Sizes of a symbol: not so small that their number explodes; the largest fits into a packet.
-const SYMBOL: std::ops::RangeInclusive<u64> = 2..=1400;
+/// Bytes of a symbol that the code works on at a time; smaller symbols would cost as much.
+pub(super) const LANE: usize = 64;
+/// Sizes of a symbol: the smallest that is worth its cost; the largest fits into a packet.
+const SYMBOL: std::ops::RangeInclusive<u64> = LANE as u64..=1400;
+/// Most symbols of a block, originals and repairs together and rounded up to a power of two.
+const MAX_SYMBOLS: usize = 1 << 15;
+/// Most that the code has to work on for a block, in bytes ([`Shape::work`]): some milliseconds of a core.
+const MAX_WORK: usize = 8 << 20;
 /// Kind of DATAGRAM frames that are repairs.
 const KIND: u64 = 3;
 
@@ -67,9 +73,25 @@ impl Shape {
         self.total().div_ceil(self.symbol)
     }
 
-    /// The code exists for such numbers.
+    /// Symbols, originals and repairs together, as many as the code works on.
+    fn symbols(&self) -> usize {
+        (self.sources() + self.repairs).next_power_of_two()
+    }
+
+    /// Bytes that the code works on to encode or decode the block, which is what that costs.
+    pub(super) fn work(&self) -> usize {
+        match self.total() {
+            0 => 0,
+            _ => self.symbols() * self.symbol.next_multiple_of(LANE),
+        }
+    }
+
+    /// The code exists for such numbers, and takes no longer than a block may.
     pub(super) fn is_supported(&self) -> bool {
-        self.total() == 0 || ReedSolomonEncoder::supports(self.sources(), self.repairs)
+        self.total() == 0
+            || self.symbols() <= MAX_SYMBOLS
+                && self.work() <= MAX_WORK
+                && ReedSolomonEncoder::supports(self.sources(), self.repairs)
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::Range;
+use crate::compact::compact;
 
 /// Bookkeeping that one chunk costs beside its bytes.
 const CHUNK_COST: u64 = 160;
-/// Smaller chunks are copied: each would hold a whole datagram in memory.
-const COPY_BELOW: usize = 512;
 
-/// The newest chunks, by stream and offset. They do not overlap: QUIC hands out each byte once.
+/// The newest chunks, by stream and offset. They do not overlap: of bytes that come again, as they do after they were mended,
+/// the first ones stay.
 #[derive(Debug, Default)]
 pub(super) struct History {
     chunks: BTreeMap<(u64, u64), Bytes>,
@@ -22,19 +22,26 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn insert(&mut self, stream: u64, offset: u64, bytes: &Bytes, limit: u64) {
-        if bytes.is_empty() || limit == 0 {
+        if limit == 0 {
             return;
         }
-        let bytes = if bytes.len() < COPY_BELOW {
-            Bytes::copy_from_slice(bytes)
-        } else {
-            bytes.clone()
-        };
-        self.held += bytes.len() as u64 + CHUNK_COST;
-        if let Some(old) = self.chunks.insert((stream, offset), bytes) {
-            self.held -= old.len() as u64 + CHUNK_COST;
-        } else {
-            self.order.push_back((stream, offset));
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let before = self.chunks.range((stream, 0)..=(stream, at)).next_back();
+            let reached = before.map_or(0, |((_, start), held)| start + held.len() as u64);
+            if reached > at {
+                at = reached;
+                continue;
+            }
+            let next = self.chunks.range((stream, at)..(stream, end)).next();
+            let stop = next.map_or(end, |((_, start), _)| *start);
+            let part = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
+            let part = compact(bytes.slice(part(at)..part(stop)), bytes.len());
+            self.held += part.len() as u64 + CHUNK_COST;
+            self.chunks.insert((stream, at), part);
+            self.order.push_back((stream, at));
+            at = stop;
         }
         self.trim(limit);
     }

@@ -1,9 +1,12 @@
 //! The receiver's half: keeps what came of streams lately, collects repairs, and mends what is missing.
 //!
-//! A block is tried when a repair of it comes and as many symbols are there as were missing when last looked. Everything
-//! is bounded: what is kept, the blocks, their symbols, and the work done for a peer, which has to have sent as much.
+//! A block waits for its turn when a repair of it has come and as many symbols are there as were missing when last looked. When
+//! it has one is decided outside ([`Incoming::work`]): a peer chooses how much there is to do, and must not hold up others.
+//! Everything is bounded: what is kept, the blocks, their symbols, and the work done for a peer, which has to have sent as much
+//! or to have waited for it. No byte is in two blocks, and what was mended counts as received, so nothing is decoded twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use bytes::Bytes;
 use reed_solomon_simd::ReedSolomonDecoder;
@@ -15,10 +18,20 @@ use super::history::History;
 const MOST_BLOCKS: usize = 128;
 /// Repair symbols held, in bytes.
 const MOST_HELD: usize = 8 << 20;
-/// Looking at a block or decoding it handles all its bytes. It is done for this many times the bytes received
+/// Bookkeeping that a symbol costs beside its bytes.
+const SYMBOL_COST: usize = 96;
+/// Work that each byte received pays for, in bytes that the code works on.
 const WORK: u64 = 8;
-/// and, saved up, no more bytes than this.
+/// Work that each second pays for, likewise: about a tenth of a core's.
+const WORK_PER_SECOND: f64 = (32 << 20) as f64;
+/// Work that is saved up at most.
 const MOST_WORK: u64 = 128 << 20;
+/// Work of any decoding beside that on its symbols: the code finds its way through all 65,536 symbols that there could be.
+const DECODING: u64 = 1 << 20;
+/// Work of looking at a piece of what is held.
+const LOOKING: u64 = 64;
+/// Work after which a turn ends; what has begun is finished. Some milliseconds of a core, with the largest block.
+const TURN: u64 = 1 << 20;
 
 /// Something that had been lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +72,14 @@ pub struct Incoming {
     /// Bytes kept of streams.
     keep: u64,
     blocks: BTreeMap<u64, Block>,
+    /// Ranges of all blocks, by stream and start: their ends.
+    covered: BTreeMap<(u64, u64), u64>,
+    /// Blocks that wait for their turn.
+    due: BTreeSet<u64>,
     held: usize,
     work: u64,
+    /// Instant up to which time has paid for work.
+    paid: Option<Instant>,
     mended: Vec<Mended>,
     stats: MendStats,
 }
@@ -80,6 +99,8 @@ impl Incoming {
         self.history.trim(bytes);
         if bytes == 0 {
             self.blocks.clear();
+            self.covered.clear();
+            self.due.clear();
             self.held = 0;
         }
     }
@@ -92,40 +113,122 @@ impl Incoming {
 
     /// A stream brought `bytes` at `offset`.
     pub fn on_received(&mut self, stream: u64, offset: u64, bytes: &Bytes) {
-        self.work = (self.work + bytes.len() as u64 * WORK).min(MOST_WORK);
+        self.earn(bytes.len() as u64 * WORK);
         self.history.insert(stream, offset, bytes, self.keep);
     }
 
-    /// A DATAGRAM frame came. True if it is a repair; what it mends is asked for with [`Self::poll`].
+    /// A DATAGRAM frame came. True if it is a repair; what it mends is asked for with [`Self::poll`], after [`Self::work`].
     pub fn on_datagram(&mut self, content: &[u8]) -> bool {
         let Some(repair) = Repair::decode(content) else {
             return false;
         };
         self.stats.repairs += content.len() as u64;
-        self.work = (self.work + content.len() as u64).min(MOST_WORK);
-        let block = self.blocks.entry(repair.block).or_insert_with(|| Block {
-            shape: repair.shape.clone(),
+        self.earn(content.len() as u64);
+        if self.blocks.contains_key(&repair.block) || self.begin(&repair) {
+            self.collect(&repair);
+            self.trim();
+        }
+        true
+    }
+
+    /// Takes up a block, unless some of its bytes are in another one already.
+    fn begin(&mut self, repair: &Repair<'_>) -> bool {
+        let shape = &repair.shape;
+        let ranges = || shape.ranges.iter().filter(|range| range.start < range.end);
+        for (taken, range) in ranges().enumerate() {
+            let mut before = self
+                .covered
+                .range((range.stream, 0)..(range.stream, range.end));
+            if before
+                .next_back()
+                .is_some_and(|(_, end)| *end > range.start)
+            {
+                for range in ranges().take(taken) {
+                    self.covered.remove(&(range.stream, range.start));
+                }
+                return false;
+            }
+            self.covered.insert((range.stream, range.start), range.end);
+        }
+        let block = Block {
+            shape: shape.clone(),
             symbols: BTreeMap::new(),
             missing: Some(0),
-        });
-        if block.shape != repair.shape || block.missing.is_none() {
-            return true;
-        }
+        };
+        self.blocks.insert(repair.block, block);
+        true
+    }
+
+    /// Takes the symbols of a block that is known.
+    fn collect(&mut self, repair: &Repair<'_>) {
+        let known = self.blocks.get_mut(&repair.block);
+        let Some(block) = known.filter(|block| block.shape == repair.shape) else {
+            return;
+        };
+        let Some(missing) = block.missing else {
+            return;
+        };
         let size = repair.shape.symbol;
         for (index, symbol) in (repair.first..).zip(repair.symbols.chunks_exact(size)) {
             let symbol = Bytes::copy_from_slice(symbol);
             if block.symbols.insert(index, symbol).is_none() {
-                self.held += size;
+                self.held += size + SYMBOL_COST;
             }
         }
-        self.try_block(repair.block);
+        if missing <= block.symbols.len() {
+            self.due.insert(repair.block);
+        }
+    }
+
+    /// Forgets the oldest blocks until no more is held than may be.
+    fn trim(&mut self) {
         while self.blocks.len() > MOST_BLOCKS || self.held > MOST_HELD {
-            let Some((_, old)) = self.blocks.pop_first() else {
+            let Some((number, old)) = self.blocks.pop_first() else {
                 break;
             };
-            self.held -= old.held();
+            self.held = self.held.saturating_sub(old.held());
+            self.due.remove(&number);
+            for range in old.shape.ranges.iter().filter(|range| range.len() > 0) {
+                self.covered.remove(&(range.stream, range.start));
+            }
         }
-        true
+    }
+
+    /// True if [`Self::work`] may have something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Mends blocks that are due, for some milliseconds at most. True if there is more that the peer has paid for.
+    pub fn work(&mut self, now: Instant) -> bool {
+        let since = self
+            .paid
+            .replace(now)
+            .map(|paid| now.saturating_duration_since(paid));
+        let span = since.map_or(1.0, |since| since.as_secs_f64());
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a positive number, cut where it is too large"
+        )]
+        self.earn((span * WORK_PER_SECOND) as u64);
+        let mut done = 0;
+        while done < TURN
+            && let Some(&number) = self.due.first()
+        {
+            let Some(cost) = self.try_block(number) else {
+                return false;
+            };
+            self.due.remove(&number);
+            self.work = self.work.saturating_sub(cost);
+            done += cost;
+        }
+        !self.due.is_empty()
+    }
+
+    fn earn(&mut self, work: u64) {
+        self.work = self.work.saturating_add(work).min(MOST_WORK);
     }
 
     /// What repairs have mended.
@@ -139,32 +242,40 @@ impl Incoming {
         self.stats
     }
 
-    fn try_block(&mut self, number: u64) {
+    /// Mends a block if it can be mended. Returns the work that this has cost; `None` if the peer cannot pay for it yet.
+    fn try_block(&mut self, number: u64) -> Option<u64> {
         let Some(block) = self.blocks.get_mut(&number) else {
-            return;
+            return Some(0);
         };
-        if block
-            .missing
-            .is_none_or(|missing| missing > block.symbols.len())
-        {
-            return;
+        let decoding = DECODING + block.shape.work() as u64;
+        if self.work < decoding && block.shape.total() > 0 {
+            return None;
         }
-        let total = block.shape.total() as u64;
-        if self.work < total {
-            return;
-        }
-        self.work -= total;
-        let missing = missing(&block.shape, &self.history);
+        let (missing, pieces) = missing(&block.shape, &self.history);
+        let mut cost = (pieces + 1) * LOOKING;
         if missing.len() > block.symbols.len() {
             block.missing = Some(missing.len());
-            return;
+            return Some(cost);
         }
         if !missing.is_empty() {
+            cost += decoding;
             self.stats.used += (missing.len() * block.shape.symbol) as u64;
             let decoded = decode(block, &missing, &self.history).unwrap_or_default();
+            let before = self.mended.len();
             for (first, bytes) in decoded {
                 self.stats.mended += bytes.len() as u64;
                 place(&block.shape, first, &bytes, &mut self.mended);
+            }
+            // What is mended is there: of a block with these bytes nothing is missing any more.
+            for mended in &self.mended[before..] {
+                if let Mended::Bytes {
+                    stream,
+                    offset,
+                    bytes,
+                } = mended
+                {
+                    self.history.insert(*stream, *offset, bytes, self.keep);
+                }
             }
         }
         let ends = block.shape.ranges.iter().filter(|range| range.fin);
@@ -176,15 +287,16 @@ impl Incoming {
                 offset: range.end,
             }),
         );
-        self.held -= block.held();
+        self.held = self.held.saturating_sub(block.held());
         block.symbols.clear();
         block.missing = None;
+        Some(cost)
     }
 }
 
 impl Block {
     fn held(&self) -> usize {
-        self.symbols.len() * self.shape.symbol
+        self.symbols.len() * (self.shape.symbol + SYMBOL_COST)
     }
 }
 
@@ -199,8 +311,8 @@ fn pieces<'a>(shape: &'a Shape, history: &'a History) -> impl Iterator<Item = (u
     })
 }
 
-/// Symbols of which the history has not every byte, in order.
-fn missing(shape: &Shape, history: &History) -> Vec<usize> {
+/// Symbols of which the history has not every byte, in order, and how many pieces of the block it has.
+fn missing(shape: &Shape, history: &History) -> (Vec<usize>, u64) {
     let mut missing = Vec::new();
     let mut gap = |from: usize, to: usize| {
         if from < to {
@@ -208,13 +320,14 @@ fn missing(shape: &Shape, history: &History) -> Vec<usize> {
             missing.extend((from / shape.symbol).max(first)..to.div_ceil(shape.symbol));
         }
     };
-    let mut reached = 0;
+    let (mut reached, mut count) = (0, 0);
     for (offset, bytes) in pieces(shape, history) {
         gap(reached, offset);
         reached = reached.max(offset + bytes.len());
+        count += 1;
     }
     gap(reached, shape.total());
-    missing
+    (missing, count)
 }
 
 /// The missing symbols, neighbours together, as offsets in the block and bytes.

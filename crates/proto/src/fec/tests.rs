@@ -11,6 +11,11 @@ const RTT: Duration = Duration::from_millis(600);
 /// Content of a packet, and of a repair.
 const PACKET: usize = 1400;
 
+#[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
+fn origin() -> Instant {
+    Instant::now()
+}
+
 fn path(loss: Option<Loss>) -> Path {
     Path {
         loss,
@@ -32,8 +37,7 @@ struct Both {
 
 impl Both {
     fn new(fec: Fec, loss: Option<Loss>) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
-        let now = Instant::now();
+        let now = origin();
         let mut outgoing = Outgoing::default();
         outgoing.configure(fec, 1 << 24);
         outgoing.on_path(&path(loss));
@@ -85,6 +89,7 @@ impl Both {
                 assert!(self.incoming.on_datagram(&repair));
             }
         }
+        while self.incoming.work(self.now) {}
         assert_eq!(self.outgoing.poll_timeout(), None);
         while let Some(mended) = self.incoming.poll() {
             match mended {
@@ -255,8 +260,8 @@ fn memory_is_bounded_whatever_is_sent() {
             repairs: 100,
             ranges: vec![Range {
                 stream: 7,
-                start: 1 << 30,
-                end: (1 << 30) + (1 << 20),
+                start: block << 30,
+                end: (block << 30) + (1 << 20),
                 fin: false,
             }],
         };
@@ -293,6 +298,7 @@ fn a_peer_that_sends_nothing_gets_no_work_done() {
             symbols: &[7; 700],
         };
         assert!(incoming.on_datagram(&repair.encode()));
+        incoming.work(origin());
     }
     assert_eq!(incoming.poll(), None);
     assert_eq!(incoming.stats().mended, 0);
@@ -370,6 +376,7 @@ fn symbols_that_fit_nothing_garble_only_what_they_name() {
             symbols: &(0..1400).map(|_| noise()).collect::<Vec<_>>(),
         };
         incoming.on_datagram(&repair.encode());
+        incoming.work(origin());
         while let Some(mended) = incoming.poll() {
             let (Mended::Bytes { stream, .. } | Mended::End { stream, .. }) = mended;
             assert_eq!(stream, 1);
@@ -380,4 +387,146 @@ fn symbols_that_fit_nothing_garble_only_what_they_name() {
         }
     }
     assert!(garbled > 0, "the test shows nothing");
+}
+
+/// A peer that repairs what was never lost: each block covers `bytes` of stream 5, of which `incoming` misses the last.
+struct Bomber {
+    now: Instant,
+    incoming: Incoming,
+    bytes: u64,
+}
+
+impl Bomber {
+    fn new(bytes: u64) -> Self {
+        let mut incoming = Incoming::default();
+        incoming.keep(64 << 20);
+        Self {
+            now: origin(),
+            incoming,
+            bytes,
+        }
+    }
+
+    /// Uploads so much on another stream, which pays for work.
+    fn upload(&mut self, bytes: u64) {
+        for at in (0..bytes).step_by(1000) {
+            self.incoming.on_received(99, at, &vec![0; 1000].into());
+        }
+    }
+
+    /// A repair of one symbol, as block `number`, of the `place`-th range.
+    fn repair(&mut self, number: u64, place: u64, symbol: usize) -> bool {
+        let start = place * self.bytes;
+        self.incoming
+            .on_received(5, start, &vec![1; self.bytes as usize - 1].into());
+        let range = Range {
+            stream: 5,
+            start,
+            end: start + self.bytes,
+            fin: false,
+        };
+        let repair = Repair {
+            block: number,
+            shape: block::Shape {
+                symbol,
+                repairs: 1,
+                ranges: vec![range],
+            },
+            first: 0,
+            symbols: &vec![9; symbol],
+        };
+        self.incoming.on_datagram(&repair.encode())
+    }
+
+    /// Pieces that were decoded.
+    fn decoded(&mut self) -> usize {
+        std::iter::from_fn(|| self.incoming.poll()).count()
+    }
+}
+
+/// The code works on 64 bytes of each symbol: smaller ones would be work for nothing, and so would very many.
+#[test]
+fn symbols_that_cost_more_than_they_carry_are_refused() {
+    for (symbol, bytes, taken) in [
+        (2, 131_000, false),
+        (62, 10_000, false),
+        (64, 10_000, true),
+        (64, 2_000_000, true),
+        (64, 4_000_000, false),
+        (1400, 4_000_000, true),
+    ] {
+        let repairs = Bomber::new(bytes).repair(0, 0, symbol);
+        assert_eq!(repairs, taken, "symbols of {symbol} bytes over {bytes}");
+    }
+}
+
+#[test]
+fn no_byte_is_decoded_twice_whatever_the_block_is_called() {
+    let mut bomber = Bomber::new(60_000);
+    bomber.upload(20_000_000);
+    let mut decoded = 0;
+    for number in 0..200 {
+        assert!(bomber.repair(number, 0, 64));
+        while bomber.incoming.work(bomber.now) {}
+        decoded += bomber.decoded();
+    }
+    assert_eq!(decoded, 1);
+    // Others in between, until the first is forgotten.
+    for number in 200..400 {
+        bomber.repair(number, number, 64);
+        while bomber.incoming.work(bomber.now) {}
+    }
+    bomber.decoded();
+    for number in 400..600 {
+        assert!(bomber.repair(number, 0, 64));
+        while bomber.incoming.work(bomber.now) {}
+    }
+    assert_eq!(bomber.decoded(), 0);
+}
+
+/// Decoding is paid for by bytes and time at its price, and one turn does not do all of it.
+#[test]
+fn decoding_is_paid_for_at_its_price_and_a_piece_at_a_time() {
+    let mut bomber = Bomber::new(60_000);
+    bomber.upload(1_000_000);
+    let mut number = 0;
+    let mut burst = |bomber: &mut Bomber| {
+        for _ in 0..100 {
+            number += 1;
+            bomber.repair(number, number, 64);
+        }
+        let mut turns = 0;
+        while bomber.incoming.work(bomber.now) {
+            turns += 1;
+        }
+        (turns, bomber.decoded())
+    };
+    // A block is 1024 symbols and the fixed price: 1.06 MiB. 7 MB of streams, and the first second, paid for some 85 of them.
+    let (turns, decoded) = burst(&mut bomber);
+    assert!((60..100).contains(&decoded), "{decoded}");
+    assert!(turns >= decoded - 1, "{decoded} in {turns} turns");
+    // Afterwards six million bytes more pay for the next, and a second for thirty.
+    bomber.now += Duration::from_secs(1);
+    let (_, decoded) = burst(&mut bomber);
+    assert!((60..90).contains(&decoded), "{decoded}");
+}
+
+/// The bytes that were mended may come otherwise afterwards, cut in another way.
+#[test]
+fn what_comes_after_it_was_mended_changes_nothing() {
+    let mut both = Both::new(FIXED, None);
+    both.send(1, 40 * PACKET, |n| [7, 8, 20].contains(&n));
+    both.dry(1, false);
+    both.repair(|_| false);
+    assert!(both.is_whole());
+    let before = both.incoming.memory();
+    for (at, length) in [(7 * PACKET, 2 * PACKET), (20 * PACKET - 100, PACKET + 200)] {
+        let again: Vec<u8> = (at..at + length).map(|n| byte(1, n)).collect();
+        both.incoming.on_received(1, at as u64, &again.into());
+    }
+    assert_eq!(both.incoming.memory(), before, "it is there once");
+    both.send(1, 40 * PACKET, |n| n % 10 == 3);
+    both.dry(1, true);
+    both.repair(|_| false);
+    assert!(both.is_whole());
 }

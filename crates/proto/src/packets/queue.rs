@@ -31,10 +31,13 @@ const VOICE_AHEAD: i64 = 64_000;
 /// One turn in so many goes to the low class while others wait.
 const LOW_TURN: u32 = 16;
 
+/// Bookkeeping that a packet costs beside its bytes: its place in the queue, and its allocation.
+const PACKET_COST: usize = 96;
+
 /// What a queue is made with.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueConfig {
-    /// All packets together; beyond that the longest flow loses its oldest.
+    /// Memory of all packets together; beyond that the longest flow loses its oldest.
     pub limit: ByteCount,
     /// What has waited longer is of no use to anybody.
     pub age: Duration,
@@ -145,7 +148,7 @@ impl Queue {
             flow.deficit = QUANTUM;
             class.new.push_back(index);
         }
-        while self.bytes as u64 > self.config.limit.as_u64() {
+        while self.memory() as u64 > self.config.limit.as_u64() {
             self.shed();
         }
     }
@@ -289,6 +292,13 @@ impl Queue {
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Memory that they take.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let packets: usize = self.classes.iter().map(|class| class.packets).sum();
+        self.bytes + packets * PACKET_COST
     }
 
     /// What was not sent.

@@ -90,7 +90,7 @@ impl Budget {
         if window.size != window.first {
             return None;
         }
-        self.first -= window.first;
+        self.first = self.first.saturating_sub(window.first);
         let size = self.first_window(product).max(window.size);
         self.first += size;
         (window.first, window.size) = (size, size);
@@ -129,8 +129,9 @@ impl Budget {
 
     /// Returns a closed flow's promise.
     pub fn close(&mut self, window: &CreditWindow) {
-        self.first -= window.first;
-        self.grown -= window.size - window.first;
+        self.first = self.first.saturating_sub(window.first);
+        let grown = window.size.saturating_sub(window.first);
+        self.grown = self.grown.saturating_sub(grown);
     }
 
     /// One flow takes at most three quarters of what is left.

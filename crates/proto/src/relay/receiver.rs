@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
+use crate::compact::compact;
 use crate::tunnel::AbortCode;
 
 /// Longest OPEN or REPLY that may precede the payload of a stream, in bytes.
 pub const MAX_HEADER: u64 = 2048;
 
-/// Bookkeeping that one held chunk costs beside its bytes (tree node, reference count), in bytes.
-const CHUNK_COST: u64 = 96;
+/// Bookkeeping that one held chunk costs beside its bytes, in bytes: tree node, allocation, and QUIC's note that the range has
+/// come.
+const CHUNK_COST: u64 = 144;
 
 /// Neighbouring chunks are copied together up to this size: a peer that sends single bytes into a
 /// stalled flow would otherwise cost a hundred times what its credit allows.
@@ -46,6 +48,8 @@ pub struct Receiver {
     /// Held chunks by stream offset; they never overlap.
     chunks: BTreeMap<u64, Bytes>,
     next: u64,
+    /// Stream offset up to which everything has come.
+    come: u64,
     held: u64,
     highest: u64,
     /// Length of the header before the payload, once it was parsed.
@@ -63,6 +67,7 @@ impl Receiver {
         Self {
             chunks: BTreeMap::new(),
             next: 0,
+            come: 0,
             held: 0,
             highest: 0,
             base: None,
@@ -87,7 +92,13 @@ impl Receiver {
         if self.overlaps(offset, end) {
             self.fill(offset, &data);
         } else {
-            self.put(offset, data);
+            let whole = data.len();
+            self.put(offset, data, whole);
+        }
+        while let Some((start, chunk)) = self.chunks.range(..=self.come).next_back()
+            && start + chunk.len() as u64 > self.come
+        {
+            self.come = start + chunk.len() as u64;
         }
         Ok(())
     }
@@ -113,12 +124,13 @@ impl Receiver {
             let next = self.chunks.range(at..end).next();
             let stop = next.map_or(end, |(start, _)| *start);
             let part = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
-            self.put(at, data.slice(part(at)..part(stop)));
+            self.put(at, data.slice(part(at)..part(stop)), data.len());
             at = stop;
         }
     }
 
-    fn put(&mut self, offset: u64, data: Bytes) {
+    /// Holds `data`, which is a slice of `whole` bytes or of a datagram.
+    fn put(&mut self, offset: u64, data: Bytes, whole: usize) {
         self.held += data.len() as u64;
         if data.len() < MERGE_BELOW
             && let Some((_, before)) =
@@ -135,7 +147,7 @@ impl Receiver {
             *before = merged.freeze();
             return;
         }
-        self.chunks.insert(offset, data);
+        self.chunks.insert(offset, compact(data, whole));
     }
 
     /// The stream has ended and every byte of it was handed to [`Self::insert`].
@@ -150,8 +162,13 @@ impl Receiver {
 
     /// True once everything up to the stream's end has come.
     pub fn is_whole(&self) -> bool {
-        let ready: u64 = self.ready().map(|chunk| chunk.len() as u64).sum();
-        self.end.is_some_and(|end| self.next + ready >= end)
+        self.end.is_some_and(|end| self.come() >= end)
+    }
+
+    /// Stream offset up to which everything that will be delivered has come. Kept, not searched for: a peer chooses how many
+    /// chunks are held and how often this is asked.
+    fn come(&self) -> u64 {
+        self.come.min(self.stop()).max(self.next)
     }
 
     /// The peer's side was reset after `final_offset` bytes of payload.
@@ -203,13 +220,13 @@ impl Receiver {
 
     fn advance(&mut self, n: u64) {
         self.next += n;
+        self.come = self.come.max(self.next);
         self.held -= n;
     }
 
     /// Stream offset of the first byte that has not come, unless all have.
     pub fn awaits(&self) -> Option<u64> {
-        let ready: u64 = self.ready().map(|chunk| chunk.len() as u64).sum();
-        (!self.is_whole()).then_some(self.next + ready)
+        (!self.is_whole()).then_some(self.come())
     }
 
     /// Highest payload offset that arrived.
@@ -261,6 +278,7 @@ impl Receiver {
     pub fn discard(&mut self) {
         self.chunks.clear();
         self.held = 0;
+        self.come = self.next;
     }
 }
 
@@ -349,6 +367,54 @@ mod tests {
         assert_eq!(r.end(), None);
         r.consume(8);
         assert_eq!((r.end(), r.memory()), (Some(End::Fin), 0));
+    }
+
+    /// Chunks are slices of datagrams, or of what was mended at once, and must not keep these in memory.
+    #[test]
+    fn a_small_chunk_lets_go_of_what_it_was_cut_from() {
+        let datagram = |length| Bytes::from(vec![7; length]);
+        for (whole, part, kept) in [(1450, 1, false), (1450, 700, false), (1450, 1000, true)] {
+            let (mut r, whole) = (Receiver::new(10_000), datagram(whole));
+            r.insert(5000, whole.slice(10..10 + part)).unwrap();
+            assert_eq!(whole.is_unique(), !kept, "{part} bytes");
+        }
+        // All but the middle is there.
+        let (mut r, whole) = (Receiver::new(100_000), datagram(60_000));
+        r.insert(10, whole.slice(..20_000)).unwrap();
+        r.insert(22_010, whole.slice(..40_000)).unwrap();
+        let mended = datagram(60_000);
+        r.insert(10, mended.slice(..)).unwrap();
+        assert!(mended.is_unique());
+        assert_eq!(r.held(), 62_000);
+    }
+
+    /// Against what is counted anew, in a random order of what comes and is taken.
+    #[test]
+    fn what_has_come_in_order_is_known_without_a_search() {
+        let text: Bytes = (0..9000_u32).map(|n| (n % 251) as u8).collect();
+        let mut random = 7_u32;
+        let mut below = |bound: usize| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) as usize % bound
+        };
+        let mut r = Receiver::new(10_000);
+        r.insert(0, text.slice(..2)).unwrap();
+        r.set_header(1);
+        r.finish_at(9000);
+        let mut taken = 1;
+        while taken < 9000 {
+            let (at, length) = (below(9000), below(700));
+            r.insert(at as u64, text.slice(at..(at + length).min(9000)))
+                .unwrap();
+            let ready: Vec<u8> = r.ready().flat_map(|chunk| chunk.to_vec()).collect();
+            assert_eq!(ready, text[taken..taken + ready.len()]);
+            let reached = (taken + ready.len()) as u64;
+            assert_eq!(r.awaits(), (reached < 9000).then_some(reached));
+            let some = below(ready.len() + 1);
+            r.consume(some as u64);
+            taken += some;
+        }
+        assert_eq!((r.end(), r.held()), (Some(End::Fin), 0));
     }
 
     #[test]

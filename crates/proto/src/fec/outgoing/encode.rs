@@ -3,23 +3,21 @@
 use bytes::Bytes;
 use reed_solomon_simd::ReedSolomonEncoder;
 
-use super::super::block::{MAX_REPAIRS, Repair, Shape};
+use super::super::block::{LANE, MAX_REPAIRS, Repair, Shape};
 use super::super::policy::Fec;
 use super::{Block, Outgoing};
 
-/// Symbols in a packet: the fewer, the more a lost packet hits beyond its own bytes. More symbols are more work, and 65,536
-/// the most there are in a block, so there are many only in a small one.
-const SYMBOLS: [usize; 2] = [24, 7];
+/// Symbols of a large block in a packet: the fewer, the more a lost packet hits beyond its own bytes. More symbols are more
+/// work, so there are many only in a small block, whose symbols are the smallest there are.
+const SYMBOLS: usize = 7;
 /// A block of no more bytes is small.
 const SMALL: usize = 64 << 10;
-/// Symbols of a large block are whole numbers of these: what the code works on at a time.
-const LANE: usize = 64;
 /// Symbols that a lost packet hits: one more than would fill it, or two, and it may be somewhat larger than a repair.
 const HIT: [f64; 2] = [1.02, 1.2];
 
 /// Bytes of a large block's symbol, if a packet has `room` for some.
 pub(super) const fn large_symbol(room: usize) -> usize {
-    room / SYMBOLS[1] / LANE * LANE
+    room / SYMBOLS / LANE * LANE
 }
 
 impl Outgoing {
@@ -28,7 +26,7 @@ impl Outgoing {
         let number = self.next_block;
         self.next_block += 1;
         let mut shape = Shape {
-            symbol: 2,
+            symbol: LANE,
             repairs: 0,
             ranges: block.ranges.clone(),
         };
@@ -39,9 +37,9 @@ impl Outgoing {
         let total = block.total;
         shape.symbol = match total > SMALL {
             true => large_symbol(room),
-            false => room / SYMBOLS[0] / 2 * 2,
+            false => LANE,
         };
-        if shape.symbol == 0 {
+        if shape.symbol == 0 || room < shape.symbol {
             return;
         }
         // Of whole vectors there may be room for one more.
