@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use bentpipe_units::ByteCount;
 use rustix::io::Errno;
 use socket2::Socket;
 use thiserror::Error;
@@ -26,6 +27,9 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// Longest wait for what peers still send.
 pub(crate) const MAX_LINGER: Duration = Duration::from_secs(2);
+
+/// Memory that a process is taken to have where the system does not say.
+const MEMORY_UNKNOWN: u64 = 1 << 30;
 
 /// Descriptors below which a busy site runs out: two per flow.
 const COMFORTABLE_FILES: u64 = 65_536;
@@ -194,6 +198,35 @@ pub(crate) fn tell_of_files(error: &io::Error) {
     tracing::warn!(
         "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"
     );
+}
+
+/// Ceiling of what all tunnels hold together where the configuration names none: half of the memory that the process may use,
+/// of the machine or of its control group.
+pub(crate) fn total_memory(configured: Option<ByteCount>) -> u64 {
+    configured.map_or_else(|| usable_memory() / 2, ByteCount::as_u64)
+}
+
+fn usable_memory() -> u64 {
+    let text = |path: &Path| {
+        let bytes = crate::state::read(path, 1 << 16).ok()?;
+        String::from_utf8(bytes).ok()
+    };
+    let machine = text(Path::new("/proc/meminfo")).and_then(|text| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("MemTotal:"))?;
+        let kilobytes = line.trim().strip_suffix(" kB")?;
+        Some(kilobytes.trim().parse::<u64>().ok()? << 10)
+    });
+    let group = text(Path::new("/proc/self/cgroup")).and_then(|groups| {
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let group = Path::new("/sys/fs/cgroup").join(path);
+        // "max" is no limit.
+        let limit = |group: &Path| text(&group.join("memory.max"))?.trim().parse::<u64>().ok();
+        group.ancestors().filter_map(limit).min()
+    });
+    let known = machine.into_iter().chain(group).min();
+    known.unwrap_or(MEMORY_UNKNOWN)
 }
 
 /// Where `bentpipe status` asks. To be called inside a tokio runtime.

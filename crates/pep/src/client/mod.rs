@@ -44,8 +44,8 @@ use crate::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
 use crate::frontend::FrontEnds;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
-use crate::status::{Side, StatusReport};
-use crate::transport::TunnelEvent;
+use crate::status::{Memory, Side, StatusReport};
+use crate::transport::{MemoryPool, TunnelEvent};
 
 /// Runs the client until SIGINT or SIGTERM.
 ///
@@ -70,14 +70,16 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         // Claims what the server sent before it heard that we stop: the kernel would answer it across the link.
         let claim = socket.try_clone()?;
         let dual_stack = socket.local_addr()?.is_ipv6();
-        let mut engine = engine(&config, &key);
+        let pool = MemoryPool::new(process::total_memory(config.total_memory));
+        let pool = Arc::new(pool);
+        let mut engine = engine(&config, &key, &pool);
         if let Some(qlog) = qlog {
             engine.trace_with(Box::new(move |now| qlog.trace(now)));
         }
         let shard = Shard::new(engine);
         let driver = Driver::new(shard.clone(), socket, None)?;
         let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
-        let served = serve(config, session, driver).await;
+        let served = serve(config, session, driver, &pool).await;
         drop(claim);
         served
     })
@@ -87,6 +89,7 @@ async fn serve(
     config: Rc<ClientConfig>,
     session: Rc<Session>,
     driver: Driver,
+    pool: &MemoryPool,
 ) -> Result<(), RunError> {
     let started = process::now();
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
@@ -102,6 +105,7 @@ async fn serve(
         let uptime = process::now().saturating_duration_since(started);
         StatusReport {
             rules: front_ends.rules(),
+            all_tunnels_memory: Some(Memory::of(pool)),
             ..StatusReport::new(
                 config.file.clone(),
                 uptime.as_secs(),
@@ -178,7 +182,7 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
     Ok(socket.into())
 }
 
-fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
+fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> Engine {
     let packets = config.front.tunnels_packets();
     let (own, forward) = (&config.links[0].return_link, &config.links[0].forward);
     let published = |publish: &Publish| publish.protocol == Carrier::Tcp;
@@ -211,6 +215,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey) -> Engine {
             ..Hello::default()
         },
         memory: config.memory.as_u64(),
+        pool: pool.clone(),
         wishes: Wishes {
             controller: own.controller.unwrap_or_default(),
             initial_window: own.initial_window,

@@ -118,6 +118,7 @@ impl Session {
                 self.measure_link();
             }
             self.meter_bytes();
+            self.shard.with(Engine::share_memory);
             let now = process::now();
             if let Some(id) = self.ready.get() {
                 let sampled = self.shard.peek(|engine| {

@@ -45,6 +45,8 @@ pub struct ClientConfig {
     pub state_dir: PathBuf,
     /// Ceiling of buffered data of the tunnel.
     pub memory: ByteCount,
+    /// Ceiling of what all tunnels hold together; `None`: as the machine's memory suggests.
+    pub total_memory: Option<ByteCount>,
     /// Ports of the server that deliver to hosts behind this client.
     pub publish: Vec<Publish>,
     /// What the bytes on the link cost.
@@ -214,6 +216,7 @@ impl ClientConfig {
                     .unwrap_or(Path::new(DEFAULT_STATE_DIR)),
             ),
             memory: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
+            total_memory: value::total_memory(source, file.limits.total_memory.as_ref())?,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
         })
@@ -256,6 +259,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Limits {
     memory: Option<ByteCount>,
+    total_memory: Option<Spanned<ByteCount>>,
 }
 
 fn default_links() -> Vec<Link> {

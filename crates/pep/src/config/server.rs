@@ -45,6 +45,8 @@ pub struct ServerConfig {
     pub shards: Option<u16>,
     /// The clients that may connect; at least one, names and keys unique.
     pub clients: Vec<Client>,
+    /// Ceiling of what all tunnels hold together; `None`: as the machine's memory suggests.
+    pub total_memory: Option<ByteCount>,
     /// Where clients' addresses in the tunnel come from.
     pub packets: Packets,
     /// How long connecting to a destination may take.
@@ -161,6 +163,7 @@ impl ServerConfig {
             listen: source.placed(file.listen),
             shards: shards.transpose()?,
             clients,
+            total_memory: file.limits.total(source)?,
             packets,
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
@@ -332,6 +335,7 @@ struct Entry {
 #[serde(deny_unknown_fields)]
 struct Limits {
     memory: Option<ByteCount>,
+    total_memory: Option<Spanned<ByteCount>>,
     max_flows: Option<u32>,
     #[serde(default, deserialize_with = "value::positive_rate")]
     max_rate: Option<BitRate>,
@@ -374,6 +378,13 @@ fn nat64(source: &Source, prefixes: Spanned<Vec<Ipv6Net>>) -> Result<Nat64, Conf
         return Err(source.error(&prefixes.span(), fault));
     }
     Ok(Nat64::Prefixes(prefixes.into_inner()))
+}
+
+impl Limits {
+    /// Ceiling of all tunnels together.
+    fn total(&self, source: &Source) -> Result<Option<ByteCount>, ConfigError> {
+        value::total_memory(source, self.total_memory.as_ref())
+    }
 }
 
 /// The clients with their limits filled in; names and keys are seen to be unique.

@@ -7,14 +7,16 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use bentpipe_config::Source;
 use bentpipe_proto::congestion;
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteCount};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 
+use super::ConfigError;
 use crate::engine::identity::PublicKey;
 
 /// Below this a tunnel's own timers and ACKs are more than it carries.
@@ -418,5 +420,22 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMany<T> {
             ));
         }
         Ok(many)
+    }
+}
+
+/// Least that all tunnels may hold together: room for one that is of use.
+const LEAST_TOTAL: ByteCount = ByteCount::new(16 << 20);
+
+/// `total_memory` of `[limits]`, if it is given.
+pub(super) fn total_memory(
+    source: &Source,
+    given: Option<&Spanned<ByteCount>>,
+) -> Result<Option<ByteCount>, ConfigError> {
+    match given {
+        Some(total) if *total.get_ref() < LEAST_TOTAL => Err(source.error(
+            &total.span(),
+            "`total_memory` of `[limits]` is too small; choose 16 MiB or more",
+        )),
+        other => Ok(other.map(|total| *total.get_ref())),
     }
 }

@@ -28,6 +28,12 @@ use crate::transport::{Fault, Tunnel, TunnelEvent};
 /// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
+/// Not to hear of a peer for so long is an outage: where flows are open, either side asks before.
+const SILENT: Duration = Duration::from_secs(6);
+
+/// In an outage the peer is excused for what it owes, and for so long after it: what was lost has to leave once more.
+const CATCH_UP: Duration = Duration::from_secs(10);
+
 /// A peer that repairs has losses; what few packets leave here are probably lost as often.
 const LIKELY_LOSS: f64 = 0.01;
 
@@ -64,6 +70,8 @@ pub struct Connection {
     /// What forbade sending when last asked.
     shut: Option<Shut>,
     last_received: Instant,
+    /// Instant at which the last outage ended.
+    silence_ended: Option<Instant>,
     last_payload: Instant,
     /// When the path was last listened to at rest.
     listened: Instant,
@@ -143,6 +151,7 @@ impl Connection {
             unanswered: None,
             shut: None,
             last_received: now,
+            silence_ended: None,
             last_payload: now,
             listened: now,
             quiet_until: None,
@@ -174,6 +183,9 @@ impl Connection {
             }
         }
         self.listen(now);
+        if now.saturating_duration_since(self.last_received) >= SILENT {
+            self.silence_ended = Some(now);
+        }
         self.last_received = now;
         self.unproven[0] += size as u64;
         let address = self.quic.remote_address();
@@ -220,6 +232,12 @@ impl Connection {
             self.close(now, CloseCode::NoError.code(), String::new());
         }
         self.train.handle_timeout(now);
+        if self.tunnel.header_timeout().is_some_and(|due| due <= now) {
+            let silent = now.saturating_duration_since(self.last_received) >= SILENT;
+            let behind = self.silence_ended.is_some_and(|end| now < end + CATCH_UP);
+            self.tunnel
+                .expire_headers(now, &mut self.quic, silent || behind);
+        }
         self.update_prober(now);
         if self.listening_deadline().is_some_and(|due| due <= now) {
             self.listened = now;
@@ -230,6 +248,21 @@ impl Connection {
             self.ask(now);
             self.last_received = now;
         }
+    }
+
+    /// Repairs of the peer's are to be decoded.
+    pub(super) fn has_work(&self) -> bool {
+        self.tunnel.has_repairs()
+    }
+
+    /// Decodes some of them. True if there are more.
+    pub(super) fn work(&mut self, now: Instant) -> bool {
+        !self.lost && self.tunnel.decode_repairs(now)
+    }
+
+    /// True if the tunnel had to give way to others.
+    pub(super) fn share_memory(&mut self) -> bool {
+        self.tunnel.share_memory(&mut self.quic)
     }
 
     /// Takes quinn's events and turns them into notices.
@@ -361,6 +394,7 @@ impl Connection {
             self.insistence.poll_timeout(),
             self.tunnel.repair_timeout().filter(|_| self.shut.is_none()),
             self.train.poll_timeout(),
+            self.tunnel.header_timeout(),
             self.silence_deadline(),
             self.listening_deadline(),
         ]

@@ -21,6 +21,7 @@ use super::identity;
 use super::ledger::Ledger;
 use super::settings::Wishes;
 use super::tuning;
+use crate::transport::MemoryPool;
 
 /// Names a connection of an engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +39,8 @@ pub struct EngineConfig {
     pub hello: Hello,
     /// Memory that one tunnel may hold for its LAN sides, in bytes.
     pub memory: u64,
+    /// Memory for the tunnels of all engines of this process.
+    pub pool: Arc<MemoryPool>,
     /// Wishes for what this side sends.
     pub wishes: Wishes,
     /// Seeds jitter; in simulations also connection IDs.
@@ -76,6 +79,9 @@ pub struct Engine {
     /// Taken, and not known to be a client's yet.
     handshakes: BTreeSet<ConnectionId>,
     dirty: BTreeSet<ConnectionId>,
+    /// Connections with work that can wait for others, and after which of them the next is looked for.
+    working: BTreeSet<ConnectionId>,
+    worked: ConnectionId,
     /// Where the round over dirty connections goes on.
     cursor: ConnectionId,
     timers: BTreeSet<(Instant, ConnectionId)>,
@@ -114,6 +120,8 @@ impl Engine {
             by_handle: BTreeMap::new(),
             handshakes: BTreeSet::new(),
             dirty: BTreeSet::new(),
+            working: BTreeSet::new(),
+            worked: ConnectionId(0),
             cursor: ConnectionId(0),
             timers: BTreeSet::new(),
             timer_of: BTreeMap::new(),
@@ -151,6 +159,9 @@ impl Engine {
                 {
                     let marked = ecn == Some(EcnCodepoint::Ce);
                     connection.handle_event(now, event, at, size, marked);
+                    if connection.has_work() {
+                        self.working.insert(id);
+                    }
                     self.dirty.insert(id);
                     if let Some(key) = identity::take_refused() {
                         let notice = ConnectionNotice::UnknownKey(key, remote);
@@ -185,6 +196,11 @@ impl Engine {
     /// Answers no more handshakes; their clients try again, and find whoever serves then.
     pub fn stop_accepting(&mut self) {
         self.config.server = None;
+    }
+
+    /// Memory for the tunnels of all engines.
+    pub fn pool(&self) -> &MemoryPool {
+        &self.config.pool
     }
 
     /// Server: what connections to come may hold, before their client is known.
@@ -313,6 +329,36 @@ impl Engine {
         } else if let Some(due) = due {
             self.timers.insert((due, id));
             self.timer_of.insert(id, due);
+        }
+    }
+
+    /// True if [`Self::work`] would do something.
+    pub fn has_work(&self) -> bool {
+        !self.working.is_empty()
+    }
+
+    /// Does what can wait for others (decoding repairs), some milliseconds' worth of it, for one connection: they take turns.
+    /// To be called when nothing else is to be done, or now and then.
+    pub fn work(&mut self, now: Instant) {
+        let next = self.working.range(ConnectionId(self.worked.0 + 1)..).next();
+        let Some(&id) = next.or_else(|| self.working.first()) else {
+            return;
+        };
+        self.worked = id;
+        let connection = self.connections.get_mut(&id);
+        if !connection.is_some_and(|connection| connection.work(now)) {
+            self.working.remove(&id);
+        }
+        self.dirty.insert(id);
+    }
+
+    /// Has tunnels that hold more than they may of the memory for all give way. To be called every second: those that hold
+    /// most may be those of which nothing is heard.
+    pub fn share_memory(&mut self) {
+        for (id, connection) in &mut self.connections {
+            if connection.share_memory() {
+                self.dirty.insert(*id);
+            }
         }
     }
 

@@ -131,6 +131,8 @@ pub struct Driver {
     spare: Vec<u8>,
     /// When the log was last told that sending fails.
     complained: Cell<Option<Instant>>,
+    /// Before this nothing is done that can wait for others.
+    rests: Option<Instant>,
 }
 
 impl Driver {
@@ -151,6 +153,7 @@ impl Driver {
             stuck: None,
             spare: Vec::new(),
             complained: Cell::default(),
+            rests: None,
         })
     }
 
@@ -185,15 +188,44 @@ impl Driver {
             busy |= self.dispatch(now, on_event);
             busy |= self.transmit(cx, now)?;
             busy |= self.dispatch(now, on_event);
+            let rests = self.rests.filter(|until| now < *until);
             let due = self.shard.engine.borrow().poll_timeout();
+            let due = due.into_iter().chain(rests).min();
             busy |= self.alarm.poll(cx, now, due).is_ready();
             if !busy {
+                if self.work(now) {
+                    cx.waker().wake_by_ref();
+                }
                 return Poll::Pending;
             }
         }
+        self.work(Instant::now());
         // Relays must get their turn.
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Does a piece of what can wait for others, and then rests as long as it took, if there are others: so a client that
+    /// sends what is expensive to receive keeps at least half of the time free for them. True if there was something to do.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell measures what its own work takes"
+    )]
+    fn work(&mut self, now: Instant) -> bool {
+        let mut engine = self.shard.engine.borrow_mut();
+        if !engine.has_work() {
+            self.rests = None;
+            return false;
+        }
+        if self.rests.is_some_and(|until| now < until) {
+            return false;
+        }
+        let began = Instant::now();
+        engine.work(now);
+        let ended = Instant::now();
+        let shared = engine.connections().nth(1).is_some();
+        self.rests = shared.then(|| ended + (ended - began));
+        true
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {

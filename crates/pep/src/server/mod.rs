@@ -44,7 +44,8 @@ use crate::engine::identity::{self, PrivateKey};
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
-use crate::status::{ClientStatus, Side, StatusReport, StatusSocket};
+use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
+use crate::transport::MemoryPool;
 use clients::{Clients, Registry};
 use families::{Reached, Routes};
 use nat64::Translations;
@@ -180,6 +181,7 @@ struct Pool {
     notices: Arc<Notices>,
     routes: Routes,
     reached: Reached,
+    memory: Arc<MemoryPool>,
     /// A shard's thread sends why it ended.
     ended: mpsc::UnboundedReceiver<io::Result<()>>,
 }
@@ -199,6 +201,8 @@ impl Pool {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
         let registry = Arc::new(Registry::new(senders.clone()));
+        let memory = MemoryPool::new(process::total_memory(config.total_memory));
+        let memory = Arc::new(memory);
         let (end, ended) = mpsc::unbounded_channel();
         let mut reports = Vec::new();
         let (notices, translations) = (Arc::default(), Translations::new(&config.nat64));
@@ -229,6 +233,7 @@ impl Pool {
                 packets: network.packets.clone(),
                 sockets: network.sockets.clone(),
                 inbox: network.inboxes[index].take(),
+                pool: memory.clone(),
                 qlog: qlog.clone(),
                 families: found,
                 translations: translations.clone(),
@@ -251,6 +256,7 @@ impl Pool {
             notices,
             routes,
             reached: Reached::new(found),
+            memory,
             ended,
         })
     }
@@ -271,7 +277,11 @@ impl Pool {
         process::raise_file_limit();
         let reports = self.reports.clone();
         let families = Cell::new(self.reached.now());
-        let snapshot = || report(config, started, families.get(), &reports);
+        let memory = self.memory.clone();
+        let snapshot = || StatusReport {
+            all_tunnels_memory: Some(Memory::of(&memory)),
+            ..report(config, started, families.get(), &reports)
+        };
         let listening = process::join(&config.listen);
         tracing::info!(
             "ready: serving {} clients on {listening} with {} shards",
@@ -329,6 +339,8 @@ impl Pool {
         match ServerConfig::load(&config.file) {
             Ok(fresh) => {
                 clients.replace(&fresh);
+                self.memory
+                    .set_ceiling(process::total_memory(fresh.total_memory));
                 if let Some(Err(error)) =
                     self.packets.as_ref().map(|packets| packets.reload(&fresh))
                 {

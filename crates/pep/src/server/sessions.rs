@@ -30,13 +30,13 @@ use super::resolver::Resolver;
 use super::worker::{Command, Worker};
 use crate::engine::identity::{self, PublicKey};
 use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId, ConnectionNotice, Event};
+use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use crate::paths::PathMemory;
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::status::{ClientStatus, TunnelState};
-use crate::transport::{FlowKey, QueryKey, TunnelEvent};
+use crate::transport::{FlowKey, MAX_QUERIES, QueryKey, TunnelEvent};
 
 /// A connected client.
 pub(super) struct Session {
@@ -51,6 +51,8 @@ pub(super) struct Session {
     pub(super) ports: Ports,
     /// What its open flows are connected to.
     connected: HashMap<FlowKey, SocketAddr>,
+    /// Shared by the queries that are being asked for it, which may go on when nobody waits any more.
+    asking: Rc<()>,
 }
 
 /// How often the prefixes of the network's translator are asked for, once some are known, and before.
@@ -170,6 +172,7 @@ impl Sessions {
                     translator,
                     ports: Ports::default(),
                     connected: HashMap::new(),
+                    asking: Rc::default(),
                 };
                 self.open.borrow_mut().insert(id, session);
             }
@@ -214,6 +217,7 @@ impl Sessions {
         let now = process::now();
         self.shard.change(id, |connection| {
             connection.tunnel.set_memory(client.memory);
+            connection.tunnel.set_max_flows(client.max_flows);
             connection.set_max_rate(now, client.max_rate);
         });
     }
@@ -438,8 +442,20 @@ impl Sessions {
     }
 
     fn on_query(self: &Rc<Self>, id: ConnectionId, query: QueryKey, message: Bytes) {
+        let asking = self.open.borrow().get(&id).map(|it| it.asking.clone());
+        // The peer may stop a query and begin another, but what asks for it has sockets for some seconds.
+        let Some(asking) = asking.filter(|asking| Rc::strong_count(asking) <= 1 + MAX_QUERIES)
+        else {
+            let refuse = |connection: &mut Connection| {
+                let (tunnel, quic) = connection.parts();
+                tunnel.answer(quic, query, None);
+            };
+            self.shard.change(id, refuse);
+            return;
+        };
         let this = self.clone();
         spawn_local(async move {
+            let _asking = asking;
             let answer = this.resolver.resolve(&message).await.map(Bytes::from);
             this.shard.change(id, |connection| {
                 let (tunnel, quic) = connection.parts();
@@ -557,6 +573,7 @@ impl Sessions {
         loop {
             tick.tick().await;
             let now = process::now();
+            self.shard.with(Engine::share_memory);
             let mut sessions = self.open.borrow_mut();
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Session)| {

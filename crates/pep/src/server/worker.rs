@@ -25,6 +25,7 @@ use crate::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
 use crate::paths::PathMemory;
 use crate::process;
 use crate::qlog::Qlog;
+use crate::transport::MemoryPool;
 
 /// First credit of an upload, announced before anything is known of the path, in bytes.
 const INITIAL_CREDIT: u64 = 1 << 20;
@@ -61,6 +62,8 @@ pub(super) struct Worker {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) inbox: Option<Inbox>,
+    /// Memory for the tunnels of all shards.
+    pub(super) pool: Arc<MemoryPool>,
     pub(super) qlog: Option<Qlog>,
     pub(super) families: Families,
     pub(super) translations: Translations,
@@ -79,6 +82,7 @@ impl Worker {
             server: Some(self.setup.clone()),
             hello: hello(self.families, max_flows, &self.dns),
             memory,
+            pool: self.pool.clone(),
             wishes: Wishes {
                 controller: self.controller,
                 ..Wishes::default()

@@ -24,6 +24,7 @@ pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
 use crate::config::{Action, Role, Transport};
 use crate::engine::{Ledger, Profile};
+use crate::transport::MemoryPool;
 
 /// Version of the document's schema.
 pub const SCHEMA: u32 = 1;
@@ -50,6 +51,9 @@ pub struct StatusReport {
     /// Parts of the kernel's state that others took away and that were put back, since the daemon started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<KernelRepair>,
+    /// Memory of all tunnels of the daemon together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_tunnels_memory: Option<Memory>,
     /// What depends on the role; its fields stand beside the ones above, with `"role"` telling which they are.
     #[serde(flatten)]
     pub side: Side,
@@ -69,6 +73,7 @@ impl StatusReport {
             transport: Transport::Quic,
             rules: Vec::new(),
             kernel: Vec::new(),
+            all_tunnels_memory: None,
             side,
         }
     }
@@ -561,4 +566,14 @@ pub struct Memory {
     pub used: u64,
     /// Never exceeded.
     pub ceiling: u64,
+}
+
+impl Memory {
+    /// As a pool has it.
+    pub(crate) fn of(pool: &MemoryPool) -> Self {
+        Self {
+            used: pool.used(),
+            ceiling: pool.ceiling(),
+        }
+    }
 }

@@ -25,6 +25,10 @@ impl Display for StatusReport {
             self.pid
         )?;
         line(f, "config", &self.config_file.display().to_string())?;
+        if let Some(memory) = &self.all_tunnels_memory {
+            let (used, ceiling) = (size(memory.used), size(memory.ceiling));
+            line(f, "all tunnels", &format!("{used} of {ceiling} of memory"))?;
+        }
         for rule in &self.rules {
             write_rule(f, rule)?;
         }

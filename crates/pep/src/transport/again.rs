@@ -15,6 +15,12 @@ use super::tunnel::Tunnel;
 /// In a round trip so many lists of places are looked up while there is nothing to say: that is work.
 const LOOKS: u32 = 16;
 
+/// And no two are nearer to each other than this: the peer chooses the round trip.
+const LOOK: Duration = Duration::from_millis(4);
+
+/// Flows of which one list of places is made, at most.
+const LISTED: usize = 4096;
+
 /// Both halves.
 #[derive(Debug, Default)]
 pub(super) struct Resumption {
@@ -46,12 +52,11 @@ impl Tunnel {
     /// Where flows wait, as the content of a DATAGRAM frame of `size` bytes or more: of many flows some, and others the next
     /// time. `None`: nowhere.
     pub(crate) fn awaited(&mut self, size: usize) -> Option<Bytes> {
-        let mut keys = self.in_order();
         let listed = self.resumption.listed;
-        let behind = keys.partition_point(|key| listed.is_some_and(|listed| *key <= listed));
-        keys.rotate_left(behind);
+        let behind = listed.map_or(FlowKey(0), |listed| FlowKey(listed.0 + 1));
+        let keys = self.order.range(behind..).chain(self.order.range(..behind));
         let mut awaited = Awaited::default();
-        for key in keys {
+        for &key in keys.take(LISTED) {
             let flow = self.flows.get(&key).filter(|flow| !flow.recv_done);
             if let Some(offset) = flow.and_then(|flow| flow.receiver.awaits()) {
                 let stream = key.0;
@@ -104,7 +109,11 @@ impl Tunnel {
         }
         let size = size.saturating_sub(AGAIN_HEAD);
         let pieces = resumption.outstanding.at(&awaited.places, size, most);
-        let pause = if pieces.is_empty() { rtt / LOOKS } else { rtt };
+        let pause = if pieces.is_empty() {
+            (rtt / LOOKS).max(LOOK)
+        } else {
+            rtt
+        };
         resumption.next = Some(now + pause);
         let frames: Vec<Bytes> = pieces.iter().map(|piece| piece.encode().into()).collect();
         self.stats.sent.repairs += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();

@@ -79,9 +79,8 @@ impl Tunnel {
         flow.sender.push(first);
         self.sending += flow.sender.memory();
         let key = FlowKey::of(stream);
-        self.inbound += usize::from(key.is_inbound());
         self.by_id.insert(id, key);
-        self.flows.insert(key, flow);
+        self.enter(key, flow);
         self.schedule(key);
         Ok(key)
     }
@@ -140,7 +139,7 @@ impl Tunnel {
         let Some(flow) = self.flows.get(&key).filter(|flow| !flow.send_done) else {
             return 0;
         };
-        let half = sending_share(self.ceiling) / 2;
+        let half = sending_share(self.ceiling.min(self.allowance())) / 2;
         let share = if self.sending < half {
             u64::MAX
         } else {

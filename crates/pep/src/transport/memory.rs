@@ -1,16 +1,21 @@
 //! The ceiling of what a tunnel holds for its LAN sides: three quarters to receive, a quarter to send.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::congestion::Estimate;
 use bentpipe_proto::tunnel::{AbortCode, Control};
 use quinn_proto::Connection;
 
-use super::flow::{FlowKey, Header};
+use super::flow::{Flow, FlowKey, Header};
+use super::pool::{MemoryPool, Share};
 use super::tunnel::Tunnel;
 
 /// For so many flows credit may precede the REPLY: the server need not remember more whose OPEN it has not seen.
 const MOST_WIDENED: usize = 64;
+
+/// A search for the flows that hold most frees this for each flow that it looks at, in bytes.
+const SEARCHED: u64 = 64;
 
 /// What receivers may hold together.
 pub(super) fn receiving_share(ceiling: u64) -> u64 {
@@ -37,7 +42,8 @@ impl Tunnel {
             packets: train.packets,
         });
         self.meter.on_train(train.rate.as_u64() / 8);
-        for key in self.in_order().into_iter().take(MOST_WIDENED) {
+        let oldest: Vec<_> = self.order.iter().take(MOST_WIDENED).copied().collect();
+        for key in oldest {
             self.widen(rtt, key);
         }
     }
@@ -75,18 +81,84 @@ impl Tunnel {
         self.collect(key);
     }
 
-    /// Last resort of the memory ceiling: the flow that holds most is reset.
+    /// Shares `pool` with the tunnels of all engines, from the moment that the peer is known.
+    pub(crate) fn set_pool(&mut self, pool: Arc<MemoryPool>) {
+        self.pool = pool;
+    }
+
+    /// Memory that the tunnel can give back, in bytes: what it holds for its LAN sides and keeps to mend losses. What is in
+    /// flight is bounded by congestion control.
+    fn footprint(&self) -> u64 {
+        self.held + self.sending + self.kept()
+    }
+
+    /// Bytes that the tunnel may hold now of the memory for all tunnels.
+    pub(super) fn allowance(&self) -> u64 {
+        self.share.as_ref().map_or(u64::MAX, Share::allowance)
+    }
+
+    /// Says what the tunnel holds to the others of the process.
+    pub(super) fn tell_memory(&mut self) {
+        let footprint = self.footprint() + self.packets.memory() as u64;
+        if let Some(share) = &mut self.share {
+            share.hold(footprint);
+        }
+    }
+
+    /// Last resort of the memory ceilings, the tunnel's own and that of all: the flows that hold most are reset.
     pub(super) fn shed(&mut self, quic: &mut Connection) {
-        while self.held > self.budget.ceiling() {
-            let Some((&key, flow)) = self
-                .flows
-                .iter()
-                .filter(|(_, flow)| flow.receiver.memory() > 0)
-                .max_by_key(|(key, f)| (f.receiver.memory(), **key))
-            else {
-                return;
-            };
-            if let Some(flow) = flow.id {
+        let most = receiving_share(self.ceiling);
+        if self.held > most {
+            self.reset_largest(quic, self.held - most, |flow| flow.receiver.memory());
+        }
+        self.tell_memory();
+        let excess = self.footprint().saturating_sub(self.allowance());
+        if excess > 0 {
+            self.give_way(quic, excess);
+        }
+    }
+
+    /// Gives way to other tunnels; true if there was need to.
+    pub(crate) fn share_memory(&mut self, quic: &mut Connection) -> bool {
+        self.tell_memory();
+        let allowance = self.allowance();
+        // New flows are promised less before any has to be reset.
+        let ceiling = self.ceiling.min(allowance);
+        self.budget.set_ceiling(receiving_share(ceiling));
+        let excess = self.footprint().saturating_sub(allowance);
+        if excess > 0 {
+            self.give_way(quic, excess);
+        }
+        excess > 0
+    }
+
+    /// The tunnel holds `excess` bytes more than it may of the memory for all. Half of that, for what it gives back is free,
+    /// and as much as is free it may hold.
+    fn give_way(&mut self, quic: &mut Connection, excess: u64) {
+        let before = self.footprint();
+        let kept = self.kept().saturating_sub(excess.div_ceil(2));
+        self.repairs.incoming.keep(kept);
+        let freed = before - self.footprint().min(before);
+        let left = excess.div_ceil(2).saturating_sub(freed);
+        if left > 0 {
+            self.reset_largest(quic, left, |flow| {
+                flow.receiver.memory() + flow.sender.memory()
+            });
+        }
+        self.tell_memory();
+    }
+
+    /// Resets the flows of which `memory` is most, until `excess` bytes are free, and some more if there are many flows: to
+    /// look at all of them for each chunk that is too much would cost more than the chunk.
+    fn reset_largest(&mut self, quic: &mut Connection, excess: u64, memory: impl Fn(&Flow) -> u64) {
+        let mut left = excess + SEARCHED * self.flows.len() as u64;
+        let all = self.flows.iter().map(|(key, flow)| (memory(flow), *key));
+        let mut largest: Vec<_> = all.filter(|(held, _)| *held > 0).collect();
+        largest.sort_unstable();
+        while left > 0
+            && let Some((held, key)) = largest.pop()
+        {
+            if let Some(flow) = self.flows.get(&key).and_then(|flow| flow.id) {
                 let frame = Control::FlowAbort {
                     flow,
                     final_offset: 0,
@@ -96,6 +168,7 @@ impl Tunnel {
             }
             self.stats.shed += 1;
             self.throw_away(quic, key, AbortCode::MemoryLimit);
+            left = left.saturating_sub(held);
         }
     }
 }

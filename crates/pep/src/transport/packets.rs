@@ -103,6 +103,11 @@ impl Packets {
         }
     }
 
+    /// Memory of packets that wait for the link, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.queue.memory()
+    }
+
     pub(super) fn has_output(&self) -> bool {
         !self.queue.is_empty() || self.packer.has_left()
     }

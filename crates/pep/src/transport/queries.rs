@@ -45,6 +45,12 @@ impl Queries {
         self.open.is_empty()
     }
 
+    /// The end of a query that its peer sends has not come.
+    pub(super) fn is_unfinished(&self, stream: StreamId) -> bool {
+        let exchange = self.open.get(&stream);
+        exchange.is_some_and(|exchange| !exchange.received)
+    }
+
     pub(super) fn knows(&self, stream: StreamId) -> bool {
         self.open.contains_key(&stream)
     }
@@ -103,14 +109,14 @@ impl Tunnel {
         if !self.has(capability::DNS) || self.queries.open.len() >= MAX_QUERIES {
             return false;
         }
-        let Some(mut flow) = self.flows.remove(&key) else {
+        let due = self.headers.due(key);
+        let Some(mut flow) = self.leave(key) else {
             return false;
         };
         self.held = self.held.saturating_sub(flow.receiver.memory());
-        self.budget.close(&flow.window);
         // All that has come of it was counted as a flow's.
         let bytes = flow.receiver.held();
-        self.stats.received.flows -= bytes;
+        self.stats.received.flows = self.stats.received.flows.saturating_sub(bytes);
         self.stats.received.dns += bytes;
         flow.receiver.set_header(1);
         let stream = key.stream();
@@ -121,6 +127,7 @@ impl Tunnel {
             out: Bytes::new(),
         };
         self.queries.open.insert(stream, exchange);
+        self.headers.keep(due, key);
         self.on_message(quic, stream);
         true
     }
@@ -168,6 +175,7 @@ impl Tunnel {
         if !exchange.received {
             return;
         }
+        self.headers.forget(FlowKey::of(stream));
         let mut message = Vec::new();
         for chunk in exchange.receiver.ready() {
             message.extend_from_slice(chunk);
@@ -197,8 +205,9 @@ impl Tunnel {
         }
     }
 
-    fn drop_query(&mut self, quic: &mut Connection, stream: StreamId) {
+    pub(super) fn drop_query(&mut self, quic: &mut Connection, stream: StreamId) {
         if let Some(exchange) = self.queries.open.remove(&stream) {
+            self.headers.forget(FlowKey::of(stream));
             let code = VarInt::from_u64(AbortCode::Internal.code()).unwrap_or_default();
             let _ = quic.send_stream(stream).reset(code);
             if !exchange.received {

@@ -154,6 +154,16 @@ impl Tunnel {
         }
     }
 
+    /// Repairs wait to be decoded.
+    pub(crate) fn has_repairs(&self) -> bool {
+        self.repairs.incoming.has_work()
+    }
+
+    /// Decodes some of them, which [`Self::mend`] then gives to the flows. True if there are more.
+    pub(crate) fn decode_repairs(&mut self, now: Instant) -> bool {
+        self.repairs.incoming.work(now)
+    }
+
     fn next_mended(&mut self) -> Option<Mended> {
         let again = self.resumption.poll();
         again.or_else(|| self.repairs.incoming.poll())

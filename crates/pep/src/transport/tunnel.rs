@@ -4,8 +4,9 @@
 //! [`Tunnel::consume`] and so on (`lan.rs`); `writer.rs` fills streams just before a datagram is built.
 //! Decides nothing about time: rates and timers belong to the engine.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
@@ -23,10 +24,12 @@ use super::control::ControlStream;
 use super::early::Early;
 use super::event::{Carried, Fault, TunnelEvent, TunnelStats};
 use super::flow::{Flow, FlowKey, Header, ReadFault};
+use super::headers::Headers;
 use super::memory::receiving_share;
 use super::meter::ReceiveMeter;
 use super::packets::Packets;
-use super::queries::Queries;
+use super::pool::{MemoryPool, Share};
+use super::queries::{MAX_QUERIES, Queries};
 use super::repair::Repairs;
 
 /// The flows and the control stream of one connection.
@@ -38,6 +41,12 @@ pub struct Tunnel {
     /// What waits in it is to come without fail.
     pub(super) pressing: bool,
     pub(super) flows: HashMap<FlowKey, Flow>,
+    /// Keys of all flows, the oldest first: equal seeds give equal runs, whatever order a hash map has.
+    pub(super) order: BTreeSet<FlowKey>,
+    /// Flows that the peer may have open.
+    limit: u64,
+    /// Streams of the peer's that have not said what they are.
+    pub(super) headers: Headers,
     /// How many of them the server has opened.
     pub(super) inbound: usize,
     pub(super) by_id: HashMap<FlowId, FlowKey>,
@@ -53,6 +62,9 @@ pub struct Tunnel {
     /// Memory for all LAN sides together, in bytes.
     pub(super) ceiling: u64,
     pub(super) budget: Budget,
+    /// Memory for all tunnels, and what this one holds of it, once the peer is known.
+    pub(super) pool: Arc<MemoryPool>,
+    pub(super) share: Option<Share>,
     /// Memory held in all receivers, in bytes.
     pub(super) held: u64,
     /// Memory held in all senders, in bytes.
@@ -73,11 +85,14 @@ impl Tunnel {
     pub fn new(side: Side, local: Hello, ceiling: u64, seed: Seed) -> Self {
         Self {
             side,
+            limit: local.max_flows,
             local,
             remote: None,
             control: None,
             pressing: false,
             flows: HashMap::new(),
+            order: BTreeSet::new(),
+            headers: Headers::default(),
             inbound: 0,
             by_id: HashMap::new(),
             early: Early::default(),
@@ -92,6 +107,8 @@ impl Tunnel {
             ahead: 0,
             ceiling,
             budget: Budget::new(receiving_share(ceiling)),
+            pool: Arc::default(),
+            share: None,
             held: 0,
             sending: 0,
             meter: ReceiveMeter::default(),
@@ -107,6 +124,7 @@ impl Tunnel {
 
     /// The handshake is complete: the client opens the control stream and says HELLO.
     pub(crate) fn on_connected(&mut self, quic: &mut Connection) {
+        self.share = Some(Share::of(self.pool.clone()));
         if self.side == Side::Client
             && let Some(id) = quic.streams().open(Dir::Bi)
         {
@@ -181,18 +199,63 @@ impl Tunnel {
         }
         if self.side == Side::Server && id.index() == 0 {
             self.control = Some(ControlStream::new(quic, id, false));
-        } else {
-            let window = self.budget.adopt(self.local.initial_credit);
-            let flow = Flow::new(
-                Sender::new(Bytes::new(), 0),
-                self.local.initial_credit,
-                window,
-                false,
-            );
-            self.inbound += usize::from(FlowKey::of(id).is_inbound());
-            self.flows.insert(FlowKey::of(id), flow);
+            return self.on_readable(now, quic, id);
         }
-        self.on_readable(now, quic, id)
+        if self.of_peer() as u64 >= self.limit.saturating_add(MAX_QUERIES as u64) {
+            refuse(quic, id);
+            return Ok(());
+        }
+        let window = self.budget.adopt(self.local.initial_credit);
+        let flow = Flow::new(
+            Sender::new(Bytes::new(), 0),
+            self.local.initial_credit,
+            window,
+            false,
+        );
+        let key = FlowKey::of(id);
+        self.enter(key, flow);
+        self.on_readable(now, quic, id)?;
+        // Most have said what they are in their first packet.
+        if self.is_headless(key) {
+            self.headers.expect(now, key);
+        }
+        Ok(())
+    }
+
+    /// Flows that the peer has opened, whatever has come of them.
+    fn of_peer(&self) -> usize {
+        match self.side {
+            Side::Client => self.inbound,
+            Side::Server => self.flows.len() - self.inbound,
+        }
+    }
+
+    /// The peer may have so many flows open; streams beyond that are refused whatever they bring.
+    pub fn set_max_flows(&mut self, limit: u64) {
+        self.limit = limit;
+    }
+
+    /// A flow that is new.
+    pub(super) fn enter(&mut self, key: FlowKey, flow: Flow) {
+        self.inbound += usize::from(key.is_inbound());
+        self.order.insert(key);
+        self.flows.insert(key, flow);
+    }
+
+    /// Takes a flow out.
+    pub(super) fn leave(&mut self, key: FlowKey) -> Option<Flow> {
+        let flow = self.flows.remove(&key)?;
+        self.inbound = self.inbound.saturating_sub(usize::from(key.is_inbound()));
+        self.order.remove(&key);
+        self.headers.forget(key);
+        self.budget.close(&flow.window);
+        if let Some(ticket) = flow.ticket {
+            self.scheduler.remove(ticket);
+        }
+        if let Some(id) = flow.id {
+            self.by_id.remove(&id);
+        }
+        Some(flow)
     }
 
     fn on_readable(
@@ -263,6 +326,7 @@ impl Tunnel {
             }
             parsed => {
                 if parsed? {
+                    self.headers.forget(key);
                     self.on_header(quic, key)?;
                 }
             }
@@ -431,7 +495,7 @@ impl Tunnel {
         flow.receiver.abort(offset, code);
         if !flow.send_done {
             flow.send_done = true;
-            self.sending -= flow.sender.memory();
+            self.sending = self.sending.saturating_sub(flow.sender.memory());
             flow.sender.discard();
             let _ = quic.send_stream(key.stream()).reset(VarInt::from_u32(0));
         }
@@ -450,7 +514,7 @@ impl Tunnel {
         self.repairs.outgoing.on_reset(key.0);
         if let Some(flow) = self.flows.get_mut(&key) {
             flow.send_done = true;
-            self.sending -= flow.sender.memory();
+            self.sending = self.sending.saturating_sub(flow.sender.memory());
             flow.sender.discard();
             self.notify(key);
             self.collect(key);
@@ -508,7 +572,7 @@ impl Tunnel {
 
     /// The connection is over: every LAN side is to be reset.
     pub(crate) fn on_lost(&mut self) {
-        for key in self.in_order() {
+        for key in self.order.clone() {
             if let Some(flow) = self.flows.get_mut(&key) {
                 flow.gone = true;
                 flow.send_done = true;
@@ -521,6 +585,8 @@ impl Tunnel {
         }
         (self.held, self.sending) = (0, 0);
         self.lose_queries();
+        self.headers = Headers::default();
+        self.share = None;
     }
 
     /// Both sides understand what this bit of the capabilities stands for.
@@ -532,13 +598,6 @@ impl Tunnel {
     /// True once either side drains.
     pub fn is_draining(&self) -> bool {
         self.goaway
-    }
-
-    /// All flows, the oldest first: equal seeds give equal runs, whatever order a hash map has.
-    pub(super) fn in_order(&self) -> Vec<FlowKey> {
-        let mut keys: Vec<_> = self.flows.keys().copied().collect();
-        keys.sort_unstable();
-        keys
     }
 
     /// Flows that exist now.
@@ -558,4 +617,11 @@ impl Tunnel {
     pub fn stats(&self) -> TunnelStats {
         self.stats
     }
+}
+
+/// Ends a stream of the peer's of which nothing is kept.
+pub(super) fn refuse(quic: &mut Connection, id: StreamId) {
+    let code = VarInt::from_u64(AbortCode::MemoryLimit.code()).unwrap_or_default();
+    let _ = quic.send_stream(id).reset(code);
+    let _ = quic.recv_stream(id).stop(code);
 }

@@ -263,18 +263,10 @@ impl Tunnel {
     /// Forgets a flow that is over.
     pub(super) fn collect(&mut self, key: FlowKey) {
         if self.flows.get(&key).is_some_and(Flow::is_over)
-            && let Some(flow) = self.flows.remove(&key)
+            && let Some(flow) = self.leave(key)
         {
-            self.inbound -= usize::from(key.is_inbound());
             self.held = self.held.saturating_sub(flow.receiver.memory());
             self.sending = self.sending.saturating_sub(flow.sender.memory());
-            self.budget.close(&flow.window);
-            if let Some(ticket) = flow.ticket {
-                self.scheduler.remove(ticket);
-            }
-            if let Some(id) = flow.id {
-                self.by_id.remove(&id);
-            }
         }
     }
 }

@@ -384,6 +384,7 @@ fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig
         token_key: identity::token_key(own),
     });
     EngineConfig {
+        pool: Arc::default(),
         reset_key: identity::reset_key(own),
         shard: server.then_some(0),
         server: setup,

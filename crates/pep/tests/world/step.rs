@@ -58,7 +58,25 @@ impl World {
             busy |= self.origins.poll(self.now, &mut self.server);
         }
         busy |= self.carry_packets();
-        busy | self.transmit()
+        busy |= self.transmit();
+        busy || self.work()
+    }
+
+    /// Does work that can wait for others: as in the shell, when nothing else is to be done.
+    fn work(&mut self) -> bool {
+        let mut busy = false;
+        for terminal in &mut self.terminals {
+            if terminal.engine.has_work() {
+                terminal.engine.work(self.now);
+                terminal.awake = true;
+                busy = true;
+            }
+        }
+        if self.server.has_work() {
+            self.server.work(self.now);
+            busy = true;
+        }
+        busy
     }
 
     /// Packets go into the first terminal's tunnel and come out of it.

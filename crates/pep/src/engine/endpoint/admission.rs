@@ -92,7 +92,8 @@ impl Engine {
         let mut hello = self.config.hello.clone();
         hello.acks = Some(path.asks.announced());
         let seed = self.config.seed.stream(&format!("connection {}", id.0));
-        let tunnel = Tunnel::new(side, hello, self.config.memory, seed);
+        let mut tunnel = Tunnel::new(side, hello, self.config.memory, seed);
+        tunnel.set_pool(self.config.pool.clone());
         let control = SendControl::new(gate, path, self.config.wishes);
         let connection = Connection::new(handle, quic, control, tunnel, seed, now);
         self.connections.insert(id, connection);
