@@ -2,14 +2,17 @@
 //!
 //! A user and the terminal itself send all that a machine can send, from before the contender's start to after its stop,
 //! while either end is killed, stopped, restarted, and the link fails. What crosses at the terminal's end of the link is
-//! judged packet by packet; whatever is not the tunnel's for certain is in clear.
+//! judged packet by packet; whatever is not the tunnel's for certain is in clear. So is what leaves the gateway towards the
+//! web with another address than the gateway's.
 //!
 //! ```text
 //!  prober ─ user ── terminal ─ prober
 //!                      │ sat0 ◄── capture, one for each state
-//!                      ╧ link ╤ gateway ── web
+//!                      ╧ link ╤ gateway ─ wan0 ── web
+//!                                          ◄── inner.rs
 //! ```
 
+mod inner;
 mod probe;
 mod states;
 
@@ -25,6 +28,7 @@ use crate::scenario::preset;
 use crate::stop::Stop;
 use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, WEB, WEB6};
 
+use inner::InnerWatch;
 pub use probe::Prober;
 use probe::Sink;
 use states::{Run, states};
@@ -128,8 +132,14 @@ fn watched(
     step: impl FnOnce() -> Result<()>,
 ) -> Result<CaptureReport> {
     let capture = Capture::start(topology.terminal(), LINK_DEVICE, tunnel)?;
+    let inner = InnerWatch::start(topology.gateway())?;
     let done = step();
-    let crossed = capture.stop()?;
+    let mut crossed = capture.stop()?;
+    let inner = inner.stop()?;
+    if inner > 0 {
+        crossed.clear_packets += inner;
+        crossed.clear_kinds.insert("inner address".into(), inner);
+    }
     done?;
     ensure!(
         crossed.missed == 0,

@@ -23,7 +23,7 @@ const POLL: Duration = Duration::from_millis(20);
 type Step<'a> = fn(&mut Run<'a>) -> Result<()>;
 
 /// All of them.
-pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 12] {
+pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 15] {
     [
         ("before its start, as after a boot", Run::wait),
         ("while it starts", Run::start),
@@ -35,6 +35,9 @@ pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 12] {
         ("while it is started again", Run::restart),
         ("SIGKILL of the gateway's end", Run::kill_gateway),
         ("while that is started again", Run::restart),
+        ("the gateway's rules are flushed", Run::flush_gateway),
+        ("the gateway's routing is changed", Run::reroute_gateway),
+        ("the gateway's device is removed", Run::unplug_gateway),
         ("while it stops", Run::stop),
         ("after its stop", Run::wait),
     ]
@@ -131,6 +134,44 @@ impl<'a> Run<'a> {
         self.wait()
     }
 
+    /// As a restart of nftables, ufw or firewalld does, twice; the machine forwards for others as well.
+    fn flush_gateway(&mut self) -> Result<()> {
+        let gateway = self.topology.gateway();
+        for key in ["net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"] {
+            gateway.run("sysctl", &["-qw", key])?;
+        }
+        for _ in 0..2 {
+            gateway.run("nft", &["flush", "ruleset"])?;
+            self.wait()?;
+        }
+        Ok(())
+    }
+
+    /// As a restart of systemd-networkd does with rules of others; then all at once.
+    fn reroute_gateway(&mut self) -> Result<()> {
+        let gateway = self.topology.gateway();
+        for family in ["-4", "-6"] {
+            delete_rules(gateway, family)?;
+        }
+        self.wait()
+    }
+
+    /// Whatever its name is: the contender's only device.
+    fn unplug_gateway(&mut self) -> Result<()> {
+        let gateway = self.topology.gateway();
+        let listing = gateway.run("ip", &["-o", "link", "show"])?;
+        let names = listing.lines().filter_map(|line| line.split(": ").nth(1));
+        let own = names.filter(|name| {
+            ["bentpipe", "tun", "wg"]
+                .iter()
+                .any(|one| name.starts_with(one))
+        });
+        for name in own {
+            gateway.run("ip", &["link", "del", name])?;
+        }
+        self.wait()
+    }
+
     fn stop(&mut self) -> Result<()> {
         let terminal = self.topology.terminal();
         signal(terminal, Signal::TERM)?;
@@ -142,6 +183,17 @@ impl<'a> Run<'a> {
         self.at_work = None;
         Ok(())
     }
+}
+
+/// Deletes all rules of policy routing but the three that every machine has.
+fn delete_rules(place: &NetNs, family: &str) -> Result<()> {
+    let listing = place.run("ip", &[family, "rule", "show"])?;
+    let priorities = listing.lines().filter_map(|line| line.split(':').next());
+    for priority in priorities.filter(|priority| !["0", "32766", "32767"].contains(priority)) {
+        // It may be gone, or put back, meanwhile.
+        let _ = place.run("ip", &[family, "rule", "del", "priority", priority]);
+    }
+    Ok(())
 }
 
 /// Sends a signal to every process of a namespace, which all are the contender's.
