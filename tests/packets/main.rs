@@ -9,6 +9,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod http3;
+mod kept;
 mod neighbours;
 mod sockets;
 mod wireguard;

@@ -54,6 +54,18 @@ impl Device {
     }
 }
 
+/// Whether the device may have IPv6 addresses and routes.
+#[must_use]
+pub fn has_ipv6() -> bool {
+    fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6"))
+        .is_ok_and(|text| text.trim() == "0")
+}
+
+/// Whether the device can have a part of this address's family.
+fn usable(net: &IpNet) -> bool {
+    net.addr().is_ipv4() || has_ipv6()
+}
+
 /// Gives the device exactly the addresses `wanted` instead of `present`. What the kernel translates to an address that goes
 /// is forgotten with it.
 ///
@@ -64,7 +76,8 @@ pub fn set_addresses(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
     for address in present.iter().filter(|address| !wanted.contains(address)) {
         let _ = writeln!(lines, "addr del {address} dev {NAME}");
     }
-    for address in wanted.iter().filter(|address| !present.contains(address)) {
+    let new = |address: &&IpNet| !present.contains(address) && usable(address);
+    for address in wanted.iter().filter(new) {
         // No duplicate address detection: nobody else is there.
         let nodad = if address.addr().is_ipv6() {
             " nodad"
@@ -82,7 +95,7 @@ pub fn set_addresses(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
 /// `ip` or the privilege is missing.
 pub fn add_routes(addresses: &[IpNet]) -> io::Result<()> {
     let mut lines = String::new();
-    for address in addresses {
+    for address in addresses.iter().filter(|address| usable(address)) {
         let _ = writeln!(lines, "route replace {address} dev {NAME}");
     }
     batch(&lines)
@@ -97,7 +110,8 @@ pub fn set_routes(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
     for prefix in present.iter().filter(|prefix| !wanted.contains(prefix)) {
         let _ = writeln!(lines, "route del {prefix} dev {NAME}");
     }
-    for prefix in wanted.iter().filter(|prefix| !present.contains(prefix)) {
+    let new = |prefix: &&IpNet| !present.contains(prefix) && usable(prefix);
+    for prefix in wanted.iter().filter(new) {
         let prefix = prefix.trunc();
         let family = if prefix.addr().is_ipv6() { "-6" } else { "-4" };
         let (exact, device) = (prefix.to_string(), format!("dev {NAME} "));

@@ -8,7 +8,8 @@
 //!
 //! Clients keep sending to a server that was killed. Without a socket the kernel answers every datagram with an ICMP error
 //! across the satellite link, where nothing but the tunnel is to be seen: the table outlives SIGKILL. The next start
-//! replaces it and a clean stop removes it. Which destinations a client may reach is checked before its packets come here.
+//! replaces it and a clean stop removes it. Another program may remove it: a rule of policy routing keeps clients' packets
+//! that it has not marked from leaving. Forwarding is opened interface by interface. Which destinations a client may reach is checked before its packets come here.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,14 +19,25 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::device::NAME;
+use crate::intercept::forwarding::{self as settings, Forwarding as Settings};
 use crate::nft::Table;
+use crate::nftables::{Fingerprint, fingerprint};
+use crate::policy_rule::{Action, Family, PolicyRule};
 
 /// The table's name.
 pub const TABLE: &str = "bentpipe_server";
 
-const FORWARD4: &str = "/proc/sys/net/ipv4/ip_forward";
+const FORWARD4: &str = "/proc/sys/net/ipv4/conf/all/forwarding";
 const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
-const CONF6: &str = "/proc/sys/net/ipv6/conf";
+
+/// The mark of clients' packets that the table has seen.
+const MARK: u32 = 0x5000_0000;
+
+/// The bits of the mark that are ours; others are left as they are.
+const MASK: u32 = 0xf000_0000;
+
+/// Priority of the rule for packets that it has not seen; before all that an administrator is likely to add.
+const PRIORITY: u32 = 97;
 
 /// What is forwarded between the tunnel's device and the world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,19 +51,33 @@ pub struct Forwarding {
     pub published: Vec<(u16, IpAddr)>,
 }
 
-/// The table in force; dropping it removes it.
+/// The table in force, with what belongs to it; dropping it removes all.
 #[derive(Debug)]
 pub struct ServerTable {
     table: Table,
     ports: Vec<u16>,
-    opened: Opened,
+    settings: Settings,
+    forwarding: Option<Forwarding>,
+    router: Router,
+    /// What the table held when it was last written.
+    written: Option<Fingerprint>,
 }
 
-/// Families whose forwarding was off and is on for us.
+/// Families in which this machine forwards for others than us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Opened {
+struct Router {
     ipv4: bool,
     ipv6: bool,
+}
+
+impl Router {
+    /// As the kernel has it, given what we have changed ourselves.
+    fn now(settings: &Settings) -> Self {
+        Self {
+            ipv4: is_on(FORWARD4),
+            ipv6: is_on(FORWARD6) && !settings.opened_machine(),
+        }
+    }
 }
 
 impl ServerTable {
@@ -62,84 +88,158 @@ impl ServerTable {
     pub fn install(ports: &[u16]) -> io::Result<Self> {
         let table = Table::new(TABLE);
         // A killed server's settings are still in force, and its table says so.
-        let opened = Opened::of_table(&table);
-        table.replace(&body(ports, None, opened))?;
-        Ok(Self {
+        let settings = Settings::left_behind(&table)?;
+        let mut installed = Self {
+            router: Router::now(&settings),
             table,
             ports: ports.to_vec(),
-            opened,
-        })
+            settings,
+            forwarding: None,
+            written: None,
+        };
+        installed.write()?;
+        Ok(installed)
     }
 
-    /// Forwards, from now on, what `forwarding` says. Where this machine did not forward before, it forwards that only.
+    /// Forwards, from now on, what `forwarding` says. Where this machine did not forward before, it forwards that only:
+    /// interfaces are opened one by one, so that the setting of the whole machine shows what others want.
     ///
     /// # Errors
     /// `nft` or the privilege is missing, or the settings of the kernel cannot be changed; the text says which.
     pub fn forward(&mut self, forwarding: &Forwarding) -> io::Result<()> {
-        self.opened.ipv4 |= is_off(FORWARD4);
-        self.opened.ipv6 |= is_off(FORWARD6);
-        // The rules first: nothing of others' is forwarded for a moment.
-        self.table
-            .replace(&body(&self.ports, Some(forwarding), self.opened))?;
-        if is_off(FORWARD4) {
-            write(FORWARD4, "1")?;
+        self.forwarding = Some(forwarding.clone());
+        self.restore()
+    }
+
+    /// Puts all in force again: rules, settings of interfaces that have come, the table.
+    ///
+    /// # Errors
+    /// As [`Self::forward`].
+    pub fn restore(&mut self) -> io::Result<()> {
+        if self.forwarding.is_none() {
+            return self.write();
         }
-        if is_off(FORWARD6) {
-            // A router takes no router's advice, unless it is told to: this machine would lose its own address and route.
-            listen_to_routers("1", "2")?;
-            write(FORWARD6, "1")?;
+        self.settings.forget_gone();
+        for interface in outside()? {
+            self.settings.plan(&interface)?;
         }
+        self.router = Router::now(&self.settings);
+        // In this order nothing of others' is forwarded for a moment, and nothing of ours with its own address.
+        for rule in second_line() {
+            rule.add()?;
+        }
+        self.write()?;
+        self.settings.apply()?;
+        open_device();
         Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let body = body(&self.ports, self.forwarding.as_ref(), self.router);
+        self.table
+            .replace(&format!("{}{body}", self.settings.sets()))?;
+        self.written = fingerprint(TABLE)?;
+        Ok(())
+    }
+
+    /// Whether the table is as it was written; `None` if it is gone.
+    ///
+    /// # Errors
+    /// The privilege is missing.
+    pub fn is_whole(&self) -> io::Result<Option<bool>> {
+        let now = fingerprint(TABLE)?;
+        Ok(now.map(|now| Some(now) == self.written))
+    }
+
+    /// Whether a rule of policy routing of ours is missing.
+    ///
+    /// # Errors
+    /// The kernel gave no answer.
+    pub fn lacks_rules(&self) -> io::Result<bool> {
+        if self.forwarding.is_none() {
+            return Ok(false);
+        }
+        for rule in second_line() {
+            if !PolicyRule::list(rule.family)?.contains(&rule) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether a setting that we need has been changed back.
+    #[must_use]
+    pub fn lacks_settings(&self) -> bool {
+        self.forwarding.is_some() && (self.settings.is_lost() || is_shut(NAME))
+    }
+
+    /// Whether an interface has come that answers cannot come in by yet.
+    ///
+    /// # Errors
+    /// /proc/sys cannot be read.
+    pub fn has_newcomers(&self) -> io::Result<bool> {
+        let mut outside = outside()?.into_iter();
+        Ok(self.forwarding.is_some()
+            && outside.any(|name| is_shut(&name) && !self.settings.names(&name)))
+    }
+
+    /// Whether another program has made a router of this machine since, or ended that.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        self.forwarding.is_some() && Router::now(&self.settings) != self.router
     }
 }
 
 impl Drop for ServerTable {
     fn drop(&mut self) {
-        // What stays is found and mended by the next start.
-        if self.opened.ipv4 {
-            let _ = write(FORWARD4, "0");
-        }
-        if self.opened.ipv6 {
-            let _ = write(FORWARD6, "0");
-            let _ = listen_to_routers("2", "1");
-        }
+        // What stays is found and mended by the next start. What others have opened meanwhile stays open.
+        self.settings.restore();
         let _ = self.table.remove();
-    }
-}
-
-impl Opened {
-    /// What the table of a killed server says.
-    fn of_table(table: &Table) -> Self {
-        let text = table.list().unwrap_or_default();
-        Self {
-            ipv4: text.contains(&only_ours("ipv4")),
-            ipv6: text.contains(&only_ours("ipv6")),
+        for rule in second_line() {
+            let _ = rule.delete();
         }
     }
 }
 
-fn is_off(path: &str) -> bool {
+/// What holds where the table does not: a client's packet that the table has not marked goes nowhere, so that none leaves
+/// with its inner address while the table is gone.
+fn second_line() -> Vec<PolicyRule> {
+    let families = Family::usable().into_iter();
+    let rules = families.map(|family| PolicyRule {
+        family,
+        priority: PRIORITY,
+        iif: Some(NAME.to_owned()),
+        mark: Some((0, MASK)),
+        from: None,
+        action: Action::Blackhole,
+    });
+    rules.collect()
+}
+
+/// Interfaces that answers may come in by.
+fn outside() -> io::Result<Vec<String>> {
+    let mut names = settings::interfaces()?;
+    names.retain(|name| name != "lo" && name != NAME);
+    Ok(names)
+}
+
+/// What the device delivers may be forwarded. Without the device there is nothing to do.
+fn open_device() {
+    let _ = fs::write(format!("/proc/sys/net/ipv4/conf/{NAME}/forwarding"), "1");
+    let _ = fs::write(
+        format!("/proc/sys/net/ipv6/conf/{NAME}/force_forwarding"),
+        "1",
+    );
+}
+
+/// Whether what comes in by this interface is not forwarded.
+fn is_shut(interface: &str) -> bool {
+    let path = format!("/proc/sys/net/ipv4/conf/{interface}/forwarding");
     fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
 }
 
-fn write(path: &str, value: &str) -> io::Result<()> {
-    fs::write(path, value).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("cannot set {path} to {value}: {error}"),
-        )
-    })
-}
-
-/// Interfaces whose `accept_ra` is `from` get `to`.
-fn listen_to_routers(from: &str, to: &str) -> io::Result<()> {
-    for entry in fs::read_dir(CONF6)? {
-        let path = entry?.path().join("accept_ra");
-        if fs::read_to_string(&path).is_ok_and(|text| text.trim() == from) {
-            fs::write(&path, to)?;
-        }
-    }
-    Ok(())
+fn is_on(path: &str) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
 /// The chain that stands for "this machine did not forward before".
@@ -147,10 +247,14 @@ fn only_ours(family: &str) -> String {
     format!("chain only_ours_{family}")
 }
 
-fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> String {
+fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Router) -> String {
     let mut text = quiet(ports);
-    for (family, opened) in [("ipv4", opened.ipv4), ("ipv6", opened.ipv6)] {
-        if opened {
+    if forwarding.is_none() {
+        return text;
+    }
+    let families = [("ipv4", router.ipv4), ("ipv6", router.ipv6)];
+    for (family, router) in families {
+        if !router {
             // Writing into a String cannot fail.
             let _ = writeln!(
                 text,
@@ -159,14 +263,35 @@ fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> Strin
             );
         }
     }
-    if forwarding.is_none() && opened == Opened::default() {
-        return text;
+    // Seen, and therefore translated further on: the rule of policy routing lets nothing else out of the device.
+    let _ = writeln!(
+        text,
+        "  chain mark_arriving {{\n    type filter hook prerouting priority mangle; policy accept;\n    iifname \"{NAME}\" meta mark set meta mark & {:#010x} | {MARK:#x}\n  }}",
+        !MASK
+    );
+    let Forwarding {
+        translated,
+        routed,
+        published,
+    } = forwarding.cloned().unwrap_or_default();
+    // Where the kernel checks sources strictly it looks up the way back as if from the device; that must not end in the rule.
+    text.push_str(
+        "  chain mark_answers {\n    type filter hook prerouting priority dstnat + 10; policy accept;\n",
+    );
+    let clients: Vec<_> = translated.iter().chain(&routed).copied().collect();
+    for (family, prefixes) in by_family(&clients) {
+        let _ = writeln!(
+            text,
+            "    iifname != \"{NAME}\" {family} daddr {prefixes} meta mark set meta mark & {:#010x} | {MARK:#x}",
+            !MASK
+        );
     }
+    text.push_str("  }\n");
     text.push_str(
         "  chain forward {\n    type filter hook forward priority filter; policy accept;\n",
     );
-    for (family, opened) in [("ipv4", opened.ipv4), ("ipv6", opened.ipv6)] {
-        if opened {
+    for (family, router) in families {
+        if !router {
             let _ = writeln!(text, "    jump only_ours_{family}");
         }
     }
@@ -174,11 +299,6 @@ fn body(ports: &[u16], forwarding: Option<&Forwarding>, opened: Opened) -> Strin
         text,
         "    iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
     );
-    let Forwarding {
-        translated,
-        routed,
-        published,
-    } = forwarding.cloned().unwrap_or_default();
     // Not "established": what others begin passes only for as long as its port is published.
     for (port, to) in &published {
         let _ = writeln!(
@@ -310,7 +430,7 @@ mod tests {
             routed: Vec::new(),
             published,
         };
-        body(&[4433], Some(&forwarding), Opened::default())
+        body(&[4433], Some(&forwarding), Router::default())
     }
 
     #[test]
@@ -322,7 +442,7 @@ mod tests {
             ],
             ..Forwarding::default()
         };
-        let text = body(&[], Some(&forwarding), Opened::default());
+        let text = body(&[], Some(&forwarding), Router::default());
         for prefix in ["ip daddr { 10.1.0.0/24 }", "ip6 daddr { 2001:db8:1::/64 }"] {
             assert!(text.contains(&format!("oifname \"bentpipe0\" {prefix} accept")));
         }

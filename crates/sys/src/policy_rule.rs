@@ -232,9 +232,23 @@ impl TableRoute {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list(family: Family, table: u32) -> io::Result<Vec<Self>> {
+        Self::listed(family, table, None)
+    }
+
+    /// The routes of `table` that lead into the interface with this number: the kernel leaves out the others, which may be
+    /// a million.
+    ///
+    /// # Errors
+    /// The kernel gave no answer.
+    pub fn list_of_device(family: Family, table: u32, device: u32) -> io::Result<Vec<Self>> {
+        Self::listed(family, table, Some(device))
+    }
+
+    fn listed(family: Family, table: u32, device: Option<u32>) -> io::Result<Vec<Self>> {
         let mut message = RouteMessage::default();
         message.header.address_family = family.netlink();
         message.attributes.push(RouteAttribute::Table(table));
+        message.attributes.extend(device.map(RouteAttribute::Oif));
         let listed = match list(RouteNetlinkMessage::GetRoute(message)) {
             // Nobody has made the table yet.
             Err(error) if is_absent(&error) => return Ok(Vec::new()),

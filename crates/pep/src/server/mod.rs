@@ -17,7 +17,7 @@ mod packets;
 mod plain;
 mod policy;
 mod publish;
-mod resolver;
+pub(crate) mod resolver;
 mod sessions;
 mod worker;
 
@@ -102,7 +102,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         qlog,
         sockets,
     )?;
-    let result = runtime.block_on(pool.supervise(config, orders, &clients, &paths));
+    let result = runtime.block_on(pool.supervise(config, orders, &clients, &paths, &network));
     paths.write();
     result
 }
@@ -267,6 +267,7 @@ impl Pool {
         orders: Orders,
         clients: &Clients,
         paths: &PathMemory,
+        network: &Network,
     ) -> Result<(), RunError> {
         let started = process::now();
         let Orders {
@@ -278,8 +279,10 @@ impl Pool {
         let reports = self.reports.clone();
         let families = Cell::new(self.reached.now());
         let memory = self.memory.clone();
+        let repairs = network.repairs();
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
+            kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
             ..report(config, started, families.get(), &reports)
         };
         let listening = process::join(&config.listen);

@@ -35,6 +35,19 @@ impl Network {
             inboxes: (0..shards).map(|_| None).collect(),
         }
     }
+
+    pub(super) fn repairs(&self) -> Option<Repairs> {
+        None
+    }
+}
+
+/// There are none.
+pub(super) struct Repairs(Infallible);
+
+impl Repairs {
+    pub(super) fn report(&self) -> Vec<status::KernelRepair> {
+        match self.0 {}
+    }
 }
 
 /// There is none.

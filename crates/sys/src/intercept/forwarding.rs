@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-use super::TABLE;
 use crate::command::run;
 use crate::nft::Table;
 
@@ -17,7 +16,7 @@ const ALL: &str = "all";
 
 /// Settings that we have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Forwarding(Vec<Setting>);
+pub(crate) struct Forwarding(Vec<Setting>);
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +33,12 @@ enum Kind {
     Ipv6,
     /// Router advertisements are heeded although the machine forwards: otherwise that would end with forwarding.
     Advertisements,
+    /// The check of an IPv4 source looks up the way back with the packet's own mark.
+    Marks,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Ipv4, Self::Ipv6, Self::Advertisements];
+    const ALL: [Self; 4] = [Self::Ipv4, Self::Ipv6, Self::Advertisements, Self::Marks];
 
     /// The set that holds the interfaces.
     fn set(self) -> &'static str {
@@ -45,13 +46,14 @@ impl Kind {
             Self::Ipv4 => "forwarding4",
             Self::Ipv6 => "forwarding6",
             Self::Advertisements => "advertisements6",
+            Self::Marks => "marks4",
         }
     }
 
     /// Before and after.
     fn values(self) -> [&'static str; 2] {
         match self {
-            Self::Ipv4 | Self::Ipv6 => ["0", "1"],
+            Self::Ipv4 | Self::Ipv6 | Self::Marks => ["0", "1"],
             Self::Advertisements => ["1", "2"],
         }
     }
@@ -64,6 +66,7 @@ impl Setting {
             Kind::Ipv6 if self.interface == ALL => ("ipv6", "forwarding"),
             Kind::Ipv6 => ("ipv6", "force_forwarding"),
             Kind::Advertisements => ("ipv6", "accept_ra"),
+            Kind::Marks => ("ipv4", "src_valid_mark"),
         };
         format!("/proc/sys/net/{family}/conf/{}/{key}", self.interface)
     }
@@ -74,13 +77,13 @@ impl Setting {
 }
 
 impl Forwarding {
-    /// What a process changed that was killed.
-    pub(super) fn left_behind() -> io::Result<Self> {
+    /// What a process changed that was killed, as its `table` says.
+    pub(crate) fn left_behind(table: &Table) -> io::Result<Self> {
         let mut settings = Vec::new();
-        if Table::new(TABLE).exists()? {
+        if table.exists()? {
             for kind in Kind::ALL {
                 // A table of an older version has no such set.
-                let listing = run("nft", &["list", "set", "inet", TABLE, kind.set()]);
+                let listing = run("nft", &["list", "set", "inet", table.name(), kind.set()]);
                 let listing = listing.unwrap_or_default();
                 settings.extend(quoted(&listing).map(|interface| Setting {
                     kind,
@@ -92,7 +95,7 @@ impl Forwarding {
     }
 
     /// The sets for the table.
-    pub(super) fn sets(&self) -> String {
+    pub(crate) fn sets(&self) -> String {
         let mut text = String::new();
         for kind in Kind::ALL {
             let names: Vec<String> = self
@@ -112,7 +115,7 @@ impl Forwarding {
     }
 
     /// What comes in by `interface` may be forwarded. `table` is in force and has [`Self::sets`].
-    pub(super) fn enable(&mut self, interface: &str, table: &Table) -> io::Result<()> {
+    pub(crate) fn enable(&mut self, interface: &str, table: &Table) -> io::Result<()> {
         self.change(Kind::Ipv4, interface, table)?;
         let forced = Setting {
             kind: Kind::Ipv6,
@@ -134,6 +137,74 @@ impl Forwarding {
         Ok(())
     }
 
+    /// Notes what is to be changed for [`Self::enable`]; to be told to the table, and then done by [`Self::apply`].
+    pub(crate) fn plan(&mut self, interface: &str) -> io::Result<()> {
+        let setting = |kind, interface: &str| Setting {
+            kind,
+            interface: interface.to_owned(),
+        };
+        let mut wanted = vec![
+            setting(Kind::Ipv4, interface),
+            setting(Kind::Marks, interface),
+        ];
+        let forced = setting(Kind::Ipv6, interface);
+        if fs::exists(forced.path())? {
+            wanted.push(forced);
+        } else if setting(Kind::Ipv6, ALL).is("0") {
+            let others = interfaces()?;
+            let others = others
+                .iter()
+                .map(|other| setting(Kind::Advertisements, other));
+            wanted.extend(others);
+            wanted.push(setting(Kind::Ipv6, ALL));
+        }
+        for setting in wanted {
+            let [before, _] = setting.kind.values();
+            if setting.is(before) && !self.0.contains(&setting) {
+                self.0.push(setting);
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what is noted and is not as it should be; of an interface that is gone nothing.
+    pub(crate) fn apply(&self) -> io::Result<()> {
+        for setting in self.lost() {
+            let [_, after] = setting.kind.values();
+            write(&setting.path(), after)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets interfaces that do not exist any more, and their settings with them.
+    pub(crate) fn forget_gone(&mut self) {
+        self.0
+            .retain(|setting| fs::exists(setting.path()).unwrap_or(true));
+    }
+
+    /// Whether a setting of this interface was changed.
+    pub(crate) fn names(&self, interface: &str) -> bool {
+        self.0.iter().any(|setting| setting.interface == interface)
+    }
+
+    /// Whether something that was changed has been changed back.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost().next().is_some()
+    }
+
+    fn lost(&self) -> impl Iterator<Item = &Setting> {
+        self.0.iter().filter(|setting| {
+            let [before, _] = setting.kind.values();
+            setting.is(before)
+        })
+    }
+
+    /// Whether forwarding of IPv6 is on for the whole machine because of us.
+    pub(crate) fn opened_machine(&self) -> bool {
+        let machine = |setting: &Setting| setting.kind == Kind::Ipv6 && setting.interface == ALL;
+        self.0.iter().any(machine)
+    }
+
     /// Noted first, then done: what is noted and was not done is undone in vain.
     fn change(&mut self, kind: Kind, interface: &str, table: &Table) -> io::Result<()> {
         let setting = Setting {
@@ -151,7 +222,7 @@ impl Forwarding {
     }
 
     /// Puts back what still is as we left it.
-    pub(super) fn restore(&self) {
+    pub(crate) fn restore(&self) {
         let machine = Setting {
             kind: Kind::Ipv4,
             interface: ALL.to_owned(),
@@ -171,7 +242,7 @@ impl Forwarding {
 /// Settings of the device itself, which go with it: what it delivers is forwarded, although the way back to who sent it
 /// leads, as the main table has it, over the link (a loose check of the source is the least that the kernel takes for
 /// that where the machine's own is strict).
-pub(super) fn prepare_device(device: &str) -> io::Result<()> {
+pub(crate) fn prepare_device(device: &str) -> io::Result<()> {
     let conf = |family: &str, key: &str| format!("/proc/sys/net/{family}/conf/{device}/{key}");
     write(&conf("ipv4", "rp_filter"), "2")?;
     write(&conf("ipv4", "forwarding"), "1")?;
@@ -191,9 +262,10 @@ fn write(path: &str, value: &str) -> io::Result<()> {
     })
 }
 
-fn interfaces() -> io::Result<Vec<String>> {
+/// Interfaces of this machine, the loopback one among them.
+pub(crate) fn interfaces() -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir("/proc/sys/net/ipv6/conf")? {
+    for entry in fs::read_dir("/proc/sys/net/ipv4/conf")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         if !["all", "default"].contains(&name.as_str()) {
             names.push(name);

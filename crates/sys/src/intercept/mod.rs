@@ -25,7 +25,7 @@ pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{GUARD_TABLE, guard_listing, guard_off};
 pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
 
-mod forwarding;
+pub(crate) mod forwarding;
 mod gate;
 mod guard;
 mod inbound;
@@ -68,6 +68,8 @@ pub struct Interception {
     pub reject_http3: bool,
     /// The port of the transparent DNS listeners, UDP and TCP, IPv4 and IPv6; `None`: DNS is like any other traffic.
     pub dns_port: Option<u16>,
+    /// What becomes of name lookups that are meant for this machine itself.
+    pub router_dns: RouterDns,
     /// The TUN device that [`Other::Tunnel`] leads into.
     pub device: String,
     /// The mark of packets for the device.
@@ -93,6 +95,19 @@ pub struct Interception {
     pub fail_open: bool,
     /// Whether there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
+}
+
+/// What becomes of name lookups of the LAN that are meant for this machine's own addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RouterDns {
+    /// A name server that is bound to the very address gets them; what a server on the wildcard address would get, and
+    /// what nobody would, goes to the DNS listeners.
+    #[default]
+    Auto,
+    /// Any name server of this machine gets them; what nobody would get goes to the DNS listeners.
+    Leave,
+    /// All of them go to the DNS listeners.
+    Answer,
 }
 
 /// What happens to traffic that is neither TCP nor DNS.
@@ -126,6 +141,7 @@ impl Interception {
             other: Other::Drop,
             reject_http3: false,
             dns_port: None,
+            router_dns: RouterDns::Auto,
             device: "bentpipe0".into(),
             tunnel_mark: 0x3000_0000,
             published: Vec::new(),
@@ -176,7 +192,7 @@ impl Interception {
             exempt,
             routes: self.routes(),
             table: Table::new(TABLE),
-            forwarding: Forwarding::left_behind()?,
+            forwarding: Forwarding::left_behind(&Table::new(TABLE))?,
             rules: self.rules.iter().map(|rule| rule.learned).collect(),
             armed: true,
         };
@@ -203,7 +219,7 @@ impl Interception {
     /// # Errors
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
-        Forwarding::left_behind()?.restore();
+        Forwarding::left_behind(&Table::new(TABLE))?.restore();
         Table::new(TABLE).remove()?;
         self.local_route().remove()?;
         self.packet_route().remove()

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Shards write into the device themselves. One thread reads it and hands each packet to the shard with the connection of
-//! the client whose address it bears. A server that may not do this sends from `sockets.rs` what sockets can carry.
+//! the client whose address it bears. What other programs take away of all this is put back (`kept.rs`). A server that may not do this sends from `sockets.rs` what sockets can carry.
 
 mod filter;
+mod kept;
 mod outlet;
 mod plan;
 mod sockets;
@@ -18,14 +19,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::packets::MTU;
 use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_sys::device::{self, Device};
 use bentpipe_sys::forwarding::{Forwarding, ServerTable};
-use bentpipe_sys::privilege;
 use bentpipe_sys::tun::Tun;
+use bentpipe_sys::{link, privilege};
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -40,9 +41,14 @@ use super::clients::Client;
 use crate::config::ServerConfig;
 use crate::device::read_batch;
 use crate::engine::{Connection, ConnectionId};
+use crate::kernel::{Guardian, Repairs};
+use kept::Kept;
 
 /// Batches that may wait for a shard before they are dropped.
 const BATCHES: usize = 64;
+
+/// How often one looks for another device when ours is gone.
+const GONE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Packets for connections of one shard.
 pub(super) type Batch = Vec<(ConnectionId, Bytes)>;
@@ -52,7 +58,8 @@ pub(super) type Inbox = mpsc::Receiver<Batch>;
 
 /// The server's end of all clients' packets.
 pub(super) struct Packets {
-    tun: Tun,
+    /// Another, once the device had to be made anew.
+    tun: RwLock<Arc<Tun>>,
     plan: RwLock<Plan>,
     routes: RwLock<Routes>,
     table: Table,
@@ -69,6 +76,8 @@ pub(super) struct Network {
     pub(super) sockets: Option<Arc<Sockets>>,
     /// One for each shard.
     pub(super) inboxes: Vec<Option<Inbox>>,
+    /// Puts back what others take away; ended before the table is removed.
+    guardian: Option<Guardian>,
     /// A thread that never ends knows it too.
     table: Table,
 }
@@ -81,6 +90,7 @@ impl Network {
             packets: None,
             sockets: None,
             inboxes: (0..shards).map(|_| None).collect(),
+            guardian: None,
             table: Table::default(),
         };
         match network.install(config, shards) {
@@ -104,12 +114,31 @@ impl Network {
             self.packets = Some(packets);
             self.inboxes = inboxes.into_iter().map(Some).collect();
         }
+        let kept = Kept {
+            packets: self.packets.clone(),
+            table: self.table.clone(),
+            told: BTreeSet::new(),
+            blind: None,
+        };
+        self.guardian = match Guardian::start(kept) {
+            Ok(guardian) => Some(guardian),
+            Err(error) => {
+                tracing::error!("what others change in the kernel is not noticed: {error}");
+                None
+            }
+        };
         Ok(())
+    }
+
+    /// What was put back, for `status`.
+    pub(super) fn repairs(&self) -> Option<Repairs> {
+        self.guardian.as_ref().map(Guardian::repairs)
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
+        self.guardian = None;
         let _ = lock(&self.table).take();
     }
 }
@@ -137,7 +166,7 @@ impl Packets {
     ) -> io::Result<(Arc<Self>, Vec<Inbox>)> {
         let device = Device::create(MTU)?;
         let packets = Arc::new(Self {
-            tun: device.into_tun(),
+            tun: RwLock::new(Arc::new(device.into_tun())),
             plan: RwLock::default(),
             routes: RwLock::default(),
             table,
@@ -152,6 +181,32 @@ impl Packets {
             .name("packets".into())
             .spawn(move || reader.read(outboxes))?;
         Ok((packets, inboxes))
+    }
+
+    fn tun(&self) -> Arc<Tun> {
+        let tun = self.tun.read().unwrap_or_else(PoisonError::into_inner);
+        tun.clone()
+    }
+
+    /// Makes the device usable again: sets it up, or makes it anew if it is gone.
+    fn reopen(&self) -> io::Result<()> {
+        let mtu = u32::try_from(MTU).unwrap_or(u32::MAX);
+        if link::set_up(device::NAME, mtu).is_err() {
+            let device = Device::create(MTU)?;
+            *self.tun.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(device.into_tun());
+        }
+        self.lead_in()?;
+        // Its own settings went with it.
+        lock(&self.table)
+            .as_mut()
+            .map_or(Ok(()), ServerTable::restore)
+    }
+
+    /// Gives the device its addresses, and leads clients' into it.
+    fn lead_in(&self) -> io::Result<()> {
+        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
+        device::set_addresses(&[], &plan.own)?;
+        device::add_routes(&[plan.addresses(), plan.routed()].concat())
     }
 
     /// The list of clients has changed.
@@ -251,10 +306,11 @@ impl Packets {
     /// Lets the packets that came through `connection` go on, as far as its client's `filter` permits.
     pub(super) fn take(&self, filter: &mut Filter, now: Instant, connection: &mut Connection) {
         filter.refresh();
+        let tun = self.tun();
         while let Some(packet) = connection.tunnel.take_packet() {
             match filter.check(now, &packet) {
                 // Where the kernel's queue is full the packet is dropped, as on any link.
-                Verdict::Pass => drop(self.tun.write(&packet)),
+                Verdict::Pass => drop(tun.write(&packet)),
                 Verdict::Answer(error) => connection.tunnel.send_packet(now, error),
                 Verdict::Drop => {}
             }
@@ -265,8 +321,9 @@ impl Packets {
     fn read(&self, outboxes: Vec<mpsc::Sender<Batch>>) {
         let mut block = BytesMut::new();
         loop {
+            let tun = self.tun();
             let mut batches: Vec<Batch> = outboxes.iter().map(|_| Batch::new()).collect();
-            let ended = self.read_batch(&mut block, &mut batches);
+            let ended = self.read_batch(&tun, &mut block, &mut batches);
             for (outbox, batch) in outboxes.iter().zip(batches) {
                 if !batch.is_empty() {
                     // Full: dropped, as a link would.
@@ -276,21 +333,29 @@ impl Packets {
             match ended {
                 Ok(true) => {}
                 Ok(false) => {
-                    let mut ready = [PollFd::new(&self.tun, PollFlags::IN)];
+                    let mut ready = [PollFd::new(&*tun, PollFlags::IN)];
                     let _ = poll(&mut ready, None);
                 }
                 Err(error) => {
-                    tracing::error!("packets are carried no longer: {error}");
-                    return;
+                    // Somebody has removed the device. Another comes soon.
+                    tracing::debug!("cannot read {}: {error}", device::NAME);
+                    while Arc::ptr_eq(&tun, &self.tun()) {
+                        thread::sleep(GONE_PAUSE);
+                    }
                 }
             }
         }
     }
 
     /// Takes what waits, a batch at most; false if that was all.
-    fn read_batch(&self, block: &mut BytesMut, batches: &mut [Batch]) -> io::Result<bool> {
+    fn read_batch(
+        &self,
+        tun: &Tun,
+        block: &mut BytesMut,
+        batches: &mut [Batch],
+    ) -> io::Result<bool> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        read_batch(&self.tun, block, |packet| {
+        read_batch(tun, block, |packet| {
             if let Some((shard, connection)) = routes.find(&packet)
                 && let Some(batch) = batches.get_mut(usize::from(shard))
             {
