@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::dns::{
-    Answer, Config, Forwarder, MAX_MESSAGE, MAX_QUERY, Outgoing, Query, Refusal, Room, UDP_SIZE,
-    Verdict,
+    Answer, Config, Forwarder, MAX_MESSAGE, MAX_QUERY, Outgoing, Query, Rebinding, Refusal, Room, Source,
+    UDP_SIZE, Verdict, Zones,
 };
 use bentpipe_proto::tunnel::Families;
 use bentpipe_units::ByteCount;
@@ -23,6 +23,11 @@ fn forwarder(now: Instant) -> Forwarder<()> {
         prefetch: true,
         local_zones: true,
         learns: true,
+        zones: Zones::default(),
+        rebinding: Rebinding {
+            enabled: true,
+            exempt: Vec::new(),
+        },
     });
     let families = Families {
         ipv4: true,
@@ -30,6 +35,14 @@ fn forwarder(now: Instant) -> Forwarder<()> {
     };
     forwarder.set_tunnel(now, true, families);
     forwarder
+}
+
+fn source() -> Source<()> {
+    Source {
+        to: (),
+        host: [10, 1, 0, 2].into(),
+        router: Some(([10, 1, 0, 1], 53).into()),
+    }
 }
 
 /// What a host or a client sends: what crosses of it is a query of the same meaning, and every answer fits.
@@ -48,7 +61,7 @@ pub fn query(data: &[u8]) {
         Err(Refusal::Silence) => {}
     }
     let mut forwarder = forwarder(now);
-    if let Some(answer) = forwarder.handle_query(now, (), data, Room::Udp) {
+    if let Some(answer) = forwarder.handle_query(now, source(), data, Room::Udp) {
         fits(&answer);
     }
 }
@@ -96,7 +109,7 @@ pub fn answer(data: &[u8]) {
     }
     let now = crate::origin();
     let mut forwarder = forwarder(now);
-    forwarder.handle_query(now, (), QUERY, Room::Udp);
+    forwarder.handle_query(now, source(), QUERY, Room::Udp);
     if let Some((ticket, _)) = forwarder.poll_transmit() {
         forwarder.handle_answer(now, ticket, Some(data));
         let (_, out) = forwarder.poll_answer().expect("whoever asks is answered");

@@ -5,6 +5,7 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod dnsmasq;

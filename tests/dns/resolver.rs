@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use bentpipe_lab::topology::{host, host6};
+use bentpipe_lab::topology::{TERMINAL_LAN, host, host6};
 
 use crate::common::route::Place;
 
@@ -158,6 +158,11 @@ fn answer(query: &[u8], address: Ipv4Addr, count: usize) -> Vec<u8> {
     let end = question_end(query);
     let name = first_label(query);
     let number = (0..).zip(HOSTS).find(|(_, host)| *host == name);
+    let address = if name == "rebind" {
+        TERMINAL_LAN
+    } else {
+        address
+    };
     let (rtype, data) = match (number, query[end - 3]) {
         (Some((number, _)), AAAA) => (AAAA, host6(number).octets().to_vec()),
         (Some((number, _)), _) => (1, host(number).octets().to_vec()),

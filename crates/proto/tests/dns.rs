@@ -4,7 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::dns::{Config, Forwarder, Outgoing, Query, Room, Ticket, UDP_SIZE, Verdict};
+use bentpipe_proto::dns::{
+    Answer, Config, Forwarder, Outgoing, Query, Rebinding, Room, Source, Suffix, Ticket, UDP_SIZE,
+    Verdict, Zones,
+};
 use bentpipe_proto::tunnel::Families;
 use bentpipe_units::ByteCount;
 use domain::base::iana::{Class, OptRcode, Rcode, Rtype};
@@ -30,6 +33,21 @@ fn config() -> Config {
         prefetch: true,
         local_zones: true,
         learns: true,
+        zones: Zones::default(),
+        rebinding: Rebinding {
+            enabled: true,
+            exempt: vec![Suffix::parse("corp.example").expect("a name")],
+        },
+    }
+}
+
+/// Host number `host` of the LAN.
+fn from(host: u32) -> Source<u32> {
+    let [_, _, high, low] = host.to_be_bytes();
+    Source {
+        to: host,
+        host: Ipv4Addr::new(10, 1, high, low).into(),
+        router: None,
     }
 }
 
@@ -125,7 +143,7 @@ fn none(question: &[u8], code: Rcode, ttl: u32) -> Vec<u8> {
 
 /// Asks; the answer must not be at hand. Returns what crosses.
 fn miss(dns: &mut Dns, now: Instant, host: u32, message: &[u8]) -> Option<(Ticket, Vec<u8>)> {
-    assert_eq!(dns.handle_query(now, host, message, Room::Udp), None);
+    assert_eq!(dns.handle_query(now, from(host), message, Room::Udp), None);
     dns.poll_transmit()
 }
 
@@ -189,7 +207,7 @@ fn a_miss_crosses_once_and_its_answer_counts_down() {
     assert_eq!(learned.name, "www.example.com");
     assert_eq!(learned.addresses, [Ipv4Addr::new(192, 0, 2, 7)]);
     let hit = dns
-        .handle_query(came + secs(100), 3, &first, Room::Udp)
+        .handle_query(came + secs(100), from(3), &first, Room::Udp)
         .expect("a hit");
     assert_eq!(ttl(&hit), 200);
     let again = dns.poll_learned().expect("an address");
@@ -222,7 +240,7 @@ fn nothing_is_believed_for_as_long_as_its_soa_says() {
         let (_, bytes) = dns.poll_answer().expect("an answer");
         assert_eq!(code(&bytes), OptRcode::from(rcode));
         let hit = dns
-            .handle_query(now + secs(59), 1, &asked, Room::Udp)
+            .handle_query(now + secs(59), from(1), &asked, Room::Udp)
             .expect("a hit");
         assert_eq!(code(&hit), OptRcode::from(rcode));
         let later = now + secs(61);
@@ -260,7 +278,7 @@ fn what_is_past_its_time_is_better_than_nothing() {
     assert_eq!((ttl(&bytes), extended(&bytes)), (30, Some(3)));
     dns.handle_answer(late + secs(2), ticket, Some(&address(&crossing, 60, 2)));
     let hit = dns
-        .handle_query(late + secs(3), 1, &asked, Room::Udp)
+        .handle_query(late + secs(3), from(1), &asked, Room::Udp)
         .expect("a hit");
     assert_eq!(ttl(&hit), 59, "what came late is kept");
     // A resolver that fails does not take away what was known, and is left alone for a while.
@@ -274,7 +292,7 @@ fn what_is_past_its_time_is_better_than_nothing() {
     let (_, bytes) = dns.poll_answer().expect("a stale answer");
     assert_eq!(ttl(&bytes), 30);
     assert!(
-        dns.handle_query(later + secs(29), 1, &asked, Room::Udp)
+        dns.handle_query(later + secs(29), from(1), &asked, Room::Udp)
             .is_some()
     );
     assert!(miss(&mut dns, later + secs(31), 1, &asked).is_some());
@@ -283,11 +301,11 @@ fn what_is_past_its_time_is_better_than_nothing() {
     learn(&mut dns, now, "ship.example", 60);
     dns.set_tunnel(now, false, BOTH);
     assert!(
-        dns.handle_query(now + secs(3659), 1, &asked, Room::Udp)
+        dns.handle_query(now + secs(3659), from(1), &asked, Room::Udp)
             .is_some()
     );
     assert!(
-        dns.handle_query(now + secs(3661), 1, &asked, Room::Udp)
+        dns.handle_query(now + secs(3661), from(1), &asked, Room::Udp)
             .is_none()
     );
 }
@@ -327,7 +345,7 @@ fn without_a_tunnel_the_wait_is_short_and_says_why() {
         (OptRcode::SERVFAIL, Some(22))
     );
     assert!(
-        dns.handle_query(now + secs(10), 1, &silent, Room::Udp)
+        dns.handle_query(now + secs(10), from(1), &silent, Room::Udp)
             .is_some()
     );
     assert!(miss(&mut dns, now + secs(15), 1, &silent).is_some());
@@ -342,7 +360,7 @@ fn names_in_use_are_asked_for_before_they_expire() {
     let used = query(5, "used.example", Rtype::A, None);
     for second in [10, 20, 30] {
         assert!(
-            dns.handle_query(now + secs(second), 1, &used, Room::Udp)
+            dns.handle_query(now + secs(second), from(1), &used, Room::Udp)
                 .is_some()
         );
     }
@@ -355,7 +373,7 @@ fn names_in_use_are_asked_for_before_they_expire() {
     dns.handle_answer(due, ticket, Some(&address(&crossing, 100, 9)));
     assert_eq!(dns.poll_answer(), None, "nobody had asked");
     let hit = dns
-        .handle_query(now + secs(101), 1, &used, Room::Udp)
+        .handle_query(now + secs(101), from(1), &used, Room::Udp)
         .expect("a hit");
     assert_eq!(ttl(&hit), 89);
     // One hit is not enough to be asked for once more.
@@ -372,7 +390,7 @@ fn memory_is_bounded_and_what_is_used_stays() {
     let mut most = 0;
     for number in 0..5000 {
         assert!(
-            dns.handle_query(now, 1, &used, Room::Udp).is_some(),
+            dns.handle_query(now, from(1), &used, Room::Udp).is_some(),
             "{number}"
         );
         learn(&mut dns, now, &format!("name-{number}.example"), 10_000);
@@ -389,20 +407,26 @@ fn what_waits_is_bounded() {
     let now = start();
     let mut dns = connected(now);
     let asked = |number: u32| query(5, &format!("name-{number}.example"), Rtype::A, Some(1232));
-    for number in 0..256 {
+    for number in 0..240 {
         assert!(miss(&mut dns, now, number, &asked(number)).is_some());
     }
     let turned = dns
-        .handle_query(now, 1, &asked(256), Room::Udp)
+        .handle_query(now, from(1), &asked(240), Room::Udp)
         .expect("an answer at once");
     assert_eq!(
         (code(&turned), extended(&turned)),
         (OptRcode::SERVFAIL, Some(0))
     );
     for host in 1..64 {
-        assert_eq!(dns.handle_query(now, host, &asked(0), Room::Udp), None);
+        assert_eq!(
+            dns.handle_query(now, from(host), &asked(0), Room::Udp),
+            None
+        );
     }
-    assert!(dns.handle_query(now, 64, &asked(0), Room::Udp).is_some());
+    assert!(
+        dns.handle_query(now, from(64), &asked(0), Room::Udp)
+            .is_some()
+    );
 }
 
 #[test]
@@ -416,7 +440,12 @@ fn families_that_the_server_lacks_are_not_answered() {
     ] {
         dns.set_tunnel(now, true, families);
         let bytes = dns
-            .handle_query(now, 1, &query(1, "both.example", none, None), Room::Udp)
+            .handle_query(
+                now,
+                from(1),
+                &query(1, "both.example", none, None),
+                Room::Udp,
+            )
             .expect("at once");
         assert_eq!(code(&bytes), OptRcode::NOERROR);
         assert_eq!(read(&bytes).header_counts().ancount(), 0);
@@ -429,7 +458,7 @@ fn special_names_are_answered_here() {
     let now = start();
     let mut dns = connected(now);
     let mut ask =
-        |text: &str, rtype| dns.handle_query(now, 1, &query(1, text, rtype, None), Room::Udp);
+        |text: &str, rtype| dns.handle_query(now, from(1), &query(1, text, rtype, None), Room::Udp);
     let local = ask("foo.LocalHost", Rtype::A).expect("at once");
     assert_eq!(local[local.len() - 4..], [127, 0, 0, 1]);
     let local = ask("localhost", Rtype::AAAA).expect("at once");
@@ -493,11 +522,13 @@ fn answers_fit_their_room_and_unknown_types_pass() {
     assert!(read(&cut).opt().is_some());
     for size in [None, Some(512), Some(4096)] {
         let asked = query(1, "big.example", odd, size);
-        let cut = dns.handle_query(now, 1, &asked, Room::Udp).expect("a hit");
+        let cut = dns
+            .handle_query(now, from(1), &asked, Room::Udp)
+            .expect("a hit");
         assert!(read(&cut).header().tc(), "{size:?}");
         assert_eq!(read(&cut).opt().is_some(), size.is_some());
         let full = dns
-            .handle_query(now, 1, &asked, Room::Stream)
+            .handle_query(now, from(1), &asked, Room::Stream)
             .expect("a hit");
         assert!(!read(&full).header().tc());
         assert_eq!(read(&full).header_counts().ancount(), 10);
@@ -520,7 +551,7 @@ fn answers_fit_their_room_and_unknown_types_pass() {
 fn what_is_no_query_gets_what_it_deserves() {
     let now = start();
     let mut dns = connected(now);
-    let mut ask = |bytes: &[u8]| dns.handle_query(now, 1, bytes, Room::Udp);
+    let mut ask = |bytes: &[u8]| dns.handle_query(now, from(1), bytes, Room::Udp);
     let good = query(7, "www.example", Rtype::A, Some(1232));
     assert_eq!(ask(&good[..11]), None, "too short to answer");
     let mut response = good.clone();
@@ -667,4 +698,196 @@ fn addresses_that_hosts_may_take_from_hints_are_learned() {
         }
         assert!(dns.poll_answer().is_some(), "cut to {length}");
     }
+}
+
+/// An answer with these addresses, as the tunnel brings it; `reachable`: the server lets its client reach them.
+fn with_addresses(question: &[u8], addresses: &[&str], reachable: bool) -> Vec<u8> {
+    let owner = owner(question);
+    let bytes = answer(question, Rcode::NOERROR, |answer| {
+        for text in addresses {
+            let (owner, ttl) = (owner.clone(), Ttl::from_secs(600));
+            match text.parse().expect("an address") {
+                IpAddr::V4(v4) => answer.push((owner, Class::IN, ttl, A::new(v4))),
+                IpAddr::V6(v6) => answer.push((owner, Class::IN, ttl, Aaaa::new(v6))),
+            }
+            .expect("room");
+        }
+    });
+    let query = Query::decode(question).expect("a query");
+    Answer::judged(bytes, &query, |_| reachable)
+}
+
+/// Asks for a name and hands in an answer with `addresses`; the code of the answer, how many records, and the extended error.
+fn hears(dns: &mut Dns, text: &str, addresses: &[&str], reachable: bool) -> (u16, Option<u16>) {
+    let now = start();
+    let asked = query(5, text, Rtype::A, Some(1232));
+    let (ticket, crossing) = miss(dns, now, 1, &asked).expect("it crosses");
+    let bytes = with_addresses(&crossing, addresses, reachable);
+    dns.handle_answer(now, ticket, Some(&bytes));
+    let (_, out) = dns.poll_answer().expect("an answer");
+    assert_eq!(code(&out), OptRcode::NOERROR);
+    assert_eq!(out[3] & 0x40, 0, "the bit of the tunnel stays in it");
+    (read(&out).header_counts().ancount(), extended(&out))
+}
+
+#[test]
+fn public_names_lead_to_no_neighbour() {
+    let mut dns = connected(start());
+    dns.set_local(vec!["10.30.7.0/24".parse().expect("a prefix")]);
+    let withheld = (0, Some(15));
+    for (number, address) in [
+        "127.0.0.1",
+        "0.0.0.0",
+        "169.254.1.1",
+        "::1",
+        "::ffff:127.0.0.1",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("host-{number}.example");
+        assert_eq!(
+            hears(&mut dns, &name, &[address], true),
+            withheld,
+            "{address}"
+        );
+    }
+    // What the server reaches is its client's business, but not what is here already.
+    assert_eq!(
+        hears(&mut dns, "a.example", &["10.30.0.5"], false),
+        withheld
+    );
+    assert_eq!(
+        hears(&mut dns, "b.example", &["10.30.0.5"], true),
+        (1, None)
+    );
+    assert_eq!(hears(&mut dns, "c.example", &["10.30.7.5"], true), withheld);
+    // One bad address spoils the answer: hosts try all of them.
+    let mixed = ["192.0.2.1", "192.168.1.1"];
+    assert_eq!(hears(&mut dns, "d.example", &mixed, false), withheld);
+    assert_eq!(
+        hears(&mut dns, "e.example", &["192.0.2.1"], false),
+        (1, None)
+    );
+    assert_eq!(
+        hears(&mut dns, "x.corp.example", &["10.0.0.1"], false),
+        (1, None)
+    );
+    assert_eq!(dns.stats().withheld, 8);
+    // From the cache as well.
+    let again = query(6, "d.example", Rtype::A, Some(1232));
+    let now = start();
+    let cached = dns
+        .handle_query(now, from(2), &again, Room::Udp)
+        .expect("a hit");
+    assert_eq!(
+        (read(&cached).header_counts().ancount(), extended(&cached)),
+        (0, Some(15))
+    );
+}
+
+#[test]
+fn names_of_the_site_go_to_its_own_servers_and_never_cross() {
+    let now = start();
+    let (zone, router) = (([127, 0, 0, 1], 53).into(), ([10, 1, 0, 1], 53).into());
+    let mut dns = Dns::new(Config {
+        zones: Zones::new(vec![
+            (Suffix::parse("lan").expect("a name"), zone),
+            (Suffix::parse("1.10.in-addr.arpa").expect("a name"), zone),
+        ]),
+        ..config()
+    });
+    let ask = |dns: &mut Dns, source: Source<u32>, text: &str, rtype| {
+        dns.handle_query(now, source, &query(5, text, rtype, Some(1232)), Room::Udp)
+    };
+    // Without a tunnel: it is not needed.
+    for (text, rtype) in [("nas.lan", Rtype::A), ("7.0.1.10.in-addr.arpa", Rtype::PTR)] {
+        assert_eq!(ask(&mut dns, from(1), text, rtype), None);
+        let (ticket, server, crossing) = dns.poll_near().expect("it is asked for here");
+        assert_eq!(server, zone);
+        let private = with_addresses(&crossing, &["10.1.0.9"], false);
+        dns.handle_answer(now, ticket, Some(&private));
+        let (_, out) = dns.poll_answer().expect("an answer");
+        assert_eq!(
+            read(&out).header_counts().ancount(),
+            1,
+            "{text}: nothing is withheld"
+        );
+    }
+    let again = ask(&mut dns, from(2), "nas.lan", Rtype::A);
+    assert!(again.is_some(), "from the cache");
+    // The zone's server is silent, with a tunnel: that is the answer.
+    dns.set_tunnel(now, true, BOTH);
+    assert_eq!(ask(&mut dns, from(1), "dead.lan", Rtype::A), None);
+    dns.poll_near().expect("it is asked for here");
+    dns.handle_timeout(now + secs(10));
+    let (_, out) = dns.poll_answer().expect("an answer");
+    assert_eq!(code(&out), OptRcode::SERVFAIL);
+    // What the router is asked of its own names goes to its name server; other names cross.
+    let of_router = Source {
+        router: Some(router),
+        ..from(1)
+    };
+    for text in ["printer", "nas.home.arpa", "tv.internal"] {
+        assert_eq!(ask(&mut dns, of_router.clone(), text, Rtype::A), None);
+        assert_eq!(dns.poll_near().expect("asked here").1, router, "{text}");
+    }
+    assert_eq!(dns.poll_transmit(), None, "nothing of this has crossed");
+    assert_eq!(ask(&mut dns, of_router, "example.com", Rtype::A), None);
+    assert!(dns.poll_near().is_none() && dns.poll_transmit().is_some());
+}
+
+#[test]
+fn one_host_does_not_take_the_places_of_the_others() {
+    let now = start();
+    let mut dns = connected(now);
+    let asked = |host: u32, number: u32| {
+        query(
+            5,
+            &format!("n{number}.h{host}.example"),
+            Rtype::A,
+            Some(1232),
+        )
+    };
+    // A host that asks for names which nobody answers has its share, and more of its own do not help it.
+    for number in 0..160 {
+        assert!(miss(&mut dns, now, 1, &asked(1, number)).is_some());
+    }
+    assert!(
+        dns.handle_query(now, from(1), &asked(1, 160), Room::Udp)
+            .is_some()
+    );
+    // Thirty others get theirs.
+    for host in 2..32 {
+        assert!(
+            miss(&mut dns, now, host, &asked(host, 0)).is_some(),
+            "host {host}"
+        );
+    }
+    assert_eq!(dns.poll_cancelled(), None);
+    // A second flood takes what is free, and then what the first has more; that is told, so that it can be called back.
+    let taken = (0..160).filter(|number| {
+        let question = asked(40, *number);
+        let waits = dns
+            .handle_query(now, from(40), &question, Room::Udp)
+            .is_none();
+        waits && dns.poll_transmit().is_some()
+    });
+    let taken = taken.count();
+    assert!((100..=106).contains(&taken), "{taken}");
+    assert_eq!(dns.stats().evicted, taken as u64 - 50);
+    assert!(dns.poll_cancelled().is_some());
+    let (to, out) = dns.poll_answer().expect("who gives way hears of it");
+    assert_eq!(
+        (to, code(&out), extended(&out)),
+        (1, OptRcode::SERVFAIL, Some(0))
+    );
+    // Repetitions of one question by one host do not keep others out of it.
+    let repeated = asked(2, 0);
+    let places = (0..64).filter(|_| {
+        dns.handle_query(now, from(2), &repeated, Room::Udp)
+            .is_none()
+    });
+    assert_eq!(places.count(), 7);
+    assert_eq!(dns.handle_query(now, from(3), &repeated, Room::Udp), None);
 }

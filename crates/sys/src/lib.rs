@@ -36,5 +36,6 @@ pub mod reach;
 pub mod route;
 pub mod schedule;
 pub mod socket;
+pub mod stand_in;
 pub mod tun;
 pub mod watch;

@@ -199,6 +199,14 @@ impl Session {
         Some((id, asked?.ok()?))
     }
 
+    /// Gives up a DNS query: there will be no answer.
+    pub(crate) fn forget(&self, (id, query): (ConnectionId, QueryKey)) {
+        self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.forget_query(quic, query);
+        });
+    }
+
     /// Whether there is a tunnel, and it answers.
     pub(super) fn carries(&self) -> bool {
         self.ready.get().is_some() && !self.outage.get()

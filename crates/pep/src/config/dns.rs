@@ -1,11 +1,13 @@
 //! `[dns]`: at the client how queries of the LAN are answered, at the server whom it asks.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_config::{Placed, Source};
-use bentpipe_proto::dns::Config;
+use bentpipe_proto::dns::{Config, Rebinding, Suffix, Zones};
 use bentpipe_units::{ByteCount, TimeSpan};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -52,6 +54,32 @@ pub struct ClientDns {
     /// Whether the reverse zones of private addresses are answered here.
     #[serde(default = "yes")]
     pub local_zones: bool,
+    /// Zones that name servers of the site answer.
+    #[serde(default, deserialize_with = "zones")]
+    pub zones: Zones,
+    /// Who answers what hosts ask the router itself.
+    #[serde(default)]
+    pub router: RouterDns,
+    /// Whether private addresses are withheld from answers about public names.
+    #[serde(default = "yes")]
+    pub rebind_protection: bool,
+    /// Names that may have private addresses all the same.
+    #[serde(default, deserialize_with = "value::text_or_texts")]
+    pub rebind_ok: Vec<Suffix>,
+}
+
+/// Who answers queries of the LAN for the router's own addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RouterDns {
+    /// The name server that is bound to that address; else bentpipe, which asks one on the wildcard address for names
+    /// of the site.
+    #[default]
+    Auto,
+    /// Any name server that listens there; else bentpipe.
+    Leave,
+    /// Bentpipe.
+    Answer,
 }
 
 impl ClientDns {
@@ -65,6 +93,11 @@ impl ClientDns {
             prefetch: self.prefetch,
             local_zones: self.local_zones,
             learns: false,
+            zones: self.zones.clone(),
+            rebinding: Rebinding {
+                enabled: self.rebind_protection,
+                exempt: self.rebind_ok.clone(),
+            },
         }
     }
 }
@@ -79,6 +112,10 @@ impl Default for ClientDns {
             max_stale: None,
             prefetch: true,
             local_zones: true,
+            zones: Zones::default(),
+            router: RouterDns::default(),
+            rebind_protection: true,
+            rebind_ok: Vec::new(),
         }
     }
 }
@@ -141,6 +178,27 @@ impl FromText for ResolverAddress {
             .map(Self)
             .map_err(|_| format!("bad resolver `{text}`; expected {}", Self::EXPECTED))
     }
+}
+
+impl FromText for Suffix {
+    const EXPECTED: &'static str = "a domain, such as \"corp.example\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Self::parse(text).ok_or_else(|| format!("bad domain `{text}`; expected {}", Self::EXPECTED))
+    }
+}
+
+/// The name server of a zone.
+#[derive(Deserialize)]
+struct ZoneServer(#[serde(deserialize_with = "value::text")] ResolverAddress);
+
+fn zones<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Zones, D::Error> {
+    let written = BTreeMap::<String, ZoneServer>::deserialize(deserializer)?;
+    let zones = written.into_iter().map(|(name, server)| {
+        let zone = Suffix::from_text(&name).map_err(D::Error::custom)?;
+        Ok((zone, server.0.0))
+    });
+    zones.collect::<Result<_, _>>().map(Zones::new)
 }
 
 fn resolvers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SocketAddr>, D::Error> {

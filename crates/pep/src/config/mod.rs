@@ -33,7 +33,7 @@ use serde::Deserialize;
 pub use bentpipe_config::{ConfigError, Place, Placed};
 pub use client::{ClientConfig, Direction, Link, Server};
 pub use destinations::{Destinations, Service};
-pub use dns::{ClientDns, ServerDns};
+pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use metering::{AtCap, Metering};
 pub use plain::{PlainClient, PlainServer, PlainSource};

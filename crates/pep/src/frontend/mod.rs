@@ -95,10 +95,9 @@ impl FrontEnds {
         #[cfg(target_os = "linux")]
         let interception = match &config.intercept {
             Some(intercept) => {
-                let dns_port = dns.map(|dns| dns.port);
-                let started = tproxy::start(
-                    config, intercept, dns_port, transport, &decisions, &mut tasks,
-                );
+                let dns = dns.map(|dns| &**dns);
+                let started =
+                    tproxy::start(config, intercept, dns, transport, &decisions, &mut tasks);
                 Some(started?)
             }
             None => None,

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_sys::intercept::{self, Action, Gate, Installed, Interception, Other, Refusal, Rule};
+use bentpipe_sys::intercept::{
+    self, Action, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
+};
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
@@ -25,7 +27,9 @@ use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
 use crate::client::Transport;
-use crate::config::{self, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed};
+use crate::config::{
+    self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed,
+};
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
 
@@ -73,14 +77,19 @@ impl Interceptor {
 pub(super) fn start(
     config: &FrontEnds,
     intercept: &Placed<Intercept>,
-    dns_port: Option<u16>,
+    dns: Option<&ClientDns>,
     transport: &Transport,
     decisions: &Rc<Decisions>,
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
     let place = &intercept.place;
     let mut wanted = Interception {
-        dns_port,
+        dns_port: dns.map(|dns| dns.port),
+        router_dns: match dns.map(|dns| dns.router).unwrap_or_default() {
+            config::RouterDns::Auto => RouterDns::Auto,
+            config::RouterDns::Leave => RouterDns::Leave,
+            config::RouterDns::Answer => RouterDns::Answer,
+        },
         published: transport.published(),
         ..interception(config, intercept)
     };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::dns::{Answer, MAX_MESSAGE, Outgoing, Query, Refusal, UDP_SIZE, Verdict};
 use bentpipe_proto::tunnel::ReplyCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -55,13 +55,15 @@ const HOSTS: &str = "/etc/hosts";
 const HOSTS_FRESH: Duration = Duration::from_secs(2);
 
 /// One shard's way to the resolvers.
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     configured: Rc<[SocketAddr]>,
     system: RefCell<Option<(Instant, Rc<[SocketAddr]>)>>,
     /// Which of them answered last.
     preferred: Cell<usize>,
     /// Names of /etc/hosts, and when that was read.
     hosts: RefCell<Option<(Instant, Rc<Hosts>)>>,
+    /// The mark of its sockets, if they need one.
+    mark: Option<u32>,
 }
 
 /// Addresses by name, lower case.
@@ -69,17 +71,23 @@ type Hosts = HashMap<String, Vec<IpAddr>>;
 
 impl Resolver {
     /// `configured`: whom to ask; empty: whom this machine asks.
-    pub(super) fn new(configured: &[SocketAddr]) -> Self {
+    pub(crate) fn new(configured: &[SocketAddr]) -> Self {
         Self {
             configured: configured.into(),
             system: RefCell::default(),
             preferred: Cell::new(0),
             hosts: RefCell::default(),
+            mark: None,
         }
     }
 
+    /// With `mark` on its sockets.
+    pub(crate) fn marked(self, mark: Option<u32>) -> Self {
+        Self { mark, ..self }
+    }
+
     /// The answer to a client's message, an error among them; `None` if the message deserves none.
-    pub(super) async fn resolve(&self, message: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) async fn resolve(&self, message: &[u8]) -> Option<Vec<u8>> {
         let query = match Query::decode(message) {
             Ok(query) => query,
             Err(Refusal::Answer(answer)) => return Some(answer),
@@ -92,6 +100,7 @@ impl Resolver {
     async fn ask(&self, query: &Query) -> Option<Vec<u8>> {
         let mut race = Race {
             query,
+            mark: self.mark,
             edns: true,
             asked: Vec::new(),
             failed: None,
@@ -270,6 +279,7 @@ fn system_servers() -> Vec<SocketAddr> {
 /// One query with its attempts.
 struct Race<'a> {
     query: &'a Query,
+    mark: Option<u32>,
     edns: bool,
     asked: Vec<(SocketAddr, Outgoing, UdpSocket)>,
     /// What a resolver said that has failed itself.
@@ -297,6 +307,7 @@ impl Race<'_> {
         };
         let sent = async {
             let socket = UdpSocket::bind(any).await?;
+            mark_socket(&socket, self.mark)?;
             socket.connect(server).await?;
             socket.send(outgoing.as_bytes()).await?;
             Ok::<_, io::Error>(socket)
@@ -327,7 +338,7 @@ impl Race<'_> {
                 self.edns = false;
                 Outcome::Again(server)
             }
-            Verdict::Tcp => match over_tcp(server, &outgoing).await {
+            Verdict::Tcp => match over_tcp(server, self.mark, &outgoing).await {
                 Some(Verdict::Answer(answer)) => Outcome::Answer(answer, server),
                 Some(Verdict::Failed(answer)) => {
                     self.failed = Some(answer);
@@ -365,9 +376,19 @@ impl Race<'_> {
     }
 }
 
-async fn over_tcp(server: SocketAddr, outgoing: &Outgoing) -> Option<Verdict> {
+#[cfg(target_os = "linux")]
+fn mark_socket(socket: &impl std::os::fd::AsFd, mark: Option<u32>) -> io::Result<()> {
+    mark.map_or(Ok(()), |mark| bentpipe_sys::socket::set_mark(socket, mark))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn mark_socket(_socket: &UdpSocket, _mark: Option<u32>) -> io::Result<()> {
+    Ok(())
+}
+
+async fn over_tcp(server: SocketAddr, mark: Option<u32>, outgoing: &Outgoing) -> Option<Verdict> {
     let exchange = async {
-        let mut stream = TcpStream::connect(server).await?;
+        let mut stream = super::dial::open(server, mark).await?;
         let message = outgoing.as_bytes();
         let length = u16::try_from(message.len()).unwrap_or(0);
         let framed = [&length.to_be_bytes(), message].concat();

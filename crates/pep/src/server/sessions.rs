@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use bentpipe_proto::dns::{Answer, Query};
 use bentpipe_proto::paths::PathKey;
 use bentpipe_proto::tunnel::{AbortCode, CloseCode, Open, ReplyCode};
 use bytes::Bytes;
@@ -28,6 +29,7 @@ use super::packets::{Filter, Inbox, Packets, Rule, Sockets, Translator};
 use super::publish::Ports;
 use super::resolver::Resolver;
 use super::worker::{Command, Worker};
+use crate::config::Service;
 use crate::engine::identity::{self, PublicKey};
 use crate::engine::shard::Shard;
 use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
@@ -37,6 +39,9 @@ use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::status::{ClientStatus, TunnelState};
 use crate::transport::{FlowKey, MAX_QUERIES, QueryKey, TunnelEvent};
+
+/// How often a question's task looks whether its client still waits.
+const STOPPED_LOOK: Duration = Duration::from_millis(200);
 
 /// A connected client.
 pub(super) struct Session {
@@ -454,14 +459,42 @@ impl Sessions {
             return;
         };
         let this = self.clone();
+        let session = self.open.borrow();
+        let Some(client) = session.get(&id).map(|session| session.client.clone()) else {
+            return;
+        };
         spawn_local(async move {
             let _asking = asking;
-            let answer = this.resolver.resolve(&message).await.map(Bytes::from);
+            let answer = tokio::select! {
+                answer = this.resolver.resolve(&message) => answer,
+                // A question that was given up makes room for another.
+                () = this.stopped(id, query) => return,
+            };
+            // What the client makes of private addresses depends on whether it may reach them.
+            let reaches = |address| {
+                let policy = &client.rights.policy;
+                policy.check(address, Service::Related, &[]).is_ok()
+            };
+            let answer = answer.map(|answer| match Query::decode(&message) {
+                Ok(query) => Bytes::from(Answer::judged(answer, &query, reaches)),
+                Err(_) => Bytes::from(answer),
+            });
             this.shard.change(id, |connection| {
                 let (tunnel, quic) = connection.parts();
                 tunnel.answer(quic, query, answer);
             });
         });
+    }
+
+    /// Until the client wants no answer any more.
+    async fn stopped(&self, id: ConnectionId, query: QueryKey) {
+        let wanted = || {
+            let asks = |engine: &Engine| Some(engine.peek(id)?.tunnel.has_query(query));
+            self.shard.peek(asks).unwrap_or(false)
+        };
+        while wanted() {
+            sleep(STOPPED_LOOK).await;
+        }
     }
 
     fn reply(&self, id: ConnectionId, flow: FlowKey, code: ReplyCode, bound: Option<SocketAddr>) {

@@ -213,6 +213,12 @@ pub struct Dns {
     pub asked_total: u64,
     /// Questions asked before the answer at hand had expired.
     pub prefetched_total: u64,
+    /// Answers withheld for a private address in them.
+    #[serde(default)]
+    pub withheld_total: u64,
+    /// Questions given up for those of hosts that had fewer under way.
+    #[serde(default)]
+    pub evicted_total: u64,
     /// Answers in the cache now.
     pub cached_answers: u64,
     /// Memory of the cache now, bytes.

@@ -297,7 +297,18 @@ impl Display for Dns {
             self.asked_total,
             self.cached_answers,
             size(self.cached_bytes)
-        )
+        )?;
+        if self.withheld_total > 0 {
+            write!(
+                f,
+                "; {} withheld for private addresses",
+                self.withheld_total
+            )?;
+        }
+        match self.evicted_total {
+            0 => Ok(()),
+            evicted => write!(f, "; {evicted} of greedy hosts given up"),
+        }
     }
 }
 

@@ -96,6 +96,17 @@ impl Tunnel {
         Ok(QueryKey(stream))
     }
 
+    /// Client: gives up a query; there will be no event.
+    pub fn forget_query(&mut self, quic: &mut Connection, query: QueryKey) {
+        self.drop_query(quic, query.0);
+    }
+
+    /// Whether a query is under way.
+    #[must_use]
+    pub fn has_query(&self, query: QueryKey) -> bool {
+        self.queries.knows(query.0)
+    }
+
     /// Server: answers a query; without a message it is refused.
     pub fn answer(&mut self, quic: &mut Connection, query: QueryKey, message: Option<Bytes>) {
         match message.filter(|message| message.len() <= MAX_MESSAGE) {

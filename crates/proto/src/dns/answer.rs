@@ -8,6 +8,7 @@ use domain::base::record::ParsedRecord;
 use thiserror::Error;
 
 use super::query::{self, Query, Room};
+use super::rebind::Scope;
 use super::{rcode, reply, rtype};
 
 /// Longest time for which it is believed that there is nothing (RFC 2308 §5: one to three hours).
@@ -28,6 +29,15 @@ const EXTENDED_ERROR: u16 = 15;
 /// Parameters of services that are addresses.
 const IPV4_HINT: u16 = 4;
 const IPV6_HINT: u16 = 6;
+
+/// The header's bit Z in its fourth byte: reserved between resolvers, ours within the tunnel.
+const Z: u8 = 0x40;
+
+/// Longest time for which hosts believe that there is no record where one is withheld.
+const MAX_WITHHELD: Duration = Duration::from_secs(60);
+
+const WITHHELD: reply::Extended =
+    reply::Extended::Blocked("bentpipe: a private address for a public name; see [dns] rebind_ok");
 
 /// QTYPE that every record answers.
 const ANY: u16 = 255;
@@ -73,6 +83,8 @@ pub struct Answer {
     options: Vec<u8>,
     /// For how long it may be used again.
     lifetime: Option<Duration>,
+    /// The server lets its client reach the private addresses in it.
+    reachable: bool,
 }
 
 /// Where an address begins.
@@ -131,6 +143,7 @@ impl Answer {
             code,
             authentic: header.ad(),
             options: records.options,
+            reachable: header.z(),
         })
     }
 
@@ -144,7 +157,43 @@ impl Answer {
             authentic: false,
             options: Vec::new(),
             lifetime: Some(FAILURE),
+            reachable: false,
         }
+    }
+
+    /// "There is no such record", for what is withheld from hosts because of an address in it; believed for as long as
+    /// the true one would be, a minute at most.
+    pub(super) fn withheld(&self, query: &Query) -> Self {
+        Self {
+            bytes: reply::begin(query, rcode::NOERROR, false, [0; 3]),
+            code: rcode::NOERROR,
+            options: WITHHELD.option(),
+            lifetime: self.lifetime.map(|lifetime| lifetime.min(MAX_WITHHELD)),
+            ..Self::failure(query)
+        }
+    }
+
+    /// A server's answer to its client, with what the server knows of the addresses in it: the header's bit Z is set if
+    /// there are none that mean something at a site alone, or `reaches` says of each such that the client may reach it.
+    /// What cannot be read stays as it is, without the bit.
+    #[must_use]
+    pub fn judged(mut bytes: Vec<u8>, query: &Query, reaches: impl Fn(IpAddr) -> bool) -> Vec<u8> {
+        let reachable = Self::decode(&bytes, query).is_ok_and(|answer| {
+            let within = |address| match Scope::of(address) {
+                Scope::Public => true,
+                Scope::Private(_) | Scope::Host => reaches(address),
+            };
+            answer.addresses().all(within)
+        });
+        if let Some(flags) = bytes.get_mut(3) {
+            *flags = (*flags & !Z) | if reachable { Z } else { 0 };
+        }
+        bytes
+    }
+
+    /// Whether the server has said of all private addresses in it that its client may reach them.
+    pub(super) fn reachable(&self) -> bool {
+        self.reachable
     }
 
     /// The resolver could not say: what was known before is better.
@@ -197,16 +246,15 @@ impl Answer {
         out
     }
 
-    /// The addresses in its answer section, in their order.
+    /// The addresses in its answer section, hints of services among them.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let at = |at: u16| self.bytes.get(usize::from(at)..);
-        let address = move |place: &Place| -> Option<IpAddr> {
+        self.addresses.iter().filter_map(move |place| {
             Some(match *place {
                 Place::V4(v4) => Ipv4Addr::from(*at(v4)?.first_chunk()?).into(),
                 Place::V6(v6) => Ipv6Addr::from(*at(v6)?.first_chunk()?).into(),
             })
-        };
-        self.addresses.iter().filter_map(address)
+        })
     }
 
     /// The addresses in it; `None` if there are none, or the name is none of a host.

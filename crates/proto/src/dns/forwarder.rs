@@ -2,17 +2,24 @@
 //!
 //! Equal questions cross once, however many ask. A query for which there is only a stale answer waits a moment for a better one
 //! (RFC 8767 §5); without a tunnel it does not wait. Nobody waits for ever: at the end there is SERVFAIL, with a reason.
+//! Names of the site's own zones go to their name servers and never cross. When all places are taken, the host with most
+//! questions under way gives one up.
 //! `A` is where an answer goes; what that means is the shell's business.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bentpipe_units::ByteCount;
+use ipnet::IpNet;
 
 use super::answer::{Answer, Learned, STALE_TTL};
 use super::cache::{Cache, Found};
 use super::query::{Key, Query, Refusal, Room};
+use super::rebind::Rebinding;
 use super::reply::{self, Extended};
+use super::share::{Host, Shares};
+use super::zones::{self, Zones};
 use super::{rcode, rtype, special};
 use crate::tunnel::Families;
 
@@ -29,11 +36,18 @@ const TUNNEL_PATIENCE: Duration = Duration::from_secs(4);
 /// How long hosts may use what is past its time.
 const STALE_FOR: Duration = Duration::from_secs(STALE_TTL as u64);
 
-/// Questions under way; a server takes no more from one tunnel.
-const MAX_PENDING: usize = 256;
+/// Questions under way: less than the 256 that a server takes from one tunnel, for it hears later than we of those that
+/// were given up.
+const MAX_PENDING: usize = 240;
+
+/// Those of one host among these: whoever floods leaves room for others from the start.
+const MAX_PENDING_OF_HOST: usize = 160;
 
 /// Hosts that wait for the same answer.
 const MAX_ASKERS: usize = 64;
+
+/// Queries of one host among these: more are repetitions.
+const MAX_ASKERS_OF_HOST: usize = 8;
 
 /// Questions under way for nobody.
 const MAX_PREFETCHING: usize = 16;
@@ -64,6 +78,21 @@ pub struct Config {
     pub local_zones: bool,
     /// Whether [`Forwarder::poll_learned`] is of interest.
     pub learns: bool,
+    /// Zones that name servers of the site answer.
+    pub zones: Zones,
+    /// Which answers are withheld for the addresses in them.
+    pub rebinding: Rebinding,
+}
+
+/// Where a query came from.
+#[derive(Clone, Debug)]
+pub struct Source<A> {
+    /// Where the answer goes.
+    pub to: A,
+    /// The host that asks.
+    pub host: IpAddr,
+    /// The router's own name server, if the query was meant for that: it knows the names of this site.
+    pub router: Option<SocketAddr>,
 }
 
 /// Names a question that crosses.
@@ -85,10 +114,15 @@ pub struct Stats {
     pub asked: u64,
     /// Questions asked before the answer at hand had expired.
     pub prefetched: u64,
+    /// Answers withheld for a private address in them.
+    pub withheld: u64,
+    /// Questions given up for those of hosts that had fewer under way.
+    pub evicted: u64,
 }
 
 struct Asker<A> {
     to: A,
+    host: Host,
     query: Query,
     room: Room,
 }
@@ -98,13 +132,24 @@ struct Pending<A> {
     /// What crosses.
     query: Query,
     askers: Vec<Asker<A>>,
+    /// Who began it; `None`: a name in use is asked for anew.
+    owner: Option<Host>,
+    /// The name server of the site that is asked, instead of the tunnel.
+    server: Option<SocketAddr>,
     begun: Instant,
     /// When somebody is served a stale answer.
     stale_at: Option<Instant>,
-    /// In the tunnel.
+    /// In the tunnel, or on its way to `server`.
     sent: bool,
     attempts: u32,
     due: Instant,
+}
+
+impl<A> Pending<A> {
+    /// Whether it can be asked now, given that the tunnel is `usable` or not.
+    fn can_go(&self, usable: bool) -> bool {
+        usable || self.server.is_some()
+    }
 }
 
 /// The terminal's DNS.
@@ -117,7 +162,12 @@ pub struct Forwarder<A> {
     next_ticket: u64,
     usable: bool,
     families: Families,
+    /// Prefixes and addresses of this machine and its LANs.
+    local: Vec<IpNet>,
+    shares: Shares,
     transmits: VecDeque<Ticket>,
+    near: VecDeque<Ticket>,
+    cancelled: VecDeque<Ticket>,
     answers: VecDeque<(A, Vec<u8>)>,
     learned: VecDeque<Learned>,
     stats: Stats,
@@ -140,7 +190,11 @@ impl<A> Forwarder<A> {
                 ipv4: true,
                 ipv6: true,
             },
+            local: Vec::new(),
+            shares: Shares::default(),
             transmits: VecDeque::new(),
+            near: VecDeque::new(),
+            cancelled: VecDeque::new(),
             answers: VecDeque::new(),
             learned: VecDeque::new(),
             stats: Stats::default(),
@@ -154,10 +208,16 @@ impl<A> Forwarder<A> {
             return;
         }
         self.usable = usable;
-        let tickets: Vec<_> = self.pending.keys().copied().collect();
+        let crossing = self.pending.iter().filter(|(_, one)| one.server.is_none());
+        let tickets: Vec<_> = crossing.map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
             self.on_tunnel(now, ticket);
         }
+    }
+
+    /// Names the prefixes and addresses of this machine and its LANs: no public name leads there.
+    pub fn set_local(&mut self, local: Vec<IpNet>) {
+        self.local = local;
     }
 
     /// A message of a host. The answer, if there is one at once; else it comes from [`Self::poll_answer`], or never, if the message
@@ -165,7 +225,7 @@ impl<A> Forwarder<A> {
     pub fn handle_query(
         &mut self,
         now: Instant,
-        to: A,
+        source: Source<A>,
         message: &[u8],
         room: Room,
     ) -> Option<Vec<u8>> {
@@ -175,19 +235,36 @@ impl<A> Forwarder<A> {
             Err(Refusal::Answer(answer)) => return Some(answer),
         };
         self.stats.queries += 1;
+        let server = self.server(&query, source.router);
         let answer = self
-            .without_resolver(&query)
-            .or_else(|| self.cached(now, &query, room));
+            .without_resolver(&query, server.is_some())
+            .or_else(|| self.cached(now, &query, room, self.usable || server.is_some()));
         if answer.is_some() {
             self.stats.local += 1;
             return answer;
         }
-        self.wait(now, Asker { to, query, room })
+        let asker = Asker {
+            to: source.to,
+            host: Host::of(source.host),
+            query,
+            room,
+        };
+        self.wait(now, asker, server)
     }
 
-    fn without_resolver(&self, query: &Query) -> Option<Vec<u8>> {
-        if let Some(answer) = special::answer(query, self.config.local_zones) {
+    /// The site's own name server for a question: that of its zone, or the router's for names that mean something here alone.
+    fn server(&self, query: &Query, router: Option<SocketAddr>) -> Option<SocketAddr> {
+        let zone = self.config.zones.server(query);
+        zone.or_else(|| router.filter(|_| zones::is_private(query)))
+    }
+
+    /// `near`: a name server of the site knows the name, whatever families the tunnel has.
+    fn without_resolver(&self, query: &Query, near: bool) -> Option<Vec<u8>> {
+        if let Some(answer) = special::answer(query, self.config.local_zones && !near) {
             return Some(answer);
+        }
+        if near {
+            return None;
         }
         let lacking = match query.rtype() {
             rtype::A => !self.families.ipv4 && self.families.ipv6,
@@ -197,7 +274,8 @@ impl<A> Forwarder<A> {
         lacking.then(|| reply::bare(query, rcode::NOERROR, Some(NO_FAMILY)))
     }
 
-    fn cached(&mut self, now: Instant, query: &Query, room: Room) -> Option<Vec<u8>> {
+    /// `usable`: there may be a better answer than a stale one.
+    fn cached(&mut self, now: Instant, query: &Query, room: Room, usable: bool) -> Option<Vec<u8>> {
         let learns = self.config.learns;
         let (answer, learned) = match self.cache.find(now, &query.key(), true)? {
             Found::Fresh(answer, age) => {
@@ -205,7 +283,7 @@ impl<A> Forwarder<A> {
                 let learned = learns.then(|| answer.learned(query, left));
                 (answer.encode(query, room, age), learned)
             }
-            Found::Stale(answer, waiting) if waiting || !self.usable => {
+            Found::Stale(answer, waiting) if waiting || !usable => {
                 self.stats.stale += 1;
                 let learned = learns.then(|| answer.learned(query, STALE_FOR));
                 (answer.encode_stale(query, room), learned)
@@ -217,16 +295,24 @@ impl<A> Forwarder<A> {
     }
 
     /// Joins those who wait for the same; the answer, if nobody can wait.
-    fn wait(&mut self, now: Instant, asker: Asker<A>) -> Option<Vec<u8>> {
+    fn wait(
+        &mut self,
+        now: Instant,
+        asker: Asker<A>,
+        server: Option<SocketAddr>,
+    ) -> Option<Vec<u8>> {
         let key = asker.query.key();
-        let ticket = match self.by_key.get(&key) {
-            Some(&ticket) => ticket,
-            None if self.pending.len() < MAX_PENDING => self.begin(now, key.clone(), &asker.query),
+        let ticket = match self.by_key.get(&key).copied() {
+            Some(ticket) => ticket,
+            None if self.make_room(asker.host) => {
+                self.begin(now, key.clone(), &asker.query, Some(asker.host), server)
+            }
             None => return self.turn_away(&asker.query),
         };
         let has_stale = matches!(self.cache.find(now, &key, false), Some(Found::Stale(..)));
         let pending = self.pending.get_mut(&ticket)?;
-        if pending.askers.len() >= MAX_ASKERS {
+        let of_host = pending.askers.iter().filter(|one| one.host == asker.host);
+        if pending.askers.len() >= MAX_ASKERS || of_host.count() >= MAX_ASKERS_OF_HOST {
             return self.turn_away(&asker.query);
         }
         pending.askers.push(asker);
@@ -237,18 +323,50 @@ impl<A> Forwarder<A> {
         None
     }
 
+    /// Whether there is a place for another question of `host`, which has not too many: a free one, one of nobody's, or the newest of the host
+    /// that has most. (Its oldest are those that may yet be answered: they came before it began to flood.)
+    fn make_room(&mut self, host: Host) -> bool {
+        if self.shares.of(host) >= MAX_PENDING_OF_HOST {
+            return false;
+        }
+        if self.pending.len() < MAX_PENDING {
+            return true;
+        }
+        let newest_of = |owner: Option<Host>| {
+            let mut newest_first = self.pending.iter().rev();
+            newest_first.find(|(_, one)| one.owner == owner)
+        };
+        let idle = newest_of(None).filter(|(_, one)| one.askers.is_empty());
+        let victim = idle.or_else(|| newest_of(Some(self.shares.to_yield(host)?)));
+        let Some((&ticket, _)) = victim else {
+            return false;
+        };
+        self.stats.evicted += 1;
+        self.refuse(ticket, BUSY);
+        true
+    }
+
     fn turn_away(&mut self, query: &Query) -> Option<Vec<u8>> {
         self.stats.failed += 1;
         Some(reply::bare(query, rcode::SERVFAIL, Some(BUSY)))
     }
 
-    fn begin(&mut self, now: Instant, key: Key, query: &Query) -> Ticket {
+    fn begin(
+        &mut self,
+        now: Instant,
+        key: Key,
+        query: &Query,
+        owner: Option<Host>,
+        server: Option<SocketAddr>,
+    ) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let pending = Pending {
             key: key.clone(),
             query: query.clone(),
             askers: Vec::new(),
+            owner,
+            server,
             begun: now,
             stale_at: None,
             sent: false,
@@ -257,9 +375,14 @@ impl<A> Forwarder<A> {
         };
         self.pending.insert(ticket, pending);
         self.by_key.insert(key, ticket);
+        if let Some(owner) = owner {
+            self.shares.take(owner);
+        }
         self.reschedule(ticket);
-        if self.usable {
-            self.transmits.push_back(ticket);
+        match server {
+            Some(_) => self.near.push_back(ticket),
+            None if self.usable => self.transmits.push_back(ticket),
+            None => {}
         }
         ticket
     }
@@ -269,7 +392,7 @@ impl<A> Forwarder<A> {
             return;
         };
         self.due.remove(&(pending.due, ticket));
-        let patience = if self.usable {
+        let patience = if pending.can_go(self.usable) {
             PATIENCE
         } else {
             TUNNEL_PATIENCE
@@ -332,16 +455,40 @@ impl<A> Forwarder<A> {
         None
     }
 
+    /// A question that a name server of the site is to be asked now, and that server; its answer goes to
+    /// [`Self::handle_answer`] like those that cross.
+    pub fn poll_near(&mut self) -> Option<(Ticket, SocketAddr, Vec<u8>)> {
+        while let Some(ticket) = self.near.pop_front() {
+            if let Some(pending) = self.pending.get_mut(&ticket)
+                && let Some(server) = pending.server
+                && !pending.sent
+            {
+                pending.sent = true;
+                pending.attempts += 1;
+                return Some((ticket, server, pending.query.encode()));
+            }
+        }
+        None
+    }
+
+    /// A question that was asked and whose answer is of no use any more.
+    pub fn poll_cancelled(&mut self) -> Option<Ticket> {
+        self.cancelled.pop_front()
+    }
+
     /// What came of a question; `None`: it was lost on the way.
     pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, message: Option<&[u8]>) {
         let Some(pending) = self.pending.get_mut(&ticket) else {
             return;
         };
+        // Nothing is under way for it any more.
+        pending.sent = false;
         let Some(message) = message else {
-            pending.sent = false;
             if pending.attempts < MAX_ATTEMPTS {
-                if self.usable {
-                    self.transmits.push_back(ticket);
+                match pending.server {
+                    Some(_) => self.near.push_back(ticket),
+                    None if self.usable => self.transmits.push_back(ticket),
+                    None => {}
                 }
             } else {
                 self.fail(now, ticket, Extended::Silent);
@@ -358,8 +505,10 @@ impl<A> Forwarder<A> {
                 self.end(ticket);
             }
             Ok(answer) => {
+                let answer = self.screened(ticket, answer);
                 let ttl = answer.lifetime().unwrap_or_default();
-                let learned = answer.learned(&pending.query, ttl);
+                let pending = self.pending.get(&ticket);
+                let learned = pending.and_then(|one| answer.learned(&one.query, ttl));
                 self.learn(learned);
                 self.give(ticket, &answer);
                 if let Some(pending) = self.end(ticket) {
@@ -368,6 +517,22 @@ impl<A> Forwarder<A> {
             }
             Err(_) => self.fail(now, ticket, Extended::Other("bentpipe: malformed answer")),
         }
+    }
+
+    /// The answer as hosts may have it. The site's own name servers say what they like.
+    fn screened(&mut self, ticket: Ticket, answer: Answer) -> Answer {
+        let Some(pending) = self.pending.get(&ticket) else {
+            return answer;
+        };
+        let rebinding = &self.config.rebinding;
+        let (query, reachable) = (&pending.query, answer.reachable());
+        if pending.server.is_some()
+            || !rebinding.withholds(query, answer.addresses(), reachable, &self.local)
+        {
+            return answer;
+        }
+        self.stats.withheld += 1;
+        answer.withheld(query)
     }
 
     fn give(&mut self, ticket: Ticket, answer: &Answer) {
@@ -390,6 +555,11 @@ impl<A> Forwarder<A> {
             self.cache.insert(now, &pending.key, failure);
         }
         self.serve_stale(now, ticket);
+        self.refuse(ticket, why);
+    }
+
+    /// Ends a question; who still waits hears why.
+    fn refuse(&mut self, ticket: Ticket, why: Extended) {
         if let Some(pending) = self.end(ticket) {
             for asker in pending.askers {
                 self.stats.failed += 1;
@@ -402,6 +572,12 @@ impl<A> Forwarder<A> {
     fn end(&mut self, ticket: Ticket) -> Option<Pending<A>> {
         let pending = self.pending.remove(&ticket)?;
         self.by_key.remove(&pending.key);
+        if pending.sent && pending.server.is_none() {
+            self.cancelled.push_back(ticket);
+        }
+        if let Some(owner) = pending.owner {
+            self.shares.give_back(owner);
+        }
         self.due.remove(&(pending.due, ticket));
         Some(pending)
     }
@@ -433,6 +609,11 @@ impl<A> Forwarder<A> {
         [due, prefetch].into_iter().flatten().min()
     }
 
+    fn can_go(&self, ticket: Ticket) -> bool {
+        let pending = self.pending.get(&ticket);
+        pending.is_some_and(|one| one.can_go(self.usable))
+    }
+
     fn may_prefetch(&self) -> bool {
         self.config.prefetch && self.usable
     }
@@ -446,7 +627,7 @@ impl<A> Forwarder<A> {
             if stale.is_some_and(|at| at <= now) {
                 self.serve_stale(now, ticket);
                 self.reschedule(ticket);
-            } else if self.usable {
+            } else if self.can_go(ticket) {
                 self.fail(now, ticket, Extended::Silent);
             } else {
                 self.fail(now, ticket, NO_TUNNEL);
@@ -457,10 +638,14 @@ impl<A> Forwarder<A> {
         {
             let idle = |pending: &&Pending<A>| pending.askers.is_empty();
             let prefetching = self.pending.values().filter(idle).count();
-            if prefetching < MAX_PREFETCHING && !self.by_key.contains_key(&key) {
+            let query = Query::of(&key);
+            let server = self.config.zones.server(&query);
+            // The router's own server may have said so: nobody else is asked for names of this site.
+            let router = server.is_none() && zones::is_private(&query);
+            let room = prefetching < MAX_PREFETCHING && self.pending.len() < MAX_PENDING;
+            if room && !router && !self.by_key.contains_key(&key) {
                 self.stats.prefetched += 1;
-                let query = Query::of(&key);
-                self.begin(now, key, &query);
+                self.begin(now, key, &query, None, server);
             }
         }
     }

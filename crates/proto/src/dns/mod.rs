@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   LAN host ─► Forwarder ─ Cache ─► tunnel ─► server: Outgoing ─► its resolver
-//!            ◄─            ◄─ Answer ◄─         ◄─ judge        ◄─
+//!            ◄─         │  ◄─ Answer ◄─         ◄─ judge        ◄─
+//!                       └─ Zones ──► a name server of the site
 //! ```
 //!
 //! Messages are kept as they came: only identifier, flags, the letters' case of the question, TTLs and EDNS are changed, so record
@@ -14,14 +15,19 @@ mod cache;
 mod forwarder;
 mod outgoing;
 mod query;
+mod rebind;
 mod reply;
+mod share;
 mod special;
+mod zones;
 
 pub use answer::{Answer, AnswerError, Learned};
 pub use cache::{Cache, Found};
-pub use forwarder::{Config, Forwarder, Stats, Ticket};
+pub use forwarder::{Config, Forwarder, Source, Stats, Ticket};
 pub use outgoing::{Outgoing, Verdict};
 pub use query::{Edns, Key, Query, Refusal, Room};
+pub use rebind::{Rebinding, Scope};
+pub use zones::{Suffix, Zones};
 
 /// Longest DNS message, bytes: lengths have 16 bits wherever messages are framed.
 pub const MAX_MESSAGE: usize = 65_535;

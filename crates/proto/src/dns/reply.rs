@@ -27,13 +27,16 @@ pub(super) enum Extended {
     Network(&'static str),
     /// The resolver did not answer.
     Silent,
+    /// Withheld by the operator's policy.
+    Blocked(&'static str),
 }
 
 impl Extended {
-    fn option(self) -> Vec<u8> {
+    pub(super) fn option(self) -> Vec<u8> {
         let (code, text): (u16, &str) = match self {
             Self::Other(text) => (0, text),
             Self::Stale => (3, ""),
+            Self::Blocked(text) => (15, text),
             Self::Network(text) => (23, text),
             Self::Silent => (22, "the server's resolver does not answer"),
         };

@@ -33,6 +33,16 @@ pub(super) fn answer(query: &Query, zones: bool) -> Option<Vec<u8>> {
     }
 }
 
+/// Whether a name, its labels in lower case, is in the reverse zone of a private address.
+pub(super) fn is_reverse_of_private(labels: &[Vec<u8>]) -> bool {
+    let mut up = labels.iter().rev().map(Vec::as_slice).skip(1);
+    match up.next() {
+        Some(b"in-addr") => ipv4(up).is_some(),
+        Some(b"ip6") => ipv6(up).is_some(),
+        _ => false,
+    }
+}
+
 fn localhost(query: &Query) -> Vec<u8> {
     match query.rtype() {
         rtype::A => reply::one_record(query, rtype::A, TTL, &[127, 0, 0, 1]),

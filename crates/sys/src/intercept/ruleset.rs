@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 use super::inbound::{self, Inbound};
 use super::policy::{self, Kept};
-use super::{Interception, Lan, Other, gate, packets};
+use super::{Interception, Lan, Other, RouterDns, gate, packets};
 
 /// A SYN that opens a connection.
 const OPENING: &str = "tcp flags & (syn | ack) == syn";
@@ -213,7 +213,8 @@ fn rules(it: &Interception) -> String {
     text
 }
 
-/// Name lookups, to our own listener. What a host asks of the router's addresses as well, unless they are in `bypass`.
+/// Name lookups, to our own listener. What a host asks of the router's addresses as well, unless they are in `bypass` or
+/// another name server is to have them.
 fn dns(it: &Interception) -> String {
     let Some(port) = it.dns_port else {
         return String::new();
@@ -226,6 +227,15 @@ fn dns(it: &Interception) -> String {
     text.push_str("  chain dns_of_router {\n");
     for net in &it.bypass {
         let _ = writeln!(text, "    {} daddr {} return", field(net), net.trunc());
+    }
+    // The kernel looks for the socket that would get the packet, each time: a name server that starts or ends later counts.
+    let wildcards: &[u8] = match it.router_dns {
+        RouterDns::Auto => &[0],
+        RouterDns::Leave => &[0, 1],
+        RouterDns::Answer => &[],
+    };
+    for wildcard in wildcards {
+        let _ = writeln!(text, "    socket wildcard {wildcard} return");
     }
     text.push_str("    goto dns\n  }\n");
     text

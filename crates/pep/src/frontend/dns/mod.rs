@@ -1,22 +1,25 @@
 //! DNS of the LAN: queries over UDP and TCP, to an address of ours or intercepted on their way to a resolver.
 //!
 //! ```text
-//!   udp.rs, tcp.rs ─► Dns ─ proto/dns/forwarder ─► tunnel, a stream for each question
+//!   udp.rs, tcp.rs ─► Dns ─ proto/dns/forwarder ─┬► tunnel, a stream for each question
+//!                                                └► near.rs: name servers of the site
 //! ```
 //!
 //! Sockets, the clock and the tunnel for the forwarder, which decides.
 
 mod held;
+mod near;
 mod tcp;
 mod udp;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
-use bentpipe_proto::dns::{Config, Forwarder, Room, Ticket};
+use bentpipe_proto::dns::{Config, Forwarder, Room, Scope, Source, Ticket};
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_local};
@@ -30,6 +33,18 @@ use crate::process::{self, RunError};
 use crate::status;
 use crate::transport::QueryKey;
 use held::Held;
+use near::Near;
+
+/// How old the list of this machine's own addresses may be.
+const LOCAL_FOR: Duration = Duration::from_secs(5);
+
+/// Who asks, and whom.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    host: IpAddr,
+    /// The address that the query was sent to, if it was not sent to a listener of ours.
+    resolver: Option<IpAddr>,
+}
 
 /// Where an answer goes.
 #[derive(Clone)]
@@ -44,6 +59,9 @@ pub(crate) struct Dns {
     forwarder: RefCell<Forwarder<Asker>>,
     asked: RefCell<HashMap<(ConnectionId, QueryKey), Ticket>>,
     held: Rc<Held>,
+    near: Near,
+    /// When the addresses of this machine were last read.
+    local_read: Cell<Option<Instant>>,
     /// Whether rules go by names, so that answers may have to wait.
     learns: bool,
     /// The forwarder's next timeout may be another.
@@ -69,19 +87,31 @@ impl Dns {
             forwarder: RefCell::new(Forwarder::new(forwarder)),
             asked: RefCell::default(),
             held: Rc::new(Held::new(decisions)),
+            near: Near::new(config, intercepts),
+            local_read: Cell::new(None),
             learns,
             changed: Notify::new(),
         });
         for &address in &config.listen {
+            let ip = address.ip();
+            if ip.is_unspecified() || Scope::of(ip) == Scope::Public {
+                tracing::warn!(
+                    "{address} answers DNS for everyone who reaches it; [dns] `listen` should be an address of the LAN"
+                );
+            }
             tasks.push(udp::start(&dns, address, &config.place)?);
-            tasks.push(tcp::start(&dns, super::listen(address, &config.place)?));
+            tasks.push(tcp::start(
+                &dns,
+                super::listen(address, &config.place)?,
+                false,
+            ));
         }
         #[cfg(target_os = "linux")]
         if intercepts {
             for address in super::tproxy::local_addresses(config.port) {
                 tasks.push(udp::intercept(&dns, address, &config.place)?);
                 let listener = super::tproxy::listener(address, &config.place)?;
-                tasks.push(tcp::start(&dns, listener));
+                tasks.push(tcp::start(&dns, listener, true));
             }
         }
         #[cfg(not(target_os = "linux"))]
@@ -93,11 +123,22 @@ impl Dns {
     }
 
     /// A message of a host; what is answered at once is returned.
-    fn handle(&self, to: Asker, message: &[u8], room: Room) -> Option<Vec<u8>> {
+    fn handle(
+        self: &Rc<Self>,
+        to: Asker,
+        asked: Asked,
+        message: &[u8],
+        room: Room,
+    ) -> Option<Vec<u8>> {
         let now = process::now();
+        let source = Source {
+            to: to.clone(),
+            host: asked.host,
+            router: asked.resolver.and_then(|address| self.near.router(address)),
+        };
         let again = self.learns.then(|| to.clone());
         let mut forwarder = self.forwarder.borrow_mut();
-        let answer = forwarder.handle_query(now, to, message, room);
+        let answer = forwarder.handle_query(now, source, message, room);
         let Some(answer) = answer else {
             drop(forwarder);
             self.session.want();
@@ -112,14 +153,30 @@ impl Dns {
     }
 
     /// The tunnel's answer to a question.
-    pub(crate) fn on_answer(&self, id: ConnectionId, query: QueryKey, message: Option<Bytes>) {
+    pub(crate) fn on_answer(
+        self: &Rc<Self>,
+        id: ConnectionId,
+        query: QueryKey,
+        message: Option<Bytes>,
+    ) {
         let ticket = self.asked.borrow_mut().remove(&(id, query));
         if let Some(ticket) = ticket {
-            let mut forwarder = self.forwarder.borrow_mut();
-            forwarder.handle_answer(process::now(), ticket, message.as_deref());
-            drop(forwarder);
-            self.pump();
+            self.settle(ticket, message.as_deref());
         }
+    }
+
+    /// What the tunnel or a name server of the site says.
+    fn settle(self: &Rc<Self>, ticket: Ticket, message: Option<&[u8]>) {
+        let now = process::now();
+        let mut forwarder = self.forwarder.borrow_mut();
+        let read = self.local_read.get();
+        if read.is_none_or(|read| now.saturating_duration_since(read) > LOCAL_FOR) {
+            self.local_read.set(Some(now));
+            forwarder.set_local(near::local());
+        }
+        forwarder.handle_answer(now, ticket, message);
+        drop(forwarder);
+        self.pump();
     }
 
     /// The figures of `status`.
@@ -133,12 +190,14 @@ impl Dns {
             failed_total: stats.failed,
             asked_total: stats.asked,
             prefetched_total: stats.prefetched,
+            withheld_total: stats.withheld,
+            evicted_total: stats.evicted,
             cached_answers: entries as u64,
             cached_bytes: bytes as u64,
         }
     }
 
-    fn on_tunnel(&self) {
+    fn on_tunnel(self: &Rc<Self>) {
         let (usable, families) = (self.session.answers_dns(), self.session.families());
         let mut forwarder = self.forwarder.borrow_mut();
         forwarder.set_tunnel(process::now(), usable, families);
@@ -147,8 +206,23 @@ impl Dns {
     }
 
     /// Carries out what the forwarder has decided.
-    fn pump(&self) {
+    fn pump(self: &Rc<Self>) {
         let mut forwarder = self.forwarder.borrow_mut();
+        while let Some(ticket) = forwarder.poll_cancelled() {
+            let mut asked = self.asked.borrow_mut();
+            let place = asked.iter().find(|(_, one)| **one == ticket);
+            if let Some(place) = place.map(|(place, _)| *place) {
+                asked.remove(&place);
+                self.session.forget(place);
+            }
+        }
+        while let Some((ticket, server, message)) = forwarder.poll_near() {
+            let (this, resolver) = (self.clone(), self.near.resolver(server));
+            spawn_local(async move {
+                let answer = resolver.resolve(&message).await;
+                this.settle(ticket, answer.as_deref());
+            });
+        }
         while let Some((ticket, message)) = forwarder.poll_transmit() {
             match self.session.ask(&message) {
                 Some(query) => {

@@ -1,7 +1,9 @@
 //! Queries over TCP (RFC 7766): several on one connection, answered in any order.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,10 +14,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Asker, Dns};
+use super::{Asked, Asker, Dns};
 
 /// Connections at once; what comes beyond is closed.
 const MAX_CONNECTIONS: usize = 256;
+
+/// Connections of one host among these.
+const MAX_OF_HOST: usize = 32;
 
 /// How long a connection may be silent (RFC 7766 §6.2.3), or not take its answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,33 +31,61 @@ const MAX_LENGTH: usize = 4096;
 /// Queries of one connection whose answers were not taken yet.
 const MAX_WAITING: usize = 64;
 
-/// Serves what `listener` accepts.
-pub(super) fn start(dns: &Rc<Dns>, listener: TcpListener) -> JoinHandle<()> {
+/// Open connections of each host.
+type Open = RefCell<HashMap<IpAddr, usize>>;
+
+/// Serves what `listener` accepts; `intercepts`: connections were meant for other resolvers.
+pub(super) fn start(dns: &Rc<Dns>, listener: TcpListener, intercepts: bool) -> JoinHandle<()> {
     let dns = dns.clone();
-    let open = Rc::new(Cell::new(0));
-    crate::frontend::accept(listener, move |stream, _| {
+    let open = Rc::new(Open::default());
+    crate::frontend::accept(listener, move |stream, host| {
         let (dns, open) = (dns.clone(), open.clone());
         async move {
-            if open.get() < MAX_CONNECTIONS {
-                open.set(open.get() + 1);
-                let _ = serve(&dns, stream).await;
-                open.set(open.get() - 1);
+            let host = host.ip().to_canonical();
+            if enter(&open, host) {
+                let _ = serve(&dns, stream, host, intercepts).await;
+                leave(&open, host);
             }
         }
     })
 }
 
-async fn serve(dns: &Dns, stream: TcpStream) -> io::Result<()> {
+fn enter(open: &Open, host: IpAddr) -> bool {
+    let mut open = open.borrow_mut();
+    let all: usize = open.values().sum();
+    let of_host = open.get(&host).copied().unwrap_or(0);
+    let room = all < MAX_CONNECTIONS && of_host < MAX_OF_HOST;
+    if room {
+        open.insert(host, of_host + 1);
+    }
+    room
+}
+
+fn leave(open: &Open, host: IpAddr) {
+    let mut open = open.borrow_mut();
+    match open.get(&host).copied() {
+        Some(more) if more > 1 => drop(open.insert(host, more - 1)),
+        _ => drop(open.remove(&host)),
+    }
+}
+
+async fn serve(dns: &Rc<Dns>, stream: TcpStream, host: IpAddr, intercepts: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
+    let resolver = stream.local_addr().map(|local: SocketAddr| local.ip());
+    let asked = Asked {
+        host,
+        resolver: resolver.ok().filter(|_| intercepts),
+    };
     let (read, write) = tokio::io::split(stream);
     let (answers, waiting) = mpsc::unbounded_channel();
-    let (listened, told) = tokio::join!(listen(dns, read, answers), tell(write, waiting));
+    let (listened, told) = tokio::join!(listen(dns, asked, read, answers), tell(write, waiting));
     listened.and(told)
 }
 
 /// Until the host has no more questions; answers to what it has asked still follow.
 async fn listen(
-    dns: &Dns,
+    dns: &Rc<Dns>,
+    asked: Asked,
     mut stream: ReadHalf<TcpStream>,
     answers: mpsc::UnboundedSender<Vec<u8>>,
 ) -> io::Result<()> {
@@ -71,7 +104,7 @@ async fn listen(
         message.resize(length, 0);
         timeout(PATIENCE, stream.read_exact(&mut message)).await??;
         let asker = Asker::Tcp(answers.clone());
-        if let Some(answer) = dns.handle(asker, &message, Room::Stream) {
+        if let Some(answer) = dns.handle(asker, asked, &message, Room::Stream) {
             let _ = answers.send(answer);
         }
     }

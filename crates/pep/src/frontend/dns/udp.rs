@@ -6,13 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::dns::Room;
+#[cfg(target_os = "linux")]
+use bentpipe_sys::stand_in::StandIn;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
-use super::{Asker as AnyAsker, Dns, bind_error};
+use super::{Asked, Asker as AnyAsker, Dns, bind_error};
 use crate::config::Place;
 use crate::process::{self, RunError};
 
@@ -30,8 +32,9 @@ const TURN: usize = 8;
 pub(super) struct Listener {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// Queries were meant for other resolvers: answers come from there.
-    intercepts: bool,
+    /// Where queries were meant for other resolvers: answers come from there.
+    #[cfg(target_os = "linux")]
+    places: Option<Places>,
     complained: Cell<bool>,
 }
 
@@ -51,11 +54,12 @@ impl Asker {
 }
 
 impl Listener {
-    fn new(socket: std::net::UdpSocket, intercepts: bool) -> io::Result<Self> {
+    fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         Ok(Self {
             state: UdpSocketState::new(UdpSockRef::from(&socket))?,
             socket: UdpSocket::from_std(socket)?,
-            intercepts,
+            #[cfg(target_os = "linux")]
+            places: None,
             complained: Cell::new(false),
         })
     }
@@ -63,8 +67,8 @@ impl Listener {
     /// Answers that the kernel does not take now are lost, like any datagram: the host asks again.
     fn send(&self, host: SocketAddr, local: Option<IpAddr>, message: &[u8]) {
         #[cfg(target_os = "linux")]
-        if self.intercepts {
-            if let Err(error) = send_as(local, host, message)
+        if let Some(places) = &self.places {
+            if let Err(error) = places.send(local, host, message)
                 && !self.complained.replace(true)
             {
                 tracing::warn!("cannot answer DNS in a resolver's place: {error}");
@@ -84,22 +88,55 @@ impl Listener {
     }
 }
 
-/// As the resolver at `local`. A socket for each answer: one that stayed would get what other interfaces send to an address of
-/// this machine's own.
+/// Answers in the place of resolvers.
 #[cfg(target_os = "linux")]
-fn send_as(local: Option<IpAddr>, host: SocketAddr, message: &[u8]) -> io::Result<()> {
-    let local = local.ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let mut resolver = SocketAddr::new(local, PORT);
-    if let (SocketAddr::V6(resolver), SocketAddr::V6(host)) = (&mut resolver, host) {
-        // A link-local address means something on one interface.
-        resolver.set_scope_id(host.scope_id());
+struct Places {
+    /// Absent without CAP_NET_RAW.
+    raw: Option<StandIn>,
+}
+
+#[cfg(target_os = "linux")]
+impl Places {
+    fn open() -> Self {
+        let raw = StandIn::open(crate::frontend::tproxy::own_mark());
+        if let Err(error) = &raw {
+            tracing::warn!(
+                "{error}; beside another name server on port 53 hosts may get no answers"
+            );
+        }
+        Self { raw: raw.ok() }
     }
+
+    /// Answers as the resolver at `local`.
+    fn send(&self, local: Option<IpAddr>, host: SocketAddr, message: &[u8]) -> io::Result<()> {
+        let local = local.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mut resolver = SocketAddr::new(local, PORT);
+        if let (SocketAddr::V6(resolver), SocketAddr::V6(host)) = (&mut resolver, host) {
+            // A link-local address means something on one interface.
+            resolver.set_scope_id(host.scope_id());
+        }
+        let sent = match &self.raw {
+            Some(raw) => raw.send(resolver, host, message),
+            None => return send_bound(resolver, host, message),
+        };
+        lost(sent)
+    }
+}
+
+/// A socket for each answer: one that stayed would get what other interfaces send to an address of this machine's own.
+#[cfg(target_os = "linux")]
+fn send_bound(resolver: SocketAddr, host: SocketAddr, message: &[u8]) -> io::Result<()> {
     let mark = crate::frontend::tproxy::own_mark();
     let socket = bentpipe_sys::socket::transparent_udp(resolver, mark)?;
-    match socket.send_to(message, host) {
-        // Lost, like any datagram.
+    lost(socket.send_to(message, host).map(drop))
+}
+
+/// What the kernel does not take is lost, like any datagram.
+#[cfg(target_os = "linux")]
+fn lost(sent: io::Result<()>) -> io::Result<()> {
+    match sent {
         Err(error) if error.kind() != io::ErrorKind::InvalidInput => Ok(()),
-        sent => sent.map(drop),
+        sent => sent,
     }
 }
 
@@ -116,7 +153,8 @@ pub(super) fn intercept(
         io::ErrorKind::PermissionDenied => RunError::privilege(place, &error),
         kind => bind_error(place, address, kind.into()),
     })?;
-    let listener = Listener::new(socket, true)?;
+    let mut listener = Listener::new(socket)?;
+    listener.places = Some(Places::open());
     Ok(spawn_local(serve(dns.clone(), Rc::new(listener))))
 }
 
@@ -139,10 +177,14 @@ fn listen(address: SocketAddr) -> io::Result<Listener> {
     process::widen(&socket);
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    Listener::new(socket.into(), false)
+    Listener::new(socket.into())
 }
 
 async fn serve(dns: Rc<Dns>, listener: Rc<Listener>) {
+    #[cfg(target_os = "linux")]
+    let intercepts = listener.places.is_some();
+    #[cfg(not(target_os = "linux"))]
+    let intercepts = false;
     let mut buffer = vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice();
     let mut turns = 0;
     while listener.socket.readable().await.is_ok() {
@@ -165,7 +207,11 @@ async fn serve(dns: Rc<Dns>, listener: Rc<Listener>) {
                     host: meta.addr,
                     local: meta.dst_ip,
                 });
-                if let Some(answer) = dns.handle(asker, message, Room::Udp) {
+                let asked = Asked {
+                    host: meta.addr.ip().to_canonical(),
+                    resolver: meta.dst_ip.filter(|_| intercepts),
+                };
+                if let Some(answer) = dns.handle(asker, asked, message, Room::Udp) {
                     listener.send(meta.addr, meta.dst_ip, &answer);
                 }
             }
