@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help demo test test-full limits leak-test selftest deps privileges lint docs fuzz tests slow bench wire lab deny
+.PHONY: help demo test test-full limits leak-test selftest deps privileges lint docs fuzz fuzz-long tests slow bench wire lab deny
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -14,6 +14,7 @@ help:
 	@echo "make test        format, lints, docs, all tests; as root"
 	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
+	@echo "make fuzz-long   every parser of network input under libFuzzer, FUZZ_SECONDS (60) each, on stable Rust; needs a C++ compiler"
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
 	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
 	@echo "                 LEAK_CONTENDERS=\"bentpipe openvpn-udp wireguard\" tries others; without a leak it succeeds"
@@ -29,7 +30,7 @@ demo: deps
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow selftest bench wire deny
+test-full: test slow fuzz-long selftest bench wire deny
 
 deps:
 	@.ci/deps
@@ -48,9 +49,15 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
-# The same inputs every time; fuzz/src/main.rs runs one parser for as long as you like.
+# The same inputs every time: the corpus and mutations of valid inputs.
 fuzz:
 	cargo test --locked --manifest-path fuzz/Cargo.toml
+
+# Guided by coverage, from the corpus on: FUZZ_SECONDS for each target, FUZZ_TARGETS="control hello" for some.
+FUZZ_SECONDS ?= 60
+fuzz-long:
+	@.ci/deps fuzz
+	FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/long.sh $(FUZZ_TARGETS)
 
 # Arrows between crates (tests/arrows.rs), units, whole systems in virtual time, daemons and VPNs in namespaces, and pages in
 # Chromium.

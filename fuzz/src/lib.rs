@@ -4,7 +4,9 @@
 //! names seeds, valid inputs from which [`driver`] makes almost valid ones.
 //!
 //! A new target: `mod NAME;` with `pub fn NAME(data: &[u8])` and `pub fn seeds()`, and one line in [`TARGETS`].
-//! `cargo test` runs all of them for seconds, always the same inputs; `cargo run --release -- NAME ROUNDS SEED` longer.
+//! `cargo test` runs all of them for seconds, always the same inputs: seeds, mutations of them, and the corpus, which holds
+//! one input for each way through the code that coverage has found. `make fuzz-long` (`long.sh`) goes on from there with
+//! libFuzzer and counters in the program; `cargo run --release -- NAME ROUNDS SEED` goes on with blind mutations.
 
 mod dns;
 pub mod driver;
@@ -17,6 +19,8 @@ mod proxy;
 mod scenario;
 mod tunnel;
 
+use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 /// When virtual time begins.
@@ -36,6 +40,35 @@ pub struct Target {
     pub run: fn(&[u8]),
     /// Valid inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+impl Target {
+    /// Inputs that coverage has found: the lines of `corpus/NAME.hex`; none before the first `make fuzz-long`.
+    ///
+    /// # Panics
+    /// A line is not hexadecimal.
+    #[must_use]
+    pub fn corpus(&self) -> Vec<Vec<u8>> {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("corpus")
+            .join(self.name)
+            .with_extension("hex");
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let inputs = text.lines().map(bytes);
+        inputs
+            .collect::<Option<_>>()
+            .unwrap_or_else(|| panic!("{} is not hexadecimal", file.display()))
+    }
+}
+
+/// What `hex` stands for.
+#[must_use]
+pub fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = hex.chars().map(|c| c.to_digit(16)).collect();
+    digits?
+        .chunks(2)
+        .map(|pair| u8::try_from(pair.first()? << 4 | pair.get(1)?).ok())
+        .collect()
 }
 
 /// Every target, by name.

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use bentpipe_fuzz::{TARGETS, Target, driver};
+use bentpipe_fuzz::{TARGETS, Target, bytes, driver};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -27,12 +27,4 @@ fn run(args: &[String]) -> Option<()> {
         _ => return None,
     }
     Some(())
-}
-
-fn bytes(hex: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u32>> = hex.chars().map(|c| c.to_digit(16)).collect();
-    digits?
-        .chunks(2)
-        .map(|pair| u8::try_from(pair.first()? << 4 | pair.get(1)?).ok())
-        .collect()
 }
