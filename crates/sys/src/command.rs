@@ -3,7 +3,7 @@
 //! Control path only. It neither parses output nor retries; arguments go to the program directly,
 //! never through a shell.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -40,13 +40,18 @@ pub fn run<A: AsRef<OsStr>>(program: &str, args: &[A]) -> io::Result<String> {
 /// lacks these directories, and `nft` is there.
 #[must_use]
 pub fn tool(program: impl AsRef<OsStr>) -> Command {
-    // An empty entry would mean the working directory.
-    let mut path = std::env::var_os("PATH").filter(|path| !path.is_empty());
-    let path = path.get_or_insert_with(|| "/usr/bin:/bin".into());
-    path.push(":/usr/sbin:/sbin");
     let mut command = Command::new(program);
-    command.env("PATH", path);
+    command.env("PATH", search_path());
     command
+}
+
+/// Where [`tool`] looks.
+pub(crate) fn search_path() -> OsString {
+    // An empty entry would mean the working directory.
+    let path = std::env::var_os("PATH").filter(|path| !path.is_empty());
+    let mut path = path.unwrap_or_else(|| "/usr/bin:/bin".into());
+    path.push(":/usr/sbin:/sbin");
+    path
 }
 
 /// Runs a prepared command to its end and returns its standard output. See [`run`] for errors.

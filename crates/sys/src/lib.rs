@@ -34,6 +34,7 @@ pub mod policy_rule;
 pub mod privilege;
 pub mod reach;
 pub mod route;
+pub mod sandbox;
 pub mod schedule;
 pub mod socket;
 pub mod stand_in;
