@@ -29,10 +29,12 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Print a new private key
     ///
-    /// The key is 32 bytes in base64. A file that standard output is redirected to is closed to everybody but its owner
-    /// (mode 0600) before the key is written.
-    #[command(after_help = "Example:\n  bentpipe genkey > client.key")]
-    Genkey,
+    /// The key is 32 bytes in base64. With --out it goes into a new file of mode 0600, and one that exists is left alone.
+    /// A file that standard output is redirected to is closed to everybody but its owner before the key is written.
+    #[command(
+        after_help = "Examples:\n  bentpipe genkey --out client.key\n  bentpipe genkey > client.key"
+    )]
+    Genkey(Genkey),
 
     /// Print the public key of the private key on standard input
     #[command(after_help = "Example:\n  bentpipe pubkey < client.key")]
@@ -99,6 +101,13 @@ pub(crate) enum Command {
     ///
     /// What an experiment's file says, and what comes of it, is described in docs/lab.md.
     Lab(Lab),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Genkey {
+    /// Write the key into this new file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     start_log(cli.log);
     match cli.command {
-        Command::Genkey => command::keys::genkey(),
+        Command::Genkey(options) => command::keys::genkey(&options),
         Command::Pubkey => command::keys::pubkey(),
         Command::Client(options) => command::daemon::client(&options),
         Command::Server(options) => command::daemon::server(&options),

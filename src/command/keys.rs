@@ -1,20 +1,60 @@
 //! `bentpipe genkey` and `bentpipe pubkey`: keys as WireGuard handles them, through standard input and output.
 
-use std::fs::{File, Permissions};
-use std::io::{self, Read};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use bentpipe_pep::engine::identity::{MAX_KEY_FILE, PrivateKey};
 
+use crate::cli::Genkey;
 use crate::exit::Failure;
 
-/// Prints a new private key.
-pub(crate) fn genkey() -> Result<(), Failure> {
-    close_output_to_others().context("cannot set mode 0600 on the file at standard output")?;
-    let key = PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"))?;
-    super::print(&key.to_base64())
+/// Prints a new private key, or makes a file of it.
+pub(crate) fn genkey(options: &Genkey) -> Result<(), Failure> {
+    let generate =
+        || PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
+    if let Some(path) = &options.out {
+        return write_new(path, &generate()?).map_err(Failure::Key);
+    }
+    let opened = close_output_to_others().context("cannot set mode 0600 on standard output")?;
+    super::print(&generate()?.to_base64())?;
+    if let Some(mode) = opened {
+        hint(&format!(
+            "the file at standard output had mode {mode:04o} and has 0600 now; `bentpipe genkey --out FILE` makes it \
+             closed from birth and overwrites none"
+        ));
+    } else if io::stdout().is_terminal() {
+        hint("this is the key; `bentpipe genkey --out FILE` makes a file of a new one");
+    }
+    Ok(())
+}
+
+/// A remark to whoever sits there; without a standard error there is nobody.
+fn hint(text: &str) {
+    let _ = writeln!(io::stderr(), "bentpipe: {text}");
+}
+
+/// Makes the key file at `path`, mode 0600 from birth. A key that is lost cannot be had again, so one that is there stays.
+fn write_new(path: &Path, key: &PrivateKey) -> Result<(), String> {
+    let name = path.display();
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let written = made.and_then(|mut file| {
+        file.write_all(format!("{}\n", key.to_base64()).as_bytes())?;
+        file.sync_all()
+    });
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{name} exists and stays as it is; remove it first, or choose another name")
+        }
+        _ => format!("cannot write private key file {name}: {error}"),
+    })
 }
 
 /// Prints the public key of the private key on standard input.
@@ -31,12 +71,15 @@ pub(crate) fn pubkey() -> Result<(), Failure> {
     super::print(&key.public().to_string())
 }
 
-/// If standard output is a regular file, takes it from everybody but its owner, before there is a secret in it.
-fn close_output_to_others() -> io::Result<()> {
+/// If standard output is a regular file, takes it from everybody but its owner, before there is a secret in it. Returns the
+/// mode that it had if that was loose.
+fn close_output_to_others() -> io::Result<Option<u32>> {
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let metadata = output.metadata()?;
-    if metadata.is_file() && metadata.permissions().mode() & 0o077 != 0 {
-        output.set_permissions(Permissions::from_mode(0o600))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if !metadata.is_file() || mode & 0o077 == 0 {
+        return Ok(None);
     }
-    Ok(())
+    output.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(Some(mode))
 }

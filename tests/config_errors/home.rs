@@ -184,6 +184,13 @@ impl Running {
         running
     }
 
+    /// Sends it the signal of this name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.0.as_ref().expect("it runs").id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "no {name}");
+    }
+
     /// SIGTERM and its end.
     pub(crate) fn stop(mut self) -> Ended {
         let child = self.0.take().expect("stopped once");

@@ -10,6 +10,8 @@
 mod common;
 mod faults;
 mod home;
+mod keys;
+mod signals;
 
 use std::fs::{self, Permissions};
 use std::net::{TcpListener, UdpSocket};

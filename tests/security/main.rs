@@ -12,6 +12,7 @@ mod common;
 mod limits;
 mod policy;
 mod privacy;
+mod sandbox;
 
 use std::time::Duration;
 

@@ -174,8 +174,14 @@ impl Source {
     /// An error at the first line that holds `text`.
     #[must_use]
     pub fn error_at_text(&self, text: &str, message: impl fmt::Display) -> ConfigError {
+        self.error(&self.span_of(text), message)
+    }
+
+    /// Where `text` stands first; the start of the file if it does not.
+    #[must_use]
+    pub fn span_of(&self, text: &str) -> Range<usize> {
         let start = self.text.find(text).unwrap_or(0);
-        self.error(&(start..start), message)
+        start..start
     }
 
     /// `value` with the line where it starts.

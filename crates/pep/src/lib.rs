@@ -26,6 +26,7 @@ mod process;
 mod qlog;
 pub mod relay;
 mod sampler;
+mod sandbox;
 pub mod server;
 mod state;
 pub mod status;

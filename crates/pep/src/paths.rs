@@ -4,7 +4,7 @@
 //! shards of a server share one memory, which they touch once a second, never on the data path. A file that cannot be
 //! read or written costs one warning and what was learned.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ use tokio::time::interval;
 
 use crate::config::Role;
 use crate::engine::Connection;
-use crate::{process, state};
+use crate::process;
+use crate::state::StateFile;
 
 /// What is learned meanwhile is lost if the process is killed; each write wears a router's flash.
 const WRITE_EVERY: Duration = Duration::from_secs(120);
@@ -24,7 +25,7 @@ const WRITE_SOON: Duration = Duration::from_secs(2);
 
 /// What this daemon knows of its paths.
 pub(crate) struct PathMemory {
-    file: PathBuf,
+    file: StateFile,
     known: Mutex<Known>,
 }
 
@@ -32,33 +33,18 @@ struct Known {
     paths: Paths,
     /// When to write what is new.
     due: Option<Instant>,
-    complained: bool,
 }
 
 impl PathMemory {
     /// Reads what a former process of this role left in `directory`.
     pub(crate) fn load(directory: &Path, role: Role) -> Self {
-        let file = directory.join(format!("{role}-paths.json"));
-        let paths = match state::read(&file, MAX_FILE) {
-            Ok(bytes) => Paths::decode(&bytes).map_err(|error| error.to_string()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Paths::default()),
-            Err(error) => Err(error.to_string()),
-        };
-        let mut paths = paths.unwrap_or_else(|error| {
-            tracing::warn!(
-                "{} is ignored and will be written anew: {error}",
-                file.display()
-            );
-            Paths::default()
-        });
+        let path = directory.join(format!("{role}-paths.json"));
+        let file = StateFile::new(path, "paths");
+        let mut paths = file.load(MAX_FILE, Paths::decode);
         paths.expire(process::since_1970());
         Self {
             file,
-            known: Mutex::new(Known {
-                paths,
-                due: None,
-                complained: false,
-            }),
+            known: Mutex::new(Known { paths, due: None }),
         }
     }
 
@@ -96,29 +82,26 @@ impl PathMemory {
         let mut tick = interval(WRITE_SOON);
         loop {
             tick.tick().await;
-            if self.known().due.is_some_and(|due| due <= process::now()) {
-                self.write();
+            let is_due = self.known().due.is_some_and(|due| due <= process::now());
+            if is_due && let Some(bytes) = self.news() {
+                self.file.replace_soon(bytes);
             }
         }
     }
 
-    /// Writes what is new, at once.
+    /// Writes what is new, before it returns.
     pub(crate) fn write(&self) {
+        if let Some(bytes) = self.news() {
+            self.file.replace_now(&bytes);
+        }
+    }
+
+    /// The file's content, if there is something new.
+    fn news(&self) -> Option<Vec<u8>> {
         let mut known = self.known();
-        if known.due.take().is_none() {
-            return;
-        }
+        known.due.take()?;
         known.paths.expire(process::since_1970());
-        let bytes = known.paths.encode();
-        drop(known);
-        if let Err(error) = state::replace(&self.file, &bytes)
-            && !std::mem::replace(&mut self.known().complained, true)
-        {
-            tracing::warn!(
-                "cannot remember paths in {}: {error}; set `state_dir`",
-                self.file.display()
-            );
-        }
+        Some(known.paths.encode())
     }
 }
 
@@ -181,7 +164,7 @@ mod tests {
         let memory = PathMemory::load(&directory, Role::Server);
         memory.learn(key, &saved());
         memory.write();
-        assert!(memory.known().complained);
+        assert!(memory.file.complained());
         fs::remove_dir_all(directory).expect("the directory is ours");
     }
 }

@@ -264,11 +264,14 @@ pub(crate) fn open_key_log(
 
 mod key_log {
     use std::fmt;
-    use std::fs::{File, OpenOptions};
+    use std::fs::{File, OpenOptions, Permissions};
     use std::io::{self, Write};
-    use std::os::unix::fs::OpenOptionsExt;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
     use std::path::Path;
     use std::sync::{Mutex, PoisonError};
+
+    use rustix::fs::OFlags;
+    use rustix::process::geteuid;
 
     /// NSS key log format, as Wireshark reads it. (rustls' own writer takes its path from the
     /// environment, which no option of ours does.)
@@ -276,11 +279,24 @@ mod key_log {
 
     impl KeyLogFile {
         pub(super) fn create(path: &Path) -> io::Result<Self> {
+            // No link that somebody else laid, and no waiting for a pipe's reader.
+            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
             let file = OpenOptions::new()
                 .create(true)
                 .append(true)
                 .mode(0o600)
+                .custom_flags(flags.bits() as i32)
                 .open(path)?;
+            let metadata = file.metadata()?;
+            if !metadata.is_file() {
+                return Err(io::Error::other("it is no regular file"));
+            }
+            if metadata.uid() != geteuid().as_raw() {
+                let fault = format!("it belongs to user {}; remove it", metadata.uid());
+                return Err(io::Error::other(fault));
+            }
+            // It may have been there, open to others.
+            file.set_permissions(Permissions::from_mode(0o600))?;
             Ok(Self(Mutex::new(file)))
         }
     }
@@ -308,12 +324,15 @@ mod key_log {
 pub(crate) struct StopSignal {
     interrupt: Signal,
     terminate: Signal,
+    /// Of no use to us. Its default action is death, which somebody who tried it out does not mean.
+    _user: Signal,
 }
 
 pub(crate) fn stop_signal() -> io::Result<StopSignal> {
     Ok(StopSignal {
         interrupt: signal(SignalKind::interrupt())?,
         terminate: signal(SignalKind::terminate())?,
+        _user: signal(SignalKind::user_defined2())?,
     })
 }
 

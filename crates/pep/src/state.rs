@@ -6,7 +6,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
 
 /// The content of `file`, of which more than `limit` bytes are an error.
 pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -22,11 +26,14 @@ pub(crate) fn read(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes aside and renames, so that a power cut leaves the old file or the new. Makes the directory.
+/// Writes aside, syncs and renames, so that a power cut leaves the old file or the new. Makes the directory. Blocks as long
+/// as the disk does.
 pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
-    if let Some(directory) = file.parent() {
-        fs::create_dir_all(directory)?;
-    }
+    let directory = match file.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(directory)?;
     let aside = file.with_extension("new");
     let mut options = OpenOptions::new();
     let mut new = options
@@ -38,5 +45,132 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     // It may have been left behind with another mode.
     new.set_permissions(fs::Permissions::from_mode(0o600))?;
     new.write_all(bytes)?;
-    fs::rename(aside, file)
+    // Without this a file system may put the new name on the disk before the bytes, and a power cut leaves an empty file.
+    new.sync_all()?;
+    fs::rename(aside, file)?;
+    // The name itself. Not every file system can sync a directory; then the old file may come back, whole.
+    let _ = File::open(directory).and_then(|directory| directory.sync_all());
+    Ok(())
+}
+
+/// One file of the state directory that is replaced again and again, in order, without holding up its writer.
+#[derive(Debug)]
+pub(crate) struct StateFile(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    /// What the file remembers, for the log: "the link".
+    what: &'static str,
+    /// How many contents there have been.
+    newest: AtomicU64,
+    writing: Mutex<()>,
+    complained: AtomicBool,
+}
+
+impl StateFile {
+    /// Names the file and, for the log, what it remembers; nothing is opened.
+    pub(crate) fn new(path: PathBuf, what: &'static str) -> Self {
+        Self(Arc::new(Shared {
+            path,
+            what,
+            newest: AtomicU64::new(0),
+            writing: Mutex::default(),
+            complained: AtomicBool::new(false),
+        }))
+    }
+
+    /// The content as `decode` reads it. A missing file is the default; so is one that is damaged, which is logged.
+    pub(crate) fn load<T: Default, E: ToString>(
+        &self,
+        limit: u64,
+        decode: impl FnOnce(&[u8]) -> Result<T, E>,
+    ) -> T {
+        let path = &self.0.path;
+        let content = match read(path, limit) {
+            Ok(bytes) => decode(&bytes).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+            Err(error) => Err(error.to_string()),
+        };
+        content.unwrap_or_else(|error| {
+            tracing::warn!(
+                "{} is ignored and will be written anew: {error}",
+                path.display()
+            );
+            T::default()
+        })
+    }
+
+    /// Replaces the file soon, on another thread: syncing a slow disk takes seconds, for which no packet may wait. Outside a
+    /// runtime it is done at once.
+    pub(crate) fn replace_soon(&self, bytes: Vec<u8>) {
+        let number = self.next();
+        let shared = self.0.clone();
+        match Handle::try_current() {
+            Ok(runtime) => {
+                drop(runtime.spawn_blocking(move || shared.replace(number, &bytes)));
+            }
+            Err(_) => shared.replace(number, &bytes),
+        }
+    }
+
+    /// Replaces the file before it returns.
+    pub(crate) fn replace_now(&self, bytes: &[u8]) {
+        self.0.replace(self.next(), bytes);
+    }
+
+    fn next(&self) -> u64 {
+        self.0.newest.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Whether a write has failed so far.
+    #[cfg(test)]
+    pub(crate) fn complained(&self) -> bool {
+        self.0.complained.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn replace(&self, number: u64, bytes: &[u8]) {
+        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.newest.load(Ordering::Relaxed) != number {
+            // A newer content is on its way, or on the disk.
+            return;
+        }
+        if let Err(error) = replace(&self.path, bytes)
+            && !self.complained.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "cannot remember {} in {}: {error}; set `state_dir`",
+                self.what,
+                self.path.display()
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_content_stays_whatever_the_order_of_the_writes() {
+        let directory = std::env::temp_dir().join(format!("bentpipe-state-{}", std::process::id()));
+        let path = directory.join("a.json");
+        let file = StateFile::new(path.clone(), "a thing");
+        let (first, second) = (file.next(), file.next());
+        file.0.replace(second, b"new");
+        file.0.replace(first, b"old");
+        assert_eq!(fs::read(&path).expect("it was written"), b"new");
+        let runtime = crate::process::runtime().expect("a runtime");
+        runtime.block_on(async { file.replace_soon(b"soon".to_vec()) });
+        // It waits for what has begun.
+        drop(runtime);
+        let content = fs::read(&path).expect("it was written");
+        assert!(content == b"soon" || content == b"new", "{content:?}");
+        file.replace_now(b"last");
+        assert_eq!(fs::read(&path).expect("it was written"), b"last");
+        assert!(!file.complained());
+        fs::remove_dir_all(directory).expect("the directory is ours");
+    }
 }

@@ -176,9 +176,8 @@ impl Session {
         let known = self.links.borrow().get(&path.to_string());
         if let Some(news) = attempt.choice.news(seen, known)
             && process::source_address(attempt.address.ip()) == attempt.source
-            && let Err(error) = self.links.borrow_mut().put(&path.to_string(), news)
         {
-            tracing::warn!("cannot remember the link: {error}; set `state_dir`");
+            self.links.borrow_mut().put(&path.to_string(), news);
         }
     }
 
@@ -208,10 +207,8 @@ impl Session {
             return;
         };
         let name = &self.config.servers[server].address;
-        if matches!(name, ServerAddress::Name { .. })
-            && let Err(error) = self.remembered.borrow_mut().put(&name.to_string(), address)
-        {
-            tracing::warn!("cannot remember the server's address: {error}; set `state_dir`");
+        if matches!(name, ServerAddress::Name { .. }) {
+            self.remembered.borrow_mut().put(&name.to_string(), address);
         }
     }
 }

@@ -2,13 +2,12 @@
 //! boots without DNS, and the links that it has crossed (`link.rs`).
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::state;
+use crate::state::StateFile;
 
 /// More bytes than the addresses of all servers that anybody configures.
 const MAX_FILE: u64 = 1 << 20;
@@ -18,18 +17,15 @@ const MAX_ENTRIES: usize = 1000;
 /// Values by name, in one file.
 #[derive(Debug)]
 pub(super) struct Memory<V> {
-    file: PathBuf,
+    file: StateFile,
     known: BTreeMap<String, V>,
 }
 
 impl<V: Serialize + DeserializeOwned + PartialEq + Copy> Memory<V> {
-    /// Reads `name` in `dir`; a missing or damaged file is an empty memory.
-    pub(super) fn load(dir: &Path, name: &str) -> Self {
-        let file = dir.join(name);
-        let known = state::read(&file, MAX_FILE)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
+    /// Reads `name` in `dir`, which remembers `what`; a missing or damaged file is an empty memory.
+    pub(super) fn load(dir: &Path, name: &str, what: &'static str) -> Self {
+        let file = StateFile::new(dir.join(name), what);
+        let known = file.load(MAX_FILE, |bytes| serde_json::from_slice(bytes));
         Self { file, known }
     }
 
@@ -37,17 +33,19 @@ impl<V: Serialize + DeserializeOwned + PartialEq + Copy> Memory<V> {
         self.known.get(name).copied()
     }
 
-    /// Remembers.
-    pub(super) fn put(&mut self, name: &str, value: V) -> io::Result<()> {
+    /// Remembers, on disk soon; a disk that cannot be written is logged once.
+    pub(super) fn put(&mut self, name: &str, value: V) {
         if self.known.insert(name.to_owned(), value) == Some(value) {
-            return Ok(());
+            return;
         }
         while self.known.len() > MAX_ENTRIES
             && let Some(other) = self.known.keys().find(|key| *key != name).cloned()
         {
             self.known.remove(&other);
         }
-        state::replace(&self.file, &serde_json::to_vec_pretty(&self.known)?)
+        let bytes = serde_json::to_vec_pretty(&self.known);
+        self.file
+            .replace_soon(bytes.expect("names are the only keys"));
     }
 }
 
@@ -62,12 +60,10 @@ mod tests {
     fn survives_a_restart_and_a_damaged_file() {
         let dir = std::env::temp_dir().join(format!("bentpipe-memory-{}", std::process::id()));
         let address: SocketAddr = "192.0.2.1:4433".parse().expect("an address");
-        let load = || Memory::<SocketAddr>::load(&dir, "servers.json");
+        let load = || Memory::<SocketAddr>::load(&dir, "servers.json", "a server");
         let mut memory = load();
         assert_eq!(memory.get("gw.example:4433"), None);
-        memory
-            .put("gw.example:4433", address)
-            .expect("the directory is writable");
+        memory.put("gw.example:4433", address);
         assert_eq!(load().get("gw.example:4433"), Some(address));
         fs::write(dir.join("servers.json"), "{").expect("the file is writable");
         assert_eq!(load().get("gw.example:4433"), None);

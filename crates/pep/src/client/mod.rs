@@ -44,6 +44,7 @@ use crate::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
 use crate::frontend::FrontEnds;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
+use crate::sandbox::{self, Needs};
 use crate::status::{Memory, Side, StatusReport};
 use crate::transport::{MemoryPool, TunnelEvent};
 
@@ -63,6 +64,7 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
     let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
     let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Client)?;
+    Needs::of_client(&config, diagnosis).enter()?;
     let runtime = process::runtime()?;
     let config = Rc::new(config);
     LocalSet::new().block_on(&runtime, async move {
@@ -99,6 +101,7 @@ async fn serve(
     let front_ends = FrontEnds::start(&config.front, &transport, config.dns.as_ref())?;
     let dns = front_ends.dns();
     process::raise_file_limit();
+    sandbox::announce();
     let snapshot = || {
         let mut session = session.status();
         session.dns = dns.as_ref().map(|dns| dns.status());

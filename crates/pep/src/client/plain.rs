@@ -25,6 +25,7 @@ use crate::congestion_control::CongestionControl;
 use crate::frontend::FrontEnds;
 use crate::process::{self, RunError};
 use crate::relay::split::{Bench, Far};
+use crate::sandbox::{self, Needs};
 use crate::server::dial;
 use crate::status::{self, Side, StatusReport, TunnelState};
 
@@ -55,6 +56,7 @@ pub(crate) struct Splitter {
 
 /// Runs the client until SIGINT or SIGTERM.
 pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
+    Needs::of_plain_client(&config).enter()?;
     let runtime = process::runtime()?;
     LocalSet::new().block_on(&runtime, serve(Rc::new(config)))
 }
@@ -66,6 +68,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()), None)?;
     process::raise_file_limit();
+    sandbox::announce();
     tracing::warn!("transport = \"plain\": what crosses is neither encrypted nor authenticated");
     match config.server {
         Some(server) => tracing::info!("ready: splitting TCP towards {server}"),

@@ -107,8 +107,12 @@ impl Session {
         let now = process::now();
         let published = Published::new(config.publish.len());
         Ok(Rc::new(Self {
-            remembered: RefCell::new(Memory::load(&config.state_dir, "servers.json")),
-            links: RefCell::new(Memory::load(&config.state_dir, "links.json")),
+            remembered: RefCell::new(Memory::load(
+                &config.state_dir,
+                "servers.json",
+                "the server's address",
+            )),
+            links: RefCell::new(Memory::load(&config.state_dir, "links.json", "the link")),
             choice: Cell::new(None),
             meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),

@@ -17,7 +17,7 @@ use super::metering::{self, Metering};
 use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
-use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
 use crate::engine::identity::{PrivateKey, PublicKey};
 use crate::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
@@ -57,6 +57,8 @@ pub struct ClientConfig {
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
+    /// Whether it gives up what it does not need once it runs.
+    pub sandbox: bool,
 }
 
 /// One server.
@@ -196,8 +198,12 @@ impl ClientConfig {
             front.check_any(source, "`[socks5]`, `[http]` or `[[publish]]`")?;
         }
         let private_key_file = source.resolve(file.private_key_file.get_ref());
-        PrivateKey::read(&private_key_file)
+        let own = PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
+        for server in &file.server {
+            let key = &server.public_key;
+            check_peer_key(source, &own, key, &source.span_of(&key.to_string()))?;
+        }
         let dns = dns::client(source, file.dns, front.intercept.as_ref())?;
         Ok(Self {
             file: source.path().to_owned(),
@@ -210,15 +216,12 @@ impl ClientConfig {
             links: file.link,
             open_wait: file.open_wait.map_or(DEFAULT_OPEN_WAIT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            state_dir: source.resolve(
-                file.state_dir
-                    .as_deref()
-                    .unwrap_or(Path::new(DEFAULT_STATE_DIR)),
-            ),
+            state_dir: state_dir(source, file.state_dir.as_deref()),
             memory: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
             total_memory: value::total_memory(source, file.limits.total_memory.as_ref())?,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            sandbox: file.sandbox,
         })
     }
 }
@@ -248,6 +251,8 @@ struct File {
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
+    #[serde(default = "value::yes")]
+    sandbox: bool,
     #[serde(default)]
     rule: Vec<Spanned<Rule>>,
     #[serde(default)]

@@ -22,12 +22,13 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fmt};
 
 use bentpipe_config::Source;
 use bentpipe_units::ByteCount;
+use rustix::process::geteuid;
 use serde::Deserialize;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
@@ -43,11 +44,13 @@ pub(crate) use server::NAT64_LENGTHS;
 pub use server::{Client, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
+use crate::engine::identity::{PrivateKey, PublicKey};
+
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
-/// Where is remembered what helps the next process when nothing else is said.
-const DEFAULT_STATE_DIR: &str = "/var/lib/bentpipe";
+/// Where root's daemons remember what helps the next process when nothing else is said.
+const ROOTS_STATE_DIR: &str = "/var/lib/bentpipe";
 
 /// Ceiling of buffered data of one tunnel when nothing else is said.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(256 << 20);
@@ -59,6 +62,48 @@ pub enum Role {
     Client,
     /// The internet side: `bentpipe server`.
     Server,
+}
+
+/// The state directory when the file names none: the service manager's (`$STATE_DIRECTORY`), root's, or the user's by the
+/// XDG rules.
+fn default_state_dir() -> PathBuf {
+    let absolute = |name: &str| {
+        let value = env::var_os(name)?;
+        // systemd separates several with colons.
+        let first = env::split_paths(&value).next()?;
+        first.is_absolute().then_some(first)
+    };
+    let of_user = || {
+        let home = || Some(absolute("HOME")?.join(".local/state"));
+        let base = absolute("XDG_STATE_HOME").or_else(home)?;
+        Some(base.join("bentpipe"))
+    };
+    absolute("STATE_DIRECTORY")
+        .or_else(|| if geteuid().is_root() { None } else { of_user() })
+        .unwrap_or_else(|| ROOTS_STATE_DIR.into())
+}
+
+/// The state directory: `named` by the file, relative to it, or the default.
+fn state_dir(source: &Source, named: Option<&Path>) -> PathBuf {
+    named.map_or_else(default_state_dir, |named| source.resolve(named))
+}
+
+/// Refuses a peer's key that is this end's own: the wrong one of four keys was pasted.
+fn check_peer_key(
+    source: &Source,
+    own: &PrivateKey,
+    key: &PublicKey,
+    span: &std::ops::Range<usize>,
+) -> Result<(), ConfigError> {
+    let fault = if key.to_string() == own.to_base64() {
+        "`public_key` is the private key of `private_key_file`: replace that key, which is no secret any more, and"
+    } else if *key == own.public() {
+        "`public_key` is this end's own;"
+    } else {
+        return Ok(());
+    };
+    let mend = "set what `bentpipe pubkey` prints for the other end's key";
+    Err(source.error(span, format!("{fault} {mend}")))
 }
 
 impl fmt::Display for Role {

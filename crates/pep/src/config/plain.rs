@@ -42,6 +42,8 @@ pub struct PlainClient {
     pub drain_timeout: Duration,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
+    /// Whether it gives up what it does not need once it runs.
+    pub sandbox: bool,
 }
 
 /// What `bentpipe server` runs on that splits TCP in clear.
@@ -61,6 +63,8 @@ pub struct PlainServer {
     pub drain_timeout: Duration,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
+    /// Whether it gives up what it does not need once it runs.
+    pub sandbox: bool,
 }
 
 /// A client that is known by its address alone.
@@ -119,6 +123,7 @@ impl PlainClient {
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            sandbox: file.sandbox,
         })
     }
 }
@@ -158,6 +163,7 @@ impl PlainServer {
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            sandbox: file.sandbox,
         })
     }
 }
@@ -199,6 +205,8 @@ struct ClientFile {
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     status_socket: Option<Spanned<PathBuf>>,
+    #[serde(default = "value::yes")]
+    sandbox: bool,
 }
 
 /// `[server]`. No name: it would have to be looked up for every connection.
@@ -223,4 +231,6 @@ struct ServerFile {
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     status_socket: Option<Spanned<PathBuf>>,
+    #[serde(default = "value::yes")]
+    sandbox: bool,
 }

@@ -17,8 +17,8 @@ use toml::Spanned;
 use super::destinations::Destinations;
 use super::dns::ServerDns;
 use super::publish::{Permit, Permits};
-use super::value::{self, Transport, spanned_texts};
-use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, DEFAULT_STATE_DIR};
+use super::value::{self, FromText, Transport, spanned_texts};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
 use crate::engine::identity::{PrivateKey, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
@@ -65,6 +65,8 @@ pub struct ServerConfig {
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
+    /// Whether it gives up what it does not need once it runs.
+    pub sandbox: bool,
 }
 
 /// `[packets]`: how everything but TCP is carried.
@@ -143,10 +145,22 @@ impl ServerConfig {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: File = source.parse()?;
-        let listen = file.listen.get_ref();
-        let packets = pools(source, file.packets)?;
-        let clients = clients(source, file.client, &file.limits, listen, &packets)?;
         one_of_each(source, &file.listen)?;
+        let span = file.listen.span();
+        let listen = Spanned::new(span, both_families(file.listen.into_inner()));
+        let packets = pools(source, file.packets)?;
+        let keys: Vec<_> = file
+            .client
+            .iter()
+            .map(|one| one.public_key.clone())
+            .collect();
+        let clients = clients(
+            source,
+            file.client,
+            &file.limits,
+            listen.get_ref(),
+            &packets,
+        )?;
         let shards = file.shards.as_ref().map(|shards| match shards.get_ref() {
             1..=256 => Ok(*shards.get_ref()),
             other => Err(source.error(
@@ -155,23 +169,22 @@ impl ServerConfig {
             )),
         });
         let private_key_file = source.resolve(file.private_key_file.get_ref());
-        PrivateKey::read(&private_key_file)
+        let own = PrivateKey::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
+        for key in keys {
+            check_peer_key(source, &own, key.get_ref(), &key.span())?;
+        }
         Ok(Self {
             file: source.path().to_owned(),
             private_key_file,
-            listen: source.placed(file.listen),
+            listen: source.placed(listen),
             shards: shards.transpose()?,
             clients,
             total_memory: file.limits.total(source)?,
             packets,
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
-            state_dir: source.resolve(
-                file.state_dir
-                    .as_deref()
-                    .unwrap_or(Path::new(DEFAULT_STATE_DIR)),
-            ),
+            state_dir: state_dir(source, file.state_dir.as_deref()),
             controller: file.controller,
             dns: file.dns,
             nat64: file
@@ -179,6 +192,7 @@ impl ServerConfig {
                 .map_or(Ok(Nat64::Discovered), |prefixes| nat64(source, prefixes))?,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            sandbox: file.sandbox,
         })
     }
 }
@@ -252,6 +266,8 @@ struct File {
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
+    #[serde(default = "value::yes")]
+    sandbox: bool,
 }
 
 /// Refuses an address that is listed twice.
@@ -292,16 +308,48 @@ pub(super) fn check_name(
     Ok(())
 }
 
+/// `listen`, and for `[::]:PORT` the IPv4 wildcard too, unless the list says itself what IPv4 is to have on that port. Sockets
+/// serve one family each, so that no address ever appears in its IPv4-mapped form.
+fn both_families(mut listen: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let wildcard = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
+    // With port 0 each family would get another.
+    let Some(port) = listen.iter().find(wildcard).map(SocketAddr::port) else {
+        return listen;
+    };
+    let has_ipv4 = |address: &SocketAddr| address.is_ipv4() && address.port() == port;
+    if port != 0 && !listen.iter().any(has_ipv4) {
+        listen.push((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    listen
+}
+
+/// An address with a port, or `:PORT`, which is all addresses of the machine.
+struct ListenAddress(SocketAddr);
+
+impl FromText for ListenAddress {
+    const EXPECTED: &'static str = SocketAddr::EXPECTED;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let port: Option<u16> = text.strip_prefix(':').and_then(|port| port.parse().ok());
+        match port {
+            Some(port) => Ok(Self((Ipv6Addr::UNSPECIFIED, port).into())),
+            None => SocketAddr::from_text(text).map(Self),
+        }
+    }
+}
+
 /// An address or a list of them, with its place.
 pub(super) fn listen<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Spanned<Vec<SocketAddr>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(transparent)]
-    struct Listen(#[serde(deserialize_with = "value::text_or_texts")] Vec<SocketAddr>);
+    struct Listen(#[serde(deserialize_with = "value::text_or_texts")] Vec<ListenAddress>);
 
     let listen = Spanned::<Listen>::deserialize(deserializer)?;
-    Ok(Spanned::new(listen.span(), listen.into_inner().0))
+    let span = listen.span();
+    let addresses = listen.into_inner().0.into_iter();
+    Ok(Spanned::new(span, addresses.map(|one| one.0).collect()))
 }
 
 /// `[[client]]` as written.

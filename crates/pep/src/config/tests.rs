@@ -12,6 +12,8 @@ use super::*;
 use crate::engine::Profile;
 
 const KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+/// What `good.key` holds: no peer's.
+const OWN_KEY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=";
 const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
 /// A directory of its own with a good private key file in it.
@@ -25,7 +27,7 @@ impl Place {
             std::env::temp_dir().join(format!("bentpipe-config-{}-{count}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         let place = Self(path);
-        place.write("good.key", &format!("{KEY}\n"), 0o600);
+        place.write("good.key", &format!("{OWN_KEY}\n"), 0o600);
         place
     }
 
@@ -288,6 +290,66 @@ fn files_that_cannot_be_read_are_named() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn the_wildcard_of_ipv6_serves_ipv4_too() {
+    let listen = |listen: &str| {
+        let text = format!(
+            "private_key_file = \"good.key\"\nlisten = {listen}\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n"
+        );
+        let config = server(&text).unwrap();
+        config
+            .listen
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let both = "[::]:4433 0.0.0.0:4433";
+    assert_eq!(listen("\"[::]:4433\""), both);
+    assert_eq!(listen("\":4433\""), both);
+    assert_eq!(
+        listen("[\":4433\", \"192.0.2.1:1\"]"),
+        "[::]:4433 192.0.2.1:1 0.0.0.0:4433"
+    );
+    // Who says what IPv4 is to have on that port gets that.
+    assert_eq!(listen("[\"[::]:4433\", \"0.0.0.0:4433\"]"), both);
+    assert_eq!(
+        listen("[\"[::]:1\", \"192.0.2.1:1\"]"),
+        "[::]:1 192.0.2.1:1"
+    );
+    assert_eq!(listen("\"0.0.0.0:4433\""), "0.0.0.0:4433");
+    assert_eq!(listen("\"[::]:0\""), "[::]:0");
+}
+
+#[test]
+fn this_ends_own_key_is_no_peers() {
+    let own: PrivateKey = OWN_KEY.parse().unwrap();
+    let place = Place::new();
+    for (key, words) in [
+        (
+            OWN_KEY.to_owned(),
+            "is the private key of `private_key_file`",
+        ),
+        (own.public().to_string(), "is this end's own"),
+    ] {
+        let head = "private_key_file = \"good.key\"\n";
+        for text in [
+            format!(
+                "{head}listen = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\npublic_key = \"{key}\"\n"
+            ),
+            format!(
+                "{head}[socks5]\nlisten = \"1.1.1.1:1\"\n[server]\npublic_key = \"{key}\"\naddress = \"1.1.1.1:1\"\n"
+            ),
+        ] {
+            let fault = place.fault(&text);
+            assert!(
+                fault.starts_with("x.toml:5: ") && fault.contains(words),
+                "{fault}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -271,6 +271,11 @@ pub enum OnFailure {
     Direct,
 }
 
+/// The default of what is on unless it is switched off.
+pub(super) fn yes() -> bool {
+    true
+}
+
 /// Deserialises a string into `T`.
 pub(super) fn text<'de, D: Deserializer<'de>, T: FromText>(deserializer: D) -> Result<T, D::Error> {
     Text::deserialize(deserializer).map(|text| text.0)

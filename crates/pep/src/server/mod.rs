@@ -29,6 +29,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::Families;
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -44,6 +45,7 @@ use crate::engine::identity::{self, PrivateKey};
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
+use crate::sandbox::{self, Needs};
 use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
 use crate::transport::MemoryPool;
 use clients::{Clients, Registry};
@@ -83,6 +85,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         token_key: identity::token_key(&key),
     };
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Server)?;
+    Needs::of_server(config, diagnosis).enter()?;
     let sockets = bind_all(config)?;
     let runtime = process::runtime()?;
     let orders = {
@@ -148,9 +151,27 @@ fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
                 .map(|_| bind(address, shards > 1))
                 .collect::<io::Result<Vec<_>>>()
         });
-        sockets.extend(bound.map_err(failed)?);
+        match bound {
+            // A kernel without IPv6: the wildcard's other half serves.
+            Err(error)
+                if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
+                    && config
+                        .listen
+                        .iter()
+                        .any(|other| is_other_half(address, *other)) =>
+            {
+                tracing::info!("this machine has no IPv6: {address} is not served");
+            }
+            bound => sockets.extend(bound.map_err(failed)?),
+        }
     }
     Ok(sockets)
+}
+
+/// Whether both are wildcards of one port, `address` that of IPv6.
+fn is_other_half(address: SocketAddr, other: SocketAddr) -> bool {
+    let wildcards = address.ip().is_unspecified() && other.ip().is_unspecified();
+    wildcards && address.is_ipv6() && other.is_ipv4() && address.port() == other.port()
 }
 
 fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
@@ -276,6 +297,7 @@ impl Pool {
             mut hangup,
         } = orders;
         process::raise_file_limit();
+        sandbox::announce();
         let reports = self.reports.clone();
         let families = Cell::new(self.reached.now());
         let memory = self.memory.clone();

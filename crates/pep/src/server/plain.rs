@@ -28,6 +28,7 @@ use crate::frontend::{accept, listen};
 use crate::process::{self, RunError};
 use crate::relay::split::{Bench, Far, Split, read_some};
 use crate::relay::{delivered, prepare};
+use crate::sandbox::{self, Needs};
 use crate::status::{self, ClientStatus, Side, StatusReport, TunnelState};
 
 /// For OPEN to come: it leaves right after the connection.
@@ -56,6 +57,7 @@ struct Server {
 
 /// Runs the server until SIGINT or SIGTERM.
 pub(super) fn run(config: PlainServer) -> Result<(), RunError> {
+    Needs::of_plain_server(&config).enter()?;
     let runtime = process::runtime()?;
     LocalSet::new().block_on(&runtime, serve(config))
 }
@@ -85,6 +87,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
     process::raise_file_limit();
+    sandbox::announce();
     let listening = process::join(&config.listen);
     tracing::warn!(
         "transport = \"plain\": what crosses is neither encrypted nor authenticated, and clients are known by their addresses alone"

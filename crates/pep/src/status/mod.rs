@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 pub use publish::{PublishState, PublishStatus};
+pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
 use crate::config::{Action, Role, Transport};
@@ -45,6 +46,9 @@ pub struct StatusReport {
     /// What carries the connections.
     #[serde(default)]
     pub transport: Transport,
+    /// What the daemon has given up; absent while it holds all that it was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxStatus>,
     /// What a client's rules with an `action` have decided on, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStatus>,
@@ -71,6 +75,7 @@ impl StatusReport {
             uptime_s,
             config_file,
             transport: Transport::Quic,
+            sandbox: crate::sandbox::entered(),
             rules: Vec::new(),
             kernel: Vec::new(),
             all_tunnels_memory: None,
@@ -92,6 +97,17 @@ impl StatusReport {
             Side::Server { .. } => Role::Server,
         }
     }
+}
+
+/// What holds for a daemon that has entered its sandbox, and for the programs that it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxStatus {
+    /// The capabilities that are left, such as `net_admin`.
+    pub capabilities: Vec<String>,
+    /// Whether no program that is started can gain privileges.
+    pub no_new_privs: bool,
+    /// How far the file system is closed by Landlock: `enforced`, `partly` or `unavailable`, as the kernel has it.
+    pub files: String,
 }
 
 /// What one rule has decided on since the client started.

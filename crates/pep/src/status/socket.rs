@@ -1,25 +1,31 @@
 //! The unix socket between a daemon and `bentpipe status`.
 //!
-//! Every daemon binds `ROLE-PID.sock`, mode 0600, in the first run directory that it may write: `/run/bentpipe`,
-//! `/run/user/UID/bentpipe`, `/tmp/bentpipe-UID`, each mode 0700 and its owner's. Whether a socket is alive is asked of
-//! the socket itself: a dead daemon's refuses connections, whatever has become of its process id.
+//! Every daemon binds `ROLE-PID.sock`, mode 0600, in the first run directory that it may write: the service manager's
+//! `$RUNTIME_DIRECTORY`, `/run/bentpipe`, `/run/user/UID/bentpipe`, `/tmp/bentpipe-UID` (`directory.rs`). Nothing is asked,
+//! bound or removed in a directory that somebody else may write. Whether a socket is alive is asked of the socket itself: a
+//! dead daemon's refuses connections, whatever has become of its process id.
+
+mod directory;
 
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
+use serde_json::Value;
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::StatusReport;
 use crate::config::Role;
+pub(super) use directory::RunDirectory;
 
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -52,14 +58,16 @@ pub struct Found {
     pub socket: PathBuf,
     /// Its process id, as this process sees it.
     pub pid: u32,
+    /// Its user's number.
+    pub user: u32,
 }
 
 /// No report could be had.
 #[derive(Debug, Error)]
 pub enum QueryError {
     /// No daemon is running, or none that this user may ask.
-    #[error("no bentpipe daemon of this user is running (no live socket in {})", list(.0))]
-    NoDaemon(Vec<PathBuf>),
+    #[error("no bentpipe daemon{} is running (no live socket in {})", of_this_user(), .0.join(", "))]
+    NoDaemon(Vec<String>),
     /// Nobody answers at the socket given.
     #[error("no daemon answers at {}: {source}", .socket.display())]
     Unreachable {
@@ -89,6 +97,15 @@ impl QueryError {
     }
 }
 
+/// Root sees the daemons of all users.
+fn of_this_user() -> &'static str {
+    if geteuid().is_root() {
+        ""
+    } else {
+        " of this user"
+    }
+}
+
 fn list<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> String {
     let paths: Vec<_> = paths
         .into_iter()
@@ -101,6 +118,8 @@ fn list<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> String {
 pub struct StatusSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// SIGUSR1: the report goes to the log.
+    wanted: Option<Signal>,
 }
 
 impl fmt::Debug for StatusSocket {
@@ -118,24 +137,25 @@ impl StatusSocket {
     pub fn bind(role: Role, path: Option<&Path>) -> Result<Self, SocketError> {
         match path {
             Some(path) => Self::bind_at(path.to_owned()),
-            None => Self::bind_in(&run_directories(), role),
+            None => Self::bind_in(&RunDirectory::own(), role),
         }
     }
 
     /// Binds in the first of `directories` that can be used.
-    pub(super) fn bind_in(directories: &[PathBuf], role: Role) -> Result<Self, SocketError> {
+    pub(super) fn bind_in(directories: &[RunDirectory], role: Role) -> Result<Self, SocketError> {
         let mut failure = None;
         for directory in directories {
-            match private_directory(directory) {
+            match directory.make() {
                 Ok(()) => {
-                    sockets_in(directory).for_each(|socket| drop(connect(&socket)));
-                    return Self::bind_at(
-                        directory.join(format!("{role}-{}.sock", std::process::id())),
-                    );
+                    for socket in directory.sockets() {
+                        drop(connect(&socket, true));
+                    }
+                    let name = format!("{role}-{}.sock", std::process::id());
+                    return Self::bind_at(directory.path().join(name));
                 }
                 Err(source) => {
                     failure = Some(SocketError::Bind {
-                        path: directory.clone(),
+                        path: directory.path().to_owned(),
                         source,
                     });
                 }
@@ -149,7 +169,7 @@ impl StatusSocket {
             if !metadata.file_type().is_socket() {
                 return Err(SocketError::NotASocket(path));
             }
-            if connect(&path).is_ok() {
+            if connect(&path, true).is_ok() {
                 return Err(SocketError::InUse(path));
             }
         }
@@ -161,7 +181,11 @@ impl StatusSocket {
             Ok(listener)
         });
         match bound {
-            Ok(listener) => Ok(Self { listener, path }),
+            Ok(listener) => Ok(Self {
+                listener,
+                path,
+                wanted: signal(SignalKind::user_defined1()).ok(),
+            }),
             Err(source) => Err(SocketError::Bind { path, source }),
         }
     }
@@ -172,8 +196,29 @@ impl StatusSocket {
         &self.path
     }
 
-    /// Answers every connection with what `snapshot` gives at that moment, one at a time, until dropped.
-    pub async fn serve(&self, snapshot: impl Fn() -> StatusReport) {
+    /// Answers every connection with what `snapshot` gives at that moment, one at a time, until dropped; SIGUSR1 puts it
+    /// into the log.
+    pub async fn serve(mut self, snapshot: impl Fn() -> StatusReport) {
+        let mut wanted = self.wanted.take();
+        let asked = async {
+            match &mut wanted {
+                Some(wanted) => {
+                    while wanted.recv().await.is_some() {
+                        for line in snapshot().to_string().lines() {
+                            tracing::info!("status: {}", printable(line));
+                        }
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = asked => {}
+            () = self.answer(&snapshot) => {}
+        }
+    }
+
+    async fn answer(&self, snapshot: &impl Fn() -> StatusReport) {
         loop {
             let Ok((mut stream, _)) = self.listener.accept().await else {
                 // Out of descriptors, most likely: status can wait.
@@ -204,42 +249,51 @@ impl Drop for StatusSocket {
     }
 }
 
-/// Asks the daemon at `socket`, or without one the only daemon of this user; daemons in the caller's own network
-/// namespace are preferred. Blocks for up to a few seconds.
+/// Asks the daemon at `socket`, or without one the only daemon of this user (for root: of any user); daemons in the caller's
+/// own network namespace are preferred, then those of the caller. Blocks for up to a few seconds.
 ///
 /// # Errors
 /// [`QueryError`] if there is none, there are several, or what answers is no daemon.
 pub fn query(socket: Option<&Path>) -> Result<StatusReport, QueryError> {
     match socket {
-        Some(socket) => match connect(socket) {
+        Some(socket) => match connect(socket, true) {
             Ok(stream) => ask(socket, stream),
             Err(source) => Err(QueryError::Unreachable {
                 socket: socket.to_owned(),
                 source,
             }),
         },
-        None => query_in(&run_directories()),
+        None => query_in(&RunDirectory::all()),
     }
 }
 
 /// Asks the only daemon with a socket in one of `directories`.
-pub(super) fn query_in(directories: &[PathBuf]) -> Result<StatusReport, QueryError> {
+pub(super) fn query_in(directories: &[RunDirectory]) -> Result<StatusReport, QueryError> {
+    let own = geteuid().as_raw();
     let mut live = Vec::new();
-    for socket in directories
+    for (directory, socket) in directories
         .iter()
-        .flat_map(|directory| sockets_in(directory))
+        .flat_map(|directory| directory.sockets().map(move |socket| (directory, socket)))
     {
-        if let Ok(stream) = connect(&socket) {
-            let pid = socket_peercred(&stream)
-                .map_or(0, |peer| peer.pid.as_raw_nonzero().get().unsigned_abs());
-            live.push((Found { socket, pid }, stream));
-        }
+        let Ok(stream) = connect(&socket, directory.is_own()) else {
+            continue;
+        };
+        // Whoever answers is the directory's owner, or root: others cannot have bound it there.
+        let Some((user, pid)) = peer(&stream).filter(|(user, _)| directory.is_of(*user)) else {
+            continue;
+        };
+        let user = user.as_raw();
+        live.push((Found { socket, pid, user }, stream));
     }
-    if live.iter().any(|(found, _)| is_in_our_network(found.pid)) {
-        live.retain(|(found, _)| is_in_our_network(found.pid));
-    }
+    prefer(&mut live, |found| is_in_our_network(found.pid));
+    prefer(&mut live, |found| found.user == own);
     match live.len() {
-        0 => Err(QueryError::NoDaemon(directories.to_owned())),
+        0 => {
+            let own = RunDirectory::own();
+            Err(QueryError::NoDaemon(
+                own.iter().map(ToString::to_string).collect(),
+            ))
+        }
         1 => live
             .into_iter()
             .map(|(found, stream)| ask(&found.socket, stream))
@@ -251,57 +305,54 @@ pub(super) fn query_in(directories: &[PathBuf]) -> Result<StatusReport, QueryErr
     }
 }
 
-/// Where sockets are looked for, and bound in the first that works.
-fn run_directories() -> Vec<PathBuf> {
-    let user = geteuid().as_raw();
-    let mut directories = vec![
-        format!("/run/user/{user}/bentpipe").into(),
-        format!("/tmp/bentpipe-{user}").into(),
-    ];
-    if geteuid().is_root() {
-        directories.insert(0, PathBuf::from("/run/bentpipe"));
+/// The run directories that this user's daemons may use, those that are there; the first one that can be is made.
+pub(crate) fn run_directories() -> Vec<PathBuf> {
+    let own = RunDirectory::own();
+    let _made = own.iter().find(|directory| directory.make().is_ok());
+    own.iter()
+        .filter(|directory| directory.is_own())
+        .map(|directory| directory.path().to_owned())
+        .collect()
+}
+
+/// Keeps those that are `better`, if there are any.
+fn prefer(live: &mut Vec<(Found, UnixStream)>, better: impl Fn(&Found) -> bool) {
+    if live.iter().any(|(found, _)| better(found)) {
+        live.retain(|(found, _)| better(found));
     }
-    directories
 }
 
-/// Makes `directory` and sees that it is a directory of ours that nobody else can enter.
-fn private_directory(directory: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let metadata = fs::symlink_metadata(directory)?;
-    let ours =
-        metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 == 0;
-    let fault = "is not a directory of this user's own with mode 0700";
-    ours.then_some(())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::PermissionDenied, fault))
+/// The user and the process at the other end.
+fn peer(stream: &UnixStream) -> Option<(Uid, u32)> {
+    let peer = socket_peercred(stream).ok()?;
+    Some((peer.uid, peer.pid.as_raw_nonzero().get().unsigned_abs()))
 }
 
-/// The sockets in `directory`, in order of name.
-fn sockets_in(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let entries = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path());
-    let mut sockets: Vec<_> = entries
-        .filter(|path| path.extension().is_some_and(|end| end == "sock"))
-        .collect();
-    sockets.sort();
-    sockets.into_iter()
-}
-
-/// Connects to `socket`; one that a dead daemon left behind is removed.
-fn connect(socket: &Path) -> io::Result<UnixStream> {
+/// Connects to `socket`; one of `ours` that a dead daemon left behind is removed.
+fn connect(socket: &Path, ours: bool) -> io::Result<UnixStream> {
     let stream = UnixStream::connect(socket).inspect_err(|error| {
-        if error.kind() == io::ErrorKind::ConnectionRefused {
+        if ours && error.kind() == io::ErrorKind::ConnectionRefused {
             // Of another user, perhaps: then it stays.
             let _ = fs::remove_file(socket);
         }
     })?;
     stream.set_read_timeout(Some(PATIENCE))?;
     Ok(stream)
+}
+
+/// `text` without what would command a terminal: a report of another user's process is shown to root.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+/// Makes every string of `document` printable.
+fn clean(document: &mut Value) {
+    match document {
+        Value::String(text) if text.contains(char::is_control) => *text = printable(text),
+        Value::Array(items) => items.iter_mut().for_each(clean),
+        Value::Object(entries) => entries.values_mut().for_each(clean),
+        _ => {}
+    }
 }
 
 fn ask(socket: &Path, stream: UnixStream) -> Result<StatusReport, QueryError> {
@@ -311,7 +362,11 @@ fn ask(socket: &Path, stream: UnixStream) -> Result<StatusReport, QueryError> {
         socket: socket.to_owned(),
         source,
     })?;
-    serde_json::from_slice(&document).map_err(|source| QueryError::Malformed {
+    let report = serde_json::from_slice(&document).and_then(|mut document: Value| {
+        clean(&mut document);
+        serde_json::from_value(document)
+    });
+    report.map_err(|source| QueryError::Malformed {
         socket: socket.to_owned(),
         source,
     })

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bentpipe_proto::tunnel::PublishCode;
+use rustix::process::geteuid;
 
-use super::socket::query_in;
+use super::socket::{RunDirectory, query_in};
 use super::*;
 use crate::config::Carrier;
 
@@ -173,8 +174,8 @@ impl Place {
         Self(std::env::temp_dir().join(format!("bentpipe-status-{}-{count}", std::process::id())))
     }
 
-    fn directories(&self) -> [PathBuf; 1] {
-        [self.0.clone()]
+    fn directories(&self) -> [RunDirectory; 1] {
+        [RunDirectory::of(self.0.clone(), geteuid())]
     }
 }
 
@@ -303,12 +304,12 @@ fn sockets_of_the_dead_are_removed_and_of_the_living_kept() {
     beside(
         move || {
             let socket = StatusSocket::bind_in(&directories, Role::Client).unwrap();
-            let dead = directories[0].join("server-1.sock");
+            let dead = directories[0].path().join("server-1.sock");
             drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
             let again = StatusSocket::bind_in(&directories, Role::Client).unwrap_err();
             assert!(matches!(again, SocketError::InUse(_)), "{again}");
             assert!(!dead.exists() && socket.path().exists());
-            let plain = directories[0].join("plain");
+            let plain = directories[0].path().join("plain");
             fs::write(&plain, "precious").unwrap();
             let error = StatusSocket::bind(Role::Client, Some(&plain)).unwrap_err();
             assert!(matches!(error, SocketError::NotASocket(_)) && plain.exists());
@@ -325,4 +326,57 @@ fn a_directory_that_others_enter_is_not_used() {
     fs::set_permissions(&place.0, fs::Permissions::from_mode(0o755)).unwrap();
     let error = StatusSocket::bind_in(&place.directories(), Role::Client).unwrap_err();
     assert!(error.to_string().contains("mode 0700"), "{error}");
+}
+
+/// In /tmp anybody can make what root's daemons would use; root can give a directory away, so this test needs root.
+#[test]
+fn a_directory_of_somebody_else_is_neither_asked_nor_cleaned() {
+    if !geteuid().is_root() {
+        eprintln!("a directory of somebody else: skipped, needs root");
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(&place.0).unwrap();
+    fs::set_permissions(&place.0, fs::Permissions::from_mode(0o700)).unwrap();
+    let dead = place.0.join("client-1.sock");
+    drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+    let living = place.0.join("server-1.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&living).unwrap();
+    std::os::unix::fs::chown(&place.0, Some(65_534), None).unwrap();
+    let error = query_in(&place.directories()).unwrap_err();
+    assert!(error.is_no_daemon(), "{error}");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "it was asked");
+    assert!(dead.exists());
+    // The same by a link to a directory of ours: who made the link chose what is asked.
+    let linked = Place::new();
+    std::os::unix::fs::chown(&place.0, Some(0), None).unwrap();
+    std::os::unix::fs::symlink(&place.0, &linked.0).unwrap();
+    assert!(query_in(&linked.directories()).unwrap_err().is_no_daemon());
+    assert!(listener.accept().is_err(), "it was asked");
+    fs::remove_file(&linked.0).unwrap();
+}
+
+#[test]
+fn an_answer_commands_no_terminal() {
+    let place = Place::new();
+    let (bound, asked) = (place.directories(), place.directories());
+    let report = beside(
+        move || {
+            let socket = StatusSocket::bind_in(&bound, Role::Client).unwrap();
+            let path = socket.path().to_owned();
+            drop(socket);
+            // Somebody else's program, which says what it likes.
+            let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut report = client_report();
+                report.version = "\u{1b}[2J".into();
+                serde_json::to_writer(&mut stream, &report).unwrap();
+            });
+            Vec::new()
+        },
+        move || query_in(&asked).unwrap(),
+    );
+    assert_eq!(report.version, "\u{fffd}[2J");
 }

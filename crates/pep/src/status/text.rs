@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     Acks, ClassSource, Dns, Families, KernelRepair, LinkClass, Metering, PacketKinds, Packets,
-    Refused, RuleStatus, Session, Side, StatusReport, Tunnel, TunnelState,
+    Refused, RuleStatus, SandboxStatus, Session, Side, StatusReport, Tunnel, TunnelState,
 };
 
 const WIDTH: usize = 80;
@@ -25,6 +25,9 @@ impl Display for StatusReport {
             self.pid
         )?;
         line(f, "config", &self.config_file.display().to_string())?;
+        if let Some(sandbox) = &self.sandbox {
+            line(f, "sandbox", &sandbox.to_string())?;
+        }
         if let Some(memory) = &self.all_tunnels_memory {
             let (used, ceiling) = (size(memory.used), size(memory.ceiling));
             line(f, "all tunnels", &format!("{used} of {ceiling} of memory"))?;
@@ -77,6 +80,25 @@ impl Display for KernelRepair {
             Some(fault) => write!(f, "; now: {fault}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Display for SandboxStatus {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let capabilities = match self.capabilities.as_slice() {
+            [] => "none".to_owned(),
+            left => left.join(" "),
+        };
+        let privileges = if self.no_new_privs {
+            "no new privileges, "
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "files {}, {privileges}capabilities {capabilities}",
+            self.files
+        )
     }
 }
 

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -15,6 +15,7 @@ use aws_lc_rs::hkdf;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustix::process::geteuid;
 use zeroize::Zeroizing;
 
 /// More than any key file holds; stops a wrong file from being read whole.
@@ -58,10 +59,10 @@ impl PrivateKey {
         Ok(Self(seed))
     }
 
-    /// The key in the file at `path`, which nobody but its owner may be able to read.
+    /// The key in the file at `path`, which belongs to root or to this process's user and is closed to all others.
     ///
     /// # Errors
-    /// The file is missing, accessible to others or holds no key; the message says which, and the mend.
+    /// The file is missing, another user's, accessible to others or holds no key; the message says which, and the mend.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let cannot = |error: io::Error| {
@@ -75,7 +76,14 @@ impl PrivateKey {
             format!("cannot read private key file {name}: {error}{mend}")
         };
         let file = File::open(path).map_err(cannot)?;
-        let mode = file.metadata().map_err(cannot)?.permissions().mode() & 0o777;
+        let metadata = file.metadata().map_err(cannot)?;
+        let (owner, user) = (metadata.uid(), geteuid().as_raw());
+        if owner != 0 && owner != user {
+            return Err(format!(
+                "private key file {name} belongs to user {owner}, who can change it; run `chown {user} {name}`"
+            ));
+        }
+        let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
             return Err(format!(
                 "private key file {name} is accessible to others (mode {mode:04o}); run `chmod 600 {name}`"

@@ -1,0 +1,172 @@
+//! What a daemon needs once it has started, read off its configuration; the rest is given up (`sys/sandbox`).
+//!
+//! Entered while the process has one thread, so that shards, resolvers and tools are held as well. Whatever the kernel
+//! cannot do is told in the log and in `status`, and the daemon runs without it.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use crate::config::{ClientConfig, Placed, PlainClient, PlainServer, ServerConfig};
+use crate::process::{Diagnosis, RunError};
+use crate::status::SandboxStatus;
+
+/// Once for each process, as what it describes.
+static ENTERED: OnceLock<SandboxStatus> = OnceLock::new();
+
+/// What has been given up; `None`: nothing.
+pub(crate) fn entered() -> Option<SandboxStatus> {
+    ENTERED.get().cloned()
+}
+
+/// Tells the log. Once nothing else can go wrong: a daemon that cannot start says why in one line.
+pub(crate) fn announce() {
+    match ENTERED.get() {
+        Some(entered) if entered.files == "enforced" => tracing::debug!("sandbox: {entered}"),
+        Some(entered) => tracing::info!(
+            "sandbox: {entered}: this kernel (Landlock from Linux 5.13, whole from 6.12) closes no more"
+        ),
+        None => tracing::info!("sandbox: none, all privileges are kept"),
+    }
+}
+
+/// What a daemon needs.
+#[derive(Debug)]
+pub(crate) struct Needs<'a> {
+    /// `sandbox` of the configuration.
+    enabled: bool,
+    /// Whether it configures the network.
+    network: bool,
+    /// The configuration, and the private key that it names.
+    read: Vec<&'a Path>,
+    /// The directory of what is remembered.
+    state_dir: Option<&'a Path>,
+    status_socket: Option<&'a Path>,
+    /// The directory of traces.
+    qlog: Option<&'a Path>,
+}
+
+impl<'a> Needs<'a> {
+    /// Of a client with a tunnel.
+    pub(crate) fn of_client(config: &'a ClientConfig, diagnosis: &'a Diagnosis) -> Self {
+        Self {
+            enabled: config.sandbox,
+            network: config.front.intercept.is_some() || !config.publish.is_empty(),
+            read: vec![&config.file, &config.private_key_file],
+            state_dir: Some(&config.state_dir),
+            status_socket: path(config.status_socket.as_ref()),
+            qlog: diagnosis.qlog.as_deref(),
+        }
+    }
+
+    /// Of a server with tunnels.
+    pub(crate) fn of_server(config: &'a ServerConfig, diagnosis: &'a Diagnosis) -> Self {
+        Self {
+            enabled: config.sandbox,
+            network: true,
+            read: vec![&config.file, &config.private_key_file],
+            state_dir: Some(&config.state_dir),
+            status_socket: path(config.status_socket.as_ref()),
+            qlog: diagnosis.qlog.as_deref(),
+        }
+    }
+
+    /// Of a client that splits TCP. Some congestion controllers need CAP_NET_ADMIN.
+    pub(crate) fn of_plain_client(config: &'a PlainClient) -> Self {
+        Self {
+            enabled: config.sandbox,
+            network: config.front.intercept.is_some() || config.controller.is_some(),
+            read: vec![&config.file],
+            state_dir: None,
+            status_socket: path(config.status_socket.as_ref()),
+            qlog: None,
+        }
+    }
+
+    /// Of a server that splits TCP.
+    pub(crate) fn of_plain_server(config: &'a PlainServer) -> Self {
+        Self {
+            enabled: config.sandbox,
+            network: config.controller.is_some(),
+            read: vec![&config.file],
+            state_dir: None,
+            status_socket: path(config.status_socket.as_ref()),
+            qlog: None,
+        }
+    }
+
+    /// Gives up everything else, for good.
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
+    pub(crate) fn enter(&self) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    /// Gives up everything else, for good.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn enter(&self) -> Result<(), RunError> {
+        use bentpipe_sys::sandbox::{Files, Sandbox};
+
+        if !self.enabled {
+            return Ok(());
+        }
+        let sandbox = Sandbox {
+            network: self.network,
+            paths: self.paths(),
+        };
+        let entered = sandbox.enter()?;
+        let files = match entered.files {
+            Files::Enforced => "enforced",
+            Files::Partly => "partly",
+            Files::Unavailable => "unavailable",
+        };
+        // Two daemons of one process would be held by both sandboxes; the first one's word is kept.
+        let _ = ENTERED.set(SandboxStatus {
+            capabilities: entered.capabilities,
+            no_new_privs: entered.no_new_privileges,
+            files: files.to_owned(),
+        });
+        Ok(())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn paths(&self) -> Vec<(PathBuf, bentpipe_sys::sandbox::Access)> {
+        use std::fs;
+
+        use bentpipe_sys::sandbox::Access;
+
+        let mut paths = Vec::new();
+        for file in &self.read {
+            // Editors rename a new file into place, so the rule is its directory's.
+            paths.push((directory(file), Access::Read));
+            // The file itself may be elsewhere, if this is a link.
+            if let Ok(target) = fs::canonicalize(file) {
+                paths.push((directory(&target), Access::Read));
+            }
+        }
+        for written in [self.state_dir, self.qlog].into_iter().flatten() {
+            // A rule needs something to hold on to. If it cannot be made, whoever writes there will say so.
+            let _ = fs::create_dir_all(written);
+            paths.push((written.to_owned(), Access::Write));
+        }
+        if let Some(socket) = self.status_socket {
+            paths.push((directory(socket), Access::Sockets));
+        }
+        for run in crate::status::run_directories() {
+            paths.push((run, Access::Write));
+        }
+        paths
+    }
+}
+
+fn path(placed: Option<&Placed<PathBuf>>) -> Option<&Path> {
+    placed.map(|placed| placed.as_path())
+}
+
+/// The directory that holds `file`.
+#[cfg(target_os = "linux")]
+fn directory(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => ".".into(),
+    }
+}

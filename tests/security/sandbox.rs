@@ -1,0 +1,99 @@
+//! What the daemons have given up while they run, and that they can still do all that they have to.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_lab::topology::Process;
+use serde_json::Value;
+
+use crate::common::edit::edit;
+use crate::common::keys::BENTPIPE;
+use crate::common::reload::reload;
+use crate::common::site::{Site, SiteConfig};
+use crate::on_site;
+
+/// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW.
+const NETWORK: u64 = 1 << 10 | 1 << 12 | 1 << 13;
+
+/// `key` in /proc/PID/status of every thread.
+fn of_threads(process: &Process, key: &str) -> Result<Vec<String>> {
+    let mut values = Vec::new();
+    for task in fs::read_dir(format!("/proc/{}/task", process.id()))? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        let value = status.lines().find_map(|line| line.strip_prefix(key));
+        values.push(value.context("no such key")?.trim().to_owned());
+    }
+    Ok(values)
+}
+
+fn report(socket: &std::path::Path) -> Result<Value> {
+    let mut command = std::process::Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]).arg(socket);
+    Ok(serde_json::from_slice(&command.output()?.stdout)?)
+}
+
+fn check(process: &Process, socket: &std::path::Path) -> Result<bool> {
+    for key in ["CapEff:", "CapPrm:", "CapBnd:"] {
+        for value in of_threads(process, key)? {
+            let left = u64::from_str_radix(&value, 16)?;
+            ensure!(left == NETWORK, "{key} {value}");
+        }
+    }
+    let privileges = of_threads(process, "NoNewPrivs:")?;
+    ensure!(
+        privileges.iter().all(|value| value == "1"),
+        "{privileges:?}"
+    );
+    let sandbox = report(socket)?["sandbox"].clone();
+    let names: Vec<_> = sandbox["capabilities"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
+    ensure!(
+        names == ["net_bind_service", "net_admin", "net_raw"],
+        "{sandbox}"
+    );
+    ensure!(sandbox["no_new_privs"] == true, "{sandbox}");
+    Ok(sandbox["files"] != "unavailable")
+}
+
+#[test]
+fn daemons_keep_what_they_need_and_reach_nothing_else() {
+    on_site("sandbox", SiteConfig::default(), |site| {
+        site.start_server()?;
+        site.start_client()?;
+        let (server, client) = (
+            site.topology.directory().to_owned(),
+            site.client_home().to_owned(),
+        );
+        let closed = check(site.server(), &server.join("server.sock"))?;
+        check(site.client(), &client.join("client.sock"))?;
+        // A new file renamed into place, as editors do it, is read again, and so is a key.
+        let file = site.server_file();
+        fs::copy(&file, server.join("server.new"))?;
+        fs::rename(server.join("server.new"), &file)?;
+        edit(&file, "name = \"terminal-1\"", "name = \"terminal-one\"")?;
+        reload(site, "reloaded: 1 clients")?;
+        if !closed {
+            eprintln!("no Landlock in this kernel: what files are out of reach is not tried");
+            return Ok(());
+        }
+        elsewhere(site)
+    });
+}
+
+/// A file in a place that the configuration did not name at the start, which a link in a named one leads to.
+fn elsewhere(site: &Site) -> Result<()> {
+    let other = tempfile::tempdir()?;
+    fs::create_dir(other.path().join("secret"))?;
+    let file = site.server_file();
+    fs::rename(&file, other.path().join("secret/server.toml"))?;
+    symlink(other.path().join("secret/server.toml"), &file)?;
+    reload(site, "Permission denied")?;
+    fs::remove_file(&file)?;
+    fs::rename(other.path().join("secret/server.toml"), &file)?;
+    reload(site, "reloaded: 1 clients")?;
+    Ok(())
+}
