@@ -49,7 +49,9 @@ impl Failure {
                 3
             }
             Self::Daemon(RunError::Privilege { .. }) | Self::Missing(_) => 4,
-            Self::Daemon(RunError::Bind { .. } | RunError::Status { .. }) => 5,
+            Self::Daemon(
+                RunError::Bind { .. } | RunError::Taken { .. } | RunError::Status { .. },
+            ) => 5,
             Self::Daemon(RunError::Io(_)) => 1,
             Self::NoDaemon(_) => 6,
         })
@@ -67,6 +69,7 @@ impl fmt::Display for Failure {
             Self::Daemon(
                 error @ (RunError::Bind { .. }
                 | RunError::Privilege { .. }
+                | RunError::Taken { .. }
                 | RunError::Status { place: Some(_), .. }),
             ) => error.fmt(f),
             Self::Daemon(error) => write!(f, "bentpipe: {error}"),

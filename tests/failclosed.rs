@@ -346,3 +346,206 @@ fn kill_ten_times(site: &mut Site) -> Result<()> {
     thread::sleep(Duration::from_secs(1));
     expect_tunnel_alone(capture)
 }
+
+/// How soon what was taken away is back: the client needs some tens of milliseconds, a busy machine more.
+const BACK: Duration = Duration::from_secs(5);
+
+/// What other programs take away, each as a shell line at the terminal, and a line that prints something once it is back.
+const THEFTS: [(&str, &str, &str); 11] = [
+    (
+        "the rule set is flushed",
+        "nft flush ruleset",
+        "nft list chain inet bentpipe_client from_lan",
+    ),
+    (
+        "the table's rules are flushed",
+        "nft flush table inet bentpipe_client",
+        "nft list chain inet bentpipe_client from_lan | grep goto",
+    ),
+    (
+        "a set's elements are flushed",
+        "nft flush set inet bentpipe_client exempt4",
+        "nft list set inet bentpipe_client exempt4 | grep elements",
+    ),
+    (
+        "routing rules are flushed",
+        "ip rule flush; ip rule add lookup main pref 32766; ip -6 rule flush; ip -6 rule add lookup main pref 32766",
+        "test $(ip rule | grep -c '^\\(99\\|100\\):')$(ip -6 rule | grep -c '^\\(99\\|100\\):') = 33 && echo back",
+    ),
+    (
+        "routes are flushed",
+        "ip route flush table 25200; ip route flush table 25201; ip -6 route flush table 25201",
+        "ip route show table 25200 | grep local && ip route show table 25201 | grep blackhole \
+         && ip -6 route show table 25201 | grep 'dev bentpipe0'",
+    ),
+    ("the device is deleted", "ip link del bentpipe0", DEVICE),
+    (
+        "the device is set down and up",
+        "ip link set bentpipe0 down; sleep 0.2; ip link set bentpipe0 up",
+        DEVICE,
+    ),
+    (
+        "the device is renamed",
+        "ip link set bentpipe0 down; ip link set bentpipe0 name other0; ip link set other0 up",
+        DEVICE,
+    ),
+    (
+        "the device has another MTU",
+        "ip link set bentpipe0 mtu 1300",
+        "ip link show bentpipe0 | grep 'mtu 1500'",
+    ),
+    (
+        "forwarding is switched off",
+        "echo 0 >/proc/sys/net/ipv4/conf/lan0/forwarding; echo 0 >/proc/sys/net/ipv4/conf/bentpipe0/forwarding",
+        "grep 1 /proc/sys/net/ipv4/conf/lan0/forwarding && grep 1 /proc/sys/net/ipv4/conf/bentpipe0/forwarding",
+    ),
+    (
+        "the LAN has another prefix",
+        "ip addr add 10.77.0.1/24 dev lan0",
+        "nft list set inet bentpipe_client exempt4 | grep 10.77.0.0/24",
+    ),
+];
+
+/// The device is up and has addresses and routes of both families.
+const DEVICE: &str = "ip -4 -o addr show dev bentpipe0 | grep 100.96 && ip -6 -o addr show dev bentpipe0 | grep fd \
+                      && ip route show table 25201 | grep bentpipe0 && ip -6 route show table 25201 | grep bentpipe0";
+
+#[test]
+fn what_others_take_away_comes_back_and_meanwhile_nothing_leaves() {
+    if !privileged("fail closed: thefts") {
+        return;
+    }
+    let site = Site::start(SiteConfig::default()).expect("a site");
+    let result = steal(&site);
+    expect_ok(result, &site);
+}
+
+fn steal(site: &Site) -> Result<()> {
+    let terminal = site.topology.terminal();
+    let shell = |line: &str| terminal.run("sh", &["-c", line]);
+    let capture = site.watch()?;
+    let prober = Prober::start(site.topology.user())?;
+    for (what, theft, sign) in THEFTS {
+        await_sign(site, sign).with_context(|| format!("before {what}"))?;
+        let stolen = Instant::now();
+        shell(theft).with_context(|| what)?;
+        await_sign(site, sign).with_context(|| what)?;
+        println!("{what}: back after {} ms", stolen.elapsed().as_millis());
+    }
+    expect_echo(&site.routes())?;
+    let socket = site.client_home().join("client.sock");
+    let status = std::process::Command::new(common::keys::BENTPIPE)
+        .args(["status", "--json", "--socket"])
+        .arg(socket)
+        .output()?;
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
+    for part in ["table inet bentpipe_client", "device bentpipe0"] {
+        let repairs = status["kernel"].as_array().into_iter().flatten();
+        let mut repairs = repairs.filter(|repair| repair["part"] == part);
+        let number = repairs
+            .next()
+            .and_then(|repair| repair["repairs_total"].as_u64());
+        ensure!(number >= Some(2), "{part} in {status:#}");
+    }
+    let log = site.client().stderr_text();
+    ensure!(
+        log.contains("table inet bentpipe_client is gone and was put back; \"nft\""),
+        "{log}"
+    );
+    drop(prober);
+    expect_tunnel_alone(capture)
+}
+
+fn await_sign(site: &Site, sign: &str) -> Result<()> {
+    let deadline = Instant::now() + BACK;
+    let terminal = site.topology.terminal();
+    while terminal
+        .run("sh", &["-c", sign])
+        .map_or(true, |text| text.is_empty())
+    {
+        ensure!(Instant::now() < deadline, "not seen: {sign}");
+        thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// The guard's table is flushed while no client runs: its routing rules keep the LAN in.
+#[test]
+fn a_guard_that_was_flushed_still_guards_the_lan() {
+    if !privileged("fail closed: a flushed guard") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let result = flush_the_guard(&mut site);
+    expect_ok(result, &site);
+}
+
+fn flush_the_guard(site: &mut Site) -> Result<()> {
+    let file = site.client_home().join("client.toml");
+    let guard = |site: &Site, arguments: &[&str]| -> Result<()> {
+        let mut command = site.topology.terminal().command(common::keys::BENTPIPE);
+        let done = command.arg("guard").args(arguments).status()?;
+        ensure!(done.success(), "guard {arguments:?}: {done}");
+        Ok(())
+    };
+    let config = file.to_str().context("a path")?;
+    guard(site, &["on", "--config", config])?;
+    let capture = site.watch()?;
+    let prober = Prober::start(site.topology.user())?;
+    let terminal = site.topology.terminal();
+    terminal.run("nft", &["flush", "ruleset"])?;
+    thread::sleep(Duration::from_secs(1));
+    // A client that comes later puts it back.
+    site.start_server()?;
+    site.start_client()?;
+    await_sign(site, "nft list table inet bentpipe_guard")?;
+    expect_echo(&site.routes())?;
+    site.stop_client()?;
+    site.stop_server()?;
+    thread::sleep(Duration::from_secs(1));
+    expect_tunnel_alone(capture)?;
+    // And what holds it back is the guard.
+    guard(site, &["off"])?;
+    let capture = site.watch()?;
+    thread::sleep(Duration::from_secs(1));
+    drop(prober);
+    let crossed = capture.stop()?;
+    let leaked = crossed.expect_only_tunnel().is_err();
+    ensure!(leaked, "nothing keeps the traffic in: {crossed}");
+    Ok(())
+}
+
+/// A second client on the machine is told so, and leaves the first's rules alone.
+#[test]
+fn a_second_client_finds_the_first() {
+    if !privileged("fail closed: a second client") {
+        return;
+    }
+    let site = Site::start(SiteConfig::default()).expect("a site");
+    let result = start_a_second(&site);
+    expect_ok(result, &site);
+}
+
+fn start_a_second(site: &Site) -> Result<()> {
+    let home = site.client_home();
+    let text = std::fs::read_to_string(home.join("client.toml"))?;
+    let second = home.join("second.toml");
+    std::fs::write(&second, text.replace("client.sock", "second.sock"))?;
+    let terminal = site.topology.terminal();
+    let before = terminal.run("nft", &["-a", "list", "table", "inet", "bentpipe_client"])?;
+    let mut command = terminal.command(common::keys::BENTPIPE);
+    let output = command.args(["client", "--config"]).arg(&second).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(5), "{output:?}");
+    ensure!(
+        errors.contains("another bentpipe client (process "),
+        "{errors}"
+    );
+    let after = terminal.run("nft", &["-a", "list", "table", "inet", "bentpipe_client"])?;
+    let handles = |text: &str| text.matches("# handle").count();
+    ensure!(
+        handles(&before) == handles(&after) && handles(&after) > 20,
+        "{after}"
+    );
+    Ok(())
+}

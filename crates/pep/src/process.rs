@@ -63,6 +63,14 @@ pub enum RunError {
         /// What is missing, and the mend.
         fault: String,
     },
+    /// Another client intercepts on this machine.
+    #[error("{place}: {fault}")]
+    Taken {
+        /// Where the configuration asks for interception.
+        place: Place,
+        /// Who has it, and the mend.
+        fault: String,
+    },
     /// The status socket.
     #[error("{}{source}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
     Status {

@@ -24,6 +24,7 @@ const BUFFER: usize = 64 << 20;
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: Socket,
+    index: u32,
 }
 
 /// What was read.
@@ -77,8 +78,9 @@ impl PacketSocket {
         if set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
             socket.set_recv_buffer_size(BUFFER)?;
         }
-        socket.bind(&all_of(name_to_index(&socket, interface)?)?)?;
-        Ok(Self { socket })
+        let index = name_to_index(&socket, interface)?;
+        socket.bind(&all_of(index)?)?;
+        Ok(Self { socket, index })
     }
 
     /// Reads one packet. A buffer shorter than the packet truncates it silently: pass 64 KiB.
@@ -98,6 +100,12 @@ impl PacketSocket {
             ether_type: u16::from_be(from.sll_protocol),
             outgoing: from.sll_pkttype == libc::PACKET_OUTGOING,
         })
+    }
+
+    /// Whether the interface of this name is still the one that is watched: one that was removed and made anew is another.
+    #[must_use]
+    pub fn is_on(&self, interface: &str) -> bool {
+        name_to_index(&self.socket, interface).is_ok_and(|index| index == self.index)
     }
 
     /// Packets that did not fit into the kernel's buffer since this was last asked.

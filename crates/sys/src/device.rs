@@ -10,6 +10,7 @@ use std::io;
 use ipnet::IpNet;
 
 use crate::command::{run, run_with_input, tool};
+use crate::link;
 use crate::tun::Tun;
 
 /// Its name on every machine: rules and routes are made for it before it exists.
@@ -70,23 +71,16 @@ fn usable(net: &IpNet) -> bool {
 /// is forgotten with it.
 ///
 /// # Errors
-/// `ip` or the privilege is missing.
+/// The privilege or the device is missing.
 pub fn set_addresses(present: &[IpNet], wanted: &[IpNet]) -> io::Result<()> {
-    let mut lines = String::new();
     for address in present.iter().filter(|address| !wanted.contains(address)) {
-        let _ = writeln!(lines, "addr del {address} dev {NAME}");
+        link::delete_address(NAME, *address)?;
     }
-    let new = |address: &&IpNet| !present.contains(address) && usable(address);
-    for address in wanted.iter().filter(new) {
-        // No duplicate address detection: nobody else is there.
-        let nodad = if address.addr().is_ipv6() {
-            " nodad"
-        } else {
-            ""
-        };
-        let _ = writeln!(lines, "addr replace {address} dev {NAME}{nodad}");
+    // Where IPv6 is switched off the rest goes on without; whoever watches the device sets it later.
+    for address in wanted.iter().filter(|address| usable(address)) {
+        link::add_address(NAME, *address)?;
     }
-    batch(&lines)
+    Ok(())
 }
 
 /// Leads `addresses` into the device.

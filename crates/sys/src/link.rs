@@ -10,7 +10,7 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
 };
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::netlink::{change, list};
@@ -26,6 +26,8 @@ pub struct Link {
     pub up: bool,
     /// Largest packet, bytes.
     pub mtu: u32,
+    /// Whether it is a bridge.
+    pub bridge: bool,
 }
 
 /// An address of this machine.
@@ -70,11 +72,15 @@ pub(crate) fn read_link(message: &LinkMessage) -> Link {
         name: String::new(),
         up: message.header.flags.contains(LinkFlags::Up),
         mtu: 0,
+        bridge: false,
     };
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::LinkInfo(info) => {
+                link.bridge = info.contains(&LinkInfo::Kind(InfoKind::Bridge));
+            }
             _ => {}
         }
     }

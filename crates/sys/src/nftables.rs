@@ -43,6 +43,19 @@ pub struct Fingerprint(u64);
 /// # Errors
 /// The privilege is missing.
 pub fn fingerprint(name: &str) -> io::Result<Option<Fingerprint>> {
+    let mut outcome = Ok(None);
+    for _ in 0..3 {
+        outcome = taken(name);
+        // A set may go while the list of sets is read: then the table is on its way out, or is being replaced.
+        let absent = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+        if !outcome.as_ref().is_err_and(absent) {
+            break;
+        }
+    }
+    outcome
+}
+
+fn taken(name: &str) -> io::Result<Option<Fingerprint>> {
     let mut netlink = Netlink::open(NETLINK_NETFILTER)?;
     let mut ask = |kind, body: &[u8]| netlink.dump(SUBSYSTEM | kind, body);
     let of_table = |reply: &Reply| named(reply, 1) == Some(name.as_bytes());

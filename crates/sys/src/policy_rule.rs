@@ -36,6 +36,15 @@ impl Family {
         }
     }
 
+    /// The prefix of all its addresses.
+    #[must_use]
+    pub fn everything(self) -> IpNet {
+        match self {
+            Self::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+            Self::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        }
+    }
+
     fn netlink(self) -> AddressFamily {
         match self {
             Self::V4 => AddressFamily::Inet,
@@ -227,6 +236,12 @@ impl TableRoute {
         }
     }
 
+    /// Whether it leads to the device of this name.
+    #[must_use]
+    pub fn is_by(&self, device: &str) -> bool {
+        matches!(&self.way, Way::Device(name) if name == device)
+    }
+
     /// The routes of `table` in one family, as far as this type can say them.
     ///
     /// # Errors
@@ -341,10 +356,7 @@ impl TableRoute {
         if family == Family::V6 && metric == DEFAULT_METRIC_V6 {
             metric = 0;
         }
-        let any = || match family {
-            Family::V4 => std::net::IpAddr::from([0; 4]),
-            Family::V6 => std::net::IpAddr::from([0_u16; 8]),
-        };
+        let any = || family.everything().addr();
         let way = match header.kind {
             RouteType::Local => Way::Local,
             RouteType::BlackHole => Way::Blackhole,

@@ -1,16 +1,16 @@
 //! Policy routing by our marks: packets with one mark are delivered to this machine, those with another
 //! go into our device.
 //!
-//! TPROXY chooses the socket, routing must still be told that a foreign destination is local: one `ip
-//! rule` per family and a routing table of ours. Nothing else's rules are touched.
+//! TPROXY chooses the socket, routing must still be told that a foreign destination is local: one rule
+//! per family and a routing table of ours. Nothing else's rules are touched.
 
 use std::fs;
 use std::io;
 
-use crate::command::run;
+use crate::policy_rule::{Action, Family, PolicyRule, TableRoute, Way};
 
 /// The metric of what catches packets while the device is missing: worse than any other.
-const LAST: &str = "4294967295";
+const LAST: u32 = u32::MAX;
 
 /// Where packets go whose mark, under `mask`, is `mark`, whatever their destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,85 +46,96 @@ impl MarkedRoute {
     /// process that was killed are replaced; on failure nothing stays behind.
     ///
     /// # Errors
-    /// The privilege is missing, `ip` is not installed, or loopback is down.
+    /// The privilege is missing, or loopback is down.
     pub fn install(&self) -> io::Result<()> {
         self.remove()?;
-        let families: &[&str] = if ipv6_usable() {
-            &["-4", "-6"]
-        } else {
-            &["-4"]
-        };
-        families
+        let routes = self.routes(false);
+        let installed = routes
             .iter()
-            .try_for_each(|family| self.install_family(family))
-            .inspect_err(|_| {
-                // The first error is the one to report.
-                let _ = self.remove();
-            })
+            .try_for_each(TableRoute::replace)
+            .and_then(|()| self.rules().iter().try_for_each(PolicyRule::add));
+        installed.map_err(|error| {
+            // The first error is the one to report.
+            let _ = self.remove();
+            let mend = match error.kind() {
+                io::ErrorKind::NetworkDown => "; loopback is down: `ip link set lo up`",
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("{error}{mend}"))
+        })
     }
 
     /// Leads into the device, which must be up; when it goes, so do these routes. Nothing to do for [`Target::Local`].
     ///
     /// # Errors
-    /// There is no such device, the privilege is missing or `ip` is not installed.
+    /// There is no such device, or the privilege is missing.
     pub fn attach(&self) -> io::Result<()> {
-        let Target::Device { name: device, .. } = &self.target else {
-            return Ok(());
-        };
-        self.route("-4", "replace", &["default", "dev", device])?;
-        if ipv6_enabled(device) {
-            self.route("-6", "replace", &["default", "dev", device])?;
-        }
-        Ok(())
+        let routes = self.routes(true);
+        let into = |route: &&TableRoute| matches!(route.way, Way::Device(_));
+        routes.iter().filter(into).try_for_each(TableRoute::replace)
     }
 
     /// Removes rules and routes of both families; what is not there is no error.
     ///
     /// # Errors
-    /// The privilege is missing or `ip` is not installed.
+    /// The privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
-        for family in ["-4", "-6"] {
-            // `rule add` permits duplicates, so a leftover may exist more than once.
-            while present(run("ip", &self.rule(family, "del")))? {}
-            present(self.route(family, "flush", &[]))?;
+        for family in Family::usable() {
+            self.rule(family).delete()?;
+            for route in TableRoute::list(family, self.table)? {
+                route.delete()?;
+            }
         }
         Ok(())
     }
 
-    fn install_family(&self, family: &str) -> io::Result<()> {
-        let route: &[&str] = match self.target {
-            Target::Local => &["local", "default", "dev", "lo"],
-            Target::Device {
-                or_nowhere: true, ..
-            } => &["blackhole", "default", "metric", LAST],
-            Target::Device { .. } => &[],
-        };
-        if !route.is_empty() {
-            self.route(family, "replace", route).map_err(|error| {
-                let mend = match error.to_string().contains("Network is down") {
-                    true => "; loopback is down: `ip link set lo up`",
-                    false => "",
-                };
-                io::Error::new(error.kind(), format!("{error}{mend}"))
-            })?;
+    /// The rules that there are to be now.
+    #[must_use]
+    pub fn rules(&self) -> Vec<PolicyRule> {
+        let families = Family::usable();
+        families
+            .into_iter()
+            .map(|family| self.rule(family))
+            .collect()
+    }
+
+    /// The routes that there are to be now, those into the device if it is `attached`.
+    #[must_use]
+    pub fn routes(&self, attached: bool) -> Vec<TableRoute> {
+        let mut routes = Vec::new();
+        for family in Family::usable() {
+            let route = |metric, way| TableRoute {
+                table: self.table,
+                to: family.everything(),
+                metric,
+                way,
+            };
+            let enabled = |device: &str| family == Family::V4 || ipv6_enabled(device);
+            match &self.target {
+                Target::Local if enabled("lo") => routes.push(route(0, Way::Local)),
+                Target::Local => {}
+                Target::Device { name, or_nowhere } => {
+                    if *or_nowhere {
+                        routes.push(route(LAST, Way::Blackhole));
+                    }
+                    if attached && enabled(name) {
+                        routes.push(route(0, Way::Device(name.clone())));
+                    }
+                }
+            }
         }
-        run("ip", &self.rule(family, "add")).map(drop)
+        routes
     }
 
-    fn route(&self, family: &str, action: &str, route: &[&str]) -> io::Result<String> {
-        let table = self.table.to_string();
-        let line = [&[family, "route", action], route, &["table", &table]];
-        run("ip", &line.concat())
-    }
-
-    fn rule(&self, family: &str, action: &str) -> Vec<String> {
-        let mark = format!("{:#x}/{:#x}", self.mark, self.mask);
-        let (priority, table) = (self.priority.to_string(), self.table.to_string());
-        [
-            family, "rule", action, "priority", &priority, "fwmark", &mark, "lookup", &table,
-        ]
-        .map(str::to_owned)
-        .to_vec()
+    fn rule(&self, family: Family) -> PolicyRule {
+        PolicyRule {
+            family,
+            priority: self.priority,
+            iif: None,
+            mark: Some((self.mark, self.mask)),
+            from: None,
+            action: Action::Table(self.table),
+        }
     }
 }
 
@@ -134,29 +145,10 @@ pub fn ipv6_usable() -> bool {
     ipv6_enabled("lo")
 }
 
-fn ipv6_enabled(device: &str) -> bool {
+/// Whether IPv6 may be used on `device`; false if there is none.
+#[must_use]
+pub fn ipv6_enabled(device: &str) -> bool {
     // The file is absent when the kernel has no IPv6 (`ipv6.disable=1`).
     fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"))
         .is_ok_and(|text| text.trim() == "0")
-}
-
-/// True when a deletion found something, false when there was nothing (left) to delete.
-fn present(outcome: io::Result<String>) -> io::Result<bool> {
-    match outcome {
-        Ok(_) => Ok(true),
-        Err(error) => {
-            let text = error.to_string();
-            let nothing = [
-                "No such file",
-                "No such process",
-                "does not exist",
-                "not supported",
-            ];
-            if nothing.iter().any(|part| text.contains(part)) {
-                Ok(false)
-            } else {
-                Err(error)
-            }
-        }
-    }
 }

@@ -203,7 +203,9 @@ fn note(changes: &mut Vec<Change>, object: Object, removed: bool, by: Option<Act
     let same =
         |other: &&mut Change| other.object == change.object && other.removed == change.removed;
     match changes.iter_mut().find(same) {
-        Some(known) => *known = change,
+        // What this process did last is not told instead of who did it before.
+        Some(known) if change.by.is_some() => *known = change,
+        Some(_) => {}
         None => changes.push(change),
     }
 }

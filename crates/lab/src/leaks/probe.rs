@@ -60,11 +60,20 @@ impl Prober {
     /// # Errors
     /// It may not open raw sockets.
     pub fn start(host: &NetNs) -> Result<Self> {
+        Self::start_unless(host, Arc::default())
+    }
+
+    /// Begins, in `host`, and sends nothing while `quiet`.
+    pub(super) fn start_unless(host: &NetNs, quiet: Arc<AtomicBool>) -> Result<Self> {
         let sockets = host.enter(Sockets::open)??;
         let (stop, host) = (Arc::new(AtomicBool::new(false)), host.clone());
         let stopped = Arc::clone(&stop);
         let probe = move || {
             while !stopped.load(Ordering::Relaxed) {
+                if quiet.load(Ordering::Relaxed) {
+                    thread::sleep(PAUSE);
+                    continue;
+                }
                 sockets.probe();
                 // A socket of its own for each attempt to connect, so that each begins with a SYN.
                 let _ = host.enter(|| [WEB.into(), WEB6.into()].map(knock));

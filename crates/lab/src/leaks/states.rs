@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,18 +14,21 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::contender::{AtWork, Contender, Stable};
 use crate::topology::{
-    GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, TERMINAL_SAT, TERMINAL_SAT6, Topology,
+    GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT,
+    TERMINAL_SAT6, Topology, USER, USER6,
 };
 
 /// What a daemon is given to stop in order.
 const STOPS: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
+/// By then a round of probes has ended.
+const SILENCE: Duration = Duration::from_millis(300);
 
 /// What the contender goes through, and how it is brought there.
 type Step<'a> = fn(&mut Run<'a>) -> Result<()>;
 
 /// All of them.
-pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 15] {
+pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 21] {
     [
         ("before its start, as after a boot", Run::wait),
         ("while it starts", Run::start),
@@ -31,6 +36,11 @@ pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 15] {
         ("suspended and woken", Run::suspend),
         ("the link fails and comes back", Run::outage),
         ("the interface goes and comes back", Run::replug),
+        ("the LAN: all nft rules flushed", Run::flush),
+        ("routing rules deleted", Run::delete_rules),
+        ("the tunnel's device deleted", Run::delete_device),
+        ("the LAN's interface renamed, back", Run::rename),
+        ("the LAN's interface made anew", Run::renew),
         ("SIGKILL of the terminal's end", Run::kill_terminal),
         ("while it is started again", Run::restart),
         ("SIGKILL of the gateway's end", Run::kill_gateway),
@@ -40,6 +50,7 @@ pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 15] {
         ("the gateway's device is removed", Run::unplug_gateway),
         ("while it stops", Run::stop),
         ("after its stop", Run::wait),
+        ("the LAN: flushed after its stop", Run::flush),
     ]
 }
 
@@ -50,6 +61,8 @@ pub(super) struct Run<'a> {
     topology: &'a Topology,
     time: Duration,
     at_work: Option<AtWork>,
+    /// Whether the terminal itself sends nothing.
+    quiet: Arc<AtomicBool>,
 }
 
 impl<'a> Run<'a> {
@@ -58,6 +71,7 @@ impl<'a> Run<'a> {
         stable: &'a Stable,
         topology: &'a Topology,
         time: Duration,
+        quiet: Arc<AtomicBool>,
     ) -> Self {
         Self {
             contender,
@@ -65,6 +79,7 @@ impl<'a> Run<'a> {
             topology,
             time,
             at_work: None,
+            quiet,
         }
     }
 
@@ -121,6 +136,77 @@ impl<'a> Run<'a> {
              route append ::/0 via {GATEWAY_SAT6}\n"
         );
         run_with_input(terminal.command("ip").args(["-batch", "-"]), &lines)?;
+        self.wait()
+    }
+
+    /// What restarting a firewall does. The terminal's own packets are routed before rules see them, so nothing but the
+    /// flushed table holds them: those are not sent meanwhile.
+    fn flush(&mut self) -> Result<()> {
+        self.quiet.store(true, Ordering::Relaxed);
+        thread::sleep(SILENCE);
+        let flushed = self.topology.terminal().run("nft", &["flush", "ruleset"]);
+        let waited = self.wait();
+        self.quiet.store(false, Ordering::Relaxed);
+        flushed?;
+        waited
+    }
+
+    /// What systemd-networkd does to rules of others when it starts.
+    fn delete_rules(&mut self) -> Result<()> {
+        let terminal = self.topology.terminal();
+        for family in ["-4", "-6"] {
+            for priority in ["99", "99", "100"] {
+                // Another contender has none.
+                let _ = terminal.run("ip", &[family, "rule", "del", "priority", priority]);
+            }
+        }
+        self.wait()
+    }
+
+    fn delete_device(&mut self) -> Result<()> {
+        // Another contender's has another name.
+        let _ = self
+            .topology
+            .terminal()
+            .run("ip", &["link", "del", "bentpipe0"]);
+        self.wait()
+    }
+
+    fn rename(&mut self) -> Result<()> {
+        let terminal = self.topology.terminal();
+        run_with_input(
+            terminal.command("ip").args(["-batch", "-"]),
+            "link set lan0 down\nlink set lan0 name lan9\nlink set lan9 up\n",
+        )?;
+        self.wait()?;
+        run_with_input(
+            terminal.command("ip").args(["-batch", "-"]),
+            &format!(
+                "link set lan9 down\nlink set lan9 name lan0\nlink set lan0 up\n\
+                 addr replace {TERMINAL_LAN6}/64 dev lan0 nodad\n"
+            ),
+        )?;
+        self.wait()
+    }
+
+    /// The pair of devices between user and terminal, with the addresses that both had.
+    fn renew(&mut self) -> Result<()> {
+        let (user, terminal) = (self.topology.user(), self.topology.terminal());
+        terminal.run("ip", &["link", "del", "lan0"])?;
+        self.wait()?;
+        let lines = format!(
+            "link add eth0 type veth peer name lan0 netns {}\n\
+             addr add {USER}/24 dev eth0\naddr add {USER6}/64 dev eth0 nodad\nlink set eth0 up\n",
+            terminal.name()
+        );
+        run_with_input(user.command("ip").args(["-batch", "-"]), &lines)?;
+        let lines = format!(
+            "addr add {TERMINAL_LAN}/24 dev lan0\naddr add {TERMINAL_LAN6}/64 dev lan0 nodad\nlink set lan0 up\n"
+        );
+        run_with_input(terminal.command("ip").args(["-batch", "-"]), &lines)?;
+        let lines =
+            format!("route add default via {TERMINAL_LAN}\nroute add ::/0 via {TERMINAL_LAN6}\n");
+        run_with_input(user.command("ip").args(["-batch", "-"]), &lines)?;
         self.wait()
     }
 

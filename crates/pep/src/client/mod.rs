@@ -109,6 +109,7 @@ async fn serve(
         StatusReport {
             rules: front_ends.rules(),
             all_tunnels_memory: Some(Memory::of(pool)),
+            kernel: front_ends.kernel(),
             ..StatusReport::new(
                 config.file.clone(),
                 uptime.as_secs(),

@@ -1,11 +1,13 @@
 //! Everything but TCP at the terminal: from the device into the tunnel, and back.
 //!
-//! The device exists as long as the process; rules lead the LAN's packets into it and translate them to the addresses that
+//! The device exists as long as the process, and is made anew if somebody takes it away (`frontend/upkeep.rs`); rules lead the LAN's packets into it and translate them to the addresses that
 //! the server has assigned (`sys/intercept`). Without a tunnel they are dropped: who sends them sends again.
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::packets::MTU;
@@ -15,12 +17,14 @@ use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::session::Session;
 use crate::device::{BATCH, read_batch};
 use crate::engine::{Connection, ConnectionId};
+use crate::frontend::upkeep::KeptDevice;
 use crate::process;
 
 /// Before the addresses are set again after that failed.
@@ -28,8 +32,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// The client's device.
 pub(crate) struct PacketDevice {
-    tun: AsyncFd<Tun>,
-    assigned: RefCell<Vec<IpNet>>,
+    tun: RefCell<Rc<AsyncFd<Tun>>>,
+    /// One that was made anew, because the last was taken away.
+    renewed: RefCell<Option<UnboundedReceiver<Tun>>>,
+    kept: Arc<KeptDevice>,
     /// Packets that came while there was no tunnel that takes them.
     without_tunnel: Cell<u64>,
 }
@@ -37,22 +43,24 @@ pub(crate) struct PacketDevice {
 impl PacketDevice {
     /// Makes the device. Needs the runtime.
     pub(crate) fn create() -> io::Result<Self> {
-        let tun = Device::create(MTU)?.into_tun();
-        #[expect(
-            deprecated,
-            reason = "a Tun stays open as long as its AsyncFd; the new form is unsafe"
-        )]
-        let tun = AsyncFd::with_interest(tun, Interest::READABLE)?;
+        let tun = readable(Device::create(MTU)?.into_tun())?;
+        let (renewed, made) = unbounded_channel();
         Ok(Self {
-            tun,
-            assigned: RefCell::default(),
+            tun: RefCell::new(tun),
+            renewed: RefCell::new(Some(made)),
+            kept: KeptDevice::new(renewed)?,
             without_tunnel: Cell::new(0),
         })
     }
 
+    /// What the guardian keeps of it.
+    pub(crate) fn kept(&self) -> Arc<KeptDevice> {
+        self.kept.clone()
+    }
+
     /// The server has assigned some.
     pub(crate) fn has_addresses(&self) -> bool {
-        !self.assigned.borrow().is_empty()
+        !self.kept.assigned().is_empty()
     }
 
     /// Packets that were dropped for want of a tunnel.
@@ -63,9 +71,10 @@ impl PacketDevice {
     /// The next packets of the LAN.
     async fn read(&self, block: &mut BytesMut) -> io::Result<Vec<Bytes>> {
         let mut packets = Vec::with_capacity(BATCH);
+        let tun = self.tun.borrow().clone();
         while packets.is_empty() {
-            let mut ready = self.tun.readable().await?;
-            if !read_batch(self.tun.get_ref(), block, |packet| packets.push(packet))? {
+            let mut ready = tun.readable().await?;
+            if !read_batch(tun.get_ref(), block, |packet| packets.push(packet))? {
                 ready.clear_ready();
             }
         }
@@ -73,7 +82,20 @@ impl PacketDevice {
     }
 }
 
+fn readable(tun: Tun) -> io::Result<Rc<AsyncFd<Tun>>> {
+    #[expect(
+        deprecated,
+        reason = "a Tun stays open as long as its AsyncFd; the new form is unsafe"
+    )]
+    AsyncFd::with_interest(tun, Interest::READABLE).map(Rc::new)
+}
+
 impl Session {
+    /// What the guardian keeps of the device.
+    pub(crate) fn kept_device(&self) -> Option<Arc<KeptDevice>> {
+        self.device.get().map(PacketDevice::kept)
+    }
+
     /// Packets have come through the tunnel.
     pub(super) fn on_packets(&self, id: ConnectionId) {
         let Some(device) = self.device.get() else {
@@ -82,7 +104,7 @@ impl Session {
         self.shard.change(id, |connection| {
             while let Some(packet) = connection.tunnel.take_packet() {
                 // Where the kernel's queue is full the packet is dropped, as on any link.
-                let _ = device.tun.get_ref().write(&packet);
+                let _ = device.tun.borrow().get_ref().write(&packet);
             }
         });
     }
@@ -93,8 +115,30 @@ impl Session {
             return pending().await;
         };
         let mut block = BytesMut::new();
+        let Some(mut renewed) = device.renewed.take() else {
+            return pending().await;
+        };
         loop {
-            let packets = device.read(&mut block).await?;
+            let packets = tokio::select! {
+                packets = device.read(&mut block) => packets,
+                Some(tun) = renewed.recv() => {
+                    // The last one goes, whatever name it has now.
+                    device.tun.replace(readable(tun)?);
+                    continue;
+                }
+            };
+            let packets = match packets {
+                Ok(packets) => packets,
+                Err(error) => {
+                    // Taken away: the guardian makes another.
+                    tracing::debug!("the tunnel's device: {error}");
+                    let Some(tun) = renewed.recv().await else {
+                        return Err(error);
+                    };
+                    device.tun.replace(readable(tun)?);
+                    continue;
+                }
+            };
             let now = process::now();
             let count = packets.len() as u64;
             let send = |connection: &mut Connection| {
@@ -124,7 +168,7 @@ impl Session {
         let mut changes = self.changes();
         loop {
             if let Some(wanted) = self.assigned() {
-                let present = device.assigned.borrow().clone();
+                let present = device.kept.assigned();
                 if wanted != present {
                     let new = wanted.clone();
                     let set = spawn_blocking(move || device::set_addresses(&present, &new));
@@ -137,7 +181,7 @@ impl Session {
                             continue;
                         }
                         _ => {
-                            *device.assigned.borrow_mut() = wanted;
+                            device.kept.set_assigned(wanted);
                             self.changes.send_replace(());
                         }
                     }

@@ -77,6 +77,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     tokio::select! {
         () = status.serve(|| StatusReport {
             rules: front_ends.rules(),
+            kernel: front_ends.kernel(),
             ..splitter.report()
         }) => {}
         () = async {

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 #[cfg(target_os = "linux")]
 use std::net::SocketAddr;
 use std::rc::Rc;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 
 use bentpipe_proto::tunnel::{Destination, Families, Host};
 #[cfg(target_os = "linux")]
@@ -14,6 +16,8 @@ use tokio::sync::watch;
 use super::plain::Splitter;
 use super::session::Session;
 use crate::config::FrontEnds;
+#[cfg(target_os = "linux")]
+use crate::frontend::upkeep::KeptDevice;
 
 /// The transport of a running client.
 #[derive(Clone)]
@@ -93,6 +97,15 @@ impl Transport {
         match self {
             Self::Tunnel(session) => session.open_device(),
             Self::Plain(_) => Ok(false),
+        }
+    }
+
+    /// What is to be kept of the device, if there is one.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn kept_device(&self) -> Option<Arc<KeptDevice>> {
+        match self {
+            Self::Tunnel(session) => session.kept_device(),
+            Self::Plain(_) => None,
         }
     }
 

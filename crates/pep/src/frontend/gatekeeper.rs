@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
+use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::{Destination, Host};
@@ -22,7 +23,7 @@ use bentpipe_sys::intercept::ADMITTED_FOR;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 
 use super::flow::{Failure, Flow, open_and_wait};
 use super::tproxy::Front;
@@ -35,32 +36,55 @@ const MAX_WAITING_OF_HOST: usize = 128;
 /// The connections that wait; `None` until the server has answered.
 pub(super) type Waiting = RefCell<HashMap<Opening, Option<Flow>>>;
 
+/// How soon an interface that was removed and made anew is watched again.
+const RENEWED_WITHIN: Duration = Duration::from_millis(300);
+
 /// Watches `interface` for connections that wait.
 pub(super) fn start(front: &Rc<Front>, interface: &str) -> io::Result<JoinHandle<()>> {
+    let mut socket = Some(open(interface)?);
+    let (front, interface) = (front.clone(), interface.to_owned());
+    Ok(spawn_local(async move {
+        loop {
+            if let Some(socket) = socket.take()
+                && let Err(error) = watch(&front, &interface, &socket).await
+            {
+                // The gate stays shut.
+                tracing::error!(
+                    "{interface} is not watched ({error}): rules with `optimistic = false` refuse; trying on"
+                );
+            }
+            sleep(RENEWED_WITHIN).await;
+            // It may be gone for a while.
+            socket = open(&interface).ok();
+        }
+    }))
+}
+
+fn open(interface: &str) -> io::Result<AsyncFd<PacketSocket>> {
     let socket = PacketSocket::open_for_openings(interface)?;
     #[expect(
         deprecated,
         reason = "a PacketSocket stays open as long as its AsyncFd; the new form is unsafe"
     )]
-    let socket = AsyncFd::new(socket)?;
-    let (front, interface) = (front.clone(), interface.to_owned());
-    Ok(spawn_local(async move {
-        let Err(error) = watch(&front, &interface, &socket).await;
-        // The gate stays shut.
-        tracing::error!(
-            "{interface} is not watched any more ({error}): rules with `optimistic = false` refuse"
-        );
-    }))
+    AsyncFd::new(socket)
 }
 
+/// Until the interface is another one of its name, or none.
 async fn watch(
     front: &Rc<Front>,
     interface: &str,
     socket: &AsyncFd<PacketSocket>,
-) -> io::Result<std::convert::Infallible> {
+) -> io::Result<()> {
     let mut buffer = vec![0; 65_536];
+    let mut look = interval(RENEWED_WITHIN);
     loop {
-        let mut ready = socket.readable().await?;
+        let mut ready = tokio::select! {
+            ready = socket.readable() => ready?,
+            _ = look.tick() => match socket.get_ref().is_on(interface) {
+                true => continue,
+                false => return Ok(()),
+            },
+        };
         match socket.get_ref().receive(&mut buffer) {
             Ok(packet) => {
                 if let Some(opening) = Opening::decode(&buffer[..packet.length]) {

@@ -18,6 +18,8 @@ mod names;
 mod proxy;
 #[cfg(target_os = "linux")]
 pub(crate) mod tproxy;
+#[cfg(target_os = "linux")]
+pub(crate) mod upkeep;
 
 use std::future::Future;
 use std::io;
@@ -33,7 +35,7 @@ use tokio::time::sleep;
 use crate::client::Transport;
 use crate::config::{self, ClientDns, Place, Placed};
 use crate::process::{self, RunError};
-use crate::status::RuleStatus;
+use crate::status::{KernelRepair, RuleStatus};
 use direct::Decisions;
 
 use dns::Dns;
@@ -126,6 +128,15 @@ impl FrontEnds {
     /// What the rules have decided on.
     pub(crate) fn rules(&self) -> Vec<RuleStatus> {
         self.decisions.report()
+    }
+
+    /// What others took away of what is in the kernel, and was put back.
+    pub(crate) fn kernel(&self) -> Vec<KernelRepair> {
+        #[cfg(target_os = "linux")]
+        if let Some(interception) = &self.interception {
+            return interception.repairs();
+        }
+        Vec::new()
     }
 
     /// Takes no more connections and removes the rules.

@@ -26,12 +26,15 @@ use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
+use super::upkeep::Upkeep;
 use crate::client::Transport;
 use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed,
 };
+use crate::kernel::Guardian;
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
+use crate::status::KernelRepair;
 
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
@@ -62,13 +65,27 @@ pub(super) struct Front {
     refusing: Semaphore,
 }
 
-/// The rules in force.
-pub(crate) struct Interceptor(Rc<Front>);
+/// The rules in force, and who keeps them there.
+pub(crate) struct Interceptor {
+    front: Rc<Front>,
+    guardian: Guardian,
+}
 
 impl Interceptor {
+    /// What others took away and was put back.
+    pub(super) fn repairs(&self) -> Vec<KernelRepair> {
+        self.guardian.repairs().report()
+    }
+
     /// Removes the rules.
     pub(super) fn remove(self) -> io::Result<()> {
-        let mut rules = self.0.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is put back from here on.
+        drop(self.guardian);
+        let mut rules = self
+            .front
+            .rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         rules.take().map_or(Ok(()), Installed::remove)
     }
 }
@@ -103,7 +120,13 @@ pub(super) fn start(
         wanted.other = Other::Drop;
     }
     adapt(&mut wanted, transport);
-    let installed = wanted.install().map_err(lacking)?;
+    let installed = wanted.install().map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => RunError::Taken {
+            place: place.clone(),
+            fault: error.to_string(),
+        },
+        _ => lacking(error),
+    })?;
     let front = Rc::new(Front {
         transport: transport.clone(),
         waiting: Waiting::default(),
@@ -127,7 +150,9 @@ pub(super) fn start(
     if !decisions.is_empty() {
         tasks.push(spawn_local(count(front.clone())));
     }
-    Ok(Interceptor(front))
+    let upkeep = Upkeep::new(front.rules.clone(), transport.kept_device());
+    let guardian = Guardian::start(upkeep)?;
+    Ok(Interceptor { front, guardian })
 }
 
 /// Where TPROXY delivers to `port`: one address for each family that this machine has.
@@ -270,8 +295,8 @@ async fn count(front: Rc<Front>) {
         sleep(COUNTED_EVERY).await;
         let rules = front.rules.clone();
         let counted = spawn_blocking(move || {
-            let rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
-            rules.as_ref().map(Installed::counts)
+            let mut rules = rules.lock().unwrap_or_else(PoisonError::into_inner);
+            rules.as_mut().map(Installed::counts)
         });
         if let Ok(Some(Ok(counts))) = counted.await {
             let counts = counts.iter().map(|count| (count.packets, count.bytes));

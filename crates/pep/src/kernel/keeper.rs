@@ -29,7 +29,6 @@ const MAX_PARTS: usize = 512;
 pub(crate) enum Level {
     Error,
     Warn,
-    Info,
     Debug,
 }
 

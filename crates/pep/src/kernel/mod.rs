@@ -10,8 +10,6 @@
 //! A client and a server have one [`Guardian`] each: a thread that looks at every notice and every [`LOOK`]. What belongs to
 //! them is a [`Subject`]. When to repair is decided by [`Keeper`], which has no clock.
 
-#![expect(dead_code, reason = "client and server begin to use it")]
-
 mod keeper;
 
 use std::io;
@@ -96,11 +94,6 @@ impl Repairs {
     /// What was put back so far.
     pub(crate) fn report(&self) -> Vec<KernelRepair> {
         self.0.keeper().report(process::now())
-    }
-
-    /// Has the guardian look at once: what should be there has changed.
-    pub(crate) fn look(&self) {
-        self.0.wake();
     }
 }
 
@@ -209,7 +202,6 @@ fn log(level: Level, line: &str) {
     match level {
         Level::Error => tracing::error!("{line}"),
         Level::Warn => tracing::warn!("{line}"),
-        Level::Info => tracing::info!("{line}"),
         Level::Debug => tracing::debug!("{line}"),
     }
 }

@@ -4,15 +4,22 @@
 //! stands in sets of the table itself, so that it lives as long as the table and is undone with it, also by the next
 //! process if this one is killed.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::io;
 
 use crate::command::run;
+use crate::device::NAME;
 use crate::nft::Table;
 
 /// Stands for the whole machine.
 const ALL: &str = "all";
+
+/// Whether frames of bridges pass the tables of IPv4 and IPv6.
+const BRIDGED: [&str; 2] = [
+    "/proc/sys/net/bridge/bridge-nf-call-iptables",
+    "/proc/sys/net/bridge/bridge-nf-call-ip6tables",
+];
 
 /// Settings that we have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +27,7 @@ pub(crate) struct Forwarding(Vec<Setting>);
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Setting {
+pub struct Setting {
     kind: Kind,
     interface: String,
 }
@@ -35,10 +42,21 @@ enum Kind {
     Advertisements,
     /// The check of an IPv4 source looks up the way back with the packet's own mark.
     Marks,
+    /// Frames of bridges pass the tables of IPv4 while they are bridged, and lose their transparent socket after.
+    Bridged4,
+    /// The same of IPv6.
+    Bridged6,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Ipv4, Self::Ipv6, Self::Advertisements, Self::Marks];
+    const ALL: [Self; 6] = [
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Advertisements,
+        Self::Marks,
+        Self::Bridged4,
+        Self::Bridged6,
+    ];
 
     /// The set that holds the interfaces.
     fn set(self) -> &'static str {
@@ -47,6 +65,8 @@ impl Kind {
             Self::Ipv6 => "forwarding6",
             Self::Advertisements => "advertisements6",
             Self::Marks => "marks4",
+            Self::Bridged4 => "bridged4",
+            Self::Bridged6 => "bridged6",
         }
     }
 
@@ -55,6 +75,7 @@ impl Kind {
         match self {
             Self::Ipv4 | Self::Ipv6 | Self::Marks => ["0", "1"],
             Self::Advertisements => ["1", "2"],
+            Self::Bridged4 | Self::Bridged6 => ["1", "0"],
         }
     }
 }
@@ -67,12 +88,57 @@ impl Setting {
             Kind::Ipv6 => ("ipv6", "force_forwarding"),
             Kind::Advertisements => ("ipv6", "accept_ra"),
             Kind::Marks => ("ipv4", "src_valid_mark"),
+            Kind::Bridged4 => return BRIDGED[0].into(),
+            Kind::Bridged6 => return BRIDGED[1].into(),
         };
         format!("/proc/sys/net/{family}/conf/{}/{key}", self.interface)
     }
 
     fn is(&self, value: &str) -> bool {
         fs::read_to_string(self.path()).is_ok_and(|text| text.trim() == value)
+    }
+
+    /// Settings that keep packets from their way: of `interfaces` if what they deliver is `forwarded`, of `device`, and,
+    /// if an intercepted interface is one, of `bridges`.
+    pub(super) fn lacking(
+        interfaces: &[String],
+        forwarded: bool,
+        device: Option<&str>,
+        bridges: bool,
+    ) -> Vec<Self> {
+        let mut settings = Vec::new();
+        let interfaces = interfaces.iter().map(String::as_str).filter(|_| forwarded);
+        for interface in interfaces.chain(device) {
+            for kind in [Kind::Ipv4, Kind::Ipv6] {
+                settings.push(Self {
+                    kind,
+                    interface: interface.to_owned(),
+                });
+            }
+        }
+        if bridges {
+            settings.extend([Kind::Bridged4, Kind::Bridged6].map(|kind| Self {
+                kind,
+                interface: ALL.to_owned(),
+            }));
+        }
+        // One that is not there needs nothing.
+        settings.retain(|setting| setting.is(setting.kind.values()[0]));
+        settings
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path();
+        let name = path.trim_start_matches("/proc/sys/").replace('/', ".");
+        write!(f, "setting {name} = {}", self.kind.values()[1])?;
+        match self.kind {
+            Kind::Bridged4 | Kind::Bridged6 => {
+                f.write_str(" (with 1 connections of bridged hosts are lost)")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -205,6 +271,14 @@ impl Forwarding {
         self.0.iter().any(machine)
     }
 
+    /// Gives a setting that [`Setting::lacking`] found the value that it is to have.
+    pub(super) fn mend(&mut self, setting: &Setting, table: &Table) -> io::Result<()> {
+        if setting.interface == NAME {
+            return prepare_device(NAME);
+        }
+        self.change(setting.kind, &setting.interface, table)
+    }
+
     /// Noted first, then done: what is noted and was not done is undone in vain.
     fn change(&mut self, kind: Kind, interface: &str, table: &Table) -> io::Result<()> {
         let setting = Setting {
@@ -216,8 +290,10 @@ impl Forwarding {
             return Ok(());
         }
         let path = setting.path();
-        table.add_element(kind.set(), &format!("\"{interface}\""), None)?;
-        self.0.push(setting);
+        if !self.0.contains(&setting) {
+            table.add_element(kind.set(), &format!("\"{interface}\""), None)?;
+            self.0.push(setting);
+        }
         write(&path, after)
     }
 

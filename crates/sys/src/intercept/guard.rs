@@ -1,4 +1,4 @@
-//! The table `inet bentpipe_guard`: keeps in, while no client runs, what a client would take in.
+//! The table `inet bentpipe_guard` and routing rules beside it: keep in, while no client runs, what a client would take in.
 //!
 //! Explicit and lasting: it is put in force before the network comes up, outlives every process, and goes when it is
 //! told to. It reads nothing of the machine, so that it can be there before any interface is. Beside a client's own table it
@@ -9,10 +9,11 @@ use std::io;
 
 use ipnet::IpNet;
 
-use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, marked, names};
-use super::{Interception, Other, policy};
+use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, marked, names, set_mark};
+use super::{Interception, Other, barrier, policy};
 use crate::command::run;
 use crate::nft::Table;
+use crate::policy_rule::PolicyRule;
 
 /// The table's name.
 pub const GUARD_TABLE: &str = "bentpipe_guard";
@@ -24,7 +25,12 @@ impl Interception {
     /// A value makes no sense, `nft` or the privilege is missing. Then nothing has changed.
     pub fn guard(&self) -> io::Result<()> {
         self.validate()?;
-        Table::new(GUARD_TABLE).replace(&body(self))
+        Table::new(GUARD_TABLE).replace(&body(self))?;
+        // After the table, whose marks let pass what the rules bar.
+        let wanted = barrier::of_guard(self);
+        barrier::heed_marks(&self.interfaces)?;
+        barrier::remove(barrier::Holder::Guard, &wanted)?;
+        wanted.iter().try_for_each(PolicyRule::add)
     }
 }
 
@@ -33,6 +39,8 @@ impl Interception {
 /// # Errors
 /// `nft` or the privilege is missing.
 pub fn guard_off() -> io::Result<()> {
+    // In this order: a table without these rules is as good as another's that was flushed.
+    barrier::remove(barrier::Holder::Guard, &[])?;
     Table::new(GUARD_TABLE).remove()
 }
 
@@ -43,7 +51,11 @@ pub fn guard_off() -> io::Result<()> {
 pub fn guard_listing() -> io::Result<Option<String>> {
     match Table::new(GUARD_TABLE).exists()? {
         true => run("nft", &["list", "table", "inet", GUARD_TABLE]).map(Some),
-        false => Ok(None),
+        false if barrier::present(barrier::Holder::Guard)?.is_empty() => Ok(None),
+        false => Ok(Some(format!(
+            "the table inet {GUARD_TABLE} was removed by another program; routing rules still keep in what is forwarded: \
+             `bentpipe guard on` puts it back"
+        ))),
     }
 }
 
@@ -53,11 +65,35 @@ fn body(it: &Interception) -> String {
     text.push_str(&policy::sets(&it.rules, &policy::Kept::default()));
     text.push_str(&policy::without_process(&it.rules));
     if !it.interfaces.is_empty() {
+        text.push_str(&passing(it));
         text.push_str(&forward(it));
     }
     if it.local {
         text.push_str(&output(it));
     }
+    text
+}
+
+/// Marks what the guard lets pass, for the routing rules that bar the rest. What a client has marked keeps its mark.
+fn passing(it: &Interception) -> String {
+    let lan = names(it);
+    let mut text = format!(
+        "  chain pass {{\n    {} accept\n  }}\n",
+        set_mark(it, it.direct_mark)
+    );
+    text.push_str(&policy::passing(&it.rules, &it.other));
+    let _ = writeln!(
+        text,
+        "  chain unmarked {{\n    type filter hook prerouting priority mangle + 10; policy accept;\n{}    iifname != {{ {lan} }} return\n    meta mark & {:#x} != 0 return",
+        ruleset::arriving_elsewhere(it),
+        it.mark_mask
+    );
+    for name in &it.interfaces {
+        let _ = writeln!(text, "    fib daddr oifname \"{name}\" goto pass");
+    }
+    text.push_str(
+        "    ip daddr @exempt4 goto pass\n    ip6 daddr @exempt6 goto pass\n    goto passing\n  }\n",
+    );
     text
 }
 

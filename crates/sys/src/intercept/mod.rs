@@ -3,11 +3,12 @@
 //! The table `inet bentpipe_client` and the policy routes that belong to it, installed and removed as
 //! one. It fails closed: rules mark first, then tproxy, then drop, and behind the device's route stands a
 //! blackhole, so that a listener or a device that is gone lets nothing out in clear. It opens no sockets and
-//! relays nothing.
+//! relays nothing. Behind the table stand routing rules (`barrier.rs`); what others take away is found by `upkeep.rs`.
 //!
 //! Known limits: a firewall of the user's that drops in its own input hook also drops intercepted
 //! connections; sockets of this machine bound to an interface (SO_BINDTODEVICE) are cut, not relayed.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,23 +16,32 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::command::run;
+use crate::link;
 use crate::nft::{self, Table};
+use crate::nftables::{self, Fingerprint};
+use crate::policy_rule::PolicyRule;
 use crate::route::{MarkedRoute, Target};
 
+use claim::Claim;
 use forwarding::Forwarding;
 use policy::Kept;
 
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{GUARD_TABLE, guard_listing, guard_off};
 pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
+pub use upkeep::{Lack, Seen, Wanted, lacking};
 
+mod barrier;
+mod claim;
 pub(crate) mod forwarding;
 mod gate;
 mod guard;
 mod inbound;
 mod packets;
+mod passage;
 mod policy;
 mod ruleset;
+mod upkeep;
 
 /// The table's name; fixed, so that the leftover of a killed process is found.
 pub const TABLE: &str = "bentpipe_client";
@@ -186,7 +196,10 @@ impl Interception {
     /// An interface does not exist, a value makes no sense, `nft` or `ip` or the privilege is missing.
     /// Then nothing of ours is in the kernel.
     pub fn install(&self) -> io::Result<Installed> {
-        let (body, exempt) = self.prepared(&Kept::default())?;
+        // Of two the second would replace the first's table, and remove it at its end.
+        let claim = Claim::take()?;
+        let lan = Lan::of(&self.interfaces)?;
+        let (body, exempt) = self.prepared(&lan, &Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
         let mut installed = Installed {
             exempt,
@@ -195,6 +208,14 @@ impl Interception {
             forwarding: Forwarding::left_behind(&Table::new(TABLE))?,
             rules: self.rules.iter().map(|rule| rule.learned).collect(),
             armed: true,
+            current: self.clone(),
+            lan,
+            print: None,
+            generation: 0,
+            attached: false,
+            counted: Vec::new(),
+            lessons: HashMap::new(),
+            _claim: claim,
         };
         for route in &installed.routes {
             route.install()?;
@@ -203,13 +224,17 @@ impl Interception {
             self.packet_route().remove()?;
         }
         // In force first: what is forwarded from then on is subject to it.
-        let table = &installed.table;
-        table.replace(&format!("{}{body}", installed.forwarding.sets()))?;
+        installed.replace(&body)?;
+        // And behind it the rules that let pass only what it marks.
+        let barrier = barrier::of_client(self);
+        barrier::remove(barrier::Holder::Client, &barrier)?;
+        if !barrier.is_empty() {
+            barrier::heed_marks(&self.interfaces)?;
+        }
+        barrier.iter().try_for_each(PolicyRule::add)?;
+        passage::close_all()?;
         if self.needs_device() {
-            let forwarding = &mut installed.forwarding;
-            for interface in &self.interfaces {
-                forwarding.enable(interface, table)?;
-            }
+            installed.forward_interfaces()?;
         }
         Ok(installed)
     }
@@ -220,21 +245,22 @@ impl Interception {
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
         Forwarding::left_behind(&Table::new(TABLE))?.restore();
+        passage::close_all()?;
+        barrier::remove(barrier::Holder::Client, &[])?;
         Table::new(TABLE).remove()?;
         self.local_route().remove()?;
         self.packet_route().remove()
     }
 
-    fn prepared(&self, kept: &Kept) -> io::Result<(String, Vec<IpNet>)> {
+    fn prepared(&self, lan: &Lan, kept: &Kept) -> io::Result<(String, Vec<IpNet>)> {
         self.validate()?;
-        let lan = Lan::of(&self.interfaces)?;
         let inbound = if self.local {
             inbound::connections()?
         } else {
             Vec::new()
         };
         let exempt = ruleset::exempt(self, &lan.prefixes);
-        let body = ruleset::body(self, &lan, &inbound, kept);
+        let body = ruleset::body(self, lan, &inbound, kept);
         Ok((body, exempt))
     }
 
@@ -309,7 +335,21 @@ pub struct Installed {
     /// Whether each of them learns.
     rules: Vec<bool>,
     armed: bool,
+    current: Interception,
+    /// What the table was made for.
+    lan: Lan,
+    /// The table as we left it.
+    print: Option<Fingerprint>,
+    generation: u64,
+    attached: bool,
+    /// For the table's next copy, if this one is taken away.
+    counted: Vec<Count>,
+    lessons: HashMap<(usize, IpAddr), Duration>,
+    _claim: Claim,
 }
+
+/// Addresses of names that are kept for the table's next copy: as many as one set of it holds.
+const MAX_LESSONS: usize = 65_535;
 
 impl Installed {
     /// Has the kernel answer further connections to `destination` by itself for [`REFUSED_FOR`]. Starts
@@ -348,7 +388,15 @@ impl Installed {
     ///
     /// # Errors
     /// As [`Self::refuse`]; or a rule has no such destinations.
-    pub fn learn(&self, lessons: &[Lesson]) -> io::Result<()> {
+    pub fn learn(&mut self, lessons: &[Lesson]) -> io::Result<()> {
+        if self.lessons.len() + lessons.len() > MAX_LESSONS {
+            // Those that are still used have their time from the set itself.
+            self.lessons.clear();
+        }
+        let known = lessons
+            .iter()
+            .map(|one| ((one.rule, one.address), one.time));
+        self.lessons.extend(known);
         nft::apply(&policy::teaching(TABLE, lessons))
     }
 
@@ -356,12 +404,13 @@ impl Installed {
     ///
     /// # Errors
     /// `nft` or the privilege is missing.
-    pub fn counts(&self) -> io::Result<Vec<Count>> {
+    pub fn counts(&mut self) -> io::Result<Vec<Count>> {
         if self.rules.is_empty() {
             return Ok(Vec::new());
         }
         let listing = run("nft", &["list", "counters", "table", "inet", TABLE])?;
-        Ok(policy::counts(&listing, self.rules.len()))
+        self.counted = policy::counts(&listing, self.rules.len());
+        Ok(self.counted.clone())
     }
 
     /// Whether connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
@@ -376,14 +425,16 @@ impl Installed {
     ///
     /// # Errors
     /// There is no such device, it is down, or `ip` or the privilege is missing.
-    pub fn attach(&self) -> io::Result<()> {
+    pub fn attach(&mut self) -> io::Result<()> {
+        self.attached = true;
+        self.generation += 1;
         for route in &self.routes {
             if let Target::Device { name, .. } = &route.target {
                 forwarding::prepare_device(name)?;
             }
             route.attach()?;
         }
-        Ok(())
+        barrier::heed_marks(&self.current.interfaces)
     }
 
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
@@ -397,15 +448,104 @@ impl Installed {
                 "marks and routing table cannot change while in force".into(),
             ));
         }
-        let kept = Kept {
-            counts: self.counts()?,
-            learned: policy::learned(&self.rules)?,
-        };
-        let (body, exempt) = changed.prepared(&kept)?;
+        let lan = Lan::present(&changed.interfaces)?;
+        let kept = self.kept();
+        let (body, exempt) = changed.prepared(&lan, &kept)?;
+        self.replace(&body)?;
+        self.lan = lan;
+        self.exempt = exempt;
+        self.current = changed.clone();
+        Ok(())
+    }
+
+    /// What goes on from one table to the next: as the table has it, or, if that was taken away, as it was when it was
+    /// asked last.
+    fn kept(&mut self) -> Kept {
+        let counts = self.counts().unwrap_or_else(|_| self.counted.clone());
+        let remembered = self.lessons.iter().map(|((rule, address), time)| Lesson {
+            rule: *rule,
+            address: *address,
+            time: *time,
+        });
+        let learned = policy::learned(&self.rules).unwrap_or_else(|_| remembered.collect());
+        Kept { counts, learned }
+    }
+
+    /// Puts the table with `body` in force.
+    fn replace(&mut self, body: &str) -> io::Result<()> {
         self.table
             .replace(&format!("{}{body}", self.forwarding.sets()))?;
-        self.exempt = exempt;
+        self.remember()
+    }
+
+    /// The table is as it is to be.
+    fn remember(&mut self) -> io::Result<()> {
+        self.print = nftables::fingerprint(TABLE)?;
+        self.generation += 1;
         Ok(())
+    }
+
+    fn forward_interfaces(&mut self) -> io::Result<()> {
+        for interface in &self.current.interfaces {
+            self.forwarding.enable(interface, &self.table)?;
+        }
+        self.remember()
+    }
+
+    /// What there is to be in the kernel now.
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        let routes = self
+            .routes
+            .iter()
+            .flat_map(|route| route.routes(self.attached));
+        Wanted {
+            generation: self.generation,
+            table: self.print,
+            rules: upkeep::rules(&self.current),
+            routes: routes.collect(),
+            interfaces: self.current.interfaces.clone(),
+            lan: self.lan.clone(),
+            guard_rules: barrier::of_guard(&self.current),
+            device: self
+                .current
+                .needs_device()
+                .then(|| self.current.device.clone()),
+            attached: self.attached,
+        }
+    }
+
+    /// Whether packets are led into the device.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// Whether `wanted` is what there is to be still.
+    #[must_use]
+    pub fn is_current(&self, wanted: &Wanted) -> bool {
+        self.generation == wanted.generation
+    }
+
+    /// Puts back what is missing. Of a route into a device that is gone there is nothing to put back yet.
+    ///
+    /// # Errors
+    /// As [`Interception::install`].
+    pub fn mend(&mut self, lack: &Lack) -> io::Result<()> {
+        match lack {
+            Lack::Table { .. } | Lack::Lan => {
+                let current = self.current.clone();
+                self.update(&current)
+            }
+            Lack::Rule(rule) => rule.add(),
+            Lack::Route(route) => route.replace(),
+            Lack::Guard => self.current.guard(),
+            Lack::Setting(setting) => {
+                self.forwarding.mend(setting, &self.table)?;
+                self.remember()
+            }
+            Lack::Passage(passage) => passage.open(),
+        }
     }
 
     /// Removes table and route, with an error if that fails (dropping would swallow it).
@@ -420,6 +560,8 @@ impl Installed {
     fn remove_all(&self) -> io::Result<()> {
         // While the table still keeps in what is forwarded.
         self.forwarding.restore();
+        passage::close_all()?;
+        barrier::remove(barrier::Holder::Client, &[])?;
         self.table.remove()?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }
@@ -435,7 +577,7 @@ impl Drop for Installed {
 }
 
 /// What is connected to the intercepted interfaces.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Lan {
     prefixes: Vec<IpNet>,
     /// This machine's own there.
@@ -443,51 +585,42 @@ struct Lan {
 }
 
 impl Lan {
+    /// Of interfaces that must exist.
     fn of(interfaces: &[String]) -> io::Result<Self> {
-        let mut lan = Self::default();
-        for interface in interfaces {
-            let listing =
-                run("ip", &["-o", "addr", "show", "dev", interface]).map_err(|error| {
-                    if !error.to_string().contains("does not exist") {
-                        return error;
-                    }
-                    let text = format!(
-                        "cannot intercept `{interface}`: no such interface; `ip link` lists them"
-                    );
-                    io::Error::new(io::ErrorKind::NotFound, text)
-                })?;
-            lan.prefixes.extend(listing.lines().filter_map(prefix_of));
-            lan.addresses.extend(listing.lines().filter_map(address_of));
+        let links = link::links()?;
+        let missing = |name: &&String| !links.iter().any(|link| link.name == **name);
+        if let Some(interface) = interfaces.iter().find(missing) {
+            let text =
+                format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
+        Self::present(interfaces)
+    }
+
+    /// Of those that exist.
+    fn present(interfaces: &[String]) -> io::Result<Self> {
+        let links = link::links()?;
+        let indices: Vec<u32> = links
+            .iter()
+            .filter(|link| interfaces.contains(&link.name))
+            .map(|link| link.index)
+            .collect();
+        let mut lan = Self::default();
+        for address in link::addresses()? {
+            if indices.contains(&address.index) {
+                lan.addresses.push(address.own);
+                // A prefix that is everything would exempt everything.
+                if address.prefix.prefix_len() > 0 {
+                    lan.prefixes.push(address.prefix.trunc());
+                }
+            }
+        }
+        // Two looks at the same are equal, in whatever order the kernel lists them.
+        lan.prefixes.sort_unstable();
+        lan.prefixes.dedup();
+        lan.addresses.sort_unstable();
         Ok(lan)
     }
-}
-
-/// This machine's own address, of such a line.
-fn address_of(line: &str) -> Option<IpAddr> {
-    let words = line.split_whitespace();
-    let mut own = words
-        .skip_while(|word| !matches!(*word, "inet" | "inet6"))
-        .skip(1);
-    own.next()?.split('/').next()?.parse().ok()
-}
-
-/// Reads one line such as `2: lan0    inet 10.0.0.1/24 brd 10.0.0.255 scope global lan0\…`; with
-/// `inet 10.0.0.1 peer 10.0.0.2/32` the prefix is the peer's.
-fn prefix_of(line: &str) -> Option<IpNet> {
-    let mut words = line
-        .split_whitespace()
-        .skip_while(|word| !matches!(*word, "inet" | "inet6"))
-        .skip(1);
-    let own = words.next()?;
-    let prefix = if words.next() == Some("peer") {
-        words.next()?
-    } else {
-        own
-    };
-    let prefix: IpNet = prefix.parse().ok()?;
-    // A prefix that is everything would exempt everything.
-    (prefix.prefix_len() > 0).then(|| prefix.trunc())
 }
 
 fn invalid(text: String) -> io::Error {
@@ -500,23 +633,6 @@ fn invalid(text: String) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prefixes_are_read_from_ip() {
-        let prefix = |line| prefix_of(line).map(|prefix| prefix.to_string());
-        let line = r"2: lan0    inet 10.0.0.1/24 brd 10.0.0.255 scope global lan0\       valid_lft forever";
-        assert_eq!(prefix(line).unwrap(), "10.0.0.0/24");
-        let line = r"3: ppp0    inet 10.64.0.9 peer 10.64.0.1/32 scope global ppp0\ ";
-        assert_eq!(prefix(line).unwrap(), "10.64.0.1/32");
-        let line = r"2: lan0    inet6 2001:db8:7::1/64 scope global \       valid_lft forever";
-        assert_eq!(prefix(line).unwrap(), "2001:db8:7::/64");
-        assert_eq!(prefix("2: lan0    inet 10.0.0.1/0 scope global"), None);
-        let address = |line| address_of(line).map(|address| address.to_string());
-        let line = r"3: ppp0    inet 10.64.0.9 peer 10.64.0.1/32 scope global ppp0\ ";
-        assert_eq!(address(line).unwrap(), "10.64.0.9");
-        let line = r"2: lan0    inet6 2001:db8:7::1/64 scope global \       valid_lft forever";
-        assert_eq!(address(line).unwrap(), "2001:db8:7::1");
-    }
 
     #[test]
     fn nonsense_is_refused_before_the_kernel_sees_it() {

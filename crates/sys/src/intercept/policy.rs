@@ -323,6 +323,34 @@ pub(super) fn without_process(rules: &[Rule]) -> String {
     text
 }
 
+/// The chain that marks, for the guard, what [`without_process`] accepts.
+pub(super) fn passing(rules: &[Rule], other: &super::Other) -> String {
+    let mut text = String::from("  chain passing {\n");
+    for (index, rule) in rules.iter().enumerate() {
+        let (rule, verdict) = match (rule.action, rule.learned) {
+            (Action::Direct, _) => (rule.clone(), format!("counter name rule{index} goto pass")),
+            (_, false) => (rule.clone(), "return".to_owned()),
+            // Whose names nobody knows any more.
+            (_, true) => {
+                let anywhere = Rule {
+                    destinations: Vec::new(),
+                    learned: false,
+                    ..rule.clone()
+                };
+                (anywhere, "return".to_owned())
+            }
+        };
+        for conditions in rule.matches(Vec::new()) {
+            let _ = writeln!(text, "    {conditions}{verdict}");
+        }
+    }
+    if *other == super::Other::Direct {
+        text.push_str("    meta l4proto != tcp goto pass\n");
+    }
+    text.push_str("  }\n");
+    text
+}
+
 impl Lesson {
     fn element(&self) -> String {
         format!("{} timeout {}s", self.address, self.time.as_secs().max(1))

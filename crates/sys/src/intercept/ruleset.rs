@@ -26,6 +26,10 @@ pub(super) const ICMP: &str = "meta l4proto { icmp, icmpv6 }";
 /// Name lookups.
 const DNS: &str = "meta l4proto { tcp, udp } th dport 53";
 pub(super) const EXEMPT: &str = "    ip daddr @exempt4 return\n    ip6 daddr @exempt6 return\n";
+/// The same for what the LAN forwards: it bears the mark of what may leave in clear, because a routing rule bars what has none
+/// ([`super::barrier`]).
+pub(super) const LEFT_ALONE: &str =
+    "    ip daddr @exempt4 goto direct\n    ip6 daddr @exempt6 goto direct\n";
 const NEVER: &str = "    fib daddr type { local, broadcast, multicast, anycast } return\n";
 /// What this machine says to its neighbours on a link for the link to work: addresses, routers, groups.
 pub(super) const NEIGHBOURS: &str = "    icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } ip6 hoplimit { 1, 255 } return
@@ -130,6 +134,7 @@ fn prerouting(it: &Interception) -> String {
     let mut text = String::from(
         "  chain prerouting {\n    type filter hook prerouting priority mangle; policy accept;\n",
     );
+    text.push_str(&arriving_elsewhere(it));
     text.push_str(&packets::arriving(it));
     if !it.interfaces.is_empty() {
         let _ = writeln!(text, "    iifname {{ {} }} goto from_lan", names(it));
@@ -150,7 +155,7 @@ fn prerouting(it: &Interception) -> String {
     // that the host believes it talks to: it must reach our socket.
     let _ = writeln!(
         text,
-        "{NEVER}{EXEMPT}    {ICMP} ct state related ct protocol tcp {} accept",
+        "{NEVER}{LEFT_ALONE}    {ICMP} ct state related ct protocol tcp {} accept",
         set_mark(it, it.mark)
     );
     if !it.rules.is_empty() || it.fail_open {
@@ -169,6 +174,20 @@ fn prerouting(it: &Interception) -> String {
     }
     text.push_str("    goto carry\n  }\n");
     text
+}
+
+/// What comes in by other interfaces bears a mark: a check of its source (`rp_filter`) asks for the way back as if the LAN
+/// sent there, and the routing rules bar what the LAN sends without one.
+pub(super) fn arriving_elsewhere(it: &Interception) -> String {
+    if it.interfaces.is_empty() {
+        return String::new();
+    }
+    format!(
+        "    iifname != {{ {}, \"lo\" }} meta mark & {:#x} == 0 {}\n",
+        names(it),
+        it.mark_mask,
+        set_mark(it, it.direct_mark)
+    )
 }
 
 /// The rules, asked in both ways in, and where each leads what is to be carried.

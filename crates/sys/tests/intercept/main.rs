@@ -10,3 +10,4 @@ mod net;
 mod packets;
 mod policy;
 mod routed;
+mod upkeep;

@@ -1,0 +1,209 @@
+//! What an interception put into the kernel, as a [`Subject`] of the guardian: table, rules, routes, settings, device.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bentpipe_proto::packets::MTU;
+use bentpipe_sys::device::{self, Device};
+use bentpipe_sys::intercept::{Installed, Lack, Seen, lacking};
+use bentpipe_sys::tun::Tun;
+use bentpipe_sys::watch::Object;
+use bentpipe_sys::{link, route};
+use ipnet::IpNet;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::kernel::{Fault, Subject};
+
+/// The client's device, as its reader and the guardian share it.
+#[derive(Debug)]
+pub(crate) struct KeptDevice {
+    /// The number of the interface that is read now.
+    index: Mutex<u32>,
+    /// Addresses that it is to have.
+    assigned: Mutex<Vec<IpNet>>,
+    /// Takes a device that was made anew.
+    renewed: UnboundedSender<Tun>,
+}
+
+impl KeptDevice {
+    /// For the device that exists now.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn new(renewed: UnboundedSender<Tun>) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            index: Mutex::new(link::index(device::NAME)?),
+            assigned: Mutex::default(),
+            renewed,
+        }))
+    }
+
+    /// From now on it is to have these addresses, and has them.
+    pub(crate) fn set_assigned(&self, addresses: Vec<IpNet>) {
+        *lock(&self.assigned) = addresses;
+    }
+
+    /// The addresses that it is to have.
+    pub(crate) fn assigned(&self) -> Vec<IpNet> {
+        lock(&self.assigned).clone()
+    }
+
+    /// How it differs from what it is to be.
+    fn fault(&self) -> io::Result<Option<&'static str>> {
+        let links = link::links()?;
+        let index = *lock(&self.index);
+        let named = links.iter().find(|link| link.name == device::NAME);
+        let Some(found) = named.filter(|link| link.index == index) else {
+            let renamed = links.iter().any(|link| link.index == index);
+            return Ok(Some(if renamed { "was renamed" } else { "is gone" }));
+        };
+        if !found.up {
+            return Ok(Some("was set down"));
+        }
+        if usize::try_from(found.mtu) != Ok(MTU) {
+            return Ok(Some("has another MTU"));
+        }
+        let present = link::addresses()?;
+        let has = |wanted: &IpNet| {
+            let same =
+                |address: &link::Address| address.index == index && address.as_set() == *wanted;
+            present.iter().any(same)
+        };
+        let usable =
+            |address: &&IpNet| address.addr().is_ipv4() || route::ipv6_enabled(device::NAME);
+        let assigned = self.assigned();
+        let lost = assigned.iter().filter(usable).any(|wanted| !has(wanted));
+        Ok(lost.then_some("has lost an address"))
+    }
+
+    /// Makes it what it is to be.
+    fn mend(&self) -> io::Result<()> {
+        let index = *lock(&self.index);
+        let found = link::links()?;
+        let whole = |link: &link::Link| link.name == device::NAME && link.index == index;
+        if found.iter().any(whole) {
+            link::set_up(device::NAME, u32::try_from(MTU).unwrap_or(1500))?;
+        } else {
+            let tun = Device::create(MTU)?.into_tun();
+            *lock(&self.index) = link::index(device::NAME)?;
+            // Its reader has ended only if the client has.
+            let _ = self.renewed.send(tun);
+        }
+        device::set_addresses(&[], &self.assigned())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a running interception needs of the kernel.
+pub(super) struct Upkeep {
+    rules: Arc<Mutex<Option<Installed>>>,
+    device: Option<Arc<KeptDevice>>,
+    /// What the last comparison found, beside the device.
+    lacks: Vec<Lack>,
+    /// The last comparison failed, and the log knows.
+    blind: bool,
+}
+
+impl Upkeep {
+    pub(super) fn new(
+        rules: Arc<Mutex<Option<Installed>>>,
+        device: Option<Arc<KeptDevice>>,
+    ) -> Self {
+        Self {
+            rules,
+            device,
+            lacks: Vec::new(),
+            blind: false,
+        }
+    }
+
+    fn look(&mut self) -> io::Result<Vec<Fault>> {
+        let mut faults = Vec::new();
+        if let Some(device) = &self.device
+            && let Some(state) = device.fault()?
+        {
+            faults.push(Fault {
+                part: format!("device {}", device::NAME),
+                state: state.to_owned(),
+                object: Object::Link(device::NAME.to_owned()),
+            });
+        }
+        self.lacks.clear();
+        let Some(wanted) = lock(&self.rules).as_ref().map(Installed::wanted) else {
+            return Ok(faults);
+        };
+        // Without the lock: connections wait for it.
+        let seen = Seen::look(&wanted)?;
+        let is_current = |rules: &Installed| rules.is_current(&wanted);
+        if !lock(&self.rules).as_ref().is_some_and(is_current) {
+            // Changed by ourselves meanwhile, of which there is a notice.
+            return Ok(faults);
+        }
+        let mut lacks = lacking(&wanted, &seen);
+        if lacks.contains(&Lack::Lan) {
+            // Nobody took anything away: the rules follow the LAN.
+            if let Some(rules) = lock(&self.rules).as_mut() {
+                rules.mend(&Lack::Lan)?;
+            }
+            tracing::info!("an intercepted interface has other addresses: the rules follow");
+            lacks.retain(|lack| *lack != Lack::Lan);
+        }
+        // Routes into a device that is not there come with it.
+        let gone = !faults.is_empty();
+        lacks.retain(|lack| {
+            !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
+        });
+        faults.extend(lacks.iter().map(|lack| Fault {
+            part: lack.to_string(),
+            state: lack.state().to_owned(),
+            object: lack.object(),
+        }));
+        self.lacks = lacks;
+        Ok(faults)
+    }
+}
+
+impl Subject for Upkeep {
+    fn compare(&mut self) -> Vec<Fault> {
+        match self.look() {
+            Ok(faults) => {
+                self.blind = false;
+                faults
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.blind, true) {
+                    tracing::error!(
+                        "cannot see whether rules, routes and table are in force: {error}; trying on"
+                    );
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn repair(&mut self, fault: &Fault) -> io::Result<()> {
+        let found = self
+            .lacks
+            .iter()
+            .find(|lack| lack.to_string() == fault.part);
+        match (found, &self.device) {
+            (Some(lack), _) => {
+                let mut rules = lock(&self.rules);
+                rules.as_mut().map_or(Ok(()), |rules| rules.mend(lack))
+            }
+            (None, Some(device)) => {
+                device.mend()?;
+                // The routes into it went with it; before addresses are assigned there are none.
+                let mut rules = lock(&self.rules);
+                match rules.as_mut().filter(|rules| rules.is_attached()) {
+                    Some(rules) => rules.attach(),
+                    None => Ok(()),
+                }
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}

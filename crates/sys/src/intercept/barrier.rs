@@ -1,0 +1,113 @@
+//! A second line behind the tables: routing rules that drop what comes from intercepted interfaces without a mark of ours.
+//!
+//! ```text
+//!   lan0 ─► prerouting: the table marks what is carried, and what may leave in clear ─► routing ─┬ marked: goes on
+//!                                                                                               └ not: blackhole
+//! ```
+//!
+//! `nft flush ruleset` removes tables of everybody; these rules stay, so that nothing is forwarded in clear until the table
+//! is back. The rule for a machine's own addresses (priority 0) comes first. An interface need not exist, and may come
+//! again. What this machine sends itself is routed before nftables can mark it, so such a rule cannot bar it.
+
+use std::io;
+
+use super::Interception;
+use crate::policy_rule::{Action, Family, PolicyRule};
+
+/// Who put rules in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// A client, for as long as its table is there.
+    Client,
+    /// The guard.
+    Guard,
+}
+
+impl Holder {
+    /// Behind the rules for marked packets, before those of the machine.
+    fn priority(self, it: &Interception) -> u32 {
+        it.priority
+            + match self {
+                Self::Client => 1,
+                Self::Guard => 2,
+            }
+    }
+}
+
+/// The rules for a client: none where what cannot be carried goes in clear.
+pub(super) fn of_client(it: &Interception) -> Vec<PolicyRule> {
+    match it.fail_open {
+        true => Vec::new(),
+        false => rules(it, Holder::Client),
+    }
+}
+
+/// The rules for the guard.
+pub(super) fn of_guard(it: &Interception) -> Vec<PolicyRule> {
+    rules(it, Holder::Guard)
+}
+
+fn rules(it: &Interception, holder: Holder) -> Vec<PolicyRule> {
+    let mut rules = Vec::new();
+    for family in Family::usable() {
+        for interface in &it.interfaces {
+            rules.push(PolicyRule {
+                family,
+                priority: holder.priority(it),
+                iif: Some(interface.clone()),
+                mark: Some((0, it.mark_mask)),
+                from: None,
+                action: Action::Blackhole,
+            });
+        }
+    }
+    rules
+}
+
+/// The rules of `holder` that are in force, whatever interfaces they are for.
+pub(super) fn present(holder: Holder) -> io::Result<Vec<PolicyRule>> {
+    let mut all = Vec::new();
+    for family in Family::usable() {
+        all.extend(PolicyRule::list(family)?);
+    }
+    Ok(of(&all, holder).into_iter().cloned().collect())
+}
+
+/// Those of `rules` that are the holder's.
+pub(super) fn of(rules: &[PolicyRule], holder: Holder) -> Vec<&PolicyRule> {
+    // Marks and priorities are the same for every configuration.
+    let it = Interception::new(0);
+    let ours = |rule: &&PolicyRule| {
+        rule.priority == holder.priority(&it)
+            && rule.action == Action::Blackhole
+            && rule.mark == Some((0, it.mark_mask))
+    };
+    rules.iter().filter(ours).collect()
+}
+
+/// Removes the rules of `holder` that are not among `wanted`.
+pub(super) fn remove(holder: Holder, wanted: &[PolicyRule]) -> io::Result<()> {
+    let superfluous = present(holder)?;
+    superfluous
+        .iter()
+        .filter(|rule| !wanted.contains(rule))
+        .try_for_each(PolicyRule::delete)
+}
+
+/// Has checks of packets' sources heed marks on all interfaces but the `intercepted` ones: what comes in there bears a mark,
+/// and its way back is not barred then. Stays, as WireGuard leaves it: without marks it changes nothing.
+pub(super) fn heed_marks(intercepted: &[String]) -> io::Result<()> {
+    const CONF: &str = "/proc/sys/net/ipv4/conf";
+    for entry in std::fs::read_dir(CONF)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if ["all", "default", "lo"].contains(&name.as_str()) || intercepted.contains(&name) {
+            continue;
+        }
+        let path = format!("{CONF}/{name}/src_valid_mark");
+        if std::fs::read_to_string(&path).is_ok_and(|text| text.trim() == "0") {
+            // It may go in this moment.
+            let _ = std::fs::write(path, "1");
+        }
+    }
+    Ok(())
+}

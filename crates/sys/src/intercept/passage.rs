@@ -1,0 +1,143 @@
+//! A way through firewalls that drop whatever is forwarded (Docker, ufw, firewalld, fw4): they know no such device.
+//!
+//! A verdict to drop is final in nftables, and no table of ours can undo it. So a rule that accepts what goes into or comes
+//! out of our device, and nothing else, is put at the head of each such chain, as Docker and libvirt do for theirs. What may
+//! go that way is said by our own table, as it is for TCP, which is taken in and never forwarded. The rules bear a comment,
+//! and are removed with the interception. Chains of iptables-legacy are not seen.
+
+use std::io;
+
+use super::{GUARD_TABLE, TABLE};
+use crate::command::run;
+use crate::device::NAME;
+use crate::forwarding;
+use crate::nft;
+use crate::nftables::{self, BaseChain, FORWARD};
+
+/// What the rules are known by.
+const COMMENT: &str = "bentpipe lets its device's packets pass";
+
+/// A chain of another program that drops what is forwarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passage {
+    /// The table's family, as `nft` names it.
+    pub family: String,
+    /// The table.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+}
+
+impl Passage {
+    /// Puts our rules at its head.
+    pub(super) fn open(&self) -> io::Result<()> {
+        let chain = format!("{} {} {}", self.family, self.table, self.chain);
+        nft::apply(&format!(
+            "insert rule {chain} oifname \"{NAME}\" counter accept comment \"{COMMENT}\"\n\
+             insert rule {chain} iifname \"{NAME}\" counter accept comment \"{COMMENT}\"\n"
+        ))
+    }
+}
+
+/// Chains that drop and have no rules of ours.
+pub(super) fn missing() -> io::Result<Vec<Passage>> {
+    let mut missing = Vec::new();
+    for chain in of_others()? {
+        let listing = listing(&chain)?;
+        if drops(&chain, &listing) && !listing.contains(COMMENT) {
+            missing.push(Passage {
+                family: chain.family.to_owned(),
+                table: chain.table,
+                chain: chain.name,
+            });
+        }
+    }
+    Ok(missing)
+}
+
+/// Removes our rules from all chains.
+pub(super) fn close_all() -> io::Result<()> {
+    let mut script = String::new();
+    for chain in of_others()? {
+        let listing = listing(&chain)?;
+        for line in listing.lines().filter(|line| line.contains(COMMENT)) {
+            if let Some((_, handle)) = line.rsplit_once("# handle ") {
+                let (family, table, name) = (chain.family, &chain.table, &chain.name);
+                script += &format!(
+                    "delete rule {family} {table} {name} handle {}\n",
+                    handle.trim()
+                );
+            }
+        }
+    }
+    match script.is_empty() {
+        true => Ok(()),
+        false => nft::apply(&script),
+    }
+}
+
+fn of_others() -> io::Result<Vec<BaseChain>> {
+    let mut chains = nftables::base_chains()?;
+    chains.retain(|chain| {
+        let ours = [TABLE, GUARD_TABLE, forwarding::TABLE].contains(&chain.table.as_str());
+        chain.hook == FORWARD && !ours
+    });
+    Ok(chains)
+}
+
+fn listing(chain: &BaseChain) -> io::Result<String> {
+    let arguments = [
+        "-a",
+        "list",
+        "chain",
+        chain.family,
+        &chain.table,
+        &chain.name,
+    ];
+    match run("nft", &arguments) {
+        // It went meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        listing => listing,
+    }
+}
+
+/// By its policy, or by a rule without conditions.
+fn drops(chain: &BaseChain, listing: &str) -> bool {
+    chain.drops
+        || listing.lines().any(|line| {
+            let mut words = line.split_whitespace().peekable();
+            if words.next_if_eq(&"counter").is_some() {
+                // `packets N bytes N`
+                words.nth(3);
+            }
+            matches!(words.peek(), Some(&("drop" | "reject")))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_drop_by_policy_or_by_a_rule_for_all() {
+        let chain = |drops| BaseChain {
+            family: "ip",
+            table: "filter".into(),
+            name: "FORWARD".into(),
+            hook: FORWARD,
+            drops,
+        };
+        let some = "  ip saddr 10.0.0.1 drop # handle 4\n  ct state established accept\n";
+        assert!(drops(&chain(true), some) && !drops(&chain(false), some));
+        for all in [
+            "drop",
+            "reject with icmpx admin-prohibited",
+            "counter packets 1 bytes 2 drop",
+        ] {
+            assert!(
+                drops(&chain(false), &format!("{some}\t\t{all} # handle 5\n")),
+                "{all}"
+            );
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What an interception needs of the kernel, compared with what is there: others flush, delete and set on the same machine.
+//!
+//! ```text
+//!   Installed::wanted ─► Wanted ─┐
+//!                                ├─► lacking (pure) ─► Lack … ─► Installed::mend
+//!   Seen::look ────────► Seen ───┘
+//! ```
+
+use std::fmt;
+use std::io;
+
+use super::barrier::{self, Holder};
+use super::forwarding::Setting;
+use super::passage::{self, Passage};
+use super::{GUARD_TABLE, Interception, Lan, TABLE};
+use crate::link;
+use crate::nftables::{self, Fingerprint};
+use crate::policy_rule::{Action, Family, PolicyRule, TableRoute, Way};
+use crate::watch::Object;
+
+/// What there is to be while an interception is in force.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Counts what this process itself has changed.
+    pub(super) generation: u64,
+    pub(super) table: Option<Fingerprint>,
+    pub(super) rules: Vec<PolicyRule>,
+    pub(super) routes: Vec<TableRoute>,
+    pub(super) interfaces: Vec<String>,
+    pub(super) lan: Lan,
+    pub(super) guard_rules: Vec<PolicyRule>,
+    /// Whether packets go through the device.
+    pub(super) device: Option<String>,
+    pub(super) attached: bool,
+}
+
+/// What there is.
+#[derive(Debug, Default)]
+pub struct Seen {
+    table: Option<Fingerprint>,
+    guard: bool,
+    rules: Vec<PolicyRule>,
+    routes: Vec<TableRoute>,
+    lan: Lan,
+    settings: Vec<Setting>,
+    passages: Vec<Passage>,
+}
+
+/// Something that is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lack {
+    /// The table.
+    Table {
+        /// It is there, with other contents.
+        changed: bool,
+    },
+    /// A routing rule.
+    Rule(PolicyRule),
+    /// A route of one of our tables.
+    Route(TableRoute),
+    /// The table is made for other addresses of the LAN's interfaces.
+    Lan,
+    /// The guard's table, whose rules are there.
+    Guard,
+    /// A setting.
+    Setting(Setting),
+    /// A firewall drops what is forwarded, and has no rule yet that lets our device's packets pass.
+    Passage(Passage),
+}
+
+impl Seen {
+    /// Looks at what `wanted` is about.
+    ///
+    /// # Errors
+    /// The kernel gave no answer.
+    pub fn look(wanted: &Wanted) -> io::Result<Self> {
+        let mut seen = Self {
+            table: nftables::fingerprint(TABLE)?,
+            lan: Lan::present(&wanted.interfaces)?,
+            ..Self::default()
+        };
+        for family in Family::usable() {
+            seen.rules.extend(PolicyRule::list(family)?);
+        }
+        if !barrier::of(&wanted.rules, Holder::Client).is_empty() {
+            // Interfaces come and go, an uplink that is dialled anew above all.
+            barrier::heed_marks(&wanted.interfaces)?;
+        }
+        let mut tables: Vec<u32> = wanted.routes.iter().map(|route| route.table).collect();
+        tables.dedup();
+        for table in tables {
+            for family in Family::usable() {
+                seen.routes.extend(TableRoute::list(family, table)?);
+            }
+        }
+        if !barrier::of(&seen.rules, Holder::Guard).is_empty() {
+            seen.guard = nftables::fingerprint(GUARD_TABLE)?.is_some();
+        }
+        let bridges = link::links()?
+            .iter()
+            .any(|link| link.bridge && wanted.interfaces.contains(&link.name));
+        let device = wanted.device.as_deref();
+        seen.settings = Setting::lacking(
+            &wanted.interfaces,
+            device.is_some(),
+            device.filter(|_| wanted.attached),
+            bridges,
+        );
+        if device.is_some() {
+            seen.passages = passage::missing()?;
+        }
+        Ok(seen)
+    }
+}
+
+/// What of `wanted` is not as it is to be.
+#[must_use]
+pub fn lacking(wanted: &Wanted, seen: &Seen) -> Vec<Lack> {
+    let mut lacks = Vec::new();
+    // The barrier first: it holds while the table is made.
+    let missing = |rule: &&PolicyRule| !seen.rules.contains(rule);
+    lacks.extend(wanted.rules.iter().filter(missing).cloned().map(Lack::Rule));
+    if seen.table.is_none() || seen.table != wanted.table {
+        let changed = seen.table.is_some();
+        lacks.push(Lack::Table { changed });
+    } else if seen.lan != wanted.lan {
+        lacks.push(Lack::Lan);
+    }
+    let missing = |route: &&TableRoute| !seen.routes.contains(route);
+    lacks.extend(
+        wanted
+            .routes
+            .iter()
+            .filter(missing)
+            .cloned()
+            .map(Lack::Route),
+    );
+    if !barrier::of(&seen.rules, Holder::Guard).is_empty() {
+        if !seen.guard {
+            lacks.push(Lack::Guard);
+        }
+        // Of both families and all interfaces, some may have been taken.
+        let missing = |rule: &&PolicyRule| !seen.rules.contains(rule);
+        let rules = wanted.guard_rules.iter().filter(missing);
+        lacks.extend(rules.cloned().map(Lack::Rule));
+    }
+    lacks.extend(seen.settings.iter().cloned().map(Lack::Setting));
+    lacks.extend(seen.passages.iter().cloned().map(Lack::Passage));
+    lacks
+}
+
+impl Lack {
+    /// How it differs, after its name.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        match self {
+            Self::Table { changed: true } | Self::Setting(_) => "was changed",
+            Self::Lan => "were changed",
+            Self::Passage(_) => "was missing",
+            _ => "is gone",
+        }
+    }
+
+    /// What a notice about it names.
+    #[must_use]
+    pub fn object(&self) -> Object {
+        match self {
+            Self::Table { .. } => Object::Table(TABLE.to_owned()),
+            Self::Guard => Object::Table(GUARD_TABLE.to_owned()),
+            Self::Rule(_) => Object::Rule,
+            Self::Route(route) => Object::Route(route.table),
+            Self::Lan => Object::Address(0),
+            Self::Setting(_) => Object::Setting,
+            Self::Passage(passage) => Object::Table(passage.table.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let version = |family| match family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        };
+        match self {
+            Self::Table { .. } => write!(f, "table inet {TABLE}"),
+            Self::Guard => write!(f, "table inet {GUARD_TABLE}"),
+            Self::Rule(rule) => {
+                let (family, priority) = (version(rule.family), rule.priority);
+                let from = rule.iif.as_deref();
+                let from = from.map_or(String::new(), |name| format!(" for {name}"));
+                match rule.action {
+                    Action::Table(table) => {
+                        write!(f, "{family} rule {priority} to routing table {table}")
+                    }
+                    Action::Blackhole => write!(f, "{family} rule {priority}{from}"),
+                }
+            }
+            Self::Route(route) => {
+                let (family, table) = (version(route.family()), route.table);
+                let way = match &route.way {
+                    Way::Local => "to this machine",
+                    Way::Blackhole => "to nowhere",
+                    Way::Device(name) => name.as_str(),
+                };
+                write!(f, "{family} route {way} in routing table {table}")
+            }
+            Self::Lan => f.write_str("addresses of the intercepted interfaces"),
+            Self::Setting(setting) => setting.fmt(f),
+            Self::Passage(passage) => write!(
+                f,
+                "way for our device through chain {} of table {} {}, which drops what is forwarded,",
+                passage.chain, passage.family, passage.table
+            ),
+        }
+    }
+}
+
+/// What `it` needs of rules and routes.
+pub(super) fn rules(it: &Interception) -> Vec<PolicyRule> {
+    let marked = it.routes();
+    let marked = marked.iter().flat_map(crate::route::MarkedRoute::rules);
+    barrier::of_client(it).into_iter().chain(marked).collect()
+}
