@@ -7,6 +7,7 @@
 mod cli;
 mod command;
 mod exit;
+mod log;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    start_log(cli.log);
+    log::start(cli.log);
     match cli.command {
         Command::Genkey(options) => command::keys::genkey(&options),
         Command::Pubkey => command::keys::pubkey(),
@@ -41,14 +42,4 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Emulate(options) => command::emulate::run(&options),
         Command::Lab(options) => command::lab::run(&options),
     }
-}
-
-/// Logs go to standard error, without colour, in UTC.
-fn start_log(level: cli::LogLevel) {
-    tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_max_level(tracing::Level::from(level))
-        .with_target(false)
-        .with_ansi(false)
-        .init();
 }

@@ -30,6 +30,7 @@ mod sandbox;
 pub mod server;
 mod state;
 pub mod status;
+mod text;
 pub mod transport;
 
-pub use process::{Diagnosis, RunError};
+pub use process::{Diagnosis, RunError, end_on_panic};

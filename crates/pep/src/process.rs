@@ -1,11 +1,13 @@
 //! What both daemons need of the process they run in: clock, signals, limits, exit reasons.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use std::{panic, process, thread};
 
 use bentpipe_units::ByteCount;
 use rustix::io::Errno;
@@ -18,6 +20,7 @@ use tokio::time::sleep;
 use crate::config::{Place, Placed, Role};
 use crate::engine::shard::Shard;
 use crate::status::{SocketError, StatusSocket};
+use crate::text::printable;
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -36,6 +39,9 @@ const COMFORTABLE_FILES: u64 = 65_536;
 
 /// Before it is said again that no descriptors are left.
 const FILES_AGAIN: Duration = Duration::from_secs(60);
+
+/// Exit code after a panic: "failed while running".
+const PANICKED: i32 = 1;
 
 /// Why a daemon could not start or go on. Each variant is one exit code of the binary.
 #[derive(Debug, Error)]
@@ -353,6 +359,27 @@ impl StopSignal {
     }
 }
 
+/// Ends the process when any of its threads or tasks panics. Without this a server that has lost a shard, or a task of
+/// one, would look healthy to its supervisor and serve nobody. What a client has in the kernel stays, as after SIGKILL:
+/// nothing of the LAN leaves in clear.
+pub fn end_on_panic() {
+    panic::set_hook(Box::new(|info| {
+        let payload = info.payload_as_str().unwrap_or("no message");
+        let place = info.location().map(ToString::to_string);
+        tracing::error!(
+            "internal error, the process ends: {} at {} on thread {}; please report it",
+            printable(payload),
+            place.as_deref().unwrap_or("an unknown place"),
+            thread::current().name().unwrap_or("without a name"),
+        );
+        let trace = Backtrace::capture();
+        if trace.status() == BacktraceStatus::Captured {
+            let _ = writeln!(io::stderr(), "{trace}");
+        }
+        process::exit(PANICKED);
+    }));
+}
+
 /// Waits until no flow is left on a shard.
 pub(crate) async fn until_idle(shard: &Shard) {
     while shard.peek(|engine| engine.connections().any(|(_, c)| c.tunnel.flow_count() > 0)) {
@@ -372,4 +399,59 @@ pub(crate) async fn flush(shard: &Shard) -> Duration {
         sleep(Duration::from_millis(5)).await;
     }
     slowest
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::process::Command;
+
+    use tokio::task::{LocalSet, spawn_local};
+
+    use super::*;
+
+    /// Asks [`panics`] to be what it says.
+    const WHERE: &str = "BENTPIPE_TEST_PANIC";
+
+    #[test]
+    fn a_panic_anywhere_ends_the_process() {
+        for place in ["task", "thread", "blocking", "main"] {
+            let child = Command::new(env::current_exe().expect("this test"))
+                .args([
+                    "--exact",
+                    "process::tests::panics",
+                    "--ignored",
+                    "--nocapture",
+                ])
+                .env(WHERE, place)
+                .output()
+                .expect("a process");
+            let said = String::from_utf8_lossy(&child.stdout);
+            assert_eq!(child.status.code(), Some(PANICKED), "{place}: {said}");
+            assert!(!said.contains("still here"), "{place}: {said}");
+        }
+    }
+
+    /// No test: what the one above starts.
+    #[test]
+    #[ignore = "started by a_panic_anywhere_ends_the_process"]
+    fn panics() {
+        let Some(place) = env::var_os(WHERE) else {
+            return;
+        };
+        end_on_panic();
+        let fail = || panic!("as it was told");
+        let runtime = runtime().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            // Each of these would swallow the panic.
+            match place.to_str() {
+                Some("task") => drop(spawn_local(async move { fail() }).await),
+                Some("thread") => drop(thread::spawn(fail).join()),
+                Some("blocking") => drop(tokio::task::spawn_blocking(fail).await),
+                _ => drop(panic::catch_unwind(fail)),
+            }
+        });
+        println!("still here");
+        process::exit(7);
+    }
 }

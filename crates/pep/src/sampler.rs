@@ -11,6 +11,7 @@ use crate::status::{
     self, Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
     Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes,
 };
+use crate::text::printable;
 use crate::transport::Refusals;
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
@@ -220,8 +221,8 @@ fn receiving(connection: &Connection) -> Option<Receiving> {
     let forward = Some(&hello.forward).filter(|_| connection.quic.side().is_client());
     Some(Receiving {
         controller: match forward {
-            Some(forward) => forward.controller.clone(),
-            None => hello.return_controller.clone(),
+            Some(forward) => forward.controller.as_ref().map(printable),
+            None => hello.return_controller.as_ref().map(printable),
         },
         max_rate_bit_s: forward
             .and_then(|forward| forward.max_rate)

@@ -10,6 +10,7 @@ use super::session::Session;
 use crate::engine::{ConnectionId, Engine, identity};
 use crate::process;
 use crate::status::{self, TunnelState};
+use crate::text::printable;
 
 /// What the log was last told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +22,21 @@ pub(super) enum Told {
 }
 
 impl Session {
-    /// What the end of a connection means to the operator.
-    pub(super) fn explain(&self, reason: &ConnectionError) -> (Told, String) {
+    /// Explains the end of a connection to the operator. Only a peer that has `proven` the server's key is believed: whoever
+    /// sees an Initial packet can answer it.
+    pub(super) fn explain(&self, reason: &ConnectionError, proven: bool) -> (Told, String) {
+        let closed = |reason: &ConnectionError| {
+            use ConnectionError::{ApplicationClosed, ConnectionClosed};
+            matches!(reason, ConnectionClosed(_) | ApplicationClosed(_))
+        };
+        if closed(reason) && !proven {
+            let text = format!(
+                "something at the server's address, or on the way, closes connections without having shown the server's \
+                 key: {}",
+                printable(reason)
+            );
+            return (Told::Trying, text);
+        }
         if identity::is_unknown_client(reason) {
             let mend = format!(
                 "the server does not know this client; add a [[client]] with public_key = \"{}\" to its configuration",
@@ -39,7 +53,7 @@ impl Session {
             let mend = "another process has connected with this client's key; give every client a key of its own";
             return (Told::Refused, mend.to_owned());
         }
-        (Told::Trying, reason.to_string())
+        (Told::Trying, printable(reason))
     }
 
     /// Logs a change of state, once.
@@ -72,6 +86,7 @@ impl Session {
         if let (Some(used), Some(wished)) = (used, wished)
             && used != wished.name()
         {
+            let used = printable(used);
             tracing::warn!("the server uses {used} on the forward link; it does not know {wished}");
         }
     }

@@ -32,6 +32,7 @@ use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
 use crate::status;
+use crate::text::printable;
 use crate::transport::{QueryKey, TunnelEvent};
 
 /// Before connecting again after another process has taken over with the same key (`PROTOCOL.md` §5.1): at once, the two
@@ -317,11 +318,13 @@ impl Session {
                     self.changes.send_replace(());
                 }
             }
-            ConnectionNotice::Fault(fault) => self.on_lost(id, Told::Trying, &fault.to_string()),
+            ConnectionNotice::Fault(fault) => self.on_lost(id, Told::Trying, &printable(fault)),
             ConnectionNotice::Lost(reason) => {
-                let (told, text) = self.explain(&reason);
+                let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
+                let proven = self.shard.peek(trusts);
+                let (told, text) = self.explain(&reason, proven);
                 self.on_lost(id, told, &text);
-                if is_replaced(&reason) {
+                if proven && is_replaced(&reason) {
                     self.retry_at.set(process::now() + ELSEWHERE);
                 }
             }
@@ -356,7 +359,7 @@ impl Session {
             });
             Some(format!(
                 "{} at {}, RTT {rtt} ms, {exchange}{}",
-                hello.agent,
+                printable(&hello.agent),
                 connection.quic.remote_address(),
                 resumed.unwrap_or_default()
             ))
