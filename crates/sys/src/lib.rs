@@ -24,6 +24,7 @@ pub mod datagram;
 pub mod device;
 pub mod ethernet;
 pub mod forwarding;
+pub mod heap;
 pub mod intercept;
 pub mod link;
 mod netlink;

@@ -7,14 +7,17 @@
 mod figures;
 mod outage;
 mod sending;
+pub(crate) mod streams;
 
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{Pacer, Saved};
-use bentpipe_proto::tunnel::{Acks, CloseCode};
+use bentpipe_proto::tunnel::Acks;
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
-use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, VarInt};
+use quinn_proto::{
+    ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, StreamEvent, VarInt,
+};
 
 use super::identity;
 use super::insist::Insistence;
@@ -24,9 +27,7 @@ use super::repeat::Repeater;
 use super::settings::SendControl;
 use super::train::Train;
 use crate::transport::{Fault, Tunnel, TunnelEvent};
-
-/// How long a client may take from its first datagram to the proof of its key. It starts anew every few seconds.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+use streams::{StreamLimit, streams_for};
 
 /// Not to hear of a peer for so long is an outage: where flows are open, either side asks before.
 const SILENT: Duration = Duration::from_secs(6);
@@ -57,6 +58,7 @@ pub struct Connection {
     insistence: Insistence,
     train: Train,
     books: Books,
+    streams: StreamLimit,
     /// How the peer wants to be acknowledged.
     asked: Acks,
     /// The client's HELLO came and is not answered yet (server).
@@ -84,16 +86,27 @@ pub struct Connection {
     /// What the shell was last told of an outage.
     told_outage: bool,
     established: bool,
+    /// The last datagram began with an Initial packet.
+    initial: bool,
     /// When the peer was last heard in an outage: where it waits is asked of this side only then, and in the next round trip.
     returned: Option<Instant>,
     /// Datagrams that quinn has of what is said again.
     again: usize,
     /// Bytes received and sent, copies included.
     unproven: [u64; 2],
-    /// When a handshake that has not succeeded is given up (server).
-    give_up: Option<Instant>,
+    /// The peer is told why its handshake failed, as often as it asks.
+    explains: bool,
     /// The end was reported.
     pub(super) lost: bool,
+}
+
+/// Properties of a datagram that came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    /// "Congestion experienced".
+    pub(super) marked: bool,
+    /// An Initial packet comes first in it: anybody on the path can make one.
+    pub(super) initial: bool,
 }
 
 /// Why data has to wait.
@@ -120,7 +133,7 @@ pub enum ConnectionNotice {
     /// proved.
     UnknownKey(identity::PublicKey, std::net::SocketAddr),
     /// The connection is over.
-    Lost(quinn_proto::ConnectionError),
+    Lost(ConnectionError),
 }
 
 impl Connection {
@@ -129,12 +142,12 @@ impl Connection {
         quic: quinn_proto::Connection,
         control: SendControl,
         tunnel: Tunnel,
+        streams: StreamLimit,
         seed: Seed,
         now: Instant,
     ) -> Self {
         Self {
             handle,
-            give_up: quic.side().is_server().then(|| now + HANDSHAKE),
             quic,
             tunnel,
             asked: control.path.asked.announced(),
@@ -145,6 +158,7 @@ impl Connection {
             insistence: Insistence::default(),
             train: Train::default(),
             books: Books::default(),
+            streams,
             greeting: false,
             residual: 0,
             unchecked: 0,
@@ -159,22 +173,25 @@ impl Connection {
             moved: false,
             told_outage: false,
             established: false,
+            initial: false,
             returned: None,
             again: 0,
             unproven: [0; 2],
+            explains: false,
             lost: false,
         }
     }
 
-    /// quinn takes an event, caused by a datagram of `size` bytes that arrived at `at`, `marked` "congestion experienced" or not.
+    /// quinn takes an event, caused by a datagram of `size` bytes and such a `kind` that arrived at `at`.
     pub(super) fn handle_event(
         &mut self,
         now: Instant,
         event: ConnectionEvent,
         at: Instant,
         size: usize,
-        marked: bool,
+        kind: Kind,
     ) {
+        self.initial = kind.initial;
         self.unanswered.get_or_insert((now, 0)).1 += 1;
         if self.prober.is_outage() {
             self.returned = Some(now);
@@ -197,7 +214,7 @@ impl Connection {
         let bytes = size as u64 + headers;
         while let Some(content) = self.quic.datagrams().recv() {
             self.train.on_datagram(now, at, &content, bytes);
-            self.tunnel.on_datagram(now, &content, marked);
+            self.tunnel.on_datagram(now, &content, kind.marked);
         }
         if self.tunnel.on_path_received(size) {
             self.control.gate.flight().expect_loss(LIKELY_LOSS);
@@ -207,6 +224,23 @@ impl Connection {
     /// The connection began with a datagram of `size` bytes.
     pub(super) fn began_with(&mut self, size: usize) {
         self.unproven[0] += size as u64;
+    }
+
+    /// Streams that the peer may hold open now.
+    pub fn allowed_streams(&self) -> u64 {
+        self.quic.max_concurrent_streams(Dir::Bi)
+    }
+
+    /// True if the last datagram came from the peer whose key this side has verified. Initial packets prove nothing.
+    pub(crate) fn trusts_last(&self) -> bool {
+        self.established && !self.initial
+    }
+
+    /// True once nothing more is owed to the peer. A stranger's connection does not linger for the three PTO of RFC 9000
+    /// §10.2, unless the peer is told why it was refused.
+    pub(super) fn is_over(&self) -> bool {
+        let stranger = self.quic.side().is_server() && !self.established;
+        self.lost && (self.quic.is_drained() || (stranger && !self.explains))
     }
 
     /// Bytes that may leave for an address of which nothing is proved yet. quinn keeps this account too, but knows of no copies.
@@ -226,10 +260,6 @@ impl Connection {
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.quic.poll_timeout().is_some_and(|due| due <= now) {
             self.quic.handle_timeout(now);
-        }
-        if self.give_up.is_some_and(|due| due <= now) {
-            self.give_up = None;
-            self.close(now, CloseCode::NoError.code(), String::new());
         }
         self.train.handle_timeout(now);
         if self.tunnel.header_timeout().is_some_and(|due| due <= now) {
@@ -300,7 +330,7 @@ impl Connection {
             match event {
                 Event::Connected => {
                     self.established = true;
-                    self.give_up = None;
+                    self.streams.on_known(&mut self.quic);
                     self.tunnel.on_connected(&mut self.quic);
                     if self.quic.side().is_client() {
                         self.start_train();
@@ -309,10 +339,14 @@ impl Connection {
                 }
                 Event::ConnectionLost { reason } => {
                     self.lost = true;
+                    self.explains = matches!(reason, ConnectionError::TransportError(_));
                     self.tunnel.on_lost();
                     return Some(ConnectionNotice::Lost(reason));
                 }
                 Event::Stream(event) => {
+                    if matches!(event, StreamEvent::Opened { .. }) {
+                        self.streams.on_opened(&mut self.quic);
+                    }
                     if let Err(fault) = self.tunnel.on_stream_event(now, &mut self.quic, event) {
                         return Some(self.on_fault(now, fault));
                     }
@@ -368,6 +402,12 @@ impl Connection {
         }
     }
 
+    /// Server: sets how many flows and queries this client may hold open at once.
+    pub fn set_max_flows(&mut self, max_flows: u64) {
+        let most = streams_for(u32::try_from(max_flows).unwrap_or(u32::MAX));
+        self.streams.set_most(&mut self.quic, most);
+    }
+
     /// Server: this client is sent to no faster than `max_rate`, whatever it wishes.
     pub fn set_max_rate(&mut self, now: Instant, max_rate: Option<BitRate>) {
         self.control.limit(now, max_rate, self.quic.rtt());
@@ -376,17 +416,13 @@ impl Connection {
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
         if self.is_muted() {
             // Nothing may leave, so nothing is worth waking up for but the end.
-            return [self.quic.poll_timeout(), self.give_up]
-                .into_iter()
-                .flatten()
-                .min();
+            return self.quic.poll_timeout();
         }
         let within = self.answer_within();
         let owed = self.unanswered.map(|(since, _)| since + within);
         let paced = (self.shut == Some(Shut::Pacer)).then(|| self.pacer.poll_timeout());
         [
             self.quic.poll_timeout(),
-            self.give_up,
             paced.flatten(),
             owed.filter(|_| self.shut.is_some()),
             self.prober.poll_timeout(),

@@ -10,13 +10,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bentpipe_proto::tunnel::{Families, Hello};
+use bentpipe_proto::tunnel::{CloseCode, Families, Hello};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::ServerConfig as ServerCrypto;
-use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, QlogStream, ServerConfig, Transmit};
+use quinn_proto::{
+    DatagramEvent, EcnCodepoint, Endpoint, EndpointEvent, QlogStream, ServerConfig, Transmit,
+};
 
-use super::connection::{Connection, ConnectionNotice};
+use super::connection::{Connection, ConnectionNotice, Kind};
 use super::handover::Arrival;
+use super::handshakes::Handshakes;
 use super::identity;
 use super::ledger::Ledger;
 use super::settings::Wishes;
@@ -76,8 +79,8 @@ pub struct Engine {
     config: EngineConfig,
     connections: BTreeMap<ConnectionId, Connection>,
     by_handle: BTreeMap<usize, ConnectionId>,
-    /// Taken, and not known to be a client's yet.
-    handshakes: BTreeSet<ConnectionId>,
+    /// Server: connections whose client has not proven its key yet.
+    handshakes: Handshakes,
     dirty: BTreeSet<ConnectionId>,
     /// Connections with work that can wait for others, and after which of them the next is looked for.
     working: BTreeSet<ConnectionId>,
@@ -115,10 +118,9 @@ impl Engine {
         });
         Self {
             endpoint: Endpoint::new(Arc::new(endpoint), server, true, seed),
-            config,
             connections: BTreeMap::new(),
             by_handle: BTreeMap::new(),
-            handshakes: BTreeSet::new(),
+            handshakes: Handshakes::new(config.seed.stream("handshakes")),
             dirty: BTreeSet::new(),
             working: BTreeSet::new(),
             worked: ConnectionId(0),
@@ -130,6 +132,7 @@ impl Engine {
             events: VecDeque::new(),
             next_id: 0,
             tracer: None,
+            config,
         }
     }
 
@@ -149,6 +152,14 @@ impl Engine {
         } = arrival;
         let mut buf = Vec::new();
         let size = data.len();
+        let kind = Kind {
+            marked: ecn == Some(EcnCodepoint::Ce),
+            initial: is_initial(&data),
+        };
+        let knocks = self.config.server.is_some() && kind.initial;
+        if knocks && !self.handshakes.knock(now, remote.ip()) {
+            return self.strays.received.enter_stray(remote, size);
+        }
         match self
             .endpoint
             .handle(now, remote, local, ecn, data, &mut buf)
@@ -157,8 +168,7 @@ impl Engine {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(connection) = self.connections.get_mut(&id)
                 {
-                    let marked = ecn == Some(EcnCodepoint::Ce);
-                    connection.handle_event(now, event, at, size, marked);
+                    connection.handle_event(now, event, at, size, kind);
                     if connection.has_work() {
                         self.working.insert(id);
                     }
@@ -218,6 +228,11 @@ impl Engine {
         }
     }
 
+    /// Server: true once after many strangers' handshakes have ended, whose memory can go back to the system.
+    pub fn strangers_subside(&mut self) -> bool {
+        self.handshakes.subsides()
+    }
+
     fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
         // Stateless answers are cheap to lose and must not pile up.
         if self.responses.len() < 256 {
@@ -240,11 +255,20 @@ impl Engine {
                 self.dirty.insert(id);
             }
         }
+        while let Some(id) = self.handshakes.give_up(now) {
+            if let Some(connection) = self.connection(id) {
+                connection.close(now, CloseCode::NoError.code(), String::new());
+            }
+        }
     }
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.first().map(|(due, _)| *due)
+        let timer = self.timers.first().map(|(due, _)| *due);
+        [timer, self.handshakes.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The next event for the shell.
@@ -270,7 +294,7 @@ impl Engine {
         }
         while let Some(notice) = connection.poll(now) {
             if matches!(notice, ConnectionNotice::Connected) {
-                self.handshakes.remove(&id);
+                self.handshakes.succeed(id);
             }
             self.events.push_back(Event {
                 connection: id,
@@ -314,21 +338,43 @@ impl Engine {
             return;
         };
         let due = connection.poll_timeout();
-        let drained = connection.lost && connection.quic.is_drained();
-        let handle = connection.handle.0;
+        let over = connection.is_over();
+        if over {
+            self.forget(id);
+        } else {
+            self.clear_timer(id);
+            if let Some(due) = due {
+                self.timers.insert((due, id));
+                self.timer_of.insert(id, due);
+            }
+        }
+    }
+
+    fn clear_timer(&mut self, id: ConnectionId) {
         if let Some(old) = self.timer_of.remove(&id) {
             self.timers.remove(&(old, id));
         }
-        if drained {
-            self.connections.remove(&id);
-            self.handshakes.remove(&id);
-            // quinn may have given the handle to a newer connection already.
-            if self.by_handle.get(&handle) == Some(&id) {
-                self.by_handle.remove(&handle);
-            }
-        } else if let Some(due) = due {
-            self.timers.insert((due, id));
-            self.timer_of.insert(id, due);
+    }
+
+    /// Lets go of a connection, in whatever state it is.
+    fn forget(&mut self, id: ConnectionId) {
+        self.clear_timer(id);
+        self.dirty.remove(&id);
+        self.handshakes.forget(id);
+        let Some(mut connection) = self.connections.remove(&id) else {
+            return;
+        };
+        let handle = connection.handle;
+        // quinn may have given the handle of a drained connection to a newer one already.
+        if self.by_handle.get(&handle.0) != Some(&id) {
+            return;
+        }
+        self.by_handle.remove(&handle.0);
+        while let Some(event) = connection.quic.poll_endpoint_events() {
+            self.endpoint.handle_event(handle, event);
+        }
+        if !connection.quic.is_drained() {
+            self.endpoint.handle_event(handle, EndpointEvent::drained());
         }
     }
 
@@ -385,4 +431,9 @@ impl Engine {
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty() || !self.events.is_empty() || !self.responses.is_empty()
     }
+}
+
+/// True for an Initial packet of QUIC (RFC 9000 §17.2.2): with one of these a connection begins.
+fn is_initial(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & 0xf0 == 0xc0)
 }

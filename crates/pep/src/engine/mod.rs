@@ -14,6 +14,7 @@ mod connection;
 mod endpoint;
 mod gate;
 mod handover;
+mod handshakes;
 pub mod identity;
 mod insist;
 mod ledger;

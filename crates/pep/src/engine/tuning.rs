@@ -32,8 +32,8 @@ pub(super) const fn mtu(ipv6: bool) -> u16 {
     if ipv6 { MTU_IPV6 } else { MTU_IPV4 }
 }
 
-/// `flows`: streams that the peer may hold open at once; quinn reserves some bytes for each.
-pub(super) fn transport(path: Path, gate: Gate, flows: u32) -> TransportConfig {
+/// `streams`: streams that the peer may hold open until its key is known; quinn reserves some bytes for each.
+pub(super) fn transport(path: Path, gate: Gate, streams: u32) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
     // The peer answers when more than the threshold have come. With a reordering threshold of 0 a hole does not call for
     // an ACK of its own (loss would undo the thinning).
@@ -47,7 +47,7 @@ pub(super) fn transport(path: Path, gate: Gate, flows: u32) -> TransportConfig {
     discovery.upper_bound(mtu(path.ipv6)).minimum_change(40);
     let mut config = TransportConfig::default();
     config
-        .max_concurrent_bidi_streams(VarInt::from_u32(flows))
+        .max_concurrent_bidi_streams(VarInt::from_u32(streams))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(1 << 30))
         .receive_window(VarInt::MAX)

@@ -38,6 +38,7 @@ use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::status::{ClientStatus, TunnelState};
+use crate::text::printable;
 use crate::transport::{FlowKey, MAX_QUERIES, QueryKey, TunnelEvent};
 
 /// How often a question's task looks whether its client still waits.
@@ -133,11 +134,13 @@ impl Sessions {
             ) => {}
             ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
             ConnectionNotice::Fault(fault) => {
+                let fault = printable(fault);
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");
                 self.forget(id);
             }
             ConnectionNotice::UnknownKey(key, address) => self.on_unknown_key(&key, address),
             ConnectionNotice::Lost(reason) => {
+                let reason = printable(reason);
                 match self.open.borrow().get(&id) {
                     Some(session) => {
                         tracing::info!(client = session.client.name, "disconnected: {reason}");
@@ -224,6 +227,7 @@ impl Sessions {
             connection.tunnel.set_memory(client.memory);
             connection.tunnel.set_max_flows(client.max_flows);
             connection.set_max_rate(now, client.max_rate);
+            connection.set_max_flows(client.max_flows);
         });
     }
 
@@ -237,7 +241,7 @@ impl Sessions {
             let hello = connection.tunnel.remote()?;
             Some((
                 hello.instance,
-                hello.agent.clone(),
+                printable(&hello.agent),
                 connection.quic.remote_address(),
                 connection.resumed().map(|saved| saved.rate),
             ))
@@ -605,6 +609,10 @@ impl Sessions {
         let mut tick = interval(Duration::from_secs(1));
         loop {
             tick.tick().await;
+            #[cfg(target_os = "linux")]
+            if self.shard.with(Engine::strangers_subside) {
+                bentpipe_sys::heap::trim();
+            }
             let now = process::now();
             self.shard.with(Engine::share_memory);
             let mut sessions = self.open.borrow_mut();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::relay::Sender;
 use bentpipe_proto::tunnel::{AbortCode, Control, Destination, FlowId, Open, Reply, ReplyCode};
 use bytes::Bytes;
-use quinn_proto::{Connection, Dir, Side, VarInt};
+use quinn_proto::{Connection, Side, VarInt};
 
 use super::event::{OpenError, TunnelEvent};
 use super::flow::{Flow, FlowKey, Header, Incoming};
@@ -61,10 +61,7 @@ impl Tunnel {
             return Err(OpenError::LimitReached);
         }
         let initial_credit = remote.initial_credit;
-        let stream = quic
-            .streams()
-            .open(Dir::Bi)
-            .ok_or(OpenError::LimitReached)?;
+        let (stream, opened) = self.openings.reserve(quic);
         let id = FlowId(self.next_id);
         self.next_id += 1;
         let window = self.budget.open(self.meter.product(quic.rtt()));
@@ -74,6 +71,7 @@ impl Tunnel {
         let sender = Sender::new(header.into(), initial_credit);
         let mut flow = Flow::new(sender, credit, window, true);
         flow.id = Some(id);
+        flow.blocked = !opened;
         self.stats.opened += 1;
         self.stats.lan_in += first.len() as u64;
         flow.sender.push(first);

@@ -14,6 +14,7 @@ mod headers;
 mod lan;
 mod memory;
 mod meter;
+mod openings;
 mod packets;
 mod pool;
 mod publish;

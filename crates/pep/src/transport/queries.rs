@@ -8,7 +8,7 @@ use bentpipe_proto::dns::{MAX_MESSAGE, MAX_QUERY};
 use bentpipe_proto::relay::Receiver;
 use bentpipe_proto::tunnel::{AbortCode, StreamKind, capability};
 use bytes::Bytes;
-use quinn_proto::{Connection, Dir, Side, StreamId, VarInt, WriteError};
+use quinn_proto::{Connection, Side, StreamId, VarInt, WriteError};
 
 use super::event::{Fault, OpenError, TunnelEvent};
 use super::flow::{FlowKey, ReadFault, drain};
@@ -78,7 +78,7 @@ impl Tunnel {
         if self.queries.open.len() >= MAX_QUERIES {
             return Err(OpenError::LimitReached);
         }
-        let stream = quic.streams().open(Dir::Bi);
+        let stream = self.openings.open(quic);
         let stream = stream.ok_or(OpenError::LimitReached)?;
         let _ = quic.send_stream(stream).set_priority(1);
         let mut receiver = Receiver::new(MAX_MESSAGE as u64);

@@ -27,6 +27,7 @@ use super::flow::{Flow, FlowKey, Header, ReadFault};
 use super::headers::Headers;
 use super::memory::receiving_share;
 use super::meter::ReceiveMeter;
+use super::openings::Openings;
 use super::packets::Packets;
 use super::pool::{MemoryPool, Share};
 use super::queries::{MAX_QUERIES, Queries};
@@ -51,6 +52,7 @@ pub struct Tunnel {
     pub(super) inbound: usize,
     pub(super) by_id: HashMap<FlowId, FlowKey>,
     early: Early,
+    pub(super) openings: Openings,
     /// What the peer saw our last train of packets arrive at.
     rate_hint: Option<BitRate>,
     pub(super) next_id: u64,
@@ -96,6 +98,7 @@ impl Tunnel {
             inbound: 0,
             by_id: HashMap::new(),
             early: Early::default(),
+            openings: Openings::new(side),
             rate_hint: None,
             next_id: match side {
                 Side::Client => 0,
@@ -126,7 +129,7 @@ impl Tunnel {
     pub(crate) fn on_connected(&mut self, quic: &mut Connection) {
         self.share = Some(Share::of(self.pool.clone()));
         if self.side == Side::Client
-            && let Some(id) = quic.streams().open(Dir::Bi)
+            && let Some(id) = self.openings.open(quic)
         {
             let mut control = ControlStream::new(quic, id, true);
             let mut hello = self.local.clone();
@@ -174,6 +177,7 @@ impl Tunnel {
                 self.on_query_writable(id);
             }
             StreamEvent::Stopped { id, error_code } => self.on_stopped(quic, id, error_code),
+            StreamEvent::Available { dir: Dir::Bi } => self.open_waiting(quic),
             StreamEvent::Opened { .. }
             | StreamEvent::Finished { .. }
             | StreamEvent::Available { .. } => {}

@@ -41,7 +41,7 @@ impl Default for Joiner {
     fn default() -> Self {
         Self {
             newest: None,
-            slots: (0..WINDOW).map(|_| Slot::default()).collect(),
+            slots: Vec::new(),
             came: vec![0; usize::from(LATEST / 64)],
             discarded: 0,
             copies: 0,
@@ -116,6 +116,8 @@ impl Joiner {
 
     /// Makes room for a frame; false if it comes too late to be joined with others.
     fn advance(&mut self, sequence: u16) -> bool {
+        // Not before: most tunnels carry no packets, and the slots take some kilobytes.
+        self.slots.resize_with(usize::from(WINDOW), Slot::default);
         let newest = *self.newest.get_or_insert(sequence.wrapping_sub(1));
         let (ahead, behind) = (sequence.wrapping_sub(newest), newest.wrapping_sub(sequence));
         if behind < LATEST {

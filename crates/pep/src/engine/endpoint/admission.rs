@@ -11,19 +11,15 @@ use quinn_proto::{
 };
 
 use super::super::connection::Connection;
+use super::super::connection::streams::{StreamLimit, streams_for};
 use super::super::gate::Gate;
+use super::super::handshakes::Verdict;
 use super::super::profile::{AckPolicy, Link, Path};
 use super::super::settings::SendControl;
 use super::super::{cid, tuning};
 use super::{ConnectionId, Engine};
-use crate::transport::{MAX_QUERIES, Tunnel};
-
-/// Handshakes under way from which on a new peer first has to show that it gets what is sent to its address: one round
-/// trip more, and spoofed addresses cost no memory.
-const UNPROVEN: usize = 64;
-
-/// Handshakes under way at once; what comes beyond is not answered, and tries again.
-const MAX_HANDSHAKES: usize = 1024;
+use crate::text::printable;
+use crate::transport::Tunnel;
 
 impl Engine {
     fn trace(&mut self, now: Instant) -> Option<QlogStream> {
@@ -48,13 +44,14 @@ impl Engine {
         };
         let gate = self.gate(path, now);
         let mut client = ClientConfig::new(crypto);
-        let mut transport = tuning::transport(path, gate.clone(), self.max_inbound());
+        let streams = self.max_inbound();
+        let mut transport = tuning::transport(path, gate.clone(), StreamLimit::at_first(streams));
         transport.qlog_stream(self.trace(now));
         client.transport_config(Arc::new(transport));
         let hint = link.hint();
         client.initial_dst_cid_provider(Arc::new(move || cid::initial_cid(hint)));
         let (handle, quic) = self.endpoint.connect(now, client, remote, "bentpipe")?;
-        Ok(self.adopt(now, handle, quic, gate, path))
+        Ok(self.adopt(now, handle, quic, gate, path, streams))
     }
 
     /// Flows that a server may hold open here: none, unless ports are published.
@@ -81,6 +78,7 @@ impl Engine {
         quic: quinn_proto::Connection,
         gate: Gate,
         path: Path,
+        streams: u32,
     ) -> ConnectionId {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
@@ -95,7 +93,8 @@ impl Engine {
         let mut tunnel = Tunnel::new(side, hello, self.config.memory, seed);
         tunnel.set_pool(self.config.pool.clone());
         let control = SendControl::new(gate, path, self.config.wishes);
-        let connection = Connection::new(handle, quic, control, tunnel, seed, now);
+        let streams = StreamLimit::new(streams);
+        let connection = Connection::new(handle, quic, control, tunnel, streams, seed, now);
         self.connections.insert(id, connection);
         self.by_handle.insert(handle.0, id);
         self.dirty.insert(id);
@@ -107,15 +106,24 @@ impl Engine {
         let Some(setup) = self.config.server.clone() else {
             return self.endpoint.ignore(incoming);
         };
-        if self.handshakes.len() >= MAX_HANDSHAKES {
-            return self.endpoint.ignore(incoming);
-        }
-        if self.handshakes.len() >= UNPROVEN && incoming.may_retry() {
-            let mut buf = Vec::new();
-            if let Ok(transmit) = self.endpoint.retry(incoming, &mut buf) {
-                self.respond(transmit, buf);
+        let source = incoming.remote_address().ip();
+        match self
+            .handshakes
+            .admit(now, source, incoming.remote_address_validated())
+        {
+            Verdict::Take { instead_of } => {
+                if let Some(id) = instead_of {
+                    self.forget(id);
+                }
             }
-            return;
+            Verdict::Prove => {
+                let mut buf = Vec::new();
+                if let Ok(transmit) = self.endpoint.retry(incoming, &mut buf) {
+                    self.respond(transmit, buf);
+                }
+                return;
+            }
+            Verdict::Ignore => return self.endpoint.ignore(incoming),
         }
         let link = Link::from_hint(incoming.orig_dst_cid());
         let path = Path {
@@ -126,9 +134,9 @@ impl Engine {
         };
         let gate = self.gate(path, now);
         let mut server = ServerConfig::new(setup.crypto, setup.token_key);
-        // More than the limit on flows: the control stream and queries.
-        let streams = self.max_flows().saturating_add(1 + MAX_QUERIES as u32);
-        let mut transport = tuning::transport(path, gate.clone(), streams);
+        let streams = streams_for(self.max_flows());
+        let first = StreamLimit::at_first(streams);
+        let mut transport = tuning::transport(path, gate.clone(), first);
         transport.qlog_stream(self.trace(now));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();
@@ -137,14 +145,14 @@ impl Engine {
             .accept(incoming, now, &mut buf, Some(Arc::new(server)))
         {
             Ok((handle, quic)) => {
-                let id = self.adopt(now, handle, quic, gate, path);
-                self.handshakes.insert(id);
+                let id = self.adopt(now, handle, quic, gate, path, streams);
+                self.handshakes.enter(now, id, source);
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.began_with(size);
                 }
             }
             Err(error) => {
-                tracing::debug!(cause = %error.cause, "handshake refused");
+                tracing::debug!("handshake refused: {}", printable(&error.cause));
                 if let Some(transmit) = error.response {
                     self.respond(transmit, buf);
                 }

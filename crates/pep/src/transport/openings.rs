@@ -1,0 +1,76 @@
+//! Streams that this side opens. A peer allows some at first and more as they are used (`PROTOCOL.md` §4): a flow beyond
+//! that has its stream's number at once and is written when the stream may be opened, a round trip later at most.
+
+use quinn_proto::{Connection, Dir, Side, StreamId, VarInt};
+
+use super::flow::FlowKey;
+use super::tunnel::Tunnel;
+
+/// Order of the streams that this side opens.
+#[derive(Debug)]
+pub(super) struct Openings {
+    side: Side,
+    /// Index of the next stream that is opened.
+    next: u64,
+    /// Streams that flows have and the peer has not allowed yet.
+    waiting: u64,
+}
+
+impl Openings {
+    pub(super) fn new(side: Side) -> Self {
+        Self {
+            side,
+            next: 0,
+            waiting: 0,
+        }
+    }
+
+    /// Opens a stream, if the peer allows one now and no flow waits for it.
+    pub(super) fn open(&mut self, quic: &mut Connection) -> Option<StreamId> {
+        if self.waiting > 0 {
+            return None;
+        }
+        let stream = quic.streams().open(Dir::Bi)?;
+        self.next = stream.index() + 1;
+        Some(stream)
+    }
+
+    /// The next stream, and whether it is open yet.
+    pub(super) fn reserve(&mut self, quic: &mut Connection) -> (StreamId, bool) {
+        if let Some(stream) = self.open(quic) {
+            return (stream, true);
+        }
+        let stream = StreamId::new(self.side, Dir::Bi, self.next + self.waiting);
+        self.waiting += 1;
+        (stream, false)
+    }
+
+    /// Opens the next stream that a flow waits for, if the peer allows it now.
+    fn open_waiting(&mut self, quic: &mut Connection) -> Option<StreamId> {
+        self.waiting.checked_sub(1)?;
+        let stream = quic.streams().open(Dir::Bi)?;
+        self.waiting -= 1;
+        self.next = stream.index() + 1;
+        Some(stream)
+    }
+}
+
+impl Tunnel {
+    /// The peer allows more streams.
+    pub(super) fn open_waiting(&mut self, quic: &mut Connection) {
+        while let Some(stream) = self.openings.open_waiting(quic) {
+            let key = FlowKey::of(stream);
+            match self.flows.get_mut(&key).filter(|flow| !flow.send_done) {
+                Some(flow) => {
+                    flow.blocked = false;
+                    self.schedule(key);
+                }
+                // The flow ended before the peer heard of it.
+                None => {
+                    let _ = quic.send_stream(stream).reset(VarInt::from_u32(0));
+                    let _ = quic.recv_stream(stream).stop(VarInt::from_u32(0));
+                }
+            }
+        }
+    }
+}
