@@ -145,13 +145,7 @@ fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
             what: "UDP",
             source,
         };
-        // SO_REUSEPORT would let a second daemon take half of our datagrams; so ask first without.
-        let bound = bind(address, false).map(drop).and_then(|()| {
-            (0..shards)
-                .map(|_| bind(address, shards > 1))
-                .collect::<io::Result<Vec<_>>>()
-        });
-        match bound {
+        match bind_shards(address, shards) {
             // A kernel without IPv6: the wildcard's other half serves.
             Err(error)
                 if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
@@ -174,7 +168,17 @@ fn is_other_half(address: SocketAddr, other: SocketAddr) -> bool {
     wildcards && address.is_ipv6() && other.is_ipv4() && address.port() == other.port()
 }
 
-fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
+/// Sockets of all shards on one address. The first one is bound without SO_REUSEPORT, which fails if another daemon has the
+/// address, and shares it only then: two daemons that start at the same instant cannot both have it.
+fn bind_shards(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
+    let first = bind(address, false)?;
+    first.set_reuse_port(shards > 1)?;
+    let others = (1..shards).map(|_| bind(address, true));
+    let sockets = std::iter::once(Ok(first)).chain(others);
+    sockets.map(|socket| Ok(socket?.into())).collect()
+}
+
+fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::DGRAM,
@@ -187,7 +191,7 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     process::widen(&socket);
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// What one shard last published for `status`.
