@@ -13,6 +13,7 @@ mod limits;
 mod policy;
 mod privacy;
 mod sandbox;
+mod strangers;
 
 use std::time::Duration;
 

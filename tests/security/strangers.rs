@@ -1,0 +1,183 @@
+//! Peers whose key nobody knows: what they cost the server, whom they keep out, and what they can make a daemon say.
+//!
+//! Real daemons on loopback addresses, strangers made of quinn's state machine or of bytes. Needs no privileges.
+
+mod initial;
+mod peers;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe_lab::usage::cpu_seconds;
+use bentpipe_pep::engine::identity::PrivateKey;
+
+use crate::SOON;
+use initial::Forger;
+use peers::{Daemon, Server, Stranger, Tunnels, free_port, resident};
+
+/// Listed clients that connect and say nothing.
+const IDLE: usize = 200;
+
+/// Memory that an idle tunnel takes of the server, in bytes.
+const TUNNEL: u64 = 80_000;
+
+/// Handshakes that strangers begin and leave alone.
+const HALF_OPEN: usize = 2600;
+
+const MB: u64 = 1_000_000;
+
+const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 7, 7, 7);
+
+/// Another host of the attacker's /24, and one elsewhere.
+const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 7, 7, 8), Ipv4Addr::new(127, 0, 0, 9)];
+
+#[test]
+fn idle_tunnels_cost_little() {
+    let keys: Vec<_> = (0..IDLE)
+        .map(|_| PrivateKey::generate().expect("a key"))
+        .collect();
+    let server = Server::start(&keys);
+    let before = (server.memory(), server.cpu());
+    let tunnels = Tunnels::connect(&server, CLIENTS[1], &keys);
+    thread::sleep(Duration::from_secs(2));
+    let (memory, cpu) = (server.memory() - before.0, server.cpu() - before.1);
+    let (each, millis) = (memory / IDLE as u64, cpu * 1e3 / IDLE as f64);
+    println!("{IDLE} idle tunnels: {memory} B, {each} B each, {millis:.2} ms of CPU time each");
+    assert_eq!(tunnels.alive(), IDLE);
+    assert!(each <= TUNNEL, "{each} B each");
+    // 2 ms on a machine at rest and with an optimised build.
+    assert!(millis <= 8.0, "{millis} ms each");
+}
+
+#[test]
+fn half_open_handshakes_cost_little_and_keep_nobody_out() {
+    let keys: Vec<_> = CLIENTS
+        .iter()
+        .map(|_| PrivateKey::generate().expect("a key"))
+        .collect();
+    let server = Server::start(&keys);
+    let before = (server.memory(), server.cpu());
+    let (mut most, stop) = (before.0, Arc::new(AtomicBool::new(false)));
+    let flood = {
+        let (address, key, stop) = (server.address, server.public_key(), stop.clone());
+        thread::spawn(move || {
+            let mut stranger = Stranger::new(ATTACKER, address, key);
+            for _ in 0..HALF_OPEN {
+                stranger.begin();
+            }
+            // It goes on at a lower rate.
+            while !stop.load(Ordering::Relaxed) {
+                stranger.begin();
+                thread::sleep(Duration::from_millis(2));
+            }
+            stranger.begun()
+        })
+    };
+    thread::sleep(Duration::from_secs(2));
+    for (source, key) in CLIENTS.into_iter().zip(&keys) {
+        let began = Instant::now();
+        let tunnel = Tunnels::connect(&server, source, std::slice::from_ref(key));
+        let took = began.elapsed();
+        println!("a client at {source} is in after {took:?}");
+        assert!(took < Duration::from_secs(3), "{source}: {took:?}");
+        assert_eq!(tunnel.alive(), 1);
+        most = most.max(server.memory());
+    }
+    stop.store(true, Ordering::Relaxed);
+    let begun = flood.join().expect("a thread");
+    let (grown, cpu) = (most - before.0, server.cpu() - before.1);
+    println!("{begun} handshakes begun: at most {grown} B more, {cpu:.2} s of CPU time");
+    assert!(begun >= HALF_OPEN, "{begun}");
+    assert!(grown <= 100 * MB, "{grown} B");
+    assert!(cpu <= 4.0, "{cpu} s of CPU time");
+}
+
+#[test]
+fn nobody_forges_lines_of_a_clients_log() {
+    let server = PrivateKey::generate().expect("a key");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = socket.local_addr().expect("bound");
+    let client = Daemon::client(address, &server.public());
+    let forged = "x\n2026-11-25T09:00:00.000000Z  INFO ready: tunnel to forged\r\x1b[2J";
+    Forger::new(socket).close(0x0a, forged.as_bytes());
+    client.wait_for("without having shown", SOON);
+    thread::sleep(Duration::from_millis(200));
+    let log = client.log();
+    assert!(log.contains("\\n2026-11-25"), "escaped:\n{log}");
+    assert!(
+        !log.lines()
+            .any(|line| line.starts_with("2026-11-25T09:00:00.000000Z")),
+        "{log}"
+    );
+    assert!(!log.contains(['\r', '\x1b']), "{log}");
+}
+
+#[test]
+fn a_refusal_is_believed_only_of_the_server() {
+    let server = PrivateKey::generate().expect("a key");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = socket.local_addr().expect("bound");
+    let client = Daemon::client(address, &server.public());
+    // ACCESS_DENIED of TLS, which says that a client is unknown.
+    Forger::new(socket).close(0x100 + 49, b"");
+    client.wait_for("without having shown the server's key", SOON);
+    assert!(
+        !client.log().contains("does not know this client"),
+        "{}",
+        client.log()
+    );
+}
+
+#[test]
+fn no_client_forges_lines_of_the_servers_log() {
+    let key = PrivateKey::generate().expect("a key");
+    let server = Server::start(std::slice::from_ref(&key));
+    let tunnel = Tunnels::connect(&server, CLIENTS[1], std::slice::from_ref(&key));
+    let forged = "bye\n2026-11-25T00:00:00.000000Z  INFO connected client=\"terminal-9\"\x1b[31m";
+    tunnel.close(&format!("{forged}{}", "x".repeat(500)));
+    server.daemon.wait_for("disconnected", SOON);
+    let log = server.daemon.log();
+    assert!(
+        !log.lines()
+            .any(|line| line.starts_with("2026-11-25T00:00:00.000000Z")),
+        "{log}"
+    );
+    assert!(log.contains("bye\\n") && !log.contains('\x1b'), "{log}");
+    assert!(!log.contains(&"x".repeat(100)), "cut:\n{log}");
+}
+
+#[test]
+fn of_two_servers_started_at_once_one_runs() {
+    let key = [PrivateKey::generate().expect("a key")];
+    for round in 0..25 {
+        let port = free_port();
+        let address = SocketAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), port);
+        let daemons = [(); 2].map(|()| Daemon::server(address, &key, 4));
+        let deadline = Instant::now() + SOON;
+        let ready = |daemon: &Daemon| daemon.log().contains("INFO ready");
+        let done = |daemon: &Daemon| ready(daemon) || daemon.ended().is_some();
+        while !daemons.iter().all(done) {
+            assert!(Instant::now() < deadline, "round {round}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let logs = daemons.each_ref().map(Daemon::log).join("---\n");
+        let running = daemons.iter().filter(|daemon| ready(daemon)).count();
+        assert_eq!(running, 1, "round {round}:\n{logs}");
+        let ended: Vec<_> = daemons.iter().filter_map(Daemon::ended).collect();
+        assert_eq!(ended, [5], "round {round}:\n{logs}");
+    }
+}
+
+/// CPU time and memory of a server.
+impl Server {
+    fn cpu(&self) -> f64 {
+        cpu_seconds(self.daemon.id()).expect("it lives")
+    }
+
+    fn memory(&self) -> u64 {
+        resident(self.daemon.id())
+    }
+}
