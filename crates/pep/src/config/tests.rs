@@ -23,8 +23,7 @@ impl Place {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path =
-            std::env::temp_dir().join(format!("bentpipe-config-{}-{count}", std::process::id()));
+        let path = env::temp_dir().join(format!("bentpipe-config-{}-{count}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         let place = Self(path);
         place.write("good.key", &format!("{OWN_KEY}\n"), 0o600);
