@@ -219,6 +219,10 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
             rate: BitRate::megabits_per_second(250),
             packets: 24,
         },
+        Control::Acks(Acks {
+            packets: 12,
+            delay: Duration::from_millis(1),
+        }),
     ];
     let mut seeds: Vec<Vec<u8>> = frames
         .iter()

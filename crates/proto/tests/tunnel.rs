@@ -88,6 +88,10 @@ fn frames() -> Vec<Control> {
             rate: BitRate::bits_per_second(varint::MAX),
             packets: 24,
         },
+        Control::Acks(Acks {
+            packets: 200,
+            delay: Duration::from_micros(1500),
+        }),
     ]
 }
 

@@ -174,6 +174,13 @@ fn flow_frames() {
             packets: 24,
         },
     );
+    check_control(
+        "ACKS",
+        &Control::Acks(Acks {
+            packets: 12,
+            delay: Duration::from_millis(1),
+        }),
+    );
 }
 
 #[test]

@@ -19,6 +19,7 @@ use quinn_proto::{
     ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, StreamEvent, VarInt,
 };
 
+use super::ack_demand::{AckDemand, AckDuty};
 use super::identity;
 use super::insist::Insistence;
 use super::ledger::Books;
@@ -61,6 +62,9 @@ pub struct Connection {
     streams: StreamLimit,
     /// How the peer wants to be acknowledged.
     asked: Acks,
+    /// How this side wants to be acknowledged where round trips are short, and how the peer does.
+    demand: AckDemand,
+    duty: AckDuty,
     /// The client's HELLO came and is not answered yet (server).
     greeting: bool,
     /// Bytes in streams that quinn has not sent yet, as far as can be told from outside.
@@ -151,6 +155,8 @@ impl Connection {
             quic,
             tunnel,
             asked: control.path.asked.announced(),
+            demand: AckDemand::new(control.path.asks),
+            duty: AckDuty::default(),
             control,
             pacer: Pacer::new(now),
             prober: Prober::new(seed.stream("prober")),
@@ -210,6 +216,7 @@ impl Connection {
         self.moved |= self.quic.remote_address() != address;
         let frames = self.quic.stats().frame_rx;
         let headers = self.control.path.headers();
+        self.duty.on_received(now, &frames);
         self.books.on_received(frames, size as u64, headers);
         let bytes = size as u64 + headers;
         while let Some(content) = self.quic.datagrams().recv() {
@@ -353,6 +360,9 @@ impl Connection {
                     if let Some(rate) = self.tunnel.take_rate_hint() {
                         self.control.hint(now, rate);
                     }
+                    if let Some(acks) = self.tunnel.take_ack_wish() {
+                        self.duty.ask(acks);
+                    }
                 }
                 // They were taken as they came.
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {
@@ -425,6 +435,7 @@ impl Connection {
             self.quic.poll_timeout(),
             paced.flatten(),
             owed.filter(|_| self.shut.is_some()),
+            self.duty.poll_timeout(),
             self.prober.poll_timeout(),
             self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
             self.insistence.poll_timeout(),

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{
-    AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSampler, Saved,
+    AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSample, RateSampler,
+    Saved,
 };
 use bentpipe_proto::fec::{Loss, LossMeter};
 use bentpipe_units::BitRate;
@@ -61,6 +62,33 @@ pub(crate) struct Flight {
     resumed: bool,
     /// At what rate the peer saw a train arrive, in UDP payload.
     hint: Option<BitRate>,
+    /// Time for which the receiver may hold acknowledgements back beyond what controllers count with.
+    ack_delay: Duration,
+    delivery: Delivery,
+}
+
+/// Rate at which the path has delivered lately: the highest of the last samples, and a little more, so
+/// that a window that follows it grows where nothing but the window holds the rate down.
+#[derive(Default)]
+struct Delivery {
+    rate: BitRate,
+}
+
+impl Delivery {
+    /// Samples after which a higher one is forgotten, about.
+    const MEMORY: u64 = 8;
+
+    fn on_sample(&mut self, sample: &RateSample) {
+        let before = self.rate.as_u64();
+        // A sender with little to send says nothing of the path.
+        let kept = if sample.app_limited {
+            before
+        } else {
+            before - before / Self::MEMORY
+        };
+        let seen = sample.rate.as_u64();
+        self.rate = BitRate::bits_per_second(kept.max(seen.saturating_add(seen / 4)));
+    }
 }
 
 struct Batch {
@@ -99,6 +127,8 @@ impl Gate {
             known: None,
             resumed: false,
             hint: None,
+            ack_delay: Duration::ZERO,
+            delivery: Delivery::default(),
         })))
     }
 
@@ -136,9 +166,20 @@ impl Flight {
         }
     }
 
+    /// Bytes that may be in flight: the controller's window, and what the receiver may have and not acknowledge yet.
+    pub(crate) fn window(&self) -> u64 {
+        let rate = self.controller.pacing_rate().min(self.delivery.rate);
+        self.controller.window() + rate.bytes_in(self.ack_delay).as_u64()
+    }
+
     /// Bytes that may still be sent before the window is full.
     pub(crate) fn room(&self) -> u64 {
-        self.controller.window().saturating_sub(self.in_flight)
+        self.window().saturating_sub(self.in_flight)
+    }
+
+    /// The receiver may hold acknowledgements back for so long, and windows are to allow for that.
+    pub(crate) fn set_ack_delay(&mut self, delay: Duration) {
+        self.ack_delay = delay;
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
@@ -150,6 +191,13 @@ impl Flight {
     pub(crate) fn set_app_limited(&mut self) {
         self.app_limited = true;
         self.sampler.set_app_limited(self.in_flight);
+    }
+
+    /// What leaves now is as little a sign of the path's rate as what left before.
+    pub(crate) fn keep_app_limited(&mut self) {
+        if self.app_limited {
+            self.set_app_limited();
+        }
     }
 
     pub(crate) fn clear_app_limited(&mut self) {
@@ -223,6 +271,9 @@ impl Flight {
         let (acked, lost) = (self.packets(batch.bytes), self.packets(lost));
         self.meter.on_ack(acked, lost);
         let rate = self.sampler.end_acks(now);
+        if let Some(sample) = &rate {
+            self.delivery.on_sample(sample);
+        }
         self.controller.on_ack(&AckSample {
             now,
             newly_acked: batch.bytes,
@@ -342,6 +393,7 @@ impl ControllerFactory for Gate {
         flight.in_flight = 0;
         flight.batch = None;
         flight.meter = LossMeter::default();
+        flight.delivery = Delivery::default();
         (flight.known, flight.resumed, flight.hint) = (None, false, None);
         drop(flight);
         Box::new((*self).clone())

@@ -8,6 +8,7 @@
 //! [`Engine`] and everything below it take `now` as an argument and own no socket: a client, a link
 //! model and a server run in virtual time in one thread. `shard.rs` gives them a real socket.
 
+mod ack_demand;
 mod alarm;
 mod cid;
 mod connection;

@@ -210,6 +210,11 @@ impl AckPolicy {
 }
 
 impl AckPolicy {
+    /// Whether the operator has fixed the number of packets, and time plays no part.
+    pub(super) fn is_fixed(self) -> bool {
+        self.delay == NO_DELAY_BOUND
+    }
+
     /// As HELLO tells it.
     pub(super) fn announced(self) -> Acks {
         Acks {

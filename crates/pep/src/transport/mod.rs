@@ -5,6 +5,7 @@
 //! speaks the control stream. It is driven by `engine/connection.rs` and holds no socket and no
 //! clock, so the same code runs in virtual time.
 
+mod acks;
 mod again;
 mod control;
 mod early;

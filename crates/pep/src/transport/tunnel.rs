@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
 use bentpipe_proto::tunnel::{
-    AbortCode, Control, DecodeError, Families, FlowId, Forward, Hello, PacketKinds, ReplyCode,
+    AbortCode, Acks, Control, DecodeError, Families, FlowId, Forward, Hello, PacketKinds, ReplyCode,
     StreamKind, VERSION, capability,
 };
 use bentpipe_units::{BitRate, Seed};
@@ -55,6 +55,8 @@ pub struct Tunnel {
     pub(super) openings: Openings,
     /// What the peer saw our last train of packets arrive at.
     rate_hint: Option<BitRate>,
+    /// When the peer wants to be acknowledged, until the engine has taken that.
+    pub(super) ack_wish: Option<Acks>,
     pub(super) next_id: u64,
     pub(super) scheduler: Scheduler<FlowKey>,
     pub(super) queries: Queries,
@@ -84,7 +86,8 @@ pub struct Tunnel {
 
 impl Tunnel {
     /// A tunnel that announces `local` and may hold `ceiling` bytes for its LAN sides.
-    pub fn new(side: Side, local: Hello, ceiling: u64, seed: Seed) -> Self {
+    pub fn new(side: Side, mut local: Hello, ceiling: u64, seed: Seed) -> Self {
+        local.capabilities |= capability::ACKS;
         Self {
             side,
             limit: local.max_flows,
@@ -100,6 +103,7 @@ impl Tunnel {
             early: Early::default(),
             openings: Openings::new(side),
             rate_hint: None,
+            ack_wish: None,
             next_id: match side {
                 Side::Client => 0,
                 Side::Server => FlowId::OF_SERVER.0,
@@ -462,6 +466,7 @@ impl Tunnel {
             Control::Publish(publish) => self.on_publish(publish)?,
             Control::Published { entry, code } => self.on_published(entry, code)?,
             Control::Keep { bytes } => self.on_keep(bytes),
+            Control::Acks(acks) => self.ack_wish = Some(acks),
             Control::Goaway => {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);

@@ -234,8 +234,11 @@ impl Tunnel {
     }
 
     pub(super) fn send_control(&mut self, frame: &Control) {
-        // Credit is given long before it is needed.
-        self.pressing |= !matches!(frame, Control::FlowCredit { .. } | Control::Keep { .. });
+        // Credit is given long before it is needed, and where ACKS matters a round trip is short.
+        self.pressing |= !matches!(
+            frame,
+            Control::FlowCredit { .. } | Control::Keep { .. } | Control::Acks(_)
+        );
         if let Some(control) = &mut self.control {
             control.send(frame);
         }

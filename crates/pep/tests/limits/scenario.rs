@@ -1,5 +1,4 @@
-//! The links of the table, as data: those that are built in, and some of its own. Rates are Mbit/s, delays one-way
-//! milliseconds.
+//! The links of the table, as data: those that are built in, and some of its own. Rates are Mbit/s.
 
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// Forward and return link.
     pub(crate) rates: [f64; 2],
-    pub(crate) delay: u64,
+    pub(crate) delay: Duration,
     pub(crate) loss: Loss,
     pub(crate) queue: Queue,
     pub(crate) profile: Profile,
@@ -77,7 +76,7 @@ impl Scenario {
         Self {
             name,
             rates,
-            delay,
+            delay: Duration::from_millis(delay),
             loss: Loss::None,
             queue: Queue::Bdp(1.0),
             profile: Profile::Geo,
@@ -158,7 +157,7 @@ impl Scenario {
     }
 
     pub(crate) fn rtt(&self) -> Duration {
-        Duration::from_millis(2 * self.delay)
+        self.delay * 2
     }
 
     /// Rate × RTT of the forward (0) or the return link (1), in bytes.
@@ -184,7 +183,7 @@ impl Scenario {
         let (schedule, outages) = self.trace(direction, seed);
         PipeConfig {
             rate,
-            one_way_delay: Duration::from_millis(self.delay),
+            one_way_delay: self.delay,
             queue,
             loss: self.loss_model(),
             outages,
@@ -221,7 +220,10 @@ impl Scenario {
             Variation::None | Variation::Planned(_) => {}
             Variation::Jitter(most) => {
                 for at in every(Duration::from_millis(20)) {
-                    changes.push((at, delay(self.delay as f64 + draw(0.0, most as f64))));
+                    changes.push((
+                        at,
+                        delay(millis(self.delay) as f64 + draw(0.0, most as f64)),
+                    ));
                 }
             }
             Variation::Delays(low, high) => {

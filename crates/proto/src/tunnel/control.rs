@@ -6,7 +6,7 @@
 use bentpipe_units::BitRate;
 
 use super::wire::{Reader, put_sized, split_sized};
-use super::{AbortCode, DecodeError, Families, FlowId, Hello, Publish, PublishCode, varint};
+use super::{AbortCode, Acks, DecodeError, Families, FlowId, Hello, Publish, PublishCode, varint};
 
 /// Longest value of a control frame, bytes.
 pub const MAX_FRAME: usize = 4096;
@@ -20,6 +20,7 @@ const FAMILIES: u64 = 6;
 const PUBLISH: u64 = 0x14;
 const PUBLISHED: u64 = 0x15;
 const KEEP: u64 = 0x18;
+const ACKS: u64 = 0x19;
 
 /// One frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub enum Control {
         /// The newest bytes of all streams together; 0: nothing any more.
         bytes: u64,
     },
+    /// The sender wants to be acknowledged so from now on; the last word counts.
+    Acks(Acks),
 }
 
 impl Control {
@@ -116,6 +119,10 @@ impl Control {
             Self::Keep { bytes } => {
                 varint::encode(*bytes, &mut value);
                 KEEP
+            }
+            Self::Acks(acks) => {
+                acks.encode(&mut value);
+                ACKS
             }
         };
         varint::encode(kind, out);
@@ -174,6 +181,12 @@ impl Control {
                 let bytes = reader.varint()?;
                 reader.end()?;
                 Ok(Some(Self::Keep { bytes }))
+            }
+            ACKS => {
+                let mut reader = Reader::new(value, "ACKS");
+                let acks = Acks::read(&mut reader)?;
+                reader.end()?;
+                Ok(Some(Self::Acks(acks)))
             }
             _ => Ok(None),
         }

@@ -116,13 +116,31 @@ pub struct Forward {
     pub fec: Option<Fec>,
 }
 
-/// When the sender has asked the receiver to acknowledge; for reports only, QUIC itself has told the receiver.
+/// When a sender wants to be acknowledged. In HELLO it repeats what QUIC itself has asked for; the
+/// control frame ACKS asks for more than QUIC does (`PROTOCOL.md` §5.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
-    /// At the latest after so many packets.
+    /// Packets after which an acknowledgement is due.
     pub packets: u64,
-    /// And after this time; whole microseconds.
+    /// Time after which an acknowledgement is due; whole microseconds.
     pub delay: Duration,
+}
+
+impl Acks {
+    /// Appends both numbers.
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        varint::encode(self.packets, out);
+        let micros = u64::try_from(self.delay.as_micros()).unwrap_or(varint::MAX);
+        varint::encode(micros, out);
+    }
+
+    /// Reads both numbers from `reader`, which may hold more.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            packets: reader.varint()?,
+            delay: Duration::from_micros(reader.varint()?),
+        })
+    }
 }
 
 /// What one side says of itself. Absent parameters are zero, empty or `None`.
@@ -188,9 +206,7 @@ impl Hello {
         self.forward.encode(out);
         if let Some(acks) = self.acks {
             let mut value = Vec::new();
-            varint::encode(acks.packets, &mut value);
-            let micros = u64::try_from(acks.delay.as_micros()).unwrap_or(varint::MAX);
-            varint::encode(micros, &mut value);
+            acks.encode(&mut value);
             put_tlv(ACKS, &value, out);
         }
         put_controller(RETURN_CONTROLLER, self.return_controller.as_deref(), out);
@@ -245,12 +261,7 @@ impl Hello {
             MAX_RATE => self.forward.max_rate = Some(BitRate::bits_per_second(reader.varint()?)),
             INITIAL_WINDOW => self.forward.initial_window = Some(reader.varint()?),
             RATE => self.forward.rate = Some(BitRate::bits_per_second(reader.varint()?)),
-            ACKS => {
-                self.acks = Some(Acks {
-                    packets: reader.varint()?,
-                    delay: Duration::from_micros(reader.varint()?),
-                });
-            }
+            ACKS => self.acks = Some(Acks::read(&mut reader)?),
             RETURN_CONTROLLER => self.return_controller = Some(controller(value)?),
             ROUTED => self.routed = routed(&mut reader)?,
             CARRIED => {

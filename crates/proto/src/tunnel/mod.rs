@@ -47,6 +47,8 @@ pub mod capability {
     pub const DNS: u64 = 1 << 2;
     /// Ports of the server that deliver to hosts behind the client (`PROTOCOL.md` §15).
     pub const PUBLISH: u64 = 1 << 3;
+    /// Acknowledgements as the control frame ACKS asks for them (`PROTOCOL.md` §5.7).
+    pub const ACKS: u64 = 1 << 4;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use quinn_proto::Side;
 
 use super::Connection;
+use super::sending::SHORTEST_DELAY;
 
 /// Who has open flows and hears nothing for this long asks whether the path still stands: if a client's address has changed,
 /// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
@@ -24,6 +25,9 @@ const PATIENT: Duration = Duration::from_secs(240);
 
 /// A peer who is heard after so long keeps the tunnel alive.
 const LONG: Duration = Duration::from_secs(20);
+
+/// Granularity of timers (RFC 9002 §6.1.2).
+const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Soon after payload the path is listened to so often.
 const LISTEN: Duration = Duration::from_secs(20);
@@ -54,6 +58,10 @@ impl Connection {
         drop(flight);
         // Before the first data is acknowledged only the handshake tells of the path.
         progress.pto = progress.pto.max(self.quic.rtt().mul_f32(1.5));
+        // RFC 9002 §6.2.1: the peer may hold the ACK back for so long.
+        let rtt = self.quic.rtt();
+        let held = self.demand.delay(now).min(rtt.max(SHORTEST_DELAY));
+        progress.pto = progress.pto.max(rtt + held + GRANULARITY);
         self.tunnel.on_in_flight(outstanding);
         self.prober.update(now, progress, unanswered, waiting);
         self.wanted &= self.prober.is_outage();

@@ -41,7 +41,7 @@ const FEWEST_OWED: u64 = 16;
 const OF_ROUND: u64 = 4;
 
 /// quinn asks for no ACK delay shorter than a round trip, and takes none for shorter than this.
-const SHORTEST_DELAY: Duration = Duration::from_millis(25);
+pub(super) const SHORTEST_DELAY: Duration = Duration::from_millis(25);
 
 impl Connection {
     /// The next datagrams to send, if any may leave now.
@@ -91,15 +91,47 @@ impl Connection {
                 .transmit_through_gate(now, 1, buf)
                 .map(|(transmit, _)| transmit);
         }
+        self.demand_acks(now);
         let transmit = self
-            .transmit_again(now, buf)
+            .transmit_due_ack(now, buf)
+            .or_else(|| self.transmit_again(now, buf))
             .or_else(|| self.transmit_train(now, buf))
             .or_else(|| self.transmit_data(now, buf))
             .or_else(|| self.transmit_exempt(now, buf));
         if transmit.is_some() {
             self.unanswered = None;
+            self.duty.on_sent();
         }
         transmit
+    }
+
+    /// Tells the peer when to acknowledge, where the window is too small to wait for what QUIC has
+    /// asked for; until the peer knows, and as long as it may hold ACKs back, the window is larger.
+    fn demand_acks(&mut self, now: Instant) {
+        if !self.tunnel.answers_ack_wishes() {
+            return;
+        }
+        let rtt = self.quic.rtt();
+        let mut flight = self.control.gate.flight();
+        flight.set_ack_delay(self.demand.allowance(now, rtt));
+        let packets = flight.window() / u64::from(self.quic.current_mtu());
+        drop(flight);
+        if let Some(acks) = self.demand.poll(now, packets, rtt) {
+            self.tunnel.wish_acks(acks);
+        }
+    }
+
+    /// An ACK that QUIC would hold back: it rides on a PING, which passes window and pacer.
+    fn transmit_due_ack(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
+        if !self.duty.is_due(now) {
+            return None;
+        }
+        self.duty.on_sent();
+        self.quic.ping();
+        // How fast it is acknowledged is not how fast the path is.
+        self.control.gate.flight().keep_app_limited();
+        self.transmit_through_gate(now, 1, buf)
+            .map(|(transmit, _)| transmit)
     }
 
     /// What the peer waits for after a silence, whatever the window says: what fills that is in flight no more.

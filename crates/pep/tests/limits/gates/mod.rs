@@ -3,6 +3,7 @@
 mod acks;
 mod beside;
 mod marks;
+mod near;
 mod packets;
 mod probe;
 mod queue;
@@ -47,7 +48,7 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
 /// What `make test` runs: with so many seeds, and what the first figures hold today. The others hold their goals.
-const CHECKED: [(&str, u64, &[f64]); 23] = [
+const CHECKED: [(&str, u64, &[f64]); 29] = [
     ("E-leo steady, queue 1 BDP", 1, &[20.0]),
     ("E-geo step to 4 Mbit/s", 1, &[2.5]),
     ("E-leo 1 % loss, then half the rate", 2, &[1.2]),
@@ -71,6 +72,12 @@ const CHECKED: [(&str, u64, &[f64]); 23] = [
     ("M1 10 tunnel(s)", 3, &[0.95]),
     ("E-geo outage of 60s", 3, &[1.5]),
     ("E-leo outage of 60s", 3, &[1.5]),
+    ("near 0.1 ms 20 M 1 BDP", 1, &[0.95]),
+    ("near 0.1 ms 100 M 1 BDP, hiccup", 1, &[0.95]),
+    ("near 2 ms 100 M 1 BDP", 1, &[0.95]),
+    ("near 5 ms 100 M 25 packets", 1, &[0.95]),
+    ("near 10 ms 100 M 1 BDP", 1, &[0.95]),
+    ("near 20 ms 100 M 1 BDP, 0.1 %", 1, &[0.95]),
 ];
 
 /// Every gate.
@@ -81,6 +88,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(beams());
     rows.extend(short_flows());
     rows.extend(repairs());
+    rows.extend(near::rows());
     for (title, seeds, today) in CHECKED {
         let row = rows.iter_mut().find(|row| row.title() == title);
         let row = row.unwrap_or_else(|| panic!("no row is called {title}"));

@@ -10,6 +10,7 @@
 //!                        compete                        CUBIC's window, until the queue is empty again
 //! ```
 //!
+//! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
 //! `standing.rs` and `stuck.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
 //! and `ceiling.rs`, and how the path is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What
@@ -29,6 +30,7 @@ mod compete;
 mod cruise;
 mod jumps;
 mod losses;
+mod nearby;
 mod noise;
 mod path;
 mod phases;
@@ -52,6 +54,7 @@ use super::{
 use compete::Compete;
 use cruise::Cruise;
 use losses::{Lesson, Losses};
+use nearby::Nearby;
 use path::Path;
 use rest::Rest;
 use standing::Standing;
@@ -62,6 +65,8 @@ use stuck::Stuck;
 const MIN_WINDOW: u64 = 4;
 /// Pacing is at least so many packets a round trip, the customary initial window (RFC 9002 §7.2).
 const LEAST_PACKETS: u64 = 10;
+/// Round trip from which on that holds: in a shorter one so many packets are more than most paths carry.
+const LEAST_ROUND: Duration = Duration::from_millis(20);
 /// Pacing of the drain after start-up, in permille of the rate; the second where start-up knew the rate before and left
 /// a short queue.
 const DRAIN: u64 = 750;
@@ -95,6 +100,8 @@ pub struct Satellite {
     losses: Losses,
     round: RoundCounter,
     phase: Phase,
+    /// Sends instead of the phases while the path is nearby.
+    nearby: Option<Nearby>,
     cruise: Cruise,
     standing: Standing,
     stuck: Stuck,
@@ -136,6 +143,7 @@ impl Satellite {
             losses: Losses::new(mtu, now),
             round: RoundCounter::new(now),
             phase: Phase::Startup(begin(config, mtu, now)),
+            nearby: None,
             cruise: Cruise::new(0, 0, now),
             standing: Standing::default(),
             stuck: Stuck::default(),
@@ -154,6 +162,9 @@ impl Satellite {
     /// Time passes: a pulse may end, or an idle time.
     pub fn on_sent(&mut self, now: Instant, bytes: u64, in_flight: u64) {
         self.now = now;
+        if let Some(nearby) = &mut self.nearby {
+            return nearby.on_sent(now, bytes, in_flight);
+        }
         if in_flight > bytes {
             return;
         }
@@ -181,6 +192,9 @@ impl Satellite {
             self.confirm(ack.now, rtt);
         }
         self.path.on_ack(ack);
+        if self.is_nearby(ack) {
+            return;
+        }
         if self.path.is_filling() || self.losses.exceeds_share(self.losses.baseline(), OVERLOAD) {
             self.path.on_overload(ack.now);
         }
@@ -229,8 +243,28 @@ impl Satellite {
         }
     }
 
+    /// Whether `ack` is that of a nearby path; the controller of such paths has taken it then.
+    fn is_nearby(&mut self, ack: &AckSample) -> bool {
+        if self.nearby.is_some() && nearby::is_left(&self.path, ack) {
+            self.nearby = None;
+            self.path = Path::new(self.path.rtt_least(), ack.now);
+            self.phase = Phase::Startup(begin(&self.config, self.mtu, ack.now));
+        }
+        if self.nearby.is_none() {
+            self.nearby = nearby::enter(&self.path, &self.config, self.mtu, ack.now);
+        }
+        let Some(nearby) = &mut self.nearby else {
+            return false;
+        };
+        nearby.on_ack(ack);
+        true
+    }
+
     /// Counts; what single losses mean is decided at the end of the round.
     pub fn on_loss(&mut self, loss: &LossSample) {
+        if let Some(nearby) = &mut self.nearby {
+            return nearby.on_loss(loss);
+        }
         if loss.ecn {
             return self.on_mark(loss);
         }
@@ -260,6 +294,9 @@ impl Satellite {
     /// Starts at half of what the path had (RFC 9959 §3), or at all of it where that much was sold; false when the
     /// path is already known better, or is another one by its round-trip time.
     pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
+        if self.nearby.is_some() {
+            return false;
+        }
         let Phase::Startup(startup) = &mut self.phase else {
             return false;
         };
@@ -297,12 +334,14 @@ impl Satellite {
         let thin = self
             .remembered
             .is_some_and(|saved| self.is_filled_anyway(saved.rate.as_u64() / 8));
-        matches!(self.phase, Phase::Startup(_)) && !thin
+        matches!(self.phase, Phase::Startup(_)) && self.nearby.is_none() && !thin
     }
 
     /// Another train is wanted now: whether others are there is in doubt.
     pub fn wants_train(&self, now: Instant) -> bool {
-        matches!(self.phase, Phase::Cruise) && self.cruise.wants_train(now, self.mtu)
+        matches!(self.phase, Phase::Cruise)
+            && self.nearby.is_none()
+            && self.cruise.wants_train(now, self.mtu)
     }
 
     /// It leaves.
@@ -319,6 +358,9 @@ impl Satellite {
     /// was this tunnel's share, so no more than that; and only half of it still if the round-trip time is longer than it
     /// was, for somebody fills the queue.
     pub fn hint(&mut self, now: Instant, rate: BitRate) -> bool {
+        if self.nearby.is_some() {
+            return false;
+        }
         let rtt = self.path.base();
         let rate = self.config.max_rate.map_or(rate, |max| rate.min(max));
         let rate = rate.as_u64() / 8;
@@ -343,6 +385,9 @@ impl Satellite {
 
     /// What was learned of the path, once it was busy for long enough (RFC 9959 §3.1).
     pub fn saved(&self, now: Instant) -> Option<Saved> {
+        if let Some(nearby) = &self.nearby {
+            return nearby.saved(now);
+        }
         let enough = MIN_WINDOWS * self.config.initial_window;
         let rate = match &self.phase {
             // In start-up any rate is too low, but for one that agrees with what was measured.
@@ -362,10 +407,16 @@ impl Satellite {
     /// The path's packet size changed; rates in bytes stay.
     pub fn on_mtu(&mut self, mtu: u16) {
         self.mtu = u64::from(mtu.max(1));
+        if let Some(nearby) = &mut self.nearby {
+            nearby.on_mtu(mtu);
+        }
     }
 
     /// Bytes that may be in flight.
     pub fn window(&self) -> u64 {
+        if let Some(nearby) = &self.nearby {
+            return nearby.window();
+        }
         let window = match &self.phase {
             Phase::Startup(startup) => startup.window(),
             Phase::Drain { .. } => {
@@ -384,6 +435,9 @@ impl Satellite {
 
     /// The phase's rate, below the configured ceiling.
     pub fn pacing_rate(&self) -> BitRate {
+        if let Some(nearby) = &self.nearby {
+            return nearby.pacing_rate();
+        }
         let rate = match &self.phase {
             Phase::Startup(startup) => scaled(startup.pace(self.path.base()), self.caution()),
             Phase::Drain { pace, .. } => scaled(self.cruise.rate(), *pace),
@@ -392,7 +446,7 @@ impl Satellite {
         };
         let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
         // Requests must not wait for a pacer that bulk made slow, or that never saw bulk.
-        let floor = rate_of(LEAST_PACKETS * self.mtu, self.path.base());
+        let floor = rate_of(LEAST_PACKETS * self.mtu, self.path.base().max(LEAST_ROUND));
         let rate = rate.max(floor);
         let rate = max.map_or(rate, |max| rate.min(max));
         BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
@@ -400,7 +454,7 @@ impl Satellite {
 
     /// Whether small packets at rest are of use: their round-trip time tells if somebody fills the path meanwhile.
     pub fn listens(&self) -> bool {
-        !matches!(self.phase, Phase::Compete(_)) && !self.path.has_moved()
+        self.nearby.is_none() && !matches!(self.phase, Phase::Compete(_)) && !self.path.has_moved()
     }
 
     /// Somebody seems to fill it.
@@ -424,7 +478,7 @@ impl Satellite {
 
     /// The rate at which ACKs come, and never next to nothing.
     fn arriving(&self) -> u64 {
-        let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base());
+        let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base().max(LEAST_ROUND));
         self.path.fresh_rate().unwrap_or(0).max(smallest)
     }
 }
