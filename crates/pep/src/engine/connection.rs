@@ -9,6 +9,8 @@ mod outage;
 mod sending;
 pub(crate) mod streams;
 
+use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{Pacer, Saved};
@@ -35,6 +37,9 @@ const SILENT: Duration = Duration::from_secs(6);
 
 /// In an outage the peer is excused for what it owes, and for so long after it: what was lost has to leave once more.
 const CATCH_UP: Duration = Duration::from_secs(10);
+
+/// A peer that is not heard for this long although an answer is overdue is called silent.
+const UNHEARD: Duration = Duration::from_secs(5);
 
 /// A peer that repairs has losses; what few packets leave here are probably lost as often.
 const LIKELY_LOSS: f64 = 0.01;
@@ -78,6 +83,8 @@ pub struct Connection {
     last_received: Instant,
     /// Instant at which the last outage ended.
     silence_ended: Option<Instant>,
+    /// When the peer was last heard: unlike the above, a question of ours does not touch it.
+    last_heard: Instant,
     last_payload: Instant,
     /// When the path was last listened to at rest.
     listened: Instant,
@@ -100,6 +107,10 @@ pub struct Connection {
     unproven: [u64; 2],
     /// The peer is told why its handshake failed, as often as it asks.
     explains: bool,
+    /// What may leave before the peer was heard (client).
+    first: Option<FirstWords>,
+    /// Nothing leaves any more.
+    silenced: bool,
     /// The end was reported.
     pub(super) lost: bool,
 }
@@ -113,6 +124,15 @@ pub(super) struct Kind {
     pub(super) initial: bool,
 }
 
+/// Bound on what a client sends to a peer that it has not heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstWords {
+    /// Datagrams that may leave.
+    pub datagrams: u64,
+    /// The first ones leave three times (`insist.rs`), for a path that loses.
+    pub copies: bool,
+}
+
 /// Why data has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shut {
@@ -120,6 +140,43 @@ enum Shut {
     Window,
     /// It is too early: time opens it.
     Pacer,
+}
+
+/// An ICMP error about datagrams of a handshake. Anybody may have forged it: a hint, and nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unreachable {
+    /// Cause.
+    pub cause: UnreachableCause,
+    /// Sender of the ICMP message.
+    pub from: Option<IpAddr>,
+}
+
+/// What an ICMP error says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnreachableCause {
+    /// No program listens at the port.
+    Port,
+    /// The host does not answer its router.
+    Host,
+    /// No route leads there.
+    Network,
+    /// A firewall rejects it.
+    Prohibited,
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.cause {
+            UnreachableCause::Port => "port unreachable",
+            UnreachableCause::Host => "host unreachable",
+            UnreachableCause::Network => "network unreachable",
+            UnreachableCause::Prohibited => "prohibited by a firewall",
+        })?;
+        match self.from {
+            Some(from) => write!(f, ", says {} (ICMP)", from.to_canonical()),
+            None => f.write_str(" (ICMP)"),
+        }
+    }
 }
 
 /// What the engine reports of a connection.
@@ -131,6 +188,8 @@ pub enum ConnectionNotice {
     Tunnel(TunnelEvent),
     /// An outage has begun (true) or ended.
     Outage(bool),
+    /// The network says that nobody can be reached there (client, before the handshake is complete).
+    Unreachable(Unreachable),
     /// The peer broke the tunnel protocol; the connection is being closed.
     Fault(Fault),
     /// The peer has shown this key, from this address, and nobody accepts it; that it holds the private half is not
@@ -172,6 +231,7 @@ impl Connection {
             shut: None,
             last_received: now,
             silence_ended: None,
+            last_heard: now,
             last_payload: now,
             listened: now,
             quiet_until: None,
@@ -184,6 +244,8 @@ impl Connection {
             again: 0,
             unproven: [0; 2],
             explains: false,
+            first: None,
+            silenced: false,
             lost: false,
         }
     }
@@ -199,6 +261,7 @@ impl Connection {
     ) {
         self.initial = kind.initial;
         self.unanswered.get_or_insert((now, 0)).1 += 1;
+        self.first = None;
         if self.prober.is_outage() {
             self.returned = Some(now);
             if now.saturating_duration_since(self.last_received) > self.quic.rtt() {
@@ -210,6 +273,7 @@ impl Connection {
             self.silence_ended = Some(now);
         }
         self.last_received = now;
+        self.last_heard = now;
         self.unproven[0] += size as u64;
         let address = self.quic.remote_address();
         self.quic.handle_event(event);
@@ -218,6 +282,9 @@ impl Connection {
         let headers = self.control.path.headers();
         self.duty.on_received(now, &frames);
         self.books.on_received(frames, size as u64, headers);
+        let handshake = !self.established;
+        self.books
+            .on_received(frames, size as u64, headers, handshake);
         let bytes = size as u64 + headers;
         while let Some(content) = self.quic.datagrams().recv() {
             self.train.on_datagram(now, at, &content, bytes);
@@ -261,7 +328,29 @@ impl Connection {
 
     /// Not even a datagram may leave before more has come.
     fn is_muted(&self) -> bool {
-        self.room_unproven() < LEAST_ROOM
+        let spent = self.first.is_some_and(|first| first.datagrams == 0);
+        self.silenced || spent || self.room_unproven() < LEAST_ROOM
+    }
+
+    /// Bounds what leaves before the peer was heard (client): a peer that is not there costs no more.
+    pub fn set_first_words(&mut self, first: FirstWords) {
+        self.first = Some(first);
+    }
+
+    /// Forgets a connection without another datagram: its peer was never heard.
+    pub fn abandon(&mut self, now: Instant) {
+        self.silenced = true;
+        self.close(now, CloseCode::NoError.code(), String::new());
+    }
+
+    /// The time of the last datagram from the peer; `None` before the first (client).
+    pub fn heard(&self) -> Option<Instant> {
+        self.first.is_none().then_some(self.last_heard)
+    }
+
+    /// Whether an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        self.prober.is_outage() && now.saturating_duration_since(self.last_heard) >= UNHEARD
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {

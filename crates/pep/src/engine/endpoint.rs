@@ -7,6 +7,7 @@
 mod admission;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,12 +18,13 @@ use quinn_proto::{
     DatagramEvent, EcnCodepoint, Endpoint, EndpointEvent, QlogStream, ServerConfig, Transmit,
 };
 
-use super::connection::{Connection, ConnectionNotice, Kind};
+use super::connection::{Connection, ConnectionNotice, Kind, Unreachable};
 use super::handover::Arrival;
 use super::handshakes::Handshakes;
 use super::identity;
 use super::ledger::Ledger;
-use super::settings::Wishes;
+use super::settings::{Wishes, headers};
+use super::totals::{Allowance, Totals};
 use super::tuning;
 use crate::transport::MemoryPool;
 
@@ -92,6 +94,9 @@ pub struct Engine {
     responses: VecDeque<(Output, Vec<u8>)>,
     /// What belongs to no connection, or not yet.
     strays: Ledger,
+    /// Connections that have ended.
+    past: Totals,
+    allowance: Allowance,
     events: VecDeque<Event>,
     next_id: u64,
     tracer: Option<Tracer>,
@@ -129,6 +134,8 @@ impl Engine {
             timer_of: BTreeMap::new(),
             responses: VecDeque::new(),
             strays: Ledger::default(),
+            past: Totals::default(),
+            allowance: Allowance::default(),
             events: VecDeque::new(),
             next_id: 0,
             tracer: None,
@@ -152,6 +159,7 @@ impl Engine {
         } = arrival;
         let mut buf = Vec::new();
         let size = data.len();
+        self.allowance.enter(size as u64 + headers_of(remote));
         let kind = Kind {
             marked: ecn == Some(EcnCodepoint::Ce),
             initial: is_initial(&data),
@@ -201,6 +209,44 @@ impl Engine {
     /// Bytes on the link that are in no connection's ledger: first datagrams, stateless resets and what brought them about.
     pub fn strays(&self) -> Ledger {
         self.strays
+    }
+
+    /// Sums over all connections since the engine began, and what belongs to none.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.past;
+        totals.ledger += self.strays;
+        for connection in self.connections.values() {
+            totals += connection.totals();
+        }
+        totals
+    }
+
+    /// Bytes that have crossed the link in both directions, IP packets whole.
+    pub fn crossed(&self) -> u64 {
+        self.allowance.crossed()
+    }
+
+    /// Lets `more` bytes cross from now on, in both directions together; `None`: any number. Once they have, a few
+    /// datagrams that end connections still leave, and then nothing.
+    pub fn allow(&mut self, more: Option<u64>) {
+        self.allowance.grant(more);
+    }
+
+    /// True once after the allowance was used up.
+    pub fn take_spent(&mut self) -> bool {
+        self.allowance.take_news()
+    }
+
+    /// Takes an ICMP error about datagrams of handshakes; a client has one under way.
+    pub fn handle_unreachable(&mut self, said: Unreachable) {
+        for (id, connection) in &self.connections {
+            if connection.quic.is_handshaking() && !connection.lost {
+                self.events.push_back(Event {
+                    connection: *id,
+                    notice: ConnectionNotice::Unreachable(said),
+                });
+            }
+        }
     }
 
     /// Answers no more handshakes; their clients try again, and find whoever serves then.
@@ -305,6 +351,18 @@ impl Engine {
 
     /// The next batch for the socket; its bytes are written to `buf`, which must be empty.
     pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        if !self.allowance.permits() {
+            return None;
+        }
+        let transmit = self.next_transmit(now, buf)?;
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let datagrams = transmit.size.div_ceil(segment) as u64;
+        let headers = datagrams * headers_of(transmit.destination);
+        self.allowance.enter_sent(transmit.size as u64 + headers);
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
         if let Some((transmit, bytes)) = self.responses.pop_front() {
             buf.extend_from_slice(&bytes);
             return Some(transmit);
@@ -364,6 +422,7 @@ impl Engine {
         let Some(mut connection) = self.connections.remove(&id) else {
             return;
         };
+        self.past += connection.totals();
         let handle = connection.handle;
         // quinn may have given the handle of a drained connection to a newer one already.
         if self.by_handle.get(&handle.0) != Some(&id) {
@@ -436,4 +495,9 @@ impl Engine {
 /// True for an Initial packet of QUIC (RFC 9000 §17.2.2): with one of these a connection begins.
 fn is_initial(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xf0 == 0xc0)
+}
+
+/// IP and UDP headers of a datagram from or to `other`, in bytes.
+fn headers_of(other: SocketAddr) -> u64 {
+    headers(other.ip().to_canonical().is_ipv6())
 }

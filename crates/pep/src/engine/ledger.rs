@@ -44,7 +44,7 @@ pub struct Account {
     pub acks: u64,
     /// Trains, keep-alives, and probes of path, address and packet size.
     pub probes: u64,
-    /// TLS and what belongs to its handshake.
+    /// Everything until the handshake is complete, attempts that nobody answered included, and TLS after that.
     pub handshake: u64,
     /// Datagrams of no connection: first ones, stateless resets and what brought them about.
     pub stateless: u64,
@@ -129,14 +129,28 @@ pub(super) struct Books {
 }
 
 impl Books {
-    /// `size` bytes in `count` datagrams leave; `frames` is what quinn has sent so far, `headers` what IP and UDP add to each.
-    pub(super) fn on_sent(&mut self, frames: FrameStats, size: u64, count: u64, headers: u64) {
-        self.sent.enter(frames, size, count * headers);
+    /// `size` bytes in `count` datagrams leave; `frames` is what quinn has sent so far, `headers` what IP and UDP add to
+    /// each. `handshake`: it is not complete yet.
+    pub(super) fn on_sent(
+        &mut self,
+        frames: FrameStats,
+        size: u64,
+        count: u64,
+        headers: u64,
+        handshake: bool,
+    ) {
+        self.sent.enter(frames, size, count * headers, handshake);
     }
 
     /// As [`Self::on_sent`], for one that has come.
-    pub(super) fn on_received(&mut self, frames: FrameStats, size: u64, headers: u64) {
-        self.received.enter(frames, size, headers);
+    pub(super) fn on_received(
+        &mut self,
+        frames: FrameStats,
+        size: u64,
+        headers: u64,
+        handshake: bool,
+    ) {
+        self.received.enter(frames, size, headers, handshake);
     }
 
     /// The accounts, given what streams have carried and what quinn has declared lost.
@@ -161,12 +175,14 @@ impl Books {
 }
 
 impl Datagrams {
-    fn enter(&mut self, frames: FrameStats, size: u64, ip_headers: u64) {
+    fn enter(&mut self, frames: FrameStats, size: u64, ip_headers: u64, handshake: bool) {
         let place = match Kind::of(&self.seen, &frames) {
+            // Streams may begin before it is complete, and their bytes are taken from `data`.
             Kind::Data => &mut self.data,
+            Kind::Handshake => &mut self.handshake,
+            _ if handshake => &mut self.handshake,
             Kind::Acks => &mut self.acks,
             Kind::Probe => &mut self.probes,
-            Kind::Handshake => &mut self.handshake,
             Kind::Copy => &mut self.repair,
         };
         *place += size;
@@ -254,11 +270,11 @@ mod tests {
     #[test]
     fn every_byte_has_one_place_and_the_accounts_add_up() {
         let mut books = Books::default();
-        books.on_sent(frames(1, 0, 0), 1500, 1, 28);
-        books.on_sent(frames(1, 1, 0), 40, 1, 28);
-        books.on_sent(frames(1, 1, 1), 30, 1, 28);
-        books.on_sent(frames(1, 1, 1), 1500, 1, 28);
-        books.on_sent(frames(11, 1, 1), 15_000, 10, 28);
+        books.on_sent(frames(1, 0, 0), 1500, 1, 28, false);
+        books.on_sent(frames(1, 1, 0), 40, 1, 28, false);
+        books.on_sent(frames(1, 1, 1), 30, 1, 28, false);
+        books.on_sent(frames(1, 1, 1), 1500, 1, 28, false);
+        books.on_sent(frames(11, 1, 1), 15_000, 10, 28, false);
         let carried = Carried {
             flows: 14_000,
             dns: 300,

@@ -24,15 +24,17 @@ mod profile;
 mod repeat;
 mod settings;
 pub mod shard;
+mod totals;
 mod train;
 mod tuning;
 
-pub use connection::{Connection, ConnectionNotice};
+pub use connection::{Connection, ConnectionNotice, FirstWords, Unreachable, UnreachableCause};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
 pub use handover::{Arrival, Neighbours};
 pub use ledger::{Account, Ledger};
 pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
 pub use settings::{MAX_INITIAL_WINDOW, Wishes};
+pub use totals::Totals;
 
 /// Fills `bytes` from the operating system's random source.
 pub(crate) fn random(bytes: &mut [u8]) {

@@ -9,17 +9,20 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+use tokio::sync::Notify;
 
 use super::alarm::Alarm;
-use super::connection::ConnectionNotice;
+use super::connection::{ConnectionNotice, Unreachable, UnreachableCause};
 use super::handover::{Arrival, Neighbours};
 use super::{Connection, ConnectionId, Engine, Event, Output};
 use crate::transport::{FlowKey, TunnelEvent};
@@ -44,6 +47,8 @@ pub struct Shard {
     /// Bytes through the socket: received, sent.
     wire: Cell<(u64, u64)>,
     scratch: RefCell<Box<[u8]>>,
+    /// The engine's allowance is used up.
+    spent: Notify,
 }
 
 impl Shard {
@@ -55,6 +60,7 @@ impl Shard {
             driver: RefCell::default(),
             wire: Cell::default(),
             scratch: RefCell::new(vec![0; RECEIVE_SIZE].into_boxed_slice()),
+            spent: Notify::new(),
         })
     }
 
@@ -98,6 +104,11 @@ impl Shard {
         self.wire.get()
     }
 
+    /// Waits until the engine's allowance of bytes is used up.
+    pub async fn until_spent(&self) {
+        self.spent.notified().await;
+    }
+
     /// One buffer that all relays of the shard read their sockets into.
     pub fn scratch(&self) -> &RefCell<Box<[u8]>> {
         &self.scratch
@@ -133,6 +144,10 @@ pub struct Driver {
     complained: Cell<Option<Instant>>,
     /// Before this nothing is done that can wait for others.
     rests: Option<Instant>,
+    /// ICMP errors are reported by the kernel.
+    hears_failures: bool,
+    /// An error was reported on the socket since it was registered with the runtime.
+    failed: Cell<bool>,
 }
 
 impl Driver {
@@ -154,7 +169,15 @@ impl Driver {
             spare: Vec::new(),
             complained: Cell::default(),
             rests: None,
+            hears_failures: false,
+            failed: Cell::new(false),
         })
+    }
+
+    /// Has the kernel report ICMP errors, so that a client can name why nobody answers.
+    pub fn hear_failures(&mut self) {
+        let socket = UdpSockRef::from(&self.socket);
+        self.hears_failures = self.state.enable_transport_errors(socket).is_ok();
     }
 
     /// Runs until the socket fails. `on_event` hears everything but the flows' own events.
@@ -188,6 +211,9 @@ impl Driver {
             busy |= self.dispatch(now, on_event);
             busy |= self.transmit(cx, now)?;
             busy |= self.dispatch(now, on_event);
+            if self.shard.engine.borrow_mut().take_spent() {
+                self.shard.spent.notify_one();
+            }
             let rests = self.rests.filter(|until| now < *until);
             let due = self.shard.engine.borrow().poll_timeout();
             let due = due.into_iter().chain(rests).min();
@@ -230,6 +256,7 @@ impl Driver {
 
     fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        self.register_anew();
         while self.socket.poll_recv_ready(cx)?.is_ready() {
             let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
             let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
@@ -249,9 +276,10 @@ impl Driver {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // An ICMP error for an earlier datagram; the engine's timers deal with silence.
-                Err(error)
-                    if error.kind() == io::ErrorKind::ConnectionRefused
-                        || error.kind() == io::ErrorKind::ConnectionReset => {}
+                Err(error) if is_about_another(&error) => {
+                    self.take_failures();
+                    self.register_anew();
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -290,7 +318,8 @@ impl Driver {
                 ConnectionNotice::Connected
                 | ConnectionNotice::Tunnel(_)
                 | ConnectionNotice::UnknownKey(..)
-                | ConnectionNotice::Outage(_) => on_event(event),
+                | ConnectionNotice::Outage(_)
+                | ConnectionNotice::Unreachable(_) => on_event(event),
             }
         }
     }
@@ -340,10 +369,18 @@ impl Driver {
                 segment_size: (part.len() > segment).then_some(segment),
                 src_ip: output.src_ip,
             };
-            let sent = self.socket.try_io(Interest::WRITABLE, || {
-                self.state
-                    .try_send(UdpSockRef::from(&self.socket), &transmit)
-            });
+            let send = || {
+                self.socket.try_io(Interest::WRITABLE, || {
+                    self.state
+                        .try_send(UdpSockRef::from(&self.socket), &transmit)
+                })
+            };
+            let mut sent = send();
+            if self.hears_failures && sent.as_ref().is_err_and(is_about_another) {
+                // The kernel reports an earlier datagram's error once, in place of sending.
+                self.take_failures();
+                sent = send();
+            }
             match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => self.complain(now, output.destination, &error),
@@ -355,10 +392,46 @@ impl Driver {
 }
 
 impl Driver {
+    /// Reads what the kernel knows of datagrams that did not arrive.
+    fn take_failures(&self) {
+        if !self.hears_failures {
+            return;
+        }
+        self.failed.set(true);
+        for _ in 0..TURN {
+            let socket = UdpSockRef::from(&self.socket);
+            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
+                return;
+            };
+            let cause = match Errno::from_raw_os_error(error.raw_errno) {
+                Errno::CONNREFUSED => UnreachableCause::Port,
+                Errno::HOSTUNREACH => UnreachableCause::Host,
+                Errno::NETUNREACH => UnreachableCause::Network,
+                Errno::ACCESS | Errno::PERM => UnreachableCause::Prohibited,
+                _ => continue,
+            };
+            let from = error.addr.map(|address| address.ip());
+            let said = Unreachable { cause, from };
+            self.shard.engine.borrow_mut().handle_unreachable(said);
+        }
+    }
+
+    /// Registers the socket with the runtime once more after an error. To the runtime an error that was reported on it means that it is
+    /// closed for writing, which it then holds to be ready for ever: a full socket would be tried without a pause.
+    fn register_anew(&mut self) {
+        if !self.failed.take() {
+            return;
+        }
+        let again = self.socket.as_fd().try_clone_to_owned();
+        if let Ok(Ok(again)) = again.map(|again| UdpSocket::from_std(again.into())) {
+            self.socket = again;
+        }
+    }
+
     /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
     fn complain(&self, now: Instant, destination: SocketAddr, error: &io::Error) {
         // A probe for a larger MTU may fail here already: an answer like any other.
-        let too_large = rustix::io::Errno::MSGSIZE.raw_os_error();
+        let too_large = Errno::MSGSIZE.raw_os_error();
         let due = |last: Instant| now.saturating_duration_since(last) >= COMPLAINTS;
         if error.raw_os_error() != Some(too_large) && self.complained.get().is_none_or(due) {
             self.complained.set(Some(now));
@@ -366,6 +439,26 @@ impl Driver {
             tracing::warn!("cannot send to {address}: {error}");
         }
     }
+}
+
+/// Whether an error of the socket is an ICMP error about an earlier datagram, or could be.
+fn is_about_another(error: &io::Error) -> bool {
+    let errors = [
+        Errno::CONNREFUSED,
+        Errno::CONNRESET,
+        Errno::HOSTUNREACH,
+        Errno::HOSTDOWN,
+        Errno::NETUNREACH,
+        Errno::NETDOWN,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::OPNOTSUPP,
+        Errno::MSGSIZE,
+    ];
+    let number = error.raw_os_error();
+    number.is_some_and(|number| errors.contains(&Errno::from_raw_os_error(number)))
 }
 
 /// When the kernel had what was just read: many packets are read at one instant.

@@ -133,6 +133,7 @@ impl Sessions {
                 | TunnelEvent::Published(..),
             ) => {}
             ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
+            ConnectionNotice::Unreachable(_) => {}
             ConnectionNotice::Fault(fault) => {
                 let fault = printable(fault);
                 tracing::warn!(client = self.name(id), "tunnel closed: {fault}");

@@ -1,5 +1,7 @@
 //! What a tunnel reports: news, faults of the peer, counters.
 
+use std::ops::AddAssign;
+
 use bentpipe_proto::relay::CreditExceeded;
 use bentpipe_proto::tunnel::{
     CloseCode, DecodeError, Inbound, Open, Publish, PublishCode, ReplyCode, VERSION,
@@ -134,6 +136,42 @@ impl Refusals {
             ReplyCode::FamilyUnsupported => &mut self.family,
             ReplyCode::Internal | ReplyCode::Draining => &mut self.other,
         } += 1;
+    }
+}
+
+impl AddAssign for Refusals {
+    fn add_assign(&mut self, other: Self) {
+        self.denied += other.denied;
+        self.refused += other.refused;
+        self.unreachable += other.unreachable;
+        self.name += other.name;
+        self.limit += other.limit;
+        self.family += other.family;
+        self.other += other.other;
+    }
+}
+
+impl AddAssign for TunnelStats {
+    fn add_assign(&mut self, other: Self) {
+        self.opened += other.opened;
+        self.refused += other.refused;
+        self.refusals += other.refusals;
+        self.lan_in += other.lan_in;
+        self.lan_out += other.lan_out;
+        self.shed += other.shed;
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+}
+
+impl AddAssign for Carried {
+    fn add_assign(&mut self, other: Self) {
+        self.flows += other.flows;
+        self.dns += other.dns;
+        self.packets += other.packets;
+        self.repairs += other.repairs;
+        self.trains += other.trains;
+        self.control += other.control;
     }
 }
 

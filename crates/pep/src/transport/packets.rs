@@ -5,6 +5,7 @@
 //! whoever holds the device.
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::packets::{Dropped, Header, Joiner, MIN_FRAME, Packer, Queue, QueueConfig};
@@ -60,6 +61,22 @@ pub struct PacketStats {
     pub incomplete: u64,
     /// Came faster than the device took them.
     pub overrun: u64,
+}
+
+impl AddAssign for PacketStats {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.sent_bytes += other.sent_bytes;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.dropped.age += other.dropped.age;
+        self.dropped.codel += other.dropped.codel;
+        self.dropped.overflow += other.dropped.overflow;
+        self.marked += other.marked;
+        self.malformed += other.malformed;
+        self.incomplete += other.incomplete;
+        self.overrun += other.overrun;
+    }
 }
 
 /// What leaves twice, because the path loses packets.

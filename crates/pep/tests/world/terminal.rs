@@ -113,7 +113,8 @@ impl Terminal {
             ConnectionNotice::Connected
             | ConnectionNotice::UnknownKey(..)
             | ConnectionNotice::Tunnel(_)
-            | ConnectionNotice::Outage(_) => {}
+            | ConnectionNotice::Outage(_)
+            | ConnectionNotice::Unreachable(_) => {}
         }
     }
 

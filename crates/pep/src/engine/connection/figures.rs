@@ -8,6 +8,7 @@ use bentpipe_units::BitRate;
 use super::super::ledger::Ledger;
 use super::super::profile::{AckPolicy, Link};
 use super::super::settings::Wishes;
+use super::super::totals::Totals;
 use super::Connection;
 
 impl Connection {
@@ -53,6 +54,15 @@ impl Connection {
         [sent.trains, received.trains] = self.train.bytes();
         self.books
             .close(sent, received, path.lost_bytes, path.lost_packets)
+    }
+
+    /// Figures that are summed over connections.
+    pub(in crate::engine) fn totals(&self) -> Totals {
+        Totals {
+            ledger: self.ledger(),
+            flows: self.tunnel.stats(),
+            packets: self.tunnel.packet_stats(),
+        }
     }
 
     /// Datagrams that left a second time.

@@ -57,10 +57,14 @@ impl Connection {
         self.unproven[1] += transmit.size as u64;
         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let count = transmit.size.div_ceil(segment) as u64;
+        if let Some(first) = &mut self.first {
+            first.datagrams = first.datagrams.saturating_sub(count);
+        }
         let frames = self.quic.stats().frame_tx;
         let headers = self.control.path.headers();
+        let handshake = !self.established;
         self.books
-            .on_sent(frames, transmit.size as u64, count, headers);
+            .on_sent(frames, transmit.size as u64, count, headers, handshake);
         Some(transmit)
     }
 
@@ -349,7 +353,7 @@ impl Connection {
                 .map(|(transmit, _)| transmit);
         }
         let transmit = self.quic.poll_transmit(now, 1, buf)?;
-        if self.insistence.listens() {
+        if self.insists() {
             let ready = self.tunnel.remote().is_some();
             let frames = self.quic.stats().frame_tx;
             self.insistence.on_sent(now, ready, &frames, &transmit, buf);
@@ -391,11 +395,16 @@ impl Connection {
             };
             self.tunnel.on_path(now, transmit.size, &path);
         }
-        if self.insistence.listens() {
+        if self.insists() {
             let ready = self.tunnel.remote().is_some();
             self.insistence.on_sent(now, ready, &sent, &transmit, buf);
         }
         Some((transmit, lost))
+    }
+
+    /// Whether what leaves now may have to leave again.
+    fn insists(&self) -> bool {
+        self.insistence.listens() && self.first.is_none_or(|first| first.copies)
     }
 
     /// What stands alone, once more.
