@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
 
-use common::peer::{Service, digest, payload, read_exactly, read_to_eof, read_to_reset, who};
+use common::peer::{
+    PATIENCE, Service, digest, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
+};
 use common::proxy::{Answer, HTTP, Proxy, SOCKS5};
 use common::route::Place;
 use common::site::{Site, SiteConfig};
@@ -191,6 +193,135 @@ fn web_server(mut stream: TcpStream) -> Result<()> {
     }
 }
 
+/// Answers one request with what came of it, its body in chunks.
+fn mirror(mut stream: TcpStream) -> Result<()> {
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n\r\n") {
+        text.extend(read_exactly(&mut stream, 1)?);
+    }
+    if text.windows(7).any(|bytes| bytes == b"chunked") {
+        while !text.ends_with(b"0\r\n\r\n") {
+            text.extend(read_exactly(&mut stream, 1)?);
+        }
+    }
+    write!(
+        stream,
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{:x}\r\n",
+        text.len()
+    )?;
+    stream.write_all(&text)?;
+    stream.write_all(b"\r\n0\r\n\r\n")?;
+    match stream.read(&mut [0; 1]) {
+        Err(error) if error.kind() != ErrorKind::ConnectionReset => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Asks the HTTP proxy over `stream` and returns everything up to the end of a response in chunks.
+fn ask(stream: &mut TcpStream, request: &str) -> Result<String> {
+    stream.write_all(request.as_bytes())?;
+    let mut text = Vec::new();
+    while !text.ends_with(b"\r\n0\r\n\r\n") || text.ends_with(b"hello\r\n0\r\n\r\n") {
+        text.extend(read_exactly(stream, 1)?);
+    }
+    Ok(String::from_utf8(text)?)
+}
+
+#[test]
+fn plain_http_is_forwarded_to_one_host_after_another() {
+    if !privileged("proxies: plain HTTP") {
+        return;
+    }
+    let site = site();
+    let web: Place = site.topology.web().into();
+    let _servers = [(IpAddr::from(WEB), 8080), (WEB6.into(), 8081)].map(|(address, port)| {
+        Service::start(&web, SocketAddr::new(address, port), mirror).expect("a server")
+    });
+    let proxy: SocketAddr = HTTP.parse().expect("an address");
+    let connect = || {
+        let connected = site.topology.terminal().enter(|| TcpStream::connect(proxy));
+        let stream = connected.expect("a namespace").expect("a connection");
+        set_patience(&stream, PATIENCE).expect("a timeout");
+        stream
+    };
+    let mut stream = connect();
+    for (target, host) in [
+        ("http://four.example:8080/one?x", "four.example:8080"),
+        ("http://[fd00:30::2]:8081/one?x", "[fd00:30::2]:8081"),
+        ("http://10.30.0.2:8080/one?x", "10.30.0.2:8080"),
+    ] {
+        let request = format!(
+            "POST {target} HTTP/1.1\r\nHost: liar\r\nProxy-Connection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n\
+             5\r\nhello\r\n0\r\n\r\n"
+        );
+        let answer = ask(&mut stream, &request).expect("an answer");
+        let seen = format!(
+            "POST /one?x HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\nVia: 1.1 bentpipe\r\n\
+             Connection: close\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+        );
+        assert!(answer.contains(&seen), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"),
+            "{answer}"
+        );
+        assert!(answer.contains("Connection: keep-alive\r\n"), "{answer}");
+    }
+    for (request, status) in [
+        (
+            "GET http://10.30.0.2:8080/ HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "400",
+        ),
+        ("GET / HTTP/1.1\r\nHost: 10.30.0.2\r\n\r\n", "400"),
+        ("GET http://127.0.0.1:7000/ HTTP/1.1\r\n\r\n", "403"),
+        ("GET http://10.30.0.2:7003/ HTTP/1.1\r\n\r\n", "502"),
+    ] {
+        let mut stream = connect();
+        stream.write_all(request.as_bytes()).expect("room");
+        let answer = read_to_eof(&mut stream).expect("an answer");
+        let answer = String::from_utf8(answer).expect("text");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{request}{answer}"
+        );
+    }
+}
+
+/// One host asks for thousands of connections and says nothing; another one is served all the same.
+#[test]
+fn a_host_that_says_nothing_takes_nothing_from_the_others() {
+    if !privileged("proxies: half requests") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        client_tables: "[http]\nlisten = \"0.0.0.0:3128\"\n".into(),
+        ..SiteConfig::default()
+    })
+    .expect("a site");
+    let web: Place = site.topology.web().into();
+    let address = SocketAddr::new(WEB.into(), 7000);
+    let _server = Service::start(&web, address, who).expect("a server");
+    let greedy = site.topology.user().enter(|| {
+        let proxy = (bentpipe_lab::topology::TERMINAL_LAN, 3128);
+        let open = |_| {
+            let mut stream = TcpStream::connect(proxy)?;
+            stream.write_all(b"GET http://10.30")?;
+            Ok::<_, std::io::Error>(stream)
+        };
+        (0..3000).map(open).collect::<Result<Vec<_>, _>>()
+    });
+    let greedy = greedy.expect("a namespace").expect("taken in");
+    thread::sleep(Duration::from_secs(1));
+    let files = fs::read_dir(format!("/proc/{}/fd", site.client().id())).expect("a process");
+    let files = files.count();
+    assert!(files < 1200, "{files} descriptors");
+    let (mut stream, answer) = Proxy::Http
+        .connect(&site, "10.30.0.2", 7000)
+        .expect("an answer");
+    assert_eq!(answer, Proxy::Http.success());
+    read_to_eof(&mut stream).expect("a line");
+    drop(greedy);
+}
+
 #[test]
 fn curl_downloads_through_both() {
     if !privileged("proxies: curl") || !installed("proxies: curl", "curl") {
@@ -205,6 +336,7 @@ fn curl_downloads_through_both() {
     for proxy in [
         ["--socks5-hostname", SOCKS5].as_slice(),
         &["--proxytunnel", "--proxy", HTTP],
+        &["--proxy", HTTP],
     ] {
         for host in ["four.example", "six.example", "10.30.0.2", "[fd00:30::2]"] {
             let url = format!("http://{host}:8080/");

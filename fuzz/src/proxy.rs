@@ -1,7 +1,9 @@
-//! The front ends: SOCKS5, HTTP CONNECT and opening segments.
+//! The front ends: SOCKS5, HTTP and opening segments.
 
 use bentpipe_proto::opening::Opening;
-use bentpipe_proto::proxy::{connect as http, socks5 as socks};
+use bentpipe_proto::proxy::connect::MAX_HEAD;
+use bentpipe_proto::proxy::forward::{self, Asked, Chunks};
+use bentpipe_proto::proxy::socks5 as socks;
 
 pub(crate) fn socks5(data: &[u8]) {
     if let Ok(Some(used)) = socks::decode_greeting(data) {
@@ -32,21 +34,46 @@ pub(crate) fn socks5_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn connect(data: &[u8]) {
-    match http::decode(data) {
-        Ok(Some((_, used))) => {
-            assert!(used <= data.len() && used <= http::MAX_HEAD);
-            assert_eq!(http::decode(&data[..used]), http::decode(data));
+    match forward::decode(data) {
+        Ok(Some((asked, used))) => {
+            assert!(used <= data.len() && used <= MAX_HEAD);
+            assert_eq!(forward::decode(&data[..used]), forward::decode(data));
+            if let Asked::Forward(request) = asked {
+                // What goes on to the origin is one head and no more.
+                let end = request
+                    .head
+                    .windows(4)
+                    .position(|bytes| bytes == b"\r\n\r\n");
+                assert_eq!(end, Some(request.head.len() - 4));
+                let rest = &data[used..];
+                let _ = forward::decode_response(rest, &request);
+                chunks(rest);
+            }
         }
-        Ok(None) => assert!(data.len() < http::MAX_HEAD),
+        Ok(None) => assert!(data.len() < MAX_HEAD),
         Err(error) => drop(error.reply()),
     }
+}
+
+/// However a body of chunks is cut, it ends at the same place.
+fn chunks(data: &[u8]) {
+    let mut whole = Chunks::default();
+    let taken = whole.take(data);
+    let mut pieces = Chunks::default();
+    let bytes = data.iter().try_fold(0, |sum, byte| {
+        let more = pieces.take(std::slice::from_ref(byte))?;
+        Some(sum + more)
+    });
+    assert_eq!(taken, bytes);
 }
 
 pub(crate) fn connect_seeds() -> Vec<Vec<u8>> {
     vec![
         b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n\x16\x03\x01".to_vec(),
         b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\n\r\n".to_vec(),
-        b"GET http://example.com/ HTTP/1.1\r\n\r\n".to_vec(),
+        b"GET http://example.com/ HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nHTTP/1.1 101 S\r\n\r\n".to_vec(),
+        b"GET http://a:8080/?b HTTP/1.1\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc".to_vec(),
+        b"POST http://a/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nA: b\r\n\r\n".to_vec(),
     ]
 }
 

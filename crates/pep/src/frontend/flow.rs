@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_proto::proxy::{connect, socks5};
@@ -16,6 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::share::Shares;
 use crate::client::plain::NotOpened;
 use crate::client::{Session, Transport, Unready};
 use crate::relay::split::{Bench, Far, Split};
@@ -79,6 +81,8 @@ pub(super) struct Intake {
     pub(super) first: Bytes,
     /// How the application is told.
     pub(super) answer: Answer,
+    /// Bounds how many connections of one host wait to be opened; `None`: that was seen to.
+    pub(super) shares: Option<Rc<Shares>>,
 }
 
 /// Why a flow was not opened.
@@ -168,11 +172,17 @@ pub(super) struct Opened {
 /// Opens a flow for `intake` and relays it to its end.
 pub(super) fn carry(transport: &Transport, intake: Intake) -> impl Future<Output = Outcome> {
     // Apart, so that what opening needs does not stay with the flow for its life.
+    let waits = intake.shares.clone().zip(intake.source);
     let establishing = Box::pin(establish(transport, intake));
     async move {
-        match establishing.await {
-            Ok(relay) => relay.run().await,
-            Err(outcome) => outcome,
+        let established = match waits {
+            Some((shares, source)) => Box::pin(shares.run(source.ip(), establishing)).await,
+            None => Some(establishing.await),
+        };
+        match established {
+            Some(Ok(relay)) => relay.run().await,
+            Some(Err(outcome)) => outcome,
+            None => Outcome::LanReset,
         }
     }
 }
@@ -185,6 +195,7 @@ async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Out
         source,
         first,
         answer,
+        shares: _,
     } = intake;
     let optimistic = transport.is_optimistic(&destination);
     if optimistic && answer.accept(&mut socket, None).await.is_err() {

@@ -1,4 +1,4 @@
-//! Where connections come from: intercepted ones, SOCKS5, HTTP CONNECT.
+//! Where connections come from: intercepted ones, SOCKS5, HTTP.
 //!
 //! ```text
 //!   LAN host ─► kernel, TPROXY ─► tproxy.rs ─┐
@@ -14,8 +14,10 @@ pub(crate) mod dns;
 mod flow;
 #[cfg(target_os = "linux")]
 mod gatekeeper;
+mod http;
 mod names;
 mod proxy;
+mod share;
 #[cfg(target_os = "linux")]
 pub(crate) mod tproxy;
 #[cfg(target_os = "linux")]
@@ -91,7 +93,7 @@ impl FrontEnds {
                 transport,
                 &decisions,
                 front_end,
-                proxy::Protocol::Connect,
+                proxy::Protocol::Http,
             )?);
         }
         #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! SOCKS5 and HTTP CONNECT: applications that name their destination themselves.
+//! SOCKS5 and HTTP: applications that name their destination themselves.
 //!
 //! Host names travel in OPEN and are resolved by the server, so they cost no round trip of DNS and
 //! show nothing outside the tunnel.
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_proto::proxy::{connect, socks5};
+use bentpipe_proto::proxy::socks5;
 use bentpipe_proto::tunnel::{Destination, ReplyCode};
 use bytes::Bytes;
 use socket2::SockRef;
@@ -19,18 +19,20 @@ use tokio::time::timeout;
 
 use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry, tell};
+use super::http;
+use super::share::{SPEECHLESS, Shares};
 use crate::client::Transport;
 use crate::config::{Action, Placed, ProxyFrontEnd};
 use crate::process::RunError;
 use crate::relay;
 
 /// How long an application may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Protocol {
     Socks5,
-    Connect,
+    Http,
 }
 
 /// Listens for applications.
@@ -46,33 +48,47 @@ pub(super) fn start(
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
     let (transport, decisions) = (transport.clone(), decisions.clone());
+    let shares = Shares::new(SPEECHLESS);
     Ok(super::accept(listener, move |socket, peer| {
-        serve(transport.clone(), decisions.clone(), socket, peer, protocol)
+        let (transport, decisions) = (transport.clone(), decisions.clone());
+        serve(transport, decisions, shares.clone(), socket, peer, protocol)
     }))
 }
 
 async fn serve(
     transport: Transport,
     decisions: Rc<Decisions>,
-    mut socket: TcpStream,
+    shares: Rc<Shares>,
+    socket: TcpStream,
     peer: SocketAddr,
     protocol: Protocol,
 ) {
     if relay::prepare(&socket).is_err() {
         return;
     }
-    let wanted = async {
+    let wanted = Box::pin(async {
         match protocol {
-            Protocol::Socks5 => socks5(&mut socket).await,
-            Protocol::Connect => connect(&mut socket).await,
+            Protocol::Socks5 => {
+                let asked = timeout(PATIENCE, socks5(socket));
+                shares.run(peer.ip(), asked).await?.ok()?.ok()?
+            }
+            Protocol::Http => {
+                let server = http::Server {
+                    transport: &transport,
+                    decisions: &decisions,
+                    shares: &shares,
+                    peer,
+                };
+                server.serve(socket).await.ok()?
+            }
         }
-    };
-    let Ok(Ok(Some((destination, first)))) = Box::pin(timeout(PATIENCE, wanted)).await else {
+    });
+    let Some((socket, destination, first)) = wanted.await else {
         return;
     };
     let answer = match protocol {
         Protocol::Socks5 => Answer::Socks5,
-        Protocol::Connect => Answer::Connect,
+        Protocol::Http => Answer::Connect,
     };
     let text = destination.to_string();
     let outcome = match decisions.decide(transport.front(), &destination, peer) {
@@ -88,6 +104,7 @@ async fn serve(
                 source: Some(peer),
                 first,
                 answer,
+                shares: Some(shares),
             };
             carry(&transport, intake).await
         }
@@ -96,15 +113,15 @@ async fn serve(
 }
 
 /// What the application wants; `None` if it was turned away.
-type Wanted = io::Result<Option<(Destination, Bytes)>>;
+type Wanted = io::Result<Option<(TcpStream, Destination, Bytes)>>;
 
-async fn socks5(socket: &mut TcpStream) -> Wanted {
+async fn socks5(mut socket: TcpStream) -> Wanted {
     let mut buffer = Vec::with_capacity(socks5::MAX_MESSAGE);
     let greeted = loop {
         match socks5::decode_greeting(&buffer) {
             Ok(Some(used)) => break used,
-            Ok(None) => more(socket, &mut buffer).await?,
-            Err(error) => return turn_away(socket, &error.reply()).await,
+            Ok(None) => more(&mut socket, &mut buffer).await?,
+            Err(error) => return turn_away(&mut socket, &error.reply()).await,
         }
     };
     buffer.drain(..greeted);
@@ -112,23 +129,11 @@ async fn socks5(socket: &mut TcpStream) -> Wanted {
     loop {
         match socks5::decode_request(&buffer) {
             Ok(Some((destination, used))) => {
-                return Ok(Some((destination, Bytes::copy_from_slice(&buffer[used..]))));
+                let first = Bytes::copy_from_slice(&buffer[used..]);
+                return Ok(Some((socket, destination, first)));
             }
-            Ok(None) => more(socket, &mut buffer).await?,
-            Err(error) => return turn_away(socket, &error.reply()).await,
-        }
-    }
-}
-
-async fn connect(socket: &mut TcpStream) -> Wanted {
-    let mut buffer = Vec::with_capacity(1024);
-    loop {
-        match connect::decode(&buffer) {
-            Ok(Some((destination, used))) => {
-                return Ok(Some((destination, Bytes::copy_from_slice(&buffer[used..]))));
-            }
-            Ok(None) => more(socket, &mut buffer).await?,
-            Err(error) => return turn_away(socket, &error.reply()).await,
+            Ok(None) => more(&mut socket, &mut buffer).await?,
+            Err(error) => return turn_away(&mut socket, &error.reply()).await,
         }
     }
 }

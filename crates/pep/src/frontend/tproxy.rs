@@ -26,6 +26,7 @@ use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
+use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use crate::client::Transport;
 use crate::config::{
@@ -58,6 +59,7 @@ pub(super) struct Front {
     pub(super) transport: Transport,
     pub(super) waiting: Waiting,
     decisions: Rc<Decisions>,
+    shares: Rc<Shares>,
     /// `None` once they have been removed.
     rules: Arc<Mutex<Option<Installed>>>,
     telling: Semaphore,
@@ -131,6 +133,7 @@ pub(super) fn start(
         transport: transport.clone(),
         waiting: Waiting::default(),
         decisions: decisions.clone(),
+        shares: Shares::new(WAITING),
         rules: Arc::new(Mutex::new(Some(installed))),
         telling: Semaphore::new(MAX_TELLING),
         refusing: Semaphore::new(MAX_REFUSING),
@@ -397,6 +400,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
                 source: Some(peer),
                 first: Bytes::new(),
                 answer: Answer::Intercepted,
+                shares: Some(front.shares.clone()),
             };
             carry(&front.transport, intake).await
         }

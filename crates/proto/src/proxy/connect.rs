@@ -1,28 +1,23 @@
-//! HTTP CONNECT (RFC 9110 §9.3.6) over HTTP/1.1: one request, one answer, then bytes.
-//!
-//! Only the tunnel method: everything else is answered with 405, which names the mend.
+//! What the HTTP proxy answers itself: to CONNECT (RFC 9110 §9.3.6), and to requests that it turns away.
 
-use httparse::{EMPTY_HEADER, Request, Status};
 use thiserror::Error;
 
-use crate::tunnel::{Destination, ReplyCode};
+use crate::tunnel::ReplyCode;
 
 /// Longest request head that is read, in bytes.
 pub const MAX_HEAD: usize = 16 * 1024;
 
-const MAX_HEADERS: usize = 64;
-
 /// Why a request is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ConnectError {
-    /// Not an HTTP request.
-    #[error("not an HTTP/1 request")]
+    /// Not an HTTP request, or one that leaves open where it ends.
+    #[error("not an HTTP/1 request, or one whose end is unclear")]
     Malformed,
-    /// A method other than CONNECT.
-    #[error("only CONNECT is served")]
-    Method,
-    /// The target is not `host:port`.
-    #[error("the target is not host:port")]
+    /// Neither CONNECT nor an address that begins with `http://`: meant for a web server, not for a proxy.
+    #[error("this is a proxy: it serves CONNECT, and addresses that begin with http://")]
+    Form,
+    /// The target names no host and port.
+    #[error("the target names no host, or more than host and port")]
     Target,
     /// The head exceeds [`MAX_HEAD`].
     #[error("request head too long")]
@@ -34,38 +29,10 @@ impl ConnectError {
     #[must_use]
     pub fn reply(self) -> Vec<u8> {
         match self {
-            Self::Malformed | Self::Target => answer("400 Bad Request", "", self),
-            Self::Method => answer("405 Method Not Allowed", "Allow: CONNECT\r\n", self),
-            Self::TooLong => answer("431 Request Header Fields Too Large", "", self),
+            Self::Malformed | Self::Form | Self::Target => answer("400 Bad Request", self),
+            Self::TooLong => answer("431 Request Header Fields Too Large", self),
         }
     }
-}
-
-/// Reads a request head and says how many bytes it took; what follows it belongs to the destination.
-/// `None`: more bytes are needed, never more than [`MAX_HEAD`].
-///
-/// # Errors
-/// [`ConnectError`], which is the answer to the client.
-pub fn decode(buf: &[u8]) -> Result<Option<(Destination, usize)>, ConnectError> {
-    let mut headers = [EMPTY_HEADER; MAX_HEADERS];
-    let mut request = Request::new(&mut headers);
-    let used = match request.parse(buf) {
-        Ok(Status::Complete(used)) if used <= MAX_HEAD => used,
-        Ok(Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(ConnectError::TooLong);
-        }
-        Ok(Status::Partial) if buf.len() >= MAX_HEAD => return Err(ConnectError::TooLong),
-        Ok(Status::Partial) => return Ok(None),
-        Err(_) => return Err(ConnectError::Malformed),
-    };
-    if request.method != Some("CONNECT") {
-        return Err(ConnectError::Method);
-    }
-    let destination = request
-        .path
-        .and_then(|target| target.parse().ok())
-        .ok_or(ConnectError::Target)?;
-    Ok(Some((destination, used)))
 }
 
 /// The answer once the server's reply is known (or is taken for granted).
@@ -87,25 +54,29 @@ pub fn reply(code: ReplyCode) -> Vec<u8> {
         ReplyCode::LimitReached | ReplyCode::Draining => ("503 Service Unavailable", "busy"),
         ReplyCode::Internal => ("502 Bad Gateway", "the server failed"),
     };
-    answer(status, "", text)
+    answer(status, text)
 }
 
-fn answer(status: &str, header: &str, text: impl std::fmt::Display) -> Vec<u8> {
+fn answer(status: &str, text: impl std::fmt::Display) -> Vec<u8> {
     let body = format!("bentpipe: {text}\n");
     let length = body.len();
     format!(
-        "HTTP/1.1 {status}\r\n{header}Content-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
     )
     .into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::forward::{Asked, decode};
     use super::*;
 
     fn target(head: &str) -> Result<Option<String>, ConnectError> {
         let decoded = decode(head.as_bytes())?;
-        Ok(decoded.map(|(destination, _)| destination.to_string()))
+        Ok(decoded.map(|(asked, _)| match asked {
+            Asked::Connect(destination) => destination.to_string(),
+            Asked::Forward(request) => panic!("{request:?}"),
+        }))
     }
 
     #[test]
@@ -130,11 +101,11 @@ mod tests {
 
     #[test]
     fn anything_else_gets_an_answer_that_names_the_mend() {
-        let get = "GET http://example.com/ HTTP/1.1\r\nHost: example.com\r\n\r\n";
-        assert_eq!(target(get), Err(ConnectError::Method));
-        let text = String::from_utf8(ConnectError::Method.reply()).unwrap();
+        let get = "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n";
+        assert_eq!(target(get), Err(ConnectError::Form));
+        let text = String::from_utf8(ConnectError::Form.reply()).unwrap();
         assert!(
-            text.starts_with("HTTP/1.1 405") && text.contains("Allow: CONNECT"),
+            text.starts_with("HTTP/1.1 400") && text.contains("this is a proxy"),
             "{text}"
         );
         for bad in [

@@ -1,4 +1,4 @@
-//! What applications of one host speak to reach the tunnel, SOCKS5 and HTTP CONNECT, and what tells one who has reached it.
+//! What applications of one host speak to reach the tunnel, SOCKS5 and HTTP, and what tells one who has reached it.
 //!
 //! ```text
 //!   application ─► greeting, request ─► decode ─► Destination ─► (tunnel) ─► ReplyCode ─► encode ─► application
@@ -7,6 +7,7 @@
 
 mod announce;
 pub mod connect;
+pub mod forward;
 pub mod socks5;
 
 pub use announce::announce;
