@@ -65,9 +65,10 @@ pub(crate) enum Command {
     /// Show what a running daemon is doing
     ///
     /// Without --socket the only daemon of this user is asked; among several, the one in the current network namespace.
-    /// Exits with 6 if there is none.
+    /// Exits with 6 if there is none. With --check prints one line and exits with 0 if the daemon is healthy, else with 1: a
+    /// client is healthy while its tunnel is up and answers, a server while it serves.
     #[command(
-        after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms"
+        after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms\n  bentpipe status --check --role client"
     )]
     Status(Status),
 
@@ -272,6 +273,18 @@ pub(crate) struct Status {
     /// Print the whole document as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print whether the daemon is healthy, and why; the exit code tells it, too
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) check: bool,
+
+    /// Ask again every two seconds, until interrupted
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// Ask a daemon in this role, of several that run
+    #[arg(long, value_enum, conflicts_with = "socket")]
+    pub(crate) role: Option<Role>,
 
     /// The daemon's socket
     #[arg(long, value_name = "PATH")]

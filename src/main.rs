@@ -19,7 +19,7 @@ use exit::Failure;
 
 fn main() -> ExitCode {
     match run(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             // Without a standard error there is nobody to tell.
             let _ = writeln!(io::stderr(), "{failure}");
@@ -28,18 +28,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), Failure> {
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
     log::start(cli.log);
-    match cli.command {
+    let done = match cli.command {
         Command::Genkey(options) => command::keys::genkey(&options),
         Command::Pubkey => command::keys::pubkey(),
         Command::Client(options) => command::daemon::client(&options),
         Command::Server(options) => command::daemon::server(&options),
         Command::Check(options) => command::check::run(&options),
-        Command::Status(options) => command::status::run(&options),
+        // An unhealthy daemon is an answer, not a failure.
+        Command::Status(options) => return command::status::run(&options),
         Command::Guard(options) => command::guard::run(&options),
         Command::Demo(options) => command::demo::run(&options),
         Command::Emulate(options) => command::emulate::run(&options),
         Command::Lab(options) => command::lab::run(&options),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

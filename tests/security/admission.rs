@@ -22,9 +22,6 @@ const TOLD: Duration = Duration::from_millis(2 * 500 + 50);
 /// What a process is given to start, and its rules to come into force, on a busy machine.
 const START: Duration = Duration::from_secs(1);
 
-/// From one attempt to the next, jitter included.
-const RETRY: Duration = Duration::from_millis(3750);
-
 /// The public key in a file that has one.
 fn public_key(text: &str) -> Result<&str> {
     let after = text.split("public_key = \"").nth(1);
@@ -87,7 +84,8 @@ fn an_unknown_client_is_told_what_to_do_and_gets_in_once_it_is_known() {
         std::fs::write(&file, &known)?;
         reload(site, "reloaded: ")?;
         let known_since = Instant::now();
-        client.wait_for_line("ready", RETRY + 2 * RTT + SLACK)?;
+        // Pauses grow with every refusal.
+        client.wait_for_line("ready", 3 * SOON)?;
         println!("ready {:?} after the reload", known_since.elapsed());
         let log = client.stderr_text();
         ensure!(lines(&log).len() == 2, "not two lines:\n{log}");

@@ -13,6 +13,7 @@ mod known_link;
 mod known_path;
 mod link;
 mod reload;
+mod silence;
 mod trace;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};

@@ -12,7 +12,7 @@ use crate::status::{
     Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes,
 };
 use crate::text::printable;
-use crate::transport::Refusals;
+use crate::transport::{PacketStats, Refusals};
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
 const HEADERS: u64 = 28;
@@ -58,13 +58,17 @@ impl Sampler {
         let draining = connection.tunnel.is_draining();
         Session {
             tunnel: Tunnel {
-                state: if draining {
-                    TunnelState::Draining
-                } else {
-                    state
+                state: match draining {
+                    true => TunnelState::Draining,
+                    false if connection.is_silent(now) => TunnelState::Silent,
+                    false => state,
                 },
                 peer: Some(connection.quic.remote_address().to_string()),
                 since_s: now.saturating_duration_since(self.since).as_secs(),
+                last_heard_s: connection
+                    .heard()
+                    .map(|heard| now.saturating_duration_since(heard).as_secs()),
+                next_attempt_s: None,
                 last_error: None,
                 rtt_ms: Some(rtt.as_secs_f64() * 1e3),
                 min_rtt_ms: Some(min_rtt.as_secs_f64() * 1e3),
@@ -131,31 +135,40 @@ fn packets(connection: &Connection) -> Option<Packets> {
         Side::Client => tunnel.remote()?,
         Side::Server => tunnel.local(),
     };
-    let stats = tunnel.packet_stats();
-    tunnel.carries_packets().then(|| Packets {
-        assigned: server.assigned.clone(),
-        routed: server.routed.clone(),
-        unrouted: Vec::new(),
-        carried: match server.carried {
-            PacketKinds::All => status::PacketKinds::All,
-            PacketKinds::Sockets => status::PacketKinds::UdpAndEcho,
-            PacketKinds::Udp => status::PacketKinds::Udp,
-        },
-        mappings: None,
-        sent: stats.sent,
-        sent_bytes: stats.sent_bytes,
-        received: stats.received,
-        received_bytes: stats.received_bytes,
-        marked: stats.marked,
-        dropped: PacketDrops {
+    tunnel.carries_packets().then(|| {
+        let mut packets = Packets {
+            assigned: server.assigned.clone(),
+            routed: server.routed.clone(),
+            unrouted: Vec::new(),
+            carried: match server.carried {
+                PacketKinds::All => status::PacketKinds::All,
+                PacketKinds::Sockets => status::PacketKinds::UdpAndEcho,
+                PacketKinds::Udp => status::PacketKinds::Udp,
+            },
+            ..Packets::default()
+        };
+        packets.count(&tunnel.packet_stats());
+        packets
+    })
+}
+
+impl Packets {
+    /// Takes the figures of one tunnel, or of several together.
+    pub(crate) fn count(&mut self, stats: &PacketStats) {
+        self.sent = stats.sent;
+        self.sent_bytes = stats.sent_bytes;
+        self.received = stats.received;
+        self.received_bytes = stats.received_bytes;
+        self.marked = stats.marked;
+        self.dropped = PacketDrops {
             age: stats.dropped.age,
             codel: stats.dropped.codel,
             overflow: stats.dropped.overflow + stats.overrun,
             incomplete: stats.incomplete,
             malformed: stats.malformed,
-            ..PacketDrops::default()
-        },
-    })
+            ..self.dropped
+        };
+    }
 }
 
 /// What a client hints at; it knows itself why (`client/link.rs`).

@@ -1,31 +1,42 @@
-//! From a configured server to a connection under way: whose turn it is, where it is, when to try again.
+//! From a configured server to a connection under way: carries out what `retry.rs` decides, and tells it what came of it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::paths::PathKey;
-use tokio::net::lookup_host;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::link::Choice;
 use super::report::Told;
+use super::retry::{ANSWER, Failure, Start, Step};
 use super::session::Session;
 use crate::config::ServerAddress;
-use crate::engine::ConnectionId;
+use crate::engine::{ConnectionId, FirstWords, Unreachable};
 use crate::process;
 
-/// From one attempt to the next, before jitter of up to a quarter.
-pub(super) const RETRY: Duration = Duration::from_secs(3);
+/// Datagrams that an attempt sends before it was answered: ClientHello with an ML-KEM share takes two, which are sent once
+/// more when quinn's timer expires.
+const DATAGRAMS: u64 = 4;
+/// And with two copies of each of the first.
+const WITH_COPIES: u64 = 8;
 
-/// Attempts under way at once.
-const MAX_ATTEMPTS: usize = 4;
+/// Time from one look at the network to the next while no tunnel answers.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Time from one lookup of the servers' names to the next while no tunnel answers.
+const NAMES: Duration = Duration::from_secs(20);
 
 /// What was learned longer ago has been taken in already.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long a name lookup may hold up an attempt before the remembered address is used.
-const LOOKUP: Duration = Duration::from_secs(2);
+/// Bound on an attempt that nobody answers.
+pub(super) const fn first_words(copies: bool) -> FirstWords {
+    FirstWords {
+        datagrams: if copies { WITH_COPIES } else { DATAGRAMS },
+        copies,
+    }
+}
 
 /// A connection under way, or what became of it.
 #[derive(Debug, Clone, Copy)]
@@ -40,104 +51,242 @@ pub(super) struct Attempt {
     pub(super) choice: Choice,
 }
 
+/// The network as it was at the last look.
+#[derive(Debug, Default)]
+struct Surroundings {
+    /// Address looked for, and ours that led there.
+    source: Option<(SocketAddr, Option<IpAddr>)>,
+    /// When names were last looked up.
+    names: Option<Instant>,
+}
+
 impl Session {
-    /// Starts attempts while there is no tunnel; never ends.
+    /// Makes attempts while a tunnel is wanted; never ends.
     pub(crate) async fn keep_up(&self) {
-        let mut changes = self.changes();
+        let mut tick = interval(LOOK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = Surroundings::default();
         loop {
-            if self.ready.get().is_some() || self.draining.get() {
-                let _ = changes.changed().await;
-            } else if process::now() >= self.retry_at.get() {
-                self.attempt().await;
-                self.schedule_retry();
-            } else {
-                tokio::select! {
-                    () = sleep_until(self.retry_at.get().into()) => {}
-                    _ = changes.changed() => {}
+            if self.is_stopped() {
+                self.kick.notified().await;
+                continue;
+            }
+            let heard = self
+                .attempt
+                .get()
+                .and_then(|attempt| self.heard(attempt.id));
+            let step = self.retry.borrow_mut().poll(process::now(), heard);
+            match step {
+                Step::Start(start) => self.start(start).await,
+                Step::Unanswered => self.tell_unanswered(),
+                Step::GiveUp { answered } => self.give_up(answered),
+                Step::Wait(until) => self.wait(until, &mut tick, &mut seen).await,
+            }
+        }
+    }
+
+    async fn wait(&self, until: Option<Instant>, tick: &mut Interval, seen: &mut Surroundings) {
+        let due = async {
+            match until {
+                Some(until) => sleep_until(until.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = due => {}
+            () = self.kick.notified() => {}
+            _ = tick.tick() => {
+                self.watch_silence();
+                if !self.carries() {
+                    self.look_around(seen).await;
                 }
             }
         }
     }
 
-    fn schedule_retry(&self) {
-        let jitter =
-            RETRY.mul_f64((process::random_u64() >> 11) as f64 / (1_u64 << 53) as f64 / 4.0);
-        self.retry_at.set(process::now() + RETRY + jitter);
+    /// Looks for changes of the network that make an attempt worth its bytes.
+    async fn look_around(&self, seen: &mut Surroundings) {
+        let tried = self.attempt.get().or(self.winner.get());
+        let remote = tried.map(|attempt| attempt.address).or_else(|| {
+            let address = &self.config.servers[0].address;
+            match address {
+                ServerAddress::Ip(address) => Some(*address),
+                ServerAddress::Name { .. } => None,
+            }
+        });
+        let source = remote.map(|remote| (remote, process::source_address(remote.ip())));
+        let before = std::mem::replace(&mut seen.source, source);
+        let moved = before.zip(source).is_some_and(|(before, after)| {
+            before.0 == after.0 && before.1 != after.1 && after.1.is_some()
+        });
+        let now = process::now();
+        let due = seen.names.is_none_or(|last| now >= last + NAMES);
+        let renamed = due && self.ready.get().is_none() && {
+            seen.names = Some(now);
+            self.has_new_address().await
+        };
+        if moved || renamed {
+            self.retry.borrow_mut().on_changed(process::now());
+        }
     }
 
-    async fn attempt(&self) {
-        let index = self.next_server.get();
-        self.next_server
-            .set((index + 1) % self.config.servers.len());
-        let server = &self.config.servers[index];
-        let address = match self.resolve(&server.address).await {
-            Ok(address) => address,
+    /// Whether the name of the server that was tried last leads elsewhere by now.
+    async fn has_new_address(&self) -> bool {
+        let Some(tried) = self.attempt.get() else {
+            return false;
+        };
+        let ServerAddress::Name { host, port } = &self.config.servers[tried.server].address else {
+            return false;
+        };
+        let found = self.lookups.find(host, *port).await;
+        found.is_ok_and(|addresses| !addresses.contains(&tried.address))
+    }
+
+    async fn start(&self, start: Start) {
+        let name = &self.config.servers[start.server].address;
+        let found = self.resolve(name).await;
+        if self.is_stopped() || !self.retry.borrow().is_trying() {
+            return;
+        }
+        let mut addresses = match found {
+            Ok(addresses) => addresses,
             Err(error) => {
-                return self.tell(
-                    Told::Trying,
-                    &format!("cannot resolve {}: {error}", server.address),
-                );
+                return self.fail(start.server, &format!("cannot resolve {name}: {error}"));
             }
         };
+        if let Some(silent) = self.ready.get().and(self.winner.get()) {
+            addresses.retain(|address| *address != silent.address);
+        }
+        if addresses.is_empty() {
+            // The server of a silent tunnel, where it was.
+            return self
+                .retry
+                .borrow_mut()
+                .on_failed(process::now(), Failure::Local);
+        }
+        let routed = addresses
+            .iter()
+            .map(|address| (*address, process::source_address(address.ip())))
+            .filter(|(_, source)| source.is_some());
+        let routed: Vec<_> = routed.collect();
+        let Some((address, source)) = routed.get(start.round % routed.len().max(1)).copied() else {
+            let text = format!("no route to {}", addresses[0].ip());
+            return self.fail(start.server, &text);
+        };
+        if let Err(error) = self.connect(start, address, source) {
+            self.fail(
+                start.server,
+                &format!("cannot connect to {address}: {error}"),
+            );
+        }
+    }
+
+    /// An attempt could not begin.
+    fn fail(&self, server: usize, text: &str) {
+        let failure = Failure::Local;
+        self.retry.borrow_mut().on_failed(process::now(), failure);
+        self.tell_of(server, Told::Trying, text);
+    }
+
+    fn connect(
+        &self,
+        start: Start,
+        address: SocketAddr,
+        source: Option<IpAddr>,
+    ) -> Result<(), quinn_proto::ConnectError> {
         let now = process::now();
-        let source = process::source_address(address.ip());
-        let choice = self.choose(index, source);
-        let crypto = self.crypto[index].clone();
+        let choice = self.choose(start.server, source);
+        let crypto = self.crypto[start.server].clone();
         let remote = match address {
             SocketAddr::V4(v4) if self.dual_stack => {
                 SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
             }
             other => other,
         };
-        let started = self
+        let id = self
             .shard
-            .with(|engine| engine.connect(now, crypto, remote, choice.link));
-        match started {
-            Ok(id) => {
-                let attempt = Attempt {
-                    id,
-                    server: index,
-                    address,
-                    source,
-                    choice,
-                };
-                if let Some(path) = self.path(&attempt) {
-                    self.shard.change(id, |connection| {
-                        self.paths.resume(&path, now, connection);
-                    });
-                }
-                let mut attempts = self.attempts.borrow_mut();
-                attempts.push(attempt);
-                let surplus = attempts.len().saturating_sub(MAX_ATTEMPTS);
-                let old: Vec<_> = attempts.drain(..surplus).collect();
-                drop(attempts);
-                old.into_iter().for_each(|old| self.drop_connection(old.id));
-                // The rules must leave this address alone, too.
-                self.changes.send_replace(());
+            .with(|engine| engine.connect(now, crypto, remote, choice.link))?;
+        let attempt = Attempt {
+            id,
+            server: start.server,
+            address,
+            source,
+            choice,
+        };
+        let path = self.path(&attempt);
+        self.shard.change(id, |connection| {
+            connection.set_first_words(first_words(start.copies));
+            if let Some(path) = path {
+                self.paths.resume(&path, now, connection);
             }
-            Err(error) => self.tell(
-                Told::Trying,
-                &format!("cannot connect to {address}: {error}"),
-            ),
+        });
+        self.unreachable.set(None);
+        self.attempt.set(Some(attempt));
+        // The rules must leave this address alone, too.
+        self.changes.send_replace(());
+        Ok(())
+    }
+
+    /// The attempt has had its time.
+    fn give_up(&self, answered: bool) {
+        if !answered {
+            self.tell_unanswered();
+        }
+        let Some(attempt) = self.attempt.take() else {
+            return;
+        };
+        if answered {
+            let text = format!(
+                "{} answers, and its handshake does not end",
+                attempt.address
+            );
+            self.tell_of(attempt.server, Told::Trying, &text);
+            return self.drop_connection(attempt.id);
+        }
+        let now = process::now();
+        let abandon = |connection: &mut crate::engine::Connection| connection.abandon(now);
+        self.shard.change(attempt.id, abandon);
+    }
+
+    /// The network says that the server cannot be reached.
+    pub(super) fn on_unreachable(&self, id: ConnectionId, said: Unreachable) {
+        if self.attempt.get().is_some_and(|attempt| attempt.id == id) {
+            self.unreachable.set(Some(said));
+            self.tell_unanswered();
         }
     }
 
-    async fn resolve(&self, address: &ServerAddress) -> io::Result<SocketAddr> {
+    fn tell_unanswered(&self) {
+        let Some(attempt) = self.attempt.get() else {
+            return;
+        };
+        let address = attempt.address;
+        let text = match self.unreachable.get() {
+            Some(said) => format!(
+                "no answer from {address}: {said} (wrong port, server not running, or a firewall); trying on"
+            ),
+            None => format!(
+                "no answer from {address} in {} s (UDP blocked, wrong port, or server not running); trying on",
+                ANSWER.as_secs()
+            ),
+        };
+        self.tell_of(attempt.server, Told::Unanswered, &text);
+    }
+
+    /// When the server of a connection was last heard.
+    pub(super) fn heard(&self, id: ConnectionId) -> Option<Instant> {
+        self.shard.peek(|engine| engine.peek(id)?.heard())
+    }
+
+    async fn resolve(&self, address: &ServerAddress) -> io::Result<Vec<SocketAddr>> {
         let (host, port) = match address {
-            ServerAddress::Ip(address) => return Ok(*address),
+            ServerAddress::Ip(address) => return Ok(vec![*address]),
             ServerAddress::Name { host, port } => (host, *port),
         };
-        let found = timeout(LOOKUP, lookup_host((host.as_str(), port))).await;
-        let fresh = match found {
-            Ok(Ok(mut addresses)) => addresses.next().ok_or(io::ErrorKind::NotFound.into()),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(io::ErrorKind::TimedOut.into()),
-        };
-        fresh.or_else(|error| {
-            self.remembered
-                .borrow()
-                .get(&address.to_string())
-                .ok_or(error)
+        let found = self.lookups.find(host, port).await;
+        found.or_else(|error| {
+            let remembered = self.remembered.borrow().get(&address.to_string());
+            remembered.map(|known| vec![known]).ok_or(error)
         })
     }
 

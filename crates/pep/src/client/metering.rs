@@ -1,68 +1,375 @@
-//! Bytes on the link over all tunnels of this run: what they cost, and what happens when they are used up.
+//! Bytes on the link in a period: what they cost, and what happens when they are used up.
+//!
+//! Everything counts, attempts that nobody answered included, in both directions. The count outlives the process
+//! (`usage.json`), and the engine itself stops at the byte where `at_cap = "stop"`; what is on its way then still comes.
 
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::report::Told;
 use super::session::Session;
-use crate::config::AtCap;
-use crate::engine::{ConnectionId, Engine, Ledger};
-use crate::status;
+use crate::config::{AtCap, ClientConfig, Metering, Period};
+use crate::engine::Engine;
+use crate::engine::shard::Shard;
+use crate::status::{self, size};
+use crate::{process, state};
 
-impl Session {
-    /// What the bytes were for, since the daemon started.
-    pub(super) fn ledger(&self) -> Ledger {
-        let mut ledger = self.past.get();
-        ledger += self.shard.peek(Engine::strays);
-        let current = self.ready.get().and_then(|id| self.ledger_of(id));
-        ledger += current.unwrap_or_default();
-        ledger
+const FILE: &str = "usage.json";
+/// Longest file that is read, in bytes.
+const MAX_FILE: u64 = 4096;
+/// The count is written at least this often while it grows, and not more often than the second while it grows fast.
+const SAVE: Duration = Duration::from_secs(60);
+const SAVE_SOON: Duration = Duration::from_secs(5);
+/// Growth that is written soon: this, or a hundredth of the cap.
+const MUCH: u64 = 1_000_000;
+/// 2024-01-01: a machine without a clock starts long before, and the time is not known until it was set.
+const PLAUSIBLE: Duration = Duration::from_secs(1_704_067_200);
+
+/// Count of a period, as it is kept on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Saved {
+    period: Period,
+    /// Days or months since 1970.
+    number: Option<u64>,
+    bytes: u64,
+}
+
+/// Counts the bytes of one period after another.
+#[derive(Debug)]
+struct Usage {
+    saved: Saved,
+    /// What had crossed in this run when `saved.bytes` was right.
+    mark: u64,
+}
+
+impl Usage {
+    fn new(period: Period, saved: Option<Saved>) -> Self {
+        let known = saved.filter(|saved| saved.period == period && period != Period::Run);
+        Self {
+            saved: known.unwrap_or(Saved {
+                period,
+                number: None,
+                bytes: 0,
+            }),
+            mark: 0,
+        }
     }
 
-    fn ledger_of(&self, id: ConnectionId) -> Option<Ledger> {
-        self.shard.peek(|engine| Some(engine.peek(id)?.ledger()))
+    /// Takes a look at the wall clock when `crossed` bytes have crossed in this run; true if a new period has begun.
+    fn look(&mut self, clock: Duration, crossed: u64) -> bool {
+        let Some(number) = number(self.saved.period, clock) else {
+            return false;
+        };
+        let known = self.saved.number.replace(number);
+        // A clock that was set back begins no new period.
+        if known.is_none_or(|known| number <= known) {
+            return false;
+        }
+        self.saved.bytes = 0;
+        self.mark = crossed;
+        true
     }
 
-    /// A tunnel has ended.
-    pub(super) fn close_books(&self, id: ConnectionId) {
-        let sampled = self.latest.borrow().ledger_bytes;
-        let mut past = self.past.get();
-        past += self.ledger_of(id).or(sampled).unwrap_or_default();
-        self.past.set(past);
+    /// Bytes used in this period.
+    fn used(&self, crossed: u64) -> u64 {
+        self.saved.bytes + crossed.saturating_sub(self.mark)
     }
 
-    /// Warns or stops where the cap is reached.
-    pub(super) fn meter_bytes(&self) {
-        let metering = self.config.metering;
-        let used = self.ledger().total();
-        let reached = metering.cap.is_some_and(|cap| used >= cap.as_u64());
-        if !reached || self.used_up.replace(true) {
+    /// What is to be kept.
+    fn to_save(&self, crossed: u64) -> Saved {
+        Saved {
+            bytes: self.used(crossed),
+            ..self.saved
+        }
+    }
+}
+
+/// The period that contains this time since 1970; `None` if it has no number or the time cannot be right.
+fn number(period: Period, clock: Duration) -> Option<u64> {
+    if clock < PLAUSIBLE {
+        return None;
+    }
+    let days = clock.as_secs() / 86_400;
+    match period {
+        Period::Run => None,
+        Period::Day => Some(days),
+        Period::Month => Some(month(days)),
+    }
+}
+
+/// Months from January 1970 to the one that contains this day since 1970.
+fn month(days: u64) -> u64 {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let (mut year, mut left) = (1970, days);
+    loop {
+        let length = if leap(year) { 366 } else { 365 };
+        if left < length {
+            break;
+        }
+        left -= length;
+        year += 1;
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    for length in lengths {
+        if left < length {
+            break;
+        }
+        left -= length;
+        month += 1;
+    }
+    (year - 1970) * 12 + month
+}
+
+/// The count, its file and what has come of it.
+#[derive(Debug)]
+pub(super) struct Meter {
+    config: Metering,
+    usage: Usage,
+    file: PathBuf,
+    /// When the count was last written, and what it was.
+    written: (Instant, u64),
+    /// The cap is reached.
+    used_up: bool,
+    /// Writing has failed, and the operator has heard of it.
+    complained: bool,
+}
+
+impl Meter {
+    /// Reads the count of an earlier run, and grants the engine what is left.
+    pub(super) fn load(config: &ClientConfig, shard: &Shard) -> Self {
+        let file = config.state_dir.join(FILE);
+        let period = config.metering.period;
+        let mut meter = Self {
+            usage: Usage::new(period, read(&file)),
+            config: config.metering,
+            file,
+            written: (process::now(), 0),
+            used_up: false,
+            complained: false,
+        };
+        meter.usage.look(process::since_1970(), 0);
+        meter.written.1 = meter.usage.used(0);
+        meter.grant(shard);
+        meter
+    }
+
+    /// Whether nothing may cross any more.
+    pub(super) fn is_halted(&self) -> bool {
+        self.used_up && self.config.at_cap == AtCap::Stop
+    }
+
+    fn grant(&self, shard: &Shard) {
+        let stops = self.config.at_cap == AtCap::Stop;
+        let cap = self.config.cap.filter(|_| stops);
+        shard.with(|engine| {
+            let used = self.usage.used(engine.crossed());
+            engine.allow(cap.map(|cap| cap.as_u64().saturating_sub(used)));
+        });
+    }
+
+    fn is_kept(&self) -> bool {
+        self.config.cap.is_some() && self.config.period != Period::Run
+    }
+
+    /// Writes the count.
+    pub(super) fn save(&mut self, shard: &Shard) {
+        if !self.is_kept() {
             return;
         }
-        match metering.at_cap {
+        let count = self.usage.to_save(shard.peek(Engine::crossed));
+        self.written = (process::now(), count.bytes);
+        let bytes = serde_json::to_vec(&count).expect("a count has string keys only");
+        if let Err(error) = state::replace(&self.file, &bytes)
+            && !std::mem::replace(&mut self.complained, true)
+        {
+            tracing::warn!(
+                "cannot write {}: {error}: `cap` of [metering] counts anew after a restart; set `state_dir`",
+                self.file.display()
+            );
+        }
+    }
+
+    fn save_in_time(&mut self, shard: &Shard) {
+        let (at, before) = self.written;
+        let grown = self.used(shard).saturating_sub(before);
+        let much = MUCH.max(self.config.cap.map_or(0, |cap| cap.as_u64() / 100));
+        let pause = if grown >= much { SAVE_SOON } else { SAVE };
+        if grown > 0 && process::now() >= at + pause {
+            self.save(shard);
+        }
+    }
+
+    fn used(&self, shard: &Shard) -> u64 {
+        self.usage.used(shard.peek(Engine::crossed))
+    }
+}
+
+/// The count of an earlier run; one that cannot be read is none.
+fn read(file: &std::path::Path) -> Option<Saved> {
+    let bytes = match state::read(file, MAX_FILE) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!(
+                "{} is ignored: {error}: bytes are counted anew",
+                file.display()
+            );
+            return None;
+        }
+    };
+    serde_json::from_slice(&bytes)
+        .inspect_err(|error| {
+            tracing::warn!(
+                "{} is ignored: {error}: bytes are counted anew",
+                file.display()
+            );
+        })
+        .ok()
+}
+
+impl Session {
+    /// Waits for the engine to use up its allowance, and acts; never ends.
+    pub(crate) async fn watch_allowance(&self) {
+        loop {
+            self.shard.until_spent().await;
+            self.look_at_meter();
+        }
+    }
+
+    /// Looks at clock and count: warns or stops where the cap is reached, goes on when a new period begins.
+    pub(super) fn look_at_meter(&self) {
+        let mut meter = self.meter_bytes.borrow_mut();
+        let crossed = self.shard.peek(Engine::crossed);
+        if meter.usage.look(process::since_1970(), crossed) {
+            meter.grant(&self.shard);
+            meter.save(&self.shard);
+            if std::mem::replace(&mut meter.used_up, false) {
+                tracing::info!("a new period of [metering] begins");
+                self.retry.borrow_mut().on_wanted(process::now());
+                self.kick.notify_one();
+                self.changes.send_replace(());
+            }
+        }
+        let used = meter.usage.used(crossed);
+        let reached = meter.config.cap.is_some_and(|cap| used >= cap.as_u64());
+        if !reached || std::mem::replace(&mut meter.used_up, true) {
+            return meter.save_in_time(&self.shard);
+        }
+        meter.save(&self.shard);
+        let config = meter.config;
+        drop(meter);
+        self.on_used_up(config, used);
+    }
+
+    fn on_used_up(&self, config: Metering, used: u64) {
+        let (used, since, until) = match config.period {
+            Period::Run => (
+                size(used),
+                "since the client started",
+                "the client is restarted",
+            ),
+            Period::Day => (size(used), "today", "the next day begins (UTC)"),
+            Period::Month => (size(used), "this month", "the next month begins (UTC)"),
+        };
+        match config.at_cap {
             AtCap::Warn => {
                 tracing::warn!(
-                    "{used} bytes have crossed the link: `cap` of [metering] is reached"
+                    "{used} have crossed the link {since}: `cap` of [metering] is reached"
                 );
             }
             AtCap::Stop => {
-                tracing::error!(
-                    "{used} bytes have crossed the link: `cap` of [metering] is reached; nothing crosses any more until \
-                     the client is restarted"
+                let text = format!(
+                    "{used} have crossed the link {since}: `cap` of [metering] is reached; nothing crosses any more \
+                     until {until}"
                 );
-                self.drain();
+                tracing::error!("{text}");
+                *self.last_error.borrow_mut() = Some(text);
+                self.retry.borrow_mut().on_quiet();
                 self.close();
+                self.told.set(Told::Nothing);
+                self.since.set(process::now());
+                self.changes.send_replace(());
             }
         }
     }
 
     /// The figures of `status`.
     pub(super) fn metering(&self) -> Option<status::Metering> {
-        let metering = self.config.metering;
-        let used_bytes = self.ledger().total();
-        (metering.cap.is_some() || metering.price_per_mb.is_some()).then(|| status::Metering {
+        let meter = self.meter_bytes.borrow();
+        let config = meter.config;
+        let used_bytes = meter.used(&self.shard);
+        (config.cap.is_some() || config.price_per_mb.is_some()).then(|| status::Metering {
+            period: config.period,
             used_bytes,
-            cap_bytes: metering.cap.map(|cap| cap.as_u64()),
-            cost: metering
+            cap_bytes: config.cap.map(|cap| cap.as_u64()),
+            cost: config
                 .price_per_mb
                 .map(|price| used_bytes as f64 / 1e6 * price),
-            used_up: self.used_up.get(),
+            used_up: meter.used_up,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(days: u64) -> Duration {
+        Duration::from_secs(days * 86_400 + 3600)
+    }
+
+    #[test]
+    fn months_are_those_of_the_calendar() {
+        // 1970-01-31, 1970-02-01, 1972-02-29, 1972-03-01, 2000-02-29, 2026-11-25, 2026-12-01.
+        for (days, expected) in [
+            (30, 0),
+            (31, 1),
+            (789, 25),
+            (790, 26),
+            (11_016, 361),
+            (20_782, 682),
+            (20_788, 683),
+        ] {
+            assert_eq!(month(days), expected, "{days}");
+        }
+    }
+
+    #[test]
+    fn a_count_outlives_restarts_and_ends_with_its_period() {
+        let mut usage = Usage::new(Period::Month, None);
+        assert!(!usage.look(at(20_782), 0));
+        assert_eq!(usage.used(1000), 1000);
+        let saved = usage.to_save(1000);
+        let mut usage = Usage::new(Period::Month, Some(saved));
+        assert!(!usage.look(at(20_787), 0), "still November");
+        assert_eq!(usage.used(500), 1500);
+        assert!(usage.look(at(20_788), 600), "December");
+        assert_eq!(usage.used(700), 100);
+        assert_eq!(
+            Usage::new(Period::Day, Some(saved)).used(0),
+            0,
+            "another period"
+        );
+        assert_eq!(Usage::new(Period::Run, Some(saved)).used(7), 7);
+    }
+
+    #[test]
+    fn a_wrong_clock_frees_no_bytes() {
+        let saved = Saved {
+            period: Period::Day,
+            number: Some(20_782),
+            bytes: 900,
+        };
+        let mut usage = Usage::new(Period::Day, Some(saved));
+        assert!(!usage.look(at(0), 50), "1970: not set yet");
+        assert!(!usage.look(at(20_780), 50), "set back");
+        assert_eq!(usage.used(50), 950);
+        assert!(usage.look(at(20_781), 60), "the next day after that");
     }
 }

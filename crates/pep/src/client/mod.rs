@@ -6,6 +6,7 @@
 
 mod connecting;
 mod link;
+mod lookup;
 mod memory;
 mod metering;
 #[cfg(not(target_os = "linux"))]
@@ -15,8 +16,10 @@ mod packets;
 pub(crate) mod plain;
 mod publish;
 mod report;
+mod retry;
 mod routes;
 mod session;
+mod silence;
 mod transport;
 
 use std::cell::Cell;
@@ -79,7 +82,8 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
             engine.trace_with(Box::new(move |now| qlog.trace(now)));
         }
         let shard = Shard::new(engine);
-        let driver = Driver::new(shard.clone(), socket, None)?;
+        let mut driver = Driver::new(shard.clone(), socket, None)?;
+        driver.hear_failures();
         let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
         let served = serve(config, session, driver, &pool).await;
         drop(claim);
@@ -130,6 +134,7 @@ async fn serve(
         }) => result?,
         () = session.keep_up() => {}
         () = session.sample() => {}
+        () = session.watch_allowance() => {}
         result = session.carry_packets() => result?,
         () = session.follow_assigned() => {}
         () = session.paths().keep() => {}

@@ -17,7 +17,10 @@ use crate::text::printable;
 pub(super) enum Told {
     Nothing,
     Ready,
+    /// The tunnel is down, or an attempt failed.
     Trying,
+    /// Nobody answers an attempt.
+    Unanswered,
     Refused,
 }
 
@@ -56,24 +59,40 @@ impl Session {
         (Told::Trying, printable(reason))
     }
 
-    /// Logs a change of state, once.
+    /// Logs a change of state of the tunnel.
     pub(super) fn tell(&self, told: Told, text: &str) {
-        if told != Told::Ready {
-            *self.last_error.borrow_mut() = Some(text.to_owned());
+        let before = self.told.replace(told);
+        if state_of(before) != state_of(told) || told == Told::Ready {
+            self.since.set(process::now());
         }
-        if self.told.replace(told) == told {
-            return;
+        if told == Told::Ready {
+            *self.last_error.borrow_mut() = None;
+            self.logged.borrow_mut().clear();
+            return tracing::info!("ready: tunnel to {text}");
         }
-        self.since.set(process::now());
+        *self.last_error.borrow_mut() = Some(text.to_owned());
         match told {
-            Told::Ready => {
-                *self.last_error.borrow_mut() = None;
-                tracing::info!("ready: tunnel to {text}");
-            }
             Told::Trying => tracing::warn!("tunnel is down, trying: {text}"),
+            Told::Unanswered => tracing::warn!("{text}"),
             Told::Refused => tracing::error!("{text}; trying on"),
-            Told::Nothing => {}
+            Told::Nothing | Told::Ready => {}
         }
+    }
+
+    /// Logs what came of an attempt at a server: once for each kind until there is a tunnel.
+    pub(super) fn tell_of(&self, server: usize, told: Told, text: &str) {
+        if self.ready.get().is_some() {
+            // The silence of the present tunnel is what matters.
+            return tracing::debug!("{text}");
+        }
+        let mut logged = self.logged.borrow_mut();
+        if !logged.contains(&(told, server)) {
+            logged.push((told, server));
+            drop(logged);
+            return self.tell(told, text);
+        }
+        *self.last_error.borrow_mut() = Some(text.to_owned());
+        self.told.set(told);
     }
 
     /// Says so if the server sends with another controller than it was asked to.
@@ -132,7 +151,7 @@ impl Session {
             if self.ready.get().is_some() {
                 self.measure_link();
             }
-            self.meter_bytes();
+            self.look_at_meter();
             self.shard.with(Engine::share_memory);
             let now = process::now();
             if let Some(id) = self.ready.get() {
@@ -151,25 +170,47 @@ impl Session {
         }
     }
 
+    /// Figures that are sums over all tunnels: one epoch for all of them, the start of the client.
+    fn fill_totals(&self, session: &mut status::Session) {
+        let totals = self.shard.peek(Engine::totals);
+        session.ledger_bytes = Some(totals.ledger);
+        session.flows.opened_total = totals.flows.opened;
+        session.flows.refused_total = totals.flows.refused;
+        session.bytes = status::Volumes {
+            lan_in: totals.flows.lan_in,
+            lan_out: totals.flows.lan_out,
+            wire_in: totals.ledger.received.udp(),
+            wire_out: totals.ledger.sent.udp(),
+        };
+        if let Some(packets) = &mut session.packets {
+            packets.count(&totals.packets);
+        }
+    }
+
     /// The client's part of `status`.
     pub(crate) fn status(&self) -> status::Session {
         let mut session = self.latest.borrow().clone();
+        let now = process::now();
+        let seconds = |since| now.saturating_duration_since(since).as_secs();
+        let silent = self.silent_since();
         session.tunnel.state = match self.told.get() {
-            _ if self.draining.get() => TunnelState::Draining,
-            Told::Ready => TunnelState::Ready,
-            Told::Refused => TunnelState::Refused,
-            Told::Trying | Told::Nothing => TunnelState::Connecting,
+            _ if self.is_stopped() => TunnelState::Draining,
+            _ if silent.is_some() => TunnelState::Silent,
+            told => state_of(told),
         };
-        session.tunnel.since_s = process::now()
-            .saturating_duration_since(self.since.get())
-            .as_secs();
+        session.tunnel.since_s = seconds(silent.unwrap_or(self.since.get()));
+        let heard = self.ready.get().and_then(|id| self.heard(id));
+        session.tunnel.last_heard_s = heard.map(seconds);
+        let next = self.retry.borrow().next().filter(|_| !self.is_stopped());
+        session.tunnel.next_attempt_s =
+            next.map(|next| next.saturating_duration_since(now).as_secs());
         session.tunnel.last_error = self.last_error.borrow().clone();
         session.tunnel.link = self.choice.get().map(|choice| {
             let measured = self.meter.borrow().seen();
             choice.report(measured)
         });
         session.flows.waiting = self.waiting.get();
-        session.ledger_bytes = Some(self.ledger());
+        self.fill_totals(&mut session);
         session.metering = self.metering();
         session.publish = self.ports();
         if let Some(device) = self.device.get() {
@@ -184,6 +225,15 @@ impl Session {
         let peer = &self.config.servers[0].address;
         session.tunnel.peer.get_or_insert_with(|| peer.to_string());
         session
+    }
+}
+
+/// The state that `status` shows.
+const fn state_of(told: Told) -> TunnelState {
+    match told {
+        Told::Ready => TunnelState::Ready,
+        Told::Refused => TunnelState::Refused,
+        Told::Trying | Told::Unanswered | Told::Nothing => TunnelState::Connecting,
     }
 }
 

@@ -1,43 +1,43 @@
 //! Keeps one tunnel up: connects, notices the end, connects again; flows wait meanwhile.
 //!
-//! A new attempt starts every three seconds while none has succeeded, beside the older ones: a
-//! restarted server is found soon, and a link with an RTT of several seconds still gets its chance.
-//! How an attempt is made is in `connecting.rs`, what the operator hears in `report.rs`.
+//! When an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `silence.rs` is about a tunnel that does not
+//! answer, `report.rs` about what the operator hears.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bentpipe_proto::tunnel::{CloseCode, Families};
+use bentpipe_units::Seed;
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
-use super::connecting::{Attempt, RETRY};
+use super::connecting::Attempt;
 use super::link::{Choice, LinkMeter, Seen};
+use super::lookup::Lookups;
 use super::memory::Memory;
+use super::metering::Meter;
 use super::packets::PacketDevice;
 use super::publish::Published;
 use super::report::{Told, is_replaced};
+use super::retry::{Failure, Retry};
 use super::routes::Routes;
+use super::silence::Challenger;
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::engine::identity::{self, PrivateKey, PublicKey};
 use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event, Ledger};
+use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event, Unreachable};
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
 use crate::status;
 use crate::text::printable;
 use crate::transport::{QueryKey, TunnelEvent};
-
-/// Before connecting again after another process has taken over with the same key (`PROTOCOL.md` §5.1): at once, the two
-/// would end each other's flows for ever.
-const ELSEWHERE: Duration = Duration::from_secs(60);
 
 /// The tunnel did not come up in the time that a flow waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +55,29 @@ pub(crate) struct Session {
     pub(super) choice: Cell<Option<Choice>>,
     pub(super) meter: RefCell<LinkMeter>,
     pub(super) paths: PathMemory,
-    pub(super) attempts: RefCell<Vec<Attempt>>,
+    /// When which server is tried.
+    pub(super) retry: RefCell<Retry>,
+    /// Wakes the task that makes attempts.
+    pub(super) kick: Notify,
+    pub(super) lookups: Lookups,
+    /// The connection that is to become the tunnel.
+    pub(super) attempt: Cell<Option<Attempt>>,
+    /// An ICMP error about it.
+    pub(super) unreachable: Cell<Option<Unreachable>>,
     pub(super) ready: Cell<Option<ConnectionId>>,
     /// Nobody answers in the tunnel that is ready.
-    outage: Cell<bool>,
-    /// Which server is tried next.
-    pub(super) next_server: Cell<usize>,
+    pub(super) outage: Cell<bool>,
+    /// When that tunnel was last heard, once the operator was told that it is silent.
+    pub(super) silence: Cell<Option<Instant>>,
+    /// Another tunnel that is ready beside it.
+    pub(super) challenger: Cell<Option<Challenger>>,
+    /// The tunnel of a server that has said that it stops.
+    leaving: Cell<Option<ConnectionId>>,
     /// The attempt that became the tunnel, now or last.
     pub(super) winner: Cell<Option<Attempt>>,
-    pub(super) retry_at: Cell<Instant>,
     pub(super) told: Cell<Told>,
+    /// Lines of this kind and server are in the log since there was a tunnel.
+    pub(super) logged: RefCell<Vec<(Told, usize)>>,
     pub(super) since: Cell<Instant>,
     pub(super) last_error: RefCell<Option<String>>,
     pub(super) changes: watch::Sender<()>,
@@ -74,10 +87,8 @@ pub(crate) struct Session {
     pub(super) draining: Cell<bool>,
     pub(super) sampler: RefCell<Sampler>,
     pub(super) latest: RefCell<status::Session>,
-    /// Bytes of earlier tunnels.
-    pub(super) past: Cell<Ledger>,
-    /// All that may be used has been.
-    pub(super) used_up: Cell<bool>,
+    /// Bytes used of those that may be.
+    pub(super) meter_bytes: RefCell<Meter>,
     /// Where all but TCP comes from, if it is to go into the tunnel.
     pub(super) device: OnceCell<PacketDevice>,
     /// What came of the ports that it publishes.
@@ -117,17 +128,28 @@ impl Session {
             choice: Cell::new(None),
             meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),
+            meter_bytes: RefCell::new(Meter::load(&config, &shard)),
+            retry: RefCell::new(Retry::new(
+                now,
+                config.servers.len(),
+                Seed::new(process::random_u64()),
+            )),
             config,
             shard,
             crypto,
             public_key: key.public(),
-            attempts: RefCell::default(),
+            kick: Notify::new(),
+            lookups: Lookups::default(),
+            attempt: Cell::new(None),
+            unreachable: Cell::new(None),
             ready: Cell::new(None),
             outage: Cell::new(false),
-            next_server: Cell::new(0),
+            silence: Cell::new(None),
+            challenger: Cell::new(None),
+            leaving: Cell::new(None),
             winner: Cell::new(None),
-            retry_at: Cell::new(now),
             told: Cell::new(Told::Nothing),
+            logged: RefCell::default(),
             since: Cell::new(now),
             last_error: RefCell::default(),
             changes: watch::Sender::new(()),
@@ -136,8 +158,6 @@ impl Session {
             draining: Cell::new(false),
             sampler: RefCell::new(Sampler::new(now)),
             latest: RefCell::default(),
-            past: Cell::default(),
-            used_up: Cell::new(false),
             device: OnceCell::new(),
             published,
             routes: RefCell::default(),
@@ -161,7 +181,7 @@ impl Session {
     /// The tunnel for a new flow, now or when it comes up or answers again within the configured time. What is opened in
     /// an outage would be lost with the tunnel if the server turns out to have been restarted.
     pub(crate) async fn tunnel(&self) -> Result<ConnectionId, Unready> {
-        if self.draining.get() {
+        if self.is_stopped() {
             return Err(Unready);
         }
         let usable = || self.ready.get().filter(|_| self.carries());
@@ -172,7 +192,7 @@ impl Session {
         let mut changes = self.changes();
         self.waiting.set(self.waiting.get() + 1);
         let result = timeout(self.config.open_wait, async {
-            while !self.draining.get() {
+            while !self.is_stopped() {
                 if let Some(ready) = usable() {
                     return Ok(ready);
                 }
@@ -217,11 +237,19 @@ impl Session {
         self.ready.get().is_some() && !self.outage.get()
     }
 
-    /// The end of an outage is waited for.
+    /// Somebody waits for a tunnel, or for the end of an outage.
     pub(crate) fn want(&self) {
         if let Some(id) = self.ready.get() {
             self.shard.change(id, Connection::want);
+        } else {
+            self.retry.borrow_mut().on_asked(process::now());
+            self.kick.notify_one();
         }
+    }
+
+    /// Whether no tunnel is wanted: the client stops, or the bytes are used up.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.draining.get() || self.meter_bytes.borrow().is_halted()
     }
 
     pub(super) fn front(&self) -> &FrontEnds {
@@ -272,8 +300,7 @@ impl Session {
             name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
         };
         let mut addresses: Vec<_> = self.config.servers.iter().filter_map(known).collect();
-        let attempts = self.attempts.borrow();
-        let tried = attempts.iter().copied().chain(self.winner.get());
+        let tried = self.attempt.get().into_iter().chain(self.winner.get());
         addresses.extend(tried.map(|attempt| attempt.address.ip()));
         addresses.sort_unstable();
         addresses.dedup();
@@ -289,7 +316,8 @@ impl Session {
             ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
                 if self.ready.get() == Some(id) {
                     // Open flows may finish; new ones wait for a server that stays.
-                    self.unready("the server is stopping");
+                    self.leaving.set(Some(id));
+                    self.unready("the server is stopping", false);
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
@@ -318,35 +346,45 @@ impl Session {
                     self.changes.send_replace(());
                 }
             }
-            ConnectionNotice::Fault(fault) => self.on_lost(id, Told::Trying, &printable(fault)),
+            ConnectionNotice::Unreachable(said) => self.on_unreachable(id, said),
+            ConnectionNotice::Fault(fault) => {
+                self.on_lost(id, (Told::Trying, Failure::Broken), &printable(fault));
+            }
             ConnectionNotice::Lost(reason) => {
                 let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
                 let proven = self.shard.peek(trusts);
                 let (told, text) = self.explain(&reason, proven);
-                self.on_lost(id, told, &text);
-                if proven && is_replaced(&reason) {
-                    self.retry_at.set(process::now() + ELSEWHERE);
-                }
+                let failure = match told {
+                    Told::Refused if is_replaced(&reason) => Failure::Replaced,
+                    Told::Refused => Failure::Refused,
+                    _ => Failure::Broken,
+                };
+                self.on_lost(id, (told, failure), &text);
             }
         }
     }
 
     fn on_ready(&self, id: ConnectionId) {
-        let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
-        let (won, others): (Vec<_>, Vec<_>) =
-            attempts.into_iter().partition(|attempt| attempt.id == id);
-        others
-            .into_iter()
-            .for_each(|other| self.drop_connection(other.id));
-        if self.ready.get().is_some() {
+        let Some(attempt) = self.attempt.get().filter(|attempt| attempt.id == id) else {
             return self.drop_connection(id);
+        };
+        match self.ready.get() {
+            Some(_) => self.challenge(attempt),
+            None => self.install(attempt),
         }
-        self.winner.set(won.first().copied());
-        self.choice.set(won.first().map(|attempt| attempt.choice));
+    }
+
+    /// The tunnel is the one of this attempt from now on.
+    pub(super) fn install(&self, attempt: Attempt) {
+        let (id, now) = (attempt.id, process::now());
+        self.attempt.set(None);
+        self.retry.borrow_mut().on_ready(now, attempt.server);
+        self.winner.set(Some(attempt));
+        self.choice.set(Some(attempt.choice));
         *self.meter.borrow_mut() = LinkMeter::default();
         self.ready.set(Some(id));
         self.outage.set(false);
-        *self.sampler.borrow_mut() = Sampler::new(process::now());
+        *self.sampler.borrow_mut() = Sampler::new(now);
         self.remember();
         let details = self.shard.peek(|engine| {
             let connection = engine.peek(id)?;
@@ -377,27 +415,46 @@ impl Session {
         self.changes.send_replace(());
     }
 
-    fn on_lost(&self, id: ConnectionId, told: Told, reason: &str) {
-        self.attempts
-            .borrow_mut()
-            .retain(|attempt| attempt.id != id);
-        if self.ready.get() == Some(id) {
+    fn on_lost(&self, id: ConnectionId, (told, failure): (Told, Failure), reason: &str) {
+        let now = process::now();
+        if self.take_challenger(id) {
+            self.retry.borrow_mut().on_failed(now, failure);
+        } else if self.ready.get() == Some(id) {
             self.paths.tunnel_ended();
-            self.close_books(id);
-            self.unready(reason);
-        } else if self.ready.get().is_none() {
-            self.tell(told, reason);
+            match self.challenger() {
+                Some(other) => {
+                    self.published.forget();
+                    self.silence.set(None);
+                    self.install(other);
+                }
+                None => self.unready(reason, failure == Failure::Replaced),
+            }
+        } else if let Some(attempt) = self.attempt.get().filter(|attempt| attempt.id == id) {
+            self.attempt.set(None);
+            self.retry.borrow_mut().on_failed(now, failure);
+            self.tell_of(attempt.server, told, reason);
+        } else if self.leaving.get() == Some(id) {
+            // Usually the reset of a server that was started again.
+            self.leaving.set(None);
+            self.retry.borrow_mut().on_changed(now);
         }
+        self.kick.notify_one();
     }
 
-    fn unready(&self, reason: &str) {
+    fn unready(&self, reason: &str, replaced: bool) {
+        let now = process::now();
         self.ready.set(None);
+        self.silence.set(None);
         self.published.forget();
-        // At once: the usual cause is a server that was restarted and has just answered. One that greets and leaves
-        // again and again is not to be hammered.
-        let earliest = self.since.get() + RETRY;
-        self.retry_at.set(process::now().max(earliest));
-        self.tell(Told::Trying, reason);
+        let lasted = now.saturating_duration_since(self.since.get());
+        self.retry.borrow_mut().on_lost(now, lasted, replaced);
+        let told = if replaced {
+            Told::Refused
+        } else {
+            Told::Trying
+        };
+        self.tell(told, reason);
+        self.kick.notify_one();
         self.changes.send_replace(());
     }
 
@@ -411,6 +468,7 @@ impl Session {
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
+        self.kick.notify_one();
         self.changes.send_replace(());
         if let Some(id) = self.ready.get() {
             self.shard
@@ -421,13 +479,10 @@ impl Session {
     /// Closes every connection.
     pub(crate) fn close(&self) {
         self.learn_path();
-        if let Some(id) = self.ready.get() {
-            self.close_books(id);
-        }
-        let attempts = std::mem::take(&mut *self.attempts.borrow_mut());
-        attempts
-            .into_iter()
-            .map(|attempt| attempt.id)
+        self.meter_bytes.borrow_mut().save(&self.shard);
+        let others = [self.attempt.take(), self.challenger()];
+        let others = others.into_iter().flatten().map(|attempt| attempt.id);
+        others
             .chain(self.ready.take())
             .for_each(|id| self.drop_connection(id));
     }

@@ -13,11 +13,27 @@ use super::ConfigError;
 pub struct Metering {
     /// Price of a megabyte (10⁶ bytes), in whatever currency.
     pub price_per_mb: Option<f64>,
-    /// Bytes that one run of the client may use.
+    /// Bytes that may be used in a period.
     pub cap: Option<ByteCount>,
+    /// What is counted as one period.
+    #[serde(default)]
+    pub period: Period,
     /// What happens then.
     #[serde(default)]
     pub at_cap: AtCap,
+}
+
+/// Span of time for which bytes are counted; days and months are those of UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// From the client's start to its end.
+    Run,
+    /// A day, over restarts of the client.
+    Day,
+    /// A calendar month, over restarts of the client.
+    #[default]
+    Month,
 }
 
 /// What a client does whose bytes are used up.

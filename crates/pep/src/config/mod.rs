@@ -36,7 +36,7 @@ pub use client::{ClientConfig, Direction, Link, Server};
 pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
-pub use metering::{AtCap, Metering};
+pub use metering::{AtCap, Metering, Period};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Carrier, Permit, Publish};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};

@@ -6,6 +6,7 @@
 //!
 //! Names carry their units. Fields may be added within schema 1; none is renamed or removed.
 
+mod health;
 mod publish;
 mod socket;
 mod text;
@@ -19,11 +20,13 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use text::size;
+
 pub use publish::{PublishState, PublishStatus};
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
-use crate::config::{Action, Role, Transport};
+use crate::config::{Action, Period, Role, Transport};
 use crate::engine::{Ledger, Profile};
 use crate::transport::MemoryPool;
 
@@ -178,7 +181,7 @@ pub struct Session {
     pub tunnel: Tunnel,
     /// TCP connections.
     pub flows: Flows,
-    /// Volumes since the daemon started.
+    /// Volumes: at a client since the daemon started, at a server since the tunnel began.
     pub bytes: Volumes,
     /// Buffered data.
     pub memory: Memory,
@@ -199,9 +202,12 @@ pub struct Session {
     pub publish: Vec<PublishStatus>,
 }
 
-/// Bytes on the link in both directions, IP packets whole, since the daemon started.
+/// Bytes on the link in both directions, IP packets whole, in the present period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metering {
+    /// What is counted as one: a month, a day or the time since the daemon started.
+    #[serde(default)]
+    pub period: Period,
     /// Used so far.
     pub used_bytes: u64,
     /// Most that may be used.
@@ -335,6 +341,12 @@ pub struct Tunnel {
     pub peer: Option<String>,
     /// Seconds in this state.
     pub since_s: u64,
+    /// Seconds since the other end was last heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_s: Option<u64>,
+    /// Seconds until the next attempt to reach a server, while one is wanted (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_s: Option<u64>,
     /// Why the last attempt or session ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
@@ -495,6 +507,8 @@ pub enum TunnelState {
     Connecting,
     /// HELLO received; flows cross.
     Ready,
+    /// There is a tunnel, and an answer of the other end is overdue.
+    Silent,
     /// The other end does not know this key; a client keeps trying.
     Refused,
     /// Stopping; open flows may end, no new ones start.
@@ -506,9 +520,9 @@ pub enum TunnelState {
 pub struct Flows {
     /// Open now.
     pub active: u64,
-    /// Opened since the daemon started.
+    /// Opened so far: at a client since the daemon started, at a server since the tunnel began.
     pub opened_total: u64,
-    /// Refused since the daemon started.
+    /// Refused so far, likewise.
     pub refused_total: u64,
     /// The same by cause.
     #[serde(default)]
@@ -568,7 +582,7 @@ impl Volumes {
     }
 }
 
-/// Volumes in bytes since the daemon started.
+/// Volumes in bytes: at a client since the daemon started, at a server since the tunnel began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volumes {
     /// Payload read from TCP connections.

@@ -249,12 +249,13 @@ impl Drop for StatusSocket {
     }
 }
 
-/// Asks the daemon at `socket`, or without one the only daemon of this user (for root: of any user); daemons in the caller's
-/// own network namespace are preferred, then those of the caller. Blocks for up to a few seconds.
+/// Asks the daemon at `socket`, or without one the only daemon of this user (for root: of any user), in `role` if one is
+/// given; daemons in the caller's own network namespace are preferred, then those of the caller. Blocks for up to a few
+/// seconds.
 ///
 /// # Errors
 /// [`QueryError`] if there is none, there are several, or what answers is no daemon.
-pub fn query(socket: Option<&Path>) -> Result<StatusReport, QueryError> {
+pub fn query(socket: Option<&Path>, role: Option<Role>) -> Result<StatusReport, QueryError> {
     match socket {
         Some(socket) => match connect(socket, true) {
             Ok(stream) => ask(socket, stream),
@@ -263,17 +264,21 @@ pub fn query(socket: Option<&Path>) -> Result<StatusReport, QueryError> {
                 source,
             }),
         },
-        None => query_in(&RunDirectory::all()),
+        None => query_in(&RunDirectory::all(), role),
     }
 }
 
-/// Asks the only daemon with a socket in one of `directories`.
-pub(super) fn query_in(directories: &[RunDirectory]) -> Result<StatusReport, QueryError> {
+/// Asks the only daemon, in `role` if one is given, with a socket in one of `directories`.
+pub(super) fn query_in(
+    directories: &[RunDirectory],
+    role: Option<Role>,
+) -> Result<StatusReport, QueryError> {
     let own = geteuid().as_raw();
     let mut live = Vec::new();
     for (directory, socket) in directories
         .iter()
         .flat_map(|directory| directory.sockets().map(move |socket| (directory, socket)))
+        .filter(|(_, socket)| role.is_none_or(|role| is_of(socket, role)))
     {
         let Ok(stream) = connect(&socket, directory.is_own()) else {
             continue;
@@ -326,6 +331,12 @@ fn prefer(live: &mut Vec<(Found, UnixStream)>, better: impl Fn(&Found) -> bool) 
 fn peer(stream: &UnixStream) -> Option<(Uid, u32)> {
     let peer = socket_peercred(stream).ok()?;
     Some((peer.uid, peer.pid.as_raw_nonzero().get().unsigned_abs()))
+}
+
+/// Whether a daemon in this role has bound `socket`, by its name.
+fn is_of(socket: &Path, role: Role) -> bool {
+    let name = socket.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(&format!("{role}-")))
 }
 
 /// Connects to `socket`; one of `ours` that a dead daemon left behind is removed.

@@ -271,10 +271,19 @@ fn the_only_daemon_answers_and_its_socket_goes_with_it() {
             assert_eq!(mode & 0o777, 0o600);
             vec![socket]
         },
-        move || (query_in(&asked).unwrap(), query_in(&asked).unwrap()),
+        move || {
+            (
+                query_in(&asked, None).unwrap(),
+                query_in(&asked, None).unwrap(),
+            )
+        },
     );
     assert_eq!(answer, (client_report(), client_report()));
-    assert!(query_in(&place.directories()).unwrap_err().is_no_daemon());
+    assert!(
+        query_in(&place.directories(), None)
+            .unwrap_err()
+            .is_no_daemon()
+    );
     assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
 }
 
@@ -288,7 +297,7 @@ fn several_daemons_are_listed() {
                 .map(|role| StatusSocket::bind_in(&bound, role).unwrap())
                 .into()
         },
-        move || query_in(&asked).unwrap_err(),
+        move || query_in(&asked, None).unwrap_err(),
     );
     let QueryError::Several(found) = &error else {
         panic!("{error}")

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::config::{Action, Transport};
+use crate::config::{Action, Period, Transport};
 use crate::engine::Account;
 use ipnet::IpNet;
 
@@ -38,12 +38,12 @@ impl Display for StatusReport {
         for repair in &self.kernel {
             line(f, "kernel", &repair.to_string())?;
         }
-        let session = |f: &mut Formatter<'_>, session, peer| match self.transport {
-            Transport::Quic => write_session(f, session, peer),
+        let session = |f: &mut Formatter<'_>, session, peer, epoch| match self.transport {
+            Transport::Quic => write_session(f, session, peer, epoch),
             Transport::Plain => write_plain(f, session, peer),
         };
         match &self.side {
-            Side::Client(client) => session(f, client, "server"),
+            Side::Client(client) => session(f, client, "server", self.uptime_s),
             Side::Server {
                 listen,
                 families,
@@ -57,7 +57,7 @@ impl Display for StatusReport {
                 for client in clients {
                     writeln!(f)?;
                     line(f, "client", &client.name)?;
-                    session(f, &client.session, "at")?;
+                    session(f, &client.session, "at", client.session.tunnel.since_s)?;
                 }
                 Ok(())
             }
@@ -107,6 +107,7 @@ impl Display for TunnelState {
         f.write_str(match self {
             Self::Connecting => "connecting",
             Self::Ready => "ready",
+            Self::Silent => "silent",
             Self::Refused => "refused",
             Self::Draining => "draining",
         })
@@ -208,20 +209,21 @@ fn write_plain(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Res
     write_flows(f, session)
 }
 
-/// `peer` introduces the address of the other end.
-fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::Result {
-    let Session {
-        tunnel,
-        bytes,
-        memory,
-        ..
-    } = session;
-    let address = address(tunnel, peer);
-    line(
-        f,
-        "tunnel",
-        &format!("{} for {}{address}", tunnel.state, span(tunnel.since_s)),
-    )?;
+/// `peer` introduces the address of the other end; totals began `epoch` seconds ago.
+fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u64) -> fmt::Result {
+    let Session { tunnel, memory, .. } = session;
+    let next = tunnel
+        .next_attempt_s
+        .filter(|_| tunnel.state != TunnelState::Silent)
+        .map(|next| format!("; next attempt in {}", span(next)));
+    let text = format!(
+        "{} for {}{}{}",
+        tunnel.state,
+        span(tunnel.since_s),
+        address(tunnel, peer),
+        next.unwrap_or_default()
+    );
+    line(f, "tunnel", &text)?;
     if let Some(error) = &tunnel.last_error {
         line(f, "last error", error)?;
     }
@@ -231,9 +233,22 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
     if let Some(families) = &tunnel.families {
         line(f, "reaches", &families.to_string())?;
     }
-    if matches!(tunnel.state, TunnelState::Ready | TunnelState::Draining) {
+    if matches!(
+        tunnel.state,
+        TunnelState::Ready | TunnelState::Silent | TunnelState::Draining
+    ) {
         write_path(f, tunnel)?;
     }
+    line(
+        f,
+        "memory",
+        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
+    )?;
+    let since = match peer {
+        "server" => "the client started",
+        _ => "this tunnel began",
+    };
+    line(f, "totals since", &format!("{since}, {} ago", span(epoch)))?;
     write_flows(f, session)?;
     if let Some(packets) = &session.packets {
         write_packets(f, packets)?;
@@ -241,20 +256,12 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str) -> fmt::R
     for port in &session.publish {
         line(f, "published", &port.to_string())?;
     }
-    line(
-        f,
-        "link",
-        &format!(
-            "{} received, {} sent",
-            size(bytes.wire_in),
-            size(bytes.wire_out)
-        ),
-    )?;
-    line(
-        f,
-        "memory",
-        &format!("{} of {}", size(memory.used), size(memory.ceiling)),
-    )?;
+    let [received, sent] = match &session.ledger_bytes {
+        Some(ledger) => [ledger.received.total(), ledger.sent.total()],
+        None => [session.bytes.wire_in, session.bytes.wire_out],
+    };
+    let text = format!("{} received, {} sent", size(received), size(sent));
+    line(f, "link", &text)?;
     if let Some(ledger) = &session.ledger_bytes {
         line(f, "sent for", &ledger.sent.to_string())?;
         line(f, "received for", &ledger.received.to_string())?;
@@ -297,6 +304,11 @@ impl Display for Metering {
         if let Some(cap) = self.cap_bytes {
             write!(f, " of {}", size(cap))?;
         }
+        f.write_str(match self.period {
+            Period::Run => " since the client started",
+            Period::Day => " today (UTC)",
+            Period::Month => " this month (UTC)",
+        })?;
         match self.cost {
             Some(cost) => write!(f, ", costs {cost:.2}"),
             None => Ok(()),
@@ -536,7 +548,7 @@ fn line(f: &mut Formatter<'_>, label: &str, text: &str) -> fmt::Result {
 }
 
 /// The two leading units of a span.
-fn span(seconds: u64) -> String {
+pub(super) fn span(seconds: u64) -> String {
     match (
         seconds / 86_400,
         seconds / 3600 % 24,
@@ -554,7 +566,7 @@ fn rate(bits: u64) -> String {
     scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes, ["B", "kB", "MB", "GB", "TB"])
 }
 

@@ -1,0 +1,42 @@
+//! Whether a daemon is healthy, in one line: for health checks of service managers and monitoring.
+
+use super::text::span;
+use super::{Session, Side, StatusReport, TunnelState};
+
+impl StatusReport {
+    /// Why the daemon is healthy, or why not: a client is if its tunnel is up and answers, a server if it serves.
+    ///
+    /// # Errors
+    /// The reason why it is not healthy.
+    pub fn health(&self) -> Result<String, String> {
+        match &self.side {
+            Side::Client(session) => client(session),
+            Side::Server { listen, clients } => {
+                let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
+                Ok(format!(
+                    "server on {}, {} clients connected",
+                    listen.join(", "),
+                    clients.len()
+                ))
+            }
+        }
+    }
+}
+
+fn client(session: &Session) -> Result<String, String> {
+    let tunnel = &session.tunnel;
+    let peer = tunnel.peer.as_deref().unwrap_or("its server");
+    let lasts = span(tunnel.since_s);
+    let cause = tunnel
+        .last_error
+        .as_ref()
+        .map(|error| format!(": {error}"))
+        .unwrap_or_default();
+    match tunnel.state {
+        TunnelState::Ready => Ok(format!("tunnel to {peer} ready for {lasts}")),
+        TunnelState::Silent => Err(format!(
+            "tunnel to {peer} silent for {lasts}: nothing is heard from the server"
+        )),
+        state => Err(format!("tunnel to {peer} {state} for {lasts}{cause}")),
+    }
+}
