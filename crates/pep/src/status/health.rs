@@ -30,7 +30,7 @@ fn client(session: &Session) -> Result<String, String> {
     let cause = tunnel
         .last_error
         .as_ref()
-        .map(|error| format!(": {error}"))
+        .map(|error| format!(": {}", error.lines().collect::<Vec<_>>().join(" ")))
         .unwrap_or_default();
     match tunnel.state {
         TunnelState::Ready => Ok(format!("tunnel to {peer} ready for {lasts}")),

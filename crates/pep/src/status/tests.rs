@@ -18,6 +18,8 @@ fn session() -> Session {
             state: TunnelState::Ready,
             peer: Some("10.20.0.1:4433".to_owned()),
             since_s: 7384,
+            last_heard_s: Some(3),
+            next_attempt_s: None,
             last_error: Some("no answer for 300 s ".repeat(8)),
             rtt_ms: Some(512.34),
             min_rtt_ms: Some(500.0),
@@ -352,7 +354,7 @@ fn a_directory_of_somebody_else_is_neither_asked_nor_cleaned() {
     let living = place.0.join("server-1.sock");
     let listener = std::os::unix::net::UnixListener::bind(&living).unwrap();
     std::os::unix::fs::chown(&place.0, Some(65_534), None).unwrap();
-    let error = query_in(&place.directories()).unwrap_err();
+    let error = query_in(&place.directories(), None).unwrap_err();
     assert!(error.is_no_daemon(), "{error}");
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "it was asked");
@@ -361,7 +363,7 @@ fn a_directory_of_somebody_else_is_neither_asked_nor_cleaned() {
     let linked = Place::new();
     std::os::unix::fs::chown(&place.0, Some(0), None).unwrap();
     std::os::unix::fs::symlink(&place.0, &linked.0).unwrap();
-    assert!(query_in(&linked.directories()).unwrap_err().is_no_daemon());
+    assert!(query_in(&linked.directories(), None).unwrap_err().is_no_daemon());
     assert!(listener.accept().is_err(), "it was asked");
     fs::remove_file(&linked.0).unwrap();
 }
@@ -385,7 +387,35 @@ fn an_answer_commands_no_terminal() {
             });
             Vec::new()
         },
-        move || query_in(&asked).unwrap(),
+        move || query_in(&asked, None).unwrap(),
     );
     assert_eq!(report.version, "\u{fffd}[2J");
+}
+
+#[test]
+fn health_is_one_line_and_names_the_reason() {
+    let of = |state, error: Option<&str>| {
+        let mut session = session();
+        session.tunnel.state = state;
+        session.tunnel.since_s = 45;
+        session.tunnel.last_error = error.map(str::to_owned);
+        let side = Side::Client(session.into());
+        let report = StatusReport::new("client.toml".into(), 100, side);
+        (report.health(), report.to_string())
+    };
+    let (health, _) = of(TunnelState::Ready, None);
+    assert!(health.expect("healthy").contains("ready for 45 s"));
+    let (health, text) = of(TunnelState::Silent, None);
+    let reason = health.expect_err("nobody answers");
+    assert!(reason.contains("silent for 45 s"), "{reason}");
+    assert!(text.contains("silent for 45 s"), "{text}");
+    let error = "no answer from 192.0.2.1:4433 in 3 s";
+    let (health, text) = of(TunnelState::Connecting, Some(error));
+    let reason = health.expect_err("no tunnel");
+    assert!(
+        reason.contains(error) && reason.lines().count() == 1,
+        "{reason}"
+    );
+    assert!(text.contains("totals since"), "{text}");
+    assert!(server_report().health().is_ok());
 }

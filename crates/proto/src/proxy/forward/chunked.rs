@@ -91,10 +91,7 @@ impl Chunks {
             return None;
         }
         Some(match (self.state, byte) {
-            (State::Size { size, digits, over }, b'\r') if digits > 0 => {
-                let _ = over;
-                State::SizeEnd { size }
-            }
+            (State::Size { size, digits, .. }, b'\r') if digits > 0 => State::SizeEnd { size },
             (
                 State::Size {
                     size,
