@@ -109,7 +109,7 @@ impl Sampler {
     }
 }
 
-fn refused(refusals: &Refusals) -> Refused {
+pub(crate) fn refused(refusals: &Refusals) -> Refused {
     Refused {
         denied: refusals.denied,
         refused: refusals.refused,

@@ -9,6 +9,7 @@ use tokio::time::interval;
 use super::session::Session;
 use crate::engine::{ConnectionId, Engine, identity};
 use crate::process;
+use crate::sampler::refused;
 use crate::status::{self, TunnelState};
 use crate::text::printable;
 
@@ -176,6 +177,7 @@ impl Session {
         session.ledger_bytes = Some(totals.ledger);
         session.flows.opened_total = totals.flows.opened;
         session.flows.refused_total = totals.flows.refused;
+        session.flows.refused = refused(&totals.flows.refusals);
         session.bytes = status::Volumes {
             lan_in: totals.flows.lan_in,
             lan_out: totals.flows.lan_out,

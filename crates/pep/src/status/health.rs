@@ -11,7 +11,9 @@ impl StatusReport {
     pub fn health(&self) -> Result<String, String> {
         match &self.side {
             Side::Client(session) => client(session),
-            Side::Server { listen, clients } => {
+            Side::Server {
+                listen, clients, ..
+            } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 Ok(format!(
                     "server on {}, {} clients connected",

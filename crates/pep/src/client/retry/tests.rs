@@ -207,6 +207,7 @@ fn two_processes_with_one_key_leave_each_other_more_and_more_time() {
     bench.run(secs(1), None, |_| None);
     let mut pauses = Vec::new();
     for _ in 0..6 {
+        bench.starts.clear();
         bench.retry.on_ready(bench.now, 0);
         let lost = bench.now;
         bench.retry.on_lost(lost, secs(1), true);
