@@ -14,7 +14,7 @@ use crate::common::peer::{Service, echo};
 use crate::common::reload::reload;
 use crate::common::site::{Site, SiteConfig};
 use crate::common::{expect_tunnel_alone, start};
-use crate::{RTT, SLACK, SOON, lines, on_site};
+use crate::{RTT, SOON, lines, on_site};
 
 /// How soon an unknown client is told: its certificate is the last thing that a handshake of 1.5 RTT brings.
 const TOLD: Duration = Duration::from_millis(2 * 500 + 50);

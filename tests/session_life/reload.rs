@@ -75,9 +75,7 @@ fn a_reload_closes_the_removed_and_takes_the_added() {
         );
         fs::write(&server, added)?;
         reload(site, "reloaded: +1 -0 ~0 clients")?;
-        second
-            .process
-            .wait_for_line("ready", 3 * SOON)?;
+        second.process.wait_for_line("ready", 3 * SOON)?;
         download.finish_whole()?;
 
         // At fault: the old list stays.

@@ -65,8 +65,7 @@ impl InnerWatch {
     pub(super) fn stop(mut self) -> Result<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it was stopped before")?;
-        let ended = thread.join().map_err(|_| anyhow!("the watch failed"))?;
-        ended
+        thread.join().map_err(|_| anyhow!("the watch failed"))?
     }
 }
 

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::congestion::{Pacer, Saved};
-use bentpipe_proto::tunnel::Acks;
+use bentpipe_proto::tunnel::{Acks, CloseCode};
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{
@@ -281,7 +281,6 @@ impl Connection {
         let frames = self.quic.stats().frame_rx;
         let headers = self.control.path.headers();
         self.duty.on_received(now, &frames);
-        self.books.on_received(frames, size as u64, headers);
         let handshake = !self.established;
         self.books
             .on_received(frames, size as u64, headers, handshake);

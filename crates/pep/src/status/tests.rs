@@ -363,7 +363,11 @@ fn a_directory_of_somebody_else_is_neither_asked_nor_cleaned() {
     let linked = Place::new();
     std::os::unix::fs::chown(&place.0, Some(0), None).unwrap();
     std::os::unix::fs::symlink(&place.0, &linked.0).unwrap();
-    assert!(query_in(&linked.directories(), None).unwrap_err().is_no_daemon());
+    assert!(
+        query_in(&linked.directories(), None)
+            .unwrap_err()
+            .is_no_daemon()
+    );
     assert!(listener.accept().is_err(), "it was asked");
     fs::remove_file(&linked.0).unwrap();
 }

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use bentpipe_proto::relay::{Budget, Scheduler, Sender};
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Control, DecodeError, Families, FlowId, Forward, Hello, PacketKinds, ReplyCode,
-    StreamKind, VERSION, capability,
+    AbortCode, Acks, Control, DecodeError, Families, FlowId, Forward, Hello, PacketKinds,
+    ReplyCode, StreamKind, VERSION, capability,
 };
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;

@@ -87,7 +87,7 @@ fn a_flood_of_one_host_keeps_nobody_else_out() {
         door.pass(Duration::from_millis(1));
         assert!(door.open() <= OF_HOST);
         // A neighbour in the same /24, and its round trip of 600 ms.
-        if door.next % 100 == 0 {
+        if door.next.is_multiple_of(100) {
             let id = door.begin(v4(1, 2)).expect("it is let in");
             let still = |door: &Door| door.handshakes.open.contains_key(&id);
             assert!(still(&door));

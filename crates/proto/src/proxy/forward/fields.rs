@@ -94,7 +94,7 @@ impl Fields {
             .listed
             .iter()
             .any(|listed| name.eq_ignore_ascii_case(listed));
-        HOP_BY_HOP.iter().any(|other| is(other)) || listed && !KEPT.iter().any(|kept| is(kept))
+        HOP_BY_HOP.iter().any(is) || listed && !KEPT.iter().any(is)
     }
 }
 
