@@ -75,7 +75,7 @@ impl Drop for InnerWatch {
     }
 }
 
-/// Whether an IP packet comes from an address that is not the gateway's.
+/// True if an IP packet comes from an address that is not the gateway's.
 fn is_foreign(packet: &[u8]) -> bool {
     let source = match packet.first().map(|first| first >> 4) {
         Some(4) => packet

@@ -61,7 +61,7 @@ pub(super) struct Run<'a> {
     topology: &'a Topology,
     time: Duration,
     at_work: Option<AtWork>,
-    /// Whether the terminal itself sends nothing.
+    /// True if the terminal itself sends nothing.
     quiet: Arc<AtomicBool>,
 }
 

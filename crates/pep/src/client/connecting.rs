@@ -130,7 +130,7 @@ impl Session {
         }
     }
 
-    /// Whether the name of the server that was tried last leads elsewhere by now.
+    /// True if the name of the server that was tried last leads elsewhere by now.
     async fn has_new_address(&self) -> bool {
         let Some(tried) = self.attempt.get() else {
             return false;

@@ -40,7 +40,7 @@ struct Saved {
 #[derive(Debug)]
 struct Usage {
     saved: Saved,
-    /// What had crossed in this run when `saved.bytes` was right.
+    /// Bytes that had crossed in this run when `saved.bytes` was right.
     mark: u64,
 }
 
@@ -77,7 +77,7 @@ impl Usage {
         self.saved.bytes + crossed.saturating_sub(self.mark)
     }
 
-    /// What is to be kept.
+    /// Parts of the kernel's state that are to be kept.
     fn to_save(&self, crossed: u64) -> Saved {
         Saved {
             bytes: self.used(crossed),
