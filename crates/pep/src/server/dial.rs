@@ -99,7 +99,7 @@ impl Dialler {
         }
         let mut outcome = Err(ReplyCode::NameNotFound.into());
         for address in self.resolve(destination, rights).await? {
-            outcome = match self.permits(&rights.policy, address) {
+            outcome = match self.permits_in_time(&rights.policy, address).await {
                 Err(refused) => Err(refused),
                 Ok(()) => match open(address, None).await {
                     Ok(stream) => Ok((stream, address)),
@@ -111,6 +111,19 @@ impl Dialler {
             }
         }
         outcome
+    }
+
+    /// As [`Self::permits`], but waits for what is still being found out.
+    async fn permits_in_time(
+        &self,
+        policy: &Policy,
+        address: SocketAddr,
+    ) -> Result<(), NotDialled> {
+        let service = Service::Port(address.port());
+        if let Err(Refusal::Unsettled) = self.judge.check(policy, address.ip(), service) {
+            self.judge.settled().await;
+        }
+        self.permits(policy, address)
     }
 
     /// Whether a client with this `policy` may have a connection to `address`.
@@ -126,7 +139,7 @@ impl Dialler {
                 denied: Some((ip, denied)),
             },
             // Not a reason that lasts: the client is to try again.
-            Refusal::Unknown(_) => ReplyCode::Internal.into(),
+            Refusal::Unknown(_) | Refusal::Unsettled => ReplyCode::Internal.into(),
         })
     }
 

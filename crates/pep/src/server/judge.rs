@@ -23,6 +23,9 @@ pub(super) enum Refusal {
     /// The kernel did not say whether the address is this machine's own.
     #[error("whose address it is cannot be found out: {0}")]
     Unknown(#[from] io::Error),
+    /// The resolvers were not asked yet whether a translator makes an IPv4 address of it; they are now.
+    #[error("whether the network's NAT64 translates it is being found out")]
+    Unsettled,
 }
 
 /// Decides for one shard.
@@ -55,6 +58,11 @@ impl Judge {
         address: IpAddr,
         service: Service,
     ) -> Result<(), Refusal> {
+        // First by the address itself: no query is sent for one that is denied anyway.
+        policy.check(address, service, &[])?;
+        if policy.may_be_translated(address) && !self.translations.want() {
+            return Err(Refusal::Unsettled);
+        }
         let translations = self.translations.get();
         policy.check(address, service, &translations)?;
         // The server's own addresses may be public, and are denied like private ones, by whatever name.
@@ -67,6 +75,11 @@ impl Judge {
             }
         }
         Ok(())
+    }
+
+    /// Waits for what [`Refusal::Unsettled`] says is being found out.
+    pub(super) async fn settled(&self) {
+        self.translations.settled().await;
     }
 
     fn is_own(&self, address: IpAddr) -> io::Result<bool> {

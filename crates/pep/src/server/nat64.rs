@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::Ipv6Net;
+use tokio::sync::watch;
 
 use crate::config::{NAT64_LENGTHS, Nat64};
 
@@ -84,24 +85,84 @@ pub(super) fn discover(addresses: &[IpAddr]) -> Vec<Translation> {
     found
 }
 
+/// How much is known of the network's translator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Search {
+    /// Nothing, and nobody has asked: a server whose clients use IPv4 alone sends no query.
+    Idle,
+    /// Nothing yet, but a client waits for it.
+    Wanted,
+    /// As much as the configuration or the resolvers say.
+    Settled,
+}
+
 /// The prefixes in force, shared by all shards.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Translations(Arc<RwLock<Arc<[Translation]>>>);
+#[derive(Clone, Debug)]
+pub(super) struct Translations {
+    found: Arc<RwLock<Arc<[Translation]>>>,
+    search: Arc<watch::Sender<Search>>,
+}
 
 impl Translations {
+    /// Prefixes that `config` names, or none until somebody wants them found out.
     pub(super) fn new(config: &Nat64) -> Self {
-        let configured: Arc<[Translation]> = match config {
-            Nat64::Discovered => Arc::default(),
-            Nat64::Prefixes(prefixes) => prefixes
-                .iter()
-                .filter_map(|prefix| Translation::new(*prefix))
-                .collect(),
+        let (configured, search) = match config {
+            Nat64::Discovered => (Arc::default(), Search::Idle),
+            Nat64::Prefixes(prefixes) => {
+                let prefixes = prefixes.iter();
+                let known = prefixes.filter_map(|prefix| Translation::new(*prefix));
+                (known.collect(), Search::Settled)
+            }
         };
-        Self(Arc::new(RwLock::new(configured)))
+        Self::with(configured, search)
+    }
+
+    /// No prefixes, and nothing to be found out.
+    pub(super) fn none() -> Self {
+        Self::with(Arc::default(), Search::Settled)
+    }
+
+    fn with(known: Arc<[Translation]>, search: Search) -> Self {
+        Self {
+            found: Arc::new(RwLock::new(known)),
+            search: Arc::new(watch::Sender::new(search)),
+        }
+    }
+
+    /// Whether the prefixes are known; if not, they are wanted from now on.
+    pub(super) fn want(&self) -> bool {
+        self.search.send_if_modified(|search| {
+            let idle = *search == Search::Idle;
+            if idle {
+                *search = Search::Wanted;
+            }
+            idle
+        });
+        *self.search.borrow() == Search::Settled
+    }
+
+    /// Waits until somebody wants the prefixes.
+    pub(super) async fn wanted(&self) {
+        self.wait_for(|search| search != Search::Idle).await;
+    }
+
+    /// Waits until the prefixes are known.
+    pub(super) async fn settled(&self) {
+        self.wait_for(|search| search == Search::Settled).await;
+    }
+
+    async fn wait_for(&self, wish: impl Fn(Search) -> bool) {
+        // The sender lives as long as `self`: there is no error.
+        let _ = self.search.subscribe().wait_for(|now| wish(*now)).await;
+    }
+
+    /// The resolvers answered, or had their time to.
+    pub(super) fn settle(&self) {
+        self.search.send_replace(Search::Settled);
     }
 
     pub(super) fn get(&self) -> Arc<[Translation]> {
-        self.0
+        self.found
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -109,7 +170,7 @@ impl Translations {
 
     /// True if they were others before.
     pub(super) fn set(&self, found: &[Translation]) -> bool {
-        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
         let changed = **known != *found;
         *known = found.into();
         changed

@@ -67,7 +67,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
         clients: RefCell::new(clients(&config)),
         controller: CongestionControl::find(config.controller.as_ref())?,
         dialler: Dialler::new(
-            Rc::new(Judge::new(Translations::default())),
+            Rc::new(Judge::new(Translations::none())),
             Rc::new(Resolver::new(&[])),
             config.connect_timeout,
         ),

@@ -28,6 +28,9 @@ const METADATA: [IpAddr; 12] = [
     v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]),
 ];
 
+/// Bits of the prefix of an IPv6 subnet (RFC 4291 §2.5.1).
+const SUBNET: u8 = 64;
+
 const fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(a, b, c, d))
 }
@@ -142,6 +145,16 @@ impl Policy {
             let alone = entry.prefix().prefix_len() == entry.prefix().max_prefix_len();
             alone && entry.cover(address, service)
         })
+    }
+
+    /// Whether a translator of the network may make an IPv4 address of `address`, which nobody has named: an entry of at
+    /// least [`SUBNET`] bits in `allow` or `only` means the hosts of one IPv6 subnet.
+    pub fn may_be_translated(&self, address: IpAddr) -> bool {
+        let mut entries = self.allow.iter().chain(&self.only);
+        let named = entries.any(|entry| {
+            entry.prefix().prefix_len() >= SUBNET && entry.cover(address, Service::Related)
+        });
+        address.is_ipv6() && !named
     }
 
     /// Whether a verdict depends on the port.

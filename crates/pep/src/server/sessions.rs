@@ -428,11 +428,13 @@ impl Sessions {
         }
     }
 
-    /// Finds out which prefixes lead to IPv4 addresses by a translator of the network; never ends.
+    /// Finds out which prefixes lead to IPv4 addresses by a translator of the network, once a client asks for an
+    /// address that may have such a prefix; never ends.
     pub(super) async fn discover(&self) {
         let Some(translations) = &self.translations else {
             return pending().await;
         };
+        translations.wanted().await;
         loop {
             let addresses = self.resolver.probe_translations().await;
             let found = addresses.map(|addresses| nat64::discover(&addresses));
@@ -446,6 +448,7 @@ impl Sessions {
                     process::join(&prefixes)
                 );
             }
+            translations.settle();
             let known = !translations.get().is_empty();
             sleep(PROBE_AGAIN[usize::from(!known)]).await;
         }

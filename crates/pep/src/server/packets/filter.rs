@@ -216,7 +216,7 @@ impl Filter {
                 self.verdicts.insert(key, (now, false));
             }
             // Nothing was found out: nothing is remembered.
-            Err(Refusal::Unknown(_)) => return false,
+            Err(Refusal::Unknown(_) | Refusal::Unsettled) => return false,
         }
         self.verdicts
             .get(&key)
