@@ -269,7 +269,7 @@ impl Connection {
             }
         }
         self.listen(now);
-        if now.saturating_duration_since(self.last_received) >= SILENT {
+        if now.saturating_duration_since(self.last_heard) >= SILENT {
             self.silence_ended = Some(now);
         }
         self.last_received = now;
@@ -358,7 +358,7 @@ impl Connection {
         }
         self.train.handle_timeout(now);
         if self.tunnel.header_timeout().is_some_and(|due| due <= now) {
-            let silent = now.saturating_duration_since(self.last_received) >= SILENT;
+            let silent = now.saturating_duration_since(self.last_heard) >= SILENT;
             let behind = self.silence_ended.is_some_and(|end| now < end + CATCH_UP);
             self.tunnel
                 .expire_headers(now, &mut self.quic, silent || behind);

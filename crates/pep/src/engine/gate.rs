@@ -24,7 +24,7 @@ const OPEN: u64 = 1 << 40;
 const SHUT: u64 = 1;
 
 /// UDP payload of a packet until more is known.
-const LEAST_MTU: u16 = 1200;
+pub(super) const LEAST_MTU: u16 = 1200;
 
 /// What the loop and quinn share for one connection. quinn wants `Send + Sync`; both sides run on
 /// the shard's thread, so the lock is never contended.

@@ -93,6 +93,18 @@ impl Prober {
         };
     }
 
+    /// Whether a probe is due.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.poll_timeout().is_some_and(|next| next <= now)
+    }
+
+    /// No probe before `until`.
+    pub(crate) fn defer(&mut self, until: Instant) {
+        if let Some((_, next)) = &mut self.silence {
+            *next = (*next).max(until);
+        }
+    }
+
     /// True if a probe is due now; the next one is then scheduled.
     pub(crate) fn poll(&mut self, now: Instant, rtt: Duration) -> bool {
         let Some((since, next)) = self.silence.filter(|(_, next)| *next <= now) else {

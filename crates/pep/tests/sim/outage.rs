@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_units::BitRate;
+
 use crate::satellite::link;
 use crate::world::{Ending, World, preset};
 
@@ -44,6 +46,56 @@ fn a_download_survives_an_outage() {
         world.run_until(SOON, "the rest", |world| world.reader(index).end.is_some());
         assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
         assert_eq!(world.reader(index).got, 10_000_000);
+    }
+}
+
+/// A path that loses datagrams of the size that it took before is found out within some round trips, whoever sends. Where
+/// round trips are shorter than the peer may hold its ACKs back, our probes must not put off QUIC's own smaller ones.
+#[test]
+fn a_path_that_takes_smaller_datagrams_only_is_found_out() {
+    for (milliseconds, up) in [
+        (2, false),
+        (2, true),
+        (5, false),
+        (5, true),
+        (10, true),
+        (30, true),
+        (560, false),
+    ] {
+        let mut config = preset("geo")
+            .expect("a preset")
+            .link_config()
+            .expect("a link");
+        for one in [&mut config.forward_link, &mut config.return_link] {
+            one.rate = BitRate::megabits_per_second(200);
+            one.one_way_delay = Duration::from_millis(milliseconds) / 2;
+        }
+        let mut world = World::new(&config, 1);
+        world.run_until(SOON, "the handshake", World::is_ready);
+        let (now, terminal) = (world.now, &mut world.terminals[0]);
+        let _ = match up {
+            true => terminal.upload(now, 1 << 39),
+            false => terminal.download(now, 1 << 39, None),
+        };
+        world.run_for(Duration::from_secs(8));
+        let arrived = |world: &World| match up {
+            true => {
+                let (_, server) = world.server.connections().next().expect("a tunnel");
+                server.tunnel.stats().lan_out
+            }
+            false => world.reader(0).got,
+        };
+        world.largest = Some(1252);
+        // What was under way with the old size.
+        world.run_for(Duration::from_millis(milliseconds));
+        let (before, began) = (arrived(&world), world.now);
+        world.run_until(SOON, "new bytes", |world| arrived(world) > before + 100_000);
+        let wait = world.now - began;
+        println!("{milliseconds} ms, up {up}: {wait:?}");
+        assert!(
+            wait < Duration::from_millis(500 + 3 * milliseconds),
+            "{milliseconds} ms, up {up}: {wait:?}"
+        );
     }
 }
 

@@ -112,6 +112,8 @@ pub(crate) struct World {
     pub(crate) mark_all: bool,
     /// A fault of a client's is what is looked for.
     pub(crate) expects_fault: bool,
+    /// Larger UDP payloads are lost without a word, bytes.
+    pub(crate) largest: Option<usize>,
     /// Destinations answer once and then neither speak nor end.
     pub(crate) silent: bool,
     /// What tunnels offered to the forward and the return link.
@@ -197,6 +199,7 @@ impl World {
             known_paths: HashMap::new(),
             mark_all: false,
             expects_fault: false,
+            largest: None,
             silent: false,
             sent: [Sent::default(); 2],
             trace: Vec::new(),

@@ -154,6 +154,12 @@ impl World {
                 return sender.handle_ack(self.now, &ack);
             }
         };
+        if self
+            .largest
+            .is_some_and(|largest| datagram.data.len() > largest)
+        {
+            return;
+        }
         let engine = if datagram.to == SERVER.into() {
             &mut self.server
         } else {

@@ -7,6 +7,7 @@ use quinn_proto::Side;
 
 use super::Connection;
 use super::sending::SHORTEST_DELAY;
+use crate::engine::gate::LEAST_MTU;
 
 /// Who has open flows and hears nothing for this long asks whether the path still stands: if a client's address has changed,
 /// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
@@ -26,13 +27,32 @@ const PATIENT: Duration = Duration::from_secs(240);
 /// A peer who is heard after so long keeps the tunnel alive.
 const LONG: Duration = Duration::from_secs(20);
 
+/// A peer holds its ACKs back for so long at most, if it was not told otherwise (RFC 9000 §18.2).
+const MAX_HELD: Duration = Duration::from_millis(25);
+
 /// Granularity of timers (RFC 9002 §6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Soon after payload the path is listened to so often.
 const LISTEN: Duration = Duration::from_secs(20);
 
+/// A probe of ours gives way to one of QUIC's that comes this soon.
+const GIVEN_WAY: Duration = Duration::from_millis(250);
+
 impl Connection {
+    /// Until when a probe that is due has to wait. A peer that is heard and acknowledges nothing may not get datagrams of
+    /// this size any more. QUIC's own probes are small enough for every path, and find that out; but each probe of ours,
+    /// which is filled up with payload, would put them off.
+    pub(super) fn gives_way_until(&mut self, now: Instant) -> Option<Instant> {
+        let heard =
+            now.saturating_duration_since(self.last_heard) <= 2 * self.quic.rtt().max(MAX_HELD);
+        if !heard || self.quic.current_mtu() <= LEAST_MTU || !self.prober.is_due(now) {
+            return None;
+        }
+        let next = self.quic.poll_timeout()? + GRANULARITY;
+        (next > now && next <= now + GIVEN_WAY).then_some(next)
+    }
+
     /// The peer is heard after a silence. Its keep-alive puts off ours, whose answer would tell if somebody fills the path by now; so
     /// it is asked at once.
     pub(super) fn listen(&mut self, now: Instant) {

@@ -87,6 +87,9 @@ impl Connection {
         }
         self.report_train();
         self.update_prober(now);
+        if let Some(until) = self.gives_way_until(now) {
+            self.prober.defer(until);
+        }
         if self.prober.poll(now, self.quic.rtt()) {
             self.ask(now);
             // How fast probes are acknowledged is not how fast the path is.
