@@ -61,7 +61,8 @@ impl Tunnel {
             return Err(OpenError::LimitReached);
         }
         let initial_credit = remote.initial_credit;
-        let (stream, opened) = self.openings.reserve(quic);
+        let reserved = self.openings.reserve(quic);
+        let (stream, opened) = reserved.ok_or(OpenError::LimitReached)?;
         let id = FlowId(self.next_id);
         self.next_id += 1;
         let window = self.budget.open(self.meter.product(quic.rtt()));

@@ -35,14 +35,17 @@ impl Openings {
         Some(stream)
     }
 
-    /// The next stream, and whether it is open yet.
-    pub(super) fn reserve(&mut self, quic: &mut Connection) -> (StreamId, bool) {
+    /// The next stream, and whether it is open yet; `None` if the peer has not allowed a single one.
+    pub(super) fn reserve(&mut self, quic: &mut Connection) -> Option<(StreamId, bool)> {
         if let Some(stream) = self.open(quic) {
-            return (stream, true);
+            return Some((stream, true));
+        }
+        if self.next == 0 {
+            return None;
         }
         let stream = StreamId::new(self.side, Dir::Bi, self.next + self.waiting);
         self.waiting += 1;
-        (stream, false)
+        Some((stream, false))
     }
 
     /// Opens the next stream that a flow waits for, if the peer allows it now.
