@@ -217,7 +217,7 @@ fn kill_the_client(site: &mut Site) -> Result<()> {
     expect_tunnel_alone(capture)
 }
 
-/// The same without what the client leaves in the kernel: that this is what keeps the traffic in.
+/// Without its table and its routing rules nothing keeps in what a killed client would have: that these are what does.
 #[test]
 fn without_its_rules_a_killed_client_would_leak() {
     if !privileged("fail closed: the rules") {
@@ -229,6 +229,11 @@ fn without_its_rules_a_killed_client_would_leak() {
     let table = ["delete", "table", "inet", "bentpipe_client"];
     let deleted = site.topology.terminal().run("nft", &table);
     deleted.expect("a killed client leaves its table");
+    for family in ["-4", "-6"] {
+        let rules = format!("ip {family} rule flush; ip {family} rule add lookup main pref 32766");
+        let deleted = site.topology.terminal().run("sh", &["-c", &rules]);
+        deleted.expect("a killed client leaves its routing rules");
+    }
     let prober = Prober::start(site.topology.user()).expect("a prober");
     thread::sleep(Duration::from_secs(1));
     drop(prober);
@@ -426,7 +431,7 @@ fn steal(site: &Site) -> Result<()> {
     let capture = site.watch()?;
     let prober = Prober::start(site.topology.user())?;
     for (what, theft, sign) in THEFTS {
-        await_sign(site, sign).with_context(|| format!("before {what}"))?;
+        await_sign(site, DEVICE).with_context(|| format!("before {what}"))?;
         let stolen = Instant::now();
         shell(theft).with_context(|| what)?;
         await_sign(site, sign).with_context(|| what)?;

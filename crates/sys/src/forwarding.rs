@@ -193,7 +193,7 @@ impl ServerTable {
 impl Drop for ServerTable {
     fn drop(&mut self) {
         // What stays is found and mended by the next start. What others have opened meanwhile stays open.
-        self.settings.restore();
+        self.settings.restore(false);
         let _ = self.table.remove();
         for rule in second_line() {
             let _ = rule.delete();

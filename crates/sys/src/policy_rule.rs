@@ -210,6 +210,9 @@ pub enum Way {
     Device(String),
 }
 
+/// The number of the table `main`.
+pub const MAIN: u32 = 254;
+
 /// A route of one table.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TableRoute {
@@ -247,7 +250,15 @@ impl TableRoute {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list(family: Family, table: u32) -> io::Result<Vec<Self>> {
-        Self::listed(family, table, None)
+        Self::listed(family, table, &[], None)
+    }
+
+    /// The routes of `table` that drop: the kernel leaves out the others, which may be a million.
+    ///
+    /// # Errors
+    /// The kernel gave no answer.
+    pub fn list_blackholes(family: Family, table: u32) -> io::Result<Vec<Self>> {
+        Self::listed(family, table, &[], Some(RouteType::BlackHole))
     }
 
     /// The routes of `table` that lead into the interface with this number: the kernel leaves out the others, which may be
@@ -256,14 +267,20 @@ impl TableRoute {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list_of_device(family: Family, table: u32, device: u32) -> io::Result<Vec<Self>> {
-        Self::listed(family, table, Some(device))
+        Self::listed(family, table, &[RouteAttribute::Oif(device)], None)
     }
 
-    fn listed(family: Family, table: u32, device: Option<u32>) -> io::Result<Vec<Self>> {
+    fn listed(
+        family: Family,
+        table: u32,
+        filter: &[RouteAttribute],
+        kind: Option<RouteType>,
+    ) -> io::Result<Vec<Self>> {
         let mut message = RouteMessage::default();
+        message.header.kind = kind.unwrap_or_default();
         message.header.address_family = family.netlink();
         message.attributes.push(RouteAttribute::Table(table));
-        message.attributes.extend(device.map(RouteAttribute::Oif));
+        message.attributes.extend_from_slice(filter);
         let listed = match list(RouteNetlinkMessage::GetRoute(message)) {
             // Nobody has made the table yet.
             Err(error) if is_absent(&error) => return Ok(Vec::new()),

@@ -126,6 +126,9 @@ pub fn run(
         say(state);
         let crossed = watched(&topology, tunnel, || step(&mut run))
             .with_context(|| format!("{name}, {state}"))?;
+        for packet in &crossed.clear {
+            say(&format!("  {packet}"));
+        }
         rows.push(Row { state, crossed });
     }
     drop(probers);

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::contender::{AtWork, Contender, Stable};
 use crate::topology::{
     GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT,
-    TERMINAL_SAT6, Topology, USER, USER6,
+    TERMINAL_SAT6, Topology, USER, USER6, WEB, WEB6,
 };
 
 /// What a daemon is given to stop in order.
@@ -144,11 +144,26 @@ impl<'a> Run<'a> {
     fn flush(&mut self) -> Result<()> {
         self.quiet.store(true, Ordering::Relaxed);
         thread::sleep(SILENCE);
+        self.await_own_connections_end()?;
         let flushed = self.topology.terminal().run("nft", &["flush", "ruleset"]);
         let waited = self.wait();
         self.quiet.store(false, Ordering::Relaxed);
         flushed?;
         waited
+    }
+
+    /// A connection of the terminal's own repeats its last segment for some round trips after the probe has ended.
+    fn await_own_connections_end(&self) -> Result<()> {
+        let terminal = self.topology.terminal();
+        let open = format!(
+            "ss -Htn exclude listening exclude time-wait dst {WEB}; \
+                    ss -Htn exclude listening exclude time-wait dst [{WEB6}]"
+        );
+        let deadline = Instant::now() + STOPS;
+        while !terminal.run("sh", &["-c", &open])?.is_empty() && Instant::now() < deadline {
+            thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// What systemd-networkd does to rules of others when it starts.

@@ -64,6 +64,12 @@ impl FrontEnds {
         transport: &Transport,
         dns: Option<&Placed<ClientDns>>,
     ) -> Result<Self, RunError> {
+        #[cfg(target_os = "linux")]
+        let claimed = config.intercept.as_ref();
+        #[cfg(target_os = "linux")]
+        let claimed = claimed
+            .map(|intercept| tproxy::claim(&intercept.place))
+            .transpose()?;
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
         let answering = match (dns, transport) {
@@ -97,14 +103,15 @@ impl FrontEnds {
             )?);
         }
         #[cfg(target_os = "linux")]
-        let interception = match &config.intercept {
-            Some(intercept) => {
+        let interception = match (&config.intercept, claimed) {
+            (Some(intercept), Some(claim)) => {
                 let dns = dns.map(|dns| &**dns);
-                let started =
-                    tproxy::start(config, intercept, dns, transport, &decisions, &mut tasks);
+                let started = tproxy::start(
+                    claim, config, intercept, dns, transport, &decisions, &mut tasks,
+                );
                 Some(started?)
             }
-            None => None,
+            _ => None,
         };
         #[cfg(not(target_os = "linux"))]
         if let Some(intercept) = &config.intercept {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_sys::intercept::{
-    self, Action, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
+    self, Action, Claim, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
 };
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
@@ -92,8 +92,21 @@ impl Interceptor {
     }
 }
 
+/// Takes the right to intercept in this network namespace: before anything else, so that a second client is told of the
+/// first and not of a port.
+pub(super) fn claim(place: &Place) -> Result<Claim, RunError> {
+    Claim::take().map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => RunError::Taken {
+            place: place.clone(),
+            fault: error.to_string(),
+        },
+        _ => RunError::Io(error),
+    })
+}
+
 /// Opens the listeners, then puts the rules in force.
 pub(super) fn start(
+    claim: Claim,
     config: &FrontEnds,
     intercept: &Placed<Intercept>,
     dns: Option<&ClientDns>,
@@ -122,13 +135,7 @@ pub(super) fn start(
         wanted.other = Other::Drop;
     }
     adapt(&mut wanted, transport);
-    let installed = wanted.install().map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => RunError::Taken {
-            place: place.clone(),
-            fault: error.to_string(),
-        },
-        _ => lacking(error),
-    })?;
+    let installed = wanted.install_claimed(claim).map_err(lacking)?;
     let front = Rc::new(Front {
         transport: transport.clone(),
         waiting: Waiting::default(),

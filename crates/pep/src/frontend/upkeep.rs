@@ -143,13 +143,13 @@ impl Upkeep {
             return Ok(faults);
         }
         let mut lacks = lacking(&wanted, &seen);
-        if lacks.contains(&Lack::Lan) {
-            // Nobody took anything away: the rules follow the LAN.
+        for change in lacks.extract_if(.., |lack| lack.is_change()) {
             if let Some(rules) = lock(&self.rules).as_mut() {
-                rules.mend(&Lack::Lan)?;
+                rules.mend(&change)?;
+                if change == (Lack::Lan { of_lan: true }) {
+                    tell_of_lan(rules.missing());
+                }
             }
-            tracing::info!("an intercepted interface has other addresses: the rules follow");
-            lacks.retain(|lack| *lack != Lack::Lan);
         }
         // Routes into a device that is not there come with it.
         let gone = !faults.is_empty();
@@ -164,6 +164,20 @@ impl Upkeep {
         self.lacks = lacks;
         Ok(faults)
     }
+}
+
+fn tell_of_lan(missing: &[String]) {
+    if missing.is_empty() {
+        tracing::info!(
+            "the intercepted interfaces or their addresses have changed: the rules follow"
+        );
+        return;
+    }
+    tracing::warn!(
+        "there is no interface {} any more: it was removed or renamed, and what its hosts send goes nowhere; \
+         give it its name again, or change `interfaces` of [intercept]",
+        crate::process::join(missing)
+    );
 }
 
 impl Subject for Upkeep {

@@ -118,8 +118,10 @@ impl Keeper {
             part.missing = Some(fault.state.clone());
             part.grant(now);
             let earliest = part.last.map_or(now, |last| last + part.wait());
-            let at = *part.retry_at.get_or_insert(earliest);
-            if at <= now {
+            let at = part.retry_at.unwrap_or(earliest);
+            let waits = at > now;
+            part.retry_at = waits.then_some(at);
+            if !waits {
                 due.push(index);
             }
         }

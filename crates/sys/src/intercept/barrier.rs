@@ -93,21 +93,3 @@ pub(super) fn remove(holder: Holder, wanted: &[PolicyRule]) -> io::Result<()> {
         .filter(|rule| !wanted.contains(rule))
         .try_for_each(PolicyRule::delete)
 }
-
-/// Has checks of packets' sources heed marks on all interfaces but the `intercepted` ones: what comes in there bears a mark,
-/// and its way back is not barred then. Stays, as WireGuard leaves it: without marks it changes nothing.
-pub(super) fn heed_marks(intercepted: &[String]) -> io::Result<()> {
-    const CONF: &str = "/proc/sys/net/ipv4/conf";
-    for entry in std::fs::read_dir(CONF)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if ["all", "default", "lo"].contains(&name.as_str()) || intercepted.contains(&name) {
-            continue;
-        }
-        let path = format!("{CONF}/{name}/src_valid_mark");
-        if std::fs::read_to_string(&path).is_ok_and(|text| text.trim() == "0") {
-            // It may go in this moment.
-            let _ = std::fs::write(path, "1");
-        }
-    }
-    Ok(())
-}

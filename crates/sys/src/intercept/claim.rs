@@ -11,16 +11,16 @@ use rustix::net::sockopt::socket_peercred;
 
 const NAME: &str = "bentpipe-client-interception";
 
-/// The name, held.
+/// The right of one client to intercept in its network namespace, held until it is dropped.
 #[derive(Debug)]
-pub(super) struct Claim(#[expect(dead_code, reason = "held, not read")] Option<UnixListener>);
+pub struct Claim(#[expect(dead_code, reason = "held, not read")] Option<UnixListener>);
 
 impl Claim {
     /// Takes the name.
     ///
     /// # Errors
     /// `AddrInUse`: another client intercepts here; the text names its process.
-    pub(super) fn take() -> io::Result<Self> {
+    pub fn take() -> io::Result<Self> {
         let address = SocketAddr::from_abstract_name(NAME)?;
         match UnixListener::bind_addr(&address) {
             Ok(listener) => Ok(Self(Some(listener))),

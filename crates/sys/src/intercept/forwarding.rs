@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use std::fs;
 use std::io;
 
+use super::{GUARD_TABLE, TABLE};
 use crate::command::run;
 use crate::device::NAME;
 use crate::nft::Table;
@@ -126,6 +127,25 @@ impl Setting {
         settings.retain(|setting| setting.is(setting.kind.values()[0]));
         settings
     }
+
+    /// Interfaces but the `intercepted` ones, where checks of packets' sources do not heed marks: routing rules that drop
+    /// what has no mark would make them drop every answer. What comes in by an intercepted interface bears a mark that
+    /// leads elsewhere than its way back, and must be checked without.
+    pub(super) fn unheeded(intercepted: &[String]) -> io::Result<Vec<Self>> {
+        let others = interfaces()?.into_iter();
+        let others = others.filter(|name| name != "lo" && !intercepted.contains(name));
+        let marks = others.map(|interface| Self {
+            kind: Kind::Marks,
+            interface,
+        });
+        let [before, _] = Kind::Marks.values();
+        Ok(marks.filter(|setting| setting.is(before)).collect())
+    }
+
+    /// Whether it is given to every interface that comes, rather than put back.
+    pub(super) fn is_of_marks(&self) -> bool {
+        self.kind == Kind::Marks
+    }
 }
 
 impl fmt::Display for Setting {
@@ -160,10 +180,45 @@ impl Forwarding {
         Ok(Self(settings))
     }
 
+    /// What a client changed that was killed, and what the guard has changed that this client needs.
+    pub(super) fn left_behind_by_both() -> io::Result<Self> {
+        let mut settings = Self::left_behind(&Table::new(TABLE))?;
+        settings.adopt(Self::left_behind(&Table::new(GUARD_TABLE))?);
+        Ok(settings)
+    }
+
+    /// Notes and does what [`Setting::unheeded`] found, for a table that is not in force yet, and what `others` has noted
+    /// of that: whoever of the two goes last puts it back.
+    pub(super) fn heed_marks(&mut self, found: Vec<Setting>, others: Self) {
+        self.adopt(others);
+        for setting in found {
+            let [_, after] = setting.kind.values();
+            // The interface may go in this moment.
+            if write(&setting.path(), after).is_ok() && !self.0.contains(&setting) {
+                self.0.push(setting);
+            }
+        }
+    }
+
+    fn adopt(&mut self, others: Self) {
+        let marks = others.0.into_iter().filter(Setting::is_of_marks);
+        let new: Vec<_> = marks.filter(|setting| !self.0.contains(setting)).collect();
+        self.0.extend(new);
+    }
+
     /// The sets for the table.
     pub(crate) fn sets(&self) -> String {
+        self.sets_of(&Kind::ALL)
+    }
+
+    /// The set for a table that notes nothing but what [`Self::heed_marks`] does.
+    pub(super) fn set_of_marks(&self) -> String {
+        self.sets_of(&[Kind::Marks])
+    }
+
+    fn sets_of(&self, kinds: &[Kind]) -> String {
         let mut text = String::new();
-        for kind in Kind::ALL {
+        for &kind in kinds {
             let names: Vec<String> = self
                 .0
                 .iter()
@@ -273,7 +328,7 @@ impl Forwarding {
 
     /// Gives a setting that [`Setting::lacking`] found the value that it is to have.
     pub(super) fn mend(&mut self, setting: &Setting, table: &Table) -> io::Result<()> {
-        if setting.interface == NAME {
+        if setting.interface == NAME && !setting.is_of_marks() {
             return prepare_device(NAME);
         }
         self.change(setting.kind, &setting.interface, table)
@@ -297,8 +352,8 @@ impl Forwarding {
         write(&path, after)
     }
 
-    /// Puts back what still is as we left it.
-    pub(crate) fn restore(&self) {
+    /// Puts back what still is as we left it; not what makes checks heed marks if others need that, `keeping_marks`.
+    pub(crate) fn restore(&self, keeping_marks: bool) {
         let machine = Setting {
             kind: Kind::Ipv4,
             interface: ALL.to_owned(),
@@ -307,7 +362,12 @@ impl Forwarding {
         let router = machine.is("1");
         for setting in self.0.iter().rev() {
             let [before, after] = setting.kind.values();
-            if setting.is(after) && !(router && setting.kind == Kind::Ipv4) {
+            let kept = match setting.kind {
+                Kind::Ipv4 => router,
+                Kind::Marks => keeping_marks,
+                _ => false,
+            };
+            if setting.is(after) && !kept {
                 // An interface may be gone, and its settings with it.
                 let _ = write(&setting.path(), before);
             }

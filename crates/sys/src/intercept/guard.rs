@@ -9,8 +9,9 @@ use std::io;
 
 use ipnet::IpNet;
 
+use super::forwarding::{Forwarding, Setting};
 use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, marked, names, set_mark};
-use super::{Interception, Other, barrier, policy};
+use super::{Interception, Other, TABLE, barrier, policy};
 use crate::command::run;
 use crate::nft::Table;
 use crate::policy_rule::PolicyRule;
@@ -25,10 +26,13 @@ impl Interception {
     /// A value makes no sense, `nft` or the privilege is missing. Then nothing has changed.
     pub fn guard(&self) -> io::Result<()> {
         self.validate()?;
-        Table::new(GUARD_TABLE).replace(&body(self))?;
+        let table = Table::new(GUARD_TABLE);
+        let mut settings = Forwarding::left_behind(&table)?;
+        let clients = Forwarding::left_behind(&Table::new(TABLE))?;
+        settings.heed_marks(Setting::unheeded(&self.interfaces)?, clients);
+        table.replace(&format!("{}{}", settings.set_of_marks(), body(self)))?;
         // After the table, whose marks let pass what the rules bar.
         let wanted = barrier::of_guard(self);
-        barrier::heed_marks(&self.interfaces)?;
         barrier::remove(barrier::Holder::Guard, &wanted)?;
         wanted.iter().try_for_each(PolicyRule::add)
     }
@@ -41,7 +45,10 @@ impl Interception {
 pub fn guard_off() -> io::Result<()> {
     // In this order: a table without these rules is as good as another's that was flushed.
     barrier::remove(barrier::Holder::Guard, &[])?;
-    Table::new(GUARD_TABLE).remove()
+    let table = Table::new(GUARD_TABLE);
+    let needed = !barrier::present(barrier::Holder::Client)?.is_empty();
+    Forwarding::left_behind(&table)?.restore(needed);
+    table.remove()
 }
 
 /// The guard's rules as `nft` lists them; `None` if it is off.

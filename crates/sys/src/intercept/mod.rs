@@ -16,16 +16,16 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::command::run;
-use crate::link;
 use crate::nft::{self, Table};
 use crate::nftables::{self, Fingerprint};
 use crate::policy_rule::PolicyRule;
 use crate::route::{MarkedRoute, Target};
 
-use claim::Claim;
-use forwarding::Forwarding;
+use forwarding::{Forwarding, Setting};
+use lan::Lan;
 use policy::Kept;
 
+pub use claim::Claim;
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{GUARD_TABLE, guard_listing, guard_off};
 pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
@@ -37,6 +37,7 @@ pub(crate) mod forwarding;
 mod gate;
 mod guard;
 mod inbound;
+mod lan;
 mod packets;
 mod passage;
 mod policy;
@@ -171,10 +172,7 @@ impl Interception {
     /// connections to this machine are assumed to exist already.
     #[must_use]
     pub fn ruleset(&self, connected: &[IpNet]) -> String {
-        let lan = Lan {
-            prefixes: connected.to_vec(),
-            ..Lan::default()
-        };
+        let lan = Lan::with_prefixes(connected);
         ruleset::body(self, &lan, &[], &Kept::default())
     }
 
@@ -185,6 +183,11 @@ impl Interception {
         self.other == Other::Tunnel || self.rules.iter().any(tunnels)
     }
 
+    /// The device's name, if it is needed.
+    fn device(&self) -> Option<&str> {
+        self.needs_device().then_some(&self.device)
+    }
+
     /// Whether traffic is taken in now.
     fn carries(&self) -> bool {
         self.carrying || !self.fail_open
@@ -193,19 +196,26 @@ impl Interception {
     /// Installs routes, forwarding and table in the calling thread's namespace, replacing leftovers.
     ///
     /// # Errors
+    /// As [`Self::install_claimed`], or another client intercepts here.
+    pub fn install(&self) -> io::Result<Installed> {
+        self.install_claimed(Claim::take()?)
+    }
+
+    /// As [`Self::install`], for who holds the `claim` already: of two clients the second would replace the first's table,
+    /// and remove it at its end.
+    ///
+    /// # Errors
     /// An interface does not exist, a value makes no sense, `nft` or `ip` or the privilege is missing.
     /// Then nothing of ours is in the kernel.
-    pub fn install(&self) -> io::Result<Installed> {
-        // Of two the second would replace the first's table, and remove it at its end.
-        let claim = Claim::take()?;
-        let lan = Lan::of(&self.interfaces)?;
+    pub fn install_claimed(&self, claim: Claim) -> io::Result<Installed> {
+        let lan = Lan::of(self)?;
         let (body, exempt) = self.prepared(&lan, &Kept::default())?;
         // The guard exists first: whatever fails below is undone by it.
         let mut installed = Installed {
             exempt,
             routes: self.routes(),
             table: Table::new(TABLE),
-            forwarding: Forwarding::left_behind(&Table::new(TABLE))?,
+            forwarding: Forwarding::left_behind_by_both()?,
             rules: self.rules.iter().map(|rule| rule.learned).collect(),
             armed: true,
             current: self.clone(),
@@ -229,9 +239,10 @@ impl Interception {
         let barrier = barrier::of_client(self);
         barrier::remove(barrier::Holder::Client, &barrier)?;
         if !barrier.is_empty() {
-            barrier::heed_marks(&self.interfaces)?;
+            installed.heed_marks()?;
         }
         barrier.iter().try_for_each(PolicyRule::add)?;
+        installed.lan.keep_in()?;
         passage::close_all()?;
         if self.needs_device() {
             installed.forward_interfaces()?;
@@ -244,9 +255,11 @@ impl Interception {
     /// # Errors
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
-        Forwarding::left_behind(&Table::new(TABLE))?.restore();
+        let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
+        Forwarding::left_behind(&Table::new(TABLE))?.restore(guarded);
         passage::close_all()?;
         barrier::remove(barrier::Holder::Client, &[])?;
+        lan::let_out()?;
         Table::new(TABLE).remove()?;
         self.local_route().remove()?;
         self.packet_route().remove()
@@ -259,7 +272,7 @@ impl Interception {
         } else {
             Vec::new()
         };
-        let exempt = ruleset::exempt(self, &lan.prefixes);
+        let exempt = ruleset::exempt(self, lan.prefixes());
         let body = ruleset::body(self, lan, &inbound, kept);
         Ok((body, exempt))
     }
@@ -434,7 +447,17 @@ impl Installed {
             }
             route.attach()?;
         }
-        barrier::heed_marks(&self.current.interfaces)
+        match barrier::of_client(&self.current).is_empty() {
+            true => Ok(()),
+            false => self.heed_marks(),
+        }
+    }
+
+    fn heed_marks(&mut self) -> io::Result<()> {
+        for setting in Setting::unheeded(&self.current.interfaces)? {
+            self.forwarding.mend(&setting, &self.table)?;
+        }
+        self.remember()
     }
 
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
@@ -448,10 +471,14 @@ impl Installed {
                 "marks and routing table cannot change while in force".into(),
             ));
         }
-        let lan = Lan::present(&changed.interfaces)?;
+        // Of an interface that is not taken in any more nothing is remembered.
+        let same = changed.interfaces == self.current.interfaces;
+        let known = same.then_some(&self.lan);
+        let lan = Lan::present(&changed.interfaces, changed.device(), known)?;
         let kept = self.kept();
         let (body, exempt) = changed.prepared(&lan, &kept)?;
         self.replace(&body)?;
+        lan.keep_in()?;
         self.lan = lan;
         self.exempt = exempt;
         self.current = changed.clone();
@@ -503,16 +530,20 @@ impl Installed {
             generation: self.generation,
             table: self.print,
             rules: upkeep::rules(&self.current),
-            routes: routes.collect(),
+            routes: routes.chain(self.lan.routes()).collect(),
             interfaces: self.current.interfaces.clone(),
             lan: self.lan.clone(),
             guard_rules: barrier::of_guard(&self.current),
-            device: self
-                .current
-                .needs_device()
-                .then(|| self.current.device.clone()),
+            device: self.current.device().map(str::to_owned),
             attached: self.attached,
         }
+    }
+
+    /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
+    /// one that was renamed is dropped.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        self.lan.missing()
     }
 
     /// Whether packets are led into the device.
@@ -533,7 +564,7 @@ impl Installed {
     /// As [`Interception::install`].
     pub fn mend(&mut self, lack: &Lack) -> io::Result<()> {
         match lack {
-            Lack::Table { .. } | Lack::Lan => {
+            Lack::Table { .. } | Lack::Lan { .. } => {
                 let current = self.current.clone();
                 self.update(&current)
             }
@@ -559,9 +590,11 @@ impl Installed {
 
     fn remove_all(&self) -> io::Result<()> {
         // While the table still keeps in what is forwarded.
-        self.forwarding.restore();
+        let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
+        self.forwarding.restore(guarded);
         passage::close_all()?;
         barrier::remove(barrier::Holder::Client, &[])?;
+        lan::let_out()?;
         self.table.remove()?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }
@@ -573,53 +606,6 @@ impl Drop for Installed {
             // Drop cannot report; what stays is found and replaced at the next start.
             let _ = self.remove_all();
         }
-    }
-}
-
-/// What is connected to the intercepted interfaces.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Lan {
-    prefixes: Vec<IpNet>,
-    /// This machine's own there.
-    addresses: Vec<IpAddr>,
-}
-
-impl Lan {
-    /// Of interfaces that must exist.
-    fn of(interfaces: &[String]) -> io::Result<Self> {
-        let links = link::links()?;
-        let missing = |name: &&String| !links.iter().any(|link| link.name == **name);
-        if let Some(interface) = interfaces.iter().find(missing) {
-            let text =
-                format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
-            return Err(io::Error::new(io::ErrorKind::NotFound, text));
-        }
-        Self::present(interfaces)
-    }
-
-    /// Of those that exist.
-    fn present(interfaces: &[String]) -> io::Result<Self> {
-        let links = link::links()?;
-        let indices: Vec<u32> = links
-            .iter()
-            .filter(|link| interfaces.contains(&link.name))
-            .map(|link| link.index)
-            .collect();
-        let mut lan = Self::default();
-        for address in link::addresses()? {
-            if indices.contains(&address.index) {
-                lan.addresses.push(address.own);
-                // A prefix that is everything would exempt everything.
-                if address.prefix.prefix_len() > 0 {
-                    lan.prefixes.push(address.prefix.trunc());
-                }
-            }
-        }
-        // Two looks at the same are equal, in whatever order the kernel lists them.
-        lan.prefixes.sort_unstable();
-        lan.prefixes.dedup();
-        lan.addresses.sort_unstable();
-        Ok(lan)
     }
 }
 

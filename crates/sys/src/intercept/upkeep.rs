@@ -11,11 +11,12 @@ use std::io;
 
 use super::barrier::{self, Holder};
 use super::forwarding::Setting;
+use super::lan::{self, Lan};
 use super::passage::{self, Passage};
-use super::{GUARD_TABLE, Interception, Lan, TABLE};
+use super::{GUARD_TABLE, Interception, TABLE};
 use crate::link;
 use crate::nftables::{self, Fingerprint};
-use crate::policy_rule::{Action, Family, PolicyRule, TableRoute, Way};
+use crate::policy_rule::{Action, Family, MAIN, PolicyRule, TableRoute, Way};
 use crate::watch::Object;
 
 /// What there is to be while an interception is in force.
@@ -58,8 +59,11 @@ pub enum Lack {
     Rule(PolicyRule),
     /// A route of one of our tables.
     Route(TableRoute),
-    /// The table is made for other addresses of the LAN's interfaces.
-    Lan,
+    /// The table is made for other interfaces, or other addresses of theirs.
+    Lan {
+        /// They are the LAN's, not our device.
+        of_lan: bool,
+    },
     /// The guard's table, whose rules are there.
     Guard,
     /// A setting.
@@ -76,21 +80,25 @@ impl Seen {
     pub fn look(wanted: &Wanted) -> io::Result<Self> {
         let mut seen = Self {
             table: nftables::fingerprint(TABLE)?,
-            lan: Lan::present(&wanted.interfaces)?,
+            lan: Lan::present(
+                &wanted.interfaces,
+                wanted.device.as_deref(),
+                Some(&wanted.lan),
+            )?,
             ..Self::default()
         };
         for family in Family::usable() {
             seen.rules.extend(PolicyRule::list(family)?);
         }
-        if !barrier::of(&wanted.rules, Holder::Client).is_empty() {
-            // Interfaces come and go, an uplink that is dialled anew above all.
-            barrier::heed_marks(&wanted.interfaces)?;
-        }
         let mut tables: Vec<u32> = wanted.routes.iter().map(|route| route.table).collect();
+        tables.sort_unstable();
         tables.dedup();
         for table in tables {
             for family in Family::usable() {
-                seen.routes.extend(TableRoute::list(family, table)?);
+                seen.routes.extend(match table {
+                    MAIN => lan::present(family)?,
+                    _ => TableRoute::list(family, table)?,
+                });
             }
         }
         if !barrier::of(&seen.rules, Holder::Guard).is_empty() {
@@ -106,6 +114,10 @@ impl Seen {
             device.filter(|_| wanted.attached),
             bridges,
         );
+        if !barrier::of(&wanted.rules, Holder::Client).is_empty() {
+            // Interfaces come and go, an uplink that is dialled anew above all.
+            seen.settings.extend(Setting::unheeded(&wanted.interfaces)?);
+        }
         if device.is_some() {
             seen.passages = passage::missing()?;
         }
@@ -120,11 +132,14 @@ pub fn lacking(wanted: &Wanted, seen: &Seen) -> Vec<Lack> {
     // The barrier first: it holds while the table is made.
     let missing = |rule: &&PolicyRule| !seen.rules.contains(rule);
     lacks.extend(wanted.rules.iter().filter(missing).cloned().map(Lack::Rule));
-    if seen.table.is_none() || seen.table != wanted.table {
+    let whole = seen.table.is_some() && seen.table == wanted.table;
+    if !whole {
         let changed = seen.table.is_some();
         lacks.push(Lack::Table { changed });
     } else if seen.lan != wanted.lan {
-        lacks.push(Lack::Lan);
+        lacks.push(Lack::Lan {
+            of_lan: !seen.lan.has_same_network(&wanted.lan),
+        });
     }
     let missing = |route: &&TableRoute| !seen.routes.contains(route);
     lacks.extend(
@@ -144,18 +159,31 @@ pub fn lacking(wanted: &Wanted, seen: &Seen) -> Vec<Lack> {
         let rules = wanted.guard_rules.iter().filter(missing);
         lacks.extend(rules.cloned().map(Lack::Rule));
     }
-    lacks.extend(seen.settings.iter().cloned().map(Lack::Setting));
+    // What is given to new interfaces is noted in the table, which must be there.
+    let settings = seen.settings.iter();
+    let settings = settings.filter(|setting| whole || !setting.is_of_marks());
+    lacks.extend(settings.cloned().map(Lack::Setting));
     lacks.extend(seen.passages.iter().cloned().map(Lack::Passage));
     lacks
 }
 
 impl Lack {
+    /// Whether nobody took anything away: what is in force follows a change of interfaces or of their addresses.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Lan { .. } => true,
+            Self::Setting(setting) => setting.is_of_marks(),
+            _ => false,
+        }
+    }
+
     /// How it differs, after its name.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self {
             Self::Table { changed: true } | Self::Setting(_) => "was changed",
-            Self::Lan => "were changed",
+            Self::Lan { .. } => "were changed",
             Self::Passage(_) => "was missing",
             _ => "is gone",
         }
@@ -169,7 +197,7 @@ impl Lack {
             Self::Guard => Object::Table(GUARD_TABLE.to_owned()),
             Self::Rule(_) => Object::Rule,
             Self::Route(route) => Object::Route(route.table),
-            Self::Lan => Object::Address(0),
+            Self::Lan { .. } => Object::Address(0),
             Self::Setting(_) => Object::Setting,
             Self::Passage(passage) => Object::Table(passage.table.clone()),
         }
@@ -205,7 +233,7 @@ impl fmt::Display for Lack {
                 };
                 write!(f, "{family} route {way} in routing table {table}")
             }
-            Self::Lan => f.write_str("addresses of the intercepted interfaces"),
+            Self::Lan { .. } => f.write_str("addresses of the intercepted interfaces"),
             Self::Setting(setting) => setting.fmt(f),
             Self::Passage(passage) => write!(
                 f,

@@ -1,0 +1,198 @@
+//! What is connected to the intercepted interfaces, and routes that keep what is for it from leaving elsewhere.
+//!
+//! While an interface of the LAN is down, its routes are gone, and the default route would lead over the link what this
+//! machine sends to hosts of the LAN: answers on their connections, in clear. So each of the LAN's prefixes has a second route
+//! to nowhere, of a metric so high that it counts only while there is no other. Rules in a table could do the same, but are
+//! flushed with it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{Interception, ruleset};
+use crate::link::{self, Link};
+use crate::policy_rule::{Family, MAIN, TableRoute, Way};
+
+/// The metric of routes to nowhere, by which ours are known.
+const METRIC: u32 = 0x6265_6e74;
+
+/// Prefixes of one family that an interface has or, if it has none now, had.
+type Homes = BTreeMap<(String, bool), Vec<IpNet>>;
+
+/// The intercepted interfaces as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Lan {
+    prefixes: Vec<IpNet>,
+    /// This machine's own there.
+    addresses: Vec<IpAddr>,
+    homes: Homes,
+    /// The kernel's numbers of these interfaces and of our device, also of one that has another name by now.
+    indices: Vec<u32>,
+    /// Names that no interface has.
+    missing: Vec<String>,
+}
+
+impl Lan {
+    /// Of these prefixes, for a table that is only shown.
+    pub(super) fn with_prefixes(prefixes: &[IpNet]) -> Self {
+        Self {
+            prefixes: prefixes.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// Of interfaces that must exist.
+    pub(super) fn of(it: &Interception) -> io::Result<Self> {
+        let lan = Self::present(&it.interfaces, it.device(), None)?;
+        if let Some(interface) = lan.missing.first() {
+            let text =
+                format!("cannot intercept `{interface}`: no such interface; `ip link` lists them");
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Ok(lan)
+    }
+
+    /// Of those that exist; the interfaces and prefixes that were `known` before are remembered.
+    pub(super) fn present(
+        interfaces: &[String],
+        device: Option<&str>,
+        known: Option<&Self>,
+    ) -> io::Result<Self> {
+        let links = link::links()?;
+        let exists = |name: &String| links.iter().any(|link| link.name == *name);
+        let ours = |link: &&Link| {
+            let named = device == Some(&link.name) || interfaces.contains(&link.name);
+            named || known.is_some_and(|known| known.indices.contains(&link.index))
+        };
+        let mut lan = Self {
+            indices: links.iter().filter(ours).map(|link| link.index).collect(),
+            missing: interfaces.to_vec(),
+            ..Self::default()
+        };
+        lan.missing.retain(|name| !exists(name));
+        for address in link::addresses()? {
+            let mut named = links.iter().filter(|link| link.index == address.index);
+            let name = named.next().map(|link| &link.name);
+            let Some(name) = name.filter(|name| interfaces.contains(name)) else {
+                continue;
+            };
+            lan.addresses.push(address.own);
+            // A prefix that is everything would exempt everything.
+            if address.prefix.prefix_len() > 0 {
+                let prefix = address.prefix.trunc();
+                lan.prefixes.push(prefix);
+                let home = (name.clone(), prefix.addr().is_ipv6());
+                lan.homes.entry(home).or_default().push(prefix);
+            }
+        }
+        lan.remember(interfaces, known);
+        lan.sort();
+        Ok(lan)
+    }
+
+    /// An interface without an address has lost it for a while, as one that goes down does in IPv6.
+    fn remember(&mut self, interfaces: &[String], known: Option<&Self>) {
+        for (home, prefixes) in known.iter().flat_map(|known| &known.homes) {
+            let global = |prefix: &IpNet| !is_link_local(prefix);
+            let now = self.homes.get(home);
+            if interfaces.contains(&home.0) && !now.is_some_and(|now| now.iter().any(global)) {
+                self.homes.insert(home.clone(), prefixes.clone());
+            }
+        }
+    }
+
+    /// Two looks at the same are equal, in whatever order the kernel lists them.
+    fn sort(&mut self) {
+        for list in self.homes.values_mut().chain([&mut self.prefixes]) {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.addresses.sort_unstable();
+        self.indices.sort_unstable();
+    }
+
+    /// Whether the LAN's interfaces and their addresses are those of `other`.
+    pub(super) fn has_same_network(&self, other: &Self) -> bool {
+        let of = |lan: &Self| {
+            (
+                lan.prefixes.clone(),
+                lan.addresses.clone(),
+                lan.missing.clone(),
+            )
+        };
+        of(self) == of(other)
+    }
+
+    /// Connected prefixes.
+    pub(super) fn prefixes(&self) -> &[IpNet] {
+        &self.prefixes
+    }
+
+    /// This machine's own addresses.
+    pub(super) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    /// The kernel's numbers of the interfaces and of our device, whatever their names are now.
+    pub(super) fn indices(&self) -> &[u32] {
+        &self.indices
+    }
+
+    /// Names that no interface has.
+    pub(super) fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// The routes to nowhere.
+    pub(super) fn routes(&self) -> Vec<TableRoute> {
+        let prefixes = self.homes.values().flatten();
+        let mut routes: Vec<_> = prefixes
+            .filter(|prefix| !is_link_local(prefix))
+            .map(|to| TableRoute {
+                table: MAIN,
+                to: *to,
+                metric: METRIC,
+                way: Way::Blackhole,
+            })
+            .collect();
+        routes.sort_by_key(|route| route.to);
+        routes.dedup();
+        routes
+    }
+
+    /// Puts these routes in force, and removes those of before.
+    pub(super) fn keep_in(&self) -> io::Result<()> {
+        let wanted = self.routes();
+        wanted.iter().try_for_each(TableRoute::replace)?;
+        remove_but(&wanted)
+    }
+}
+
+fn is_link_local(prefix: &IpNet) -> bool {
+    ruleset::link_local().any(|local| local.contains(prefix))
+}
+
+/// Removes all such routes, also those of a process that was killed.
+pub(super) fn let_out() -> io::Result<()> {
+    remove_but(&[])
+}
+
+fn remove_but(wanted: &[TableRoute]) -> io::Result<()> {
+    for family in Family::usable() {
+        for route in present(family)? {
+            if !wanted.contains(&route) {
+                route.delete()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Such routes that are in force.
+pub(super) fn present(family: Family) -> io::Result<Vec<TableRoute>> {
+    let mut routes = TableRoute::list_blackholes(family, MAIN)?;
+    routes.retain(|route| route.metric == METRIC && route.way == Way::Blackhole);
+    Ok(routes)
+}
