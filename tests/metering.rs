@@ -84,6 +84,8 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
     client
         .wait_for_line("`cap` of [metering] is reached", PATIENCE)
         .expect("a line");
+    // What the server had sent when the client stopped has arrived by then.
+    thread::sleep(Duration::from_secs(2));
     let capture = site.watch().expect("a capture");
     thread::sleep(Duration::from_secs(2));
     // Taken in, and reset without a byte, as before the restart.

@@ -307,9 +307,13 @@ fn a_host_that_says_nothing_takes_nothing_from_the_others() {
             stream.write_all(b"GET http://10.30")?;
             Ok::<_, std::io::Error>(stream)
         };
-        (0..3000).map(open).collect::<Result<Vec<_>, _>>()
+        // Beyond its share it is reset.
+        (0..3000)
+            .filter_map(|index| open(index).ok())
+            .collect::<Vec<_>>()
     });
-    let greedy = greedy.expect("a namespace").expect("taken in");
+    let greedy = greedy.expect("a namespace");
+    assert!(greedy.len() > 100, "{} taken in", greedy.len());
     thread::sleep(Duration::from_secs(1));
     let files = fs::read_dir(format!("/proc/{}/fd", site.client().id())).expect("a process");
     let files = files.count();

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::dns::{
-    Answer, Config, Forwarder, MAX_MESSAGE, MAX_QUERY, Outgoing, Query, Rebinding, Refusal, Room, Source,
-    UDP_SIZE, Verdict, Zones,
+    Answer, Config, Forwarder, MAX_MESSAGE, MAX_QUERY, Outgoing, Query, Rebinding, Refusal, Room,
+    Source, UDP_SIZE, Verdict, Zones,
 };
 use bentpipe_proto::tunnel::Families;
 use bentpipe_units::ByteCount;

@@ -81,7 +81,7 @@ fn asked(site: &Site, server: IpAddr, name: &str) -> io::Result<Vec<u8>> {
     Ok(buffer[..n].to_vec())
 }
 
-fn plain(dns: &str) -> Site {
+pub(crate) fn plain(dns: &str) -> Site {
     Site::plain(SiteConfig {
         server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
         client_tables: format!("[intercept]\ninterfaces = [\"lan0\"]\n[dns]\n{dns}\n"),

@@ -8,6 +8,7 @@
 mod beside;
 #[path = "../common/mod.rs"]
 mod common;
+mod crowd;
 mod dnsmasq;
 mod resolver;
 

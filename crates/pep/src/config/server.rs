@@ -226,6 +226,7 @@ impl ServerConfig {
             ("dns.enabled", self.dns.enabled != fresh.dns.enabled),
             ("dns.servers", self.dns.servers != fresh.dns.servers),
             ("nat64", self.nat64 != fresh.nat64),
+            ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
                 self.packets.enabled != fresh.packets.enabled,

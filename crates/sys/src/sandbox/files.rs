@@ -44,6 +44,10 @@ const SYSTEM: [&str; 17] = [
 /// What is written beside the configuration's paths: settings of the network, the device for packets, nothing at all.
 const USED: [&str; 3] = ["/proc/sys/net", "/dev/net/tun", "/dev/null"];
 
+/// POSIX semaphores and shared memory: libraries that are preloaded into a daemon and its tools (libfaketime) keep theirs
+/// here, and end a tool that cannot open them.
+const SHARED: &str = "/dev/shm";
+
 /// Settings of the network, kept open: a rule holds for an inode, and procfs makes a new one for a directory that nobody uses.
 static SETTINGS: OnceLock<Option<File>> = OnceLock::new();
 
@@ -65,6 +69,7 @@ pub(super) fn close(paths: &[(PathBuf, Access)]) -> io::Result<Files> {
     let mut rules: Vec<(PathBuf, BitFlags<AccessFs>)> = Vec::new();
     rules.extend(SYSTEM.map(|path| (path.into(), rights(Access::Read))));
     rules.extend(USED.map(|path| (path.into(), rights(Access::Use))));
+    rules.push((SHARED.into(), rights(Access::Write)));
     rules.extend(resolver_directories().map(|path| (path, rights(Access::Read))));
     rules.extend(
         paths
