@@ -148,7 +148,7 @@ impl Policy {
     }
 
     /// Whether a translator of the network may make an IPv4 address of `address`, which nobody has named: an entry of at
-    /// least [`SUBNET`] bits in `allow` or `only` means the hosts of one IPv6 subnet.
+    /// least 64 bits in `allow` or `only` means the hosts of one IPv6 subnet.
     pub fn may_be_translated(&self, address: IpAddr) -> bool {
         let mut entries = self.allow.iter().chain(&self.only);
         let named = entries.any(|entry| {
