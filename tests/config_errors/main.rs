@@ -210,7 +210,7 @@ fn a_second_client_leaves_the_rules_of_the_first() {
         during = now;
     }
     home.edit("client.toml", "client.sock", "other.sock");
-    let words = ["TCP", ":4453", "in use"];
+    let words = ["TCP", ":4453", "in use", "another bentpipe client"];
     run(&mut inside(&home)).must_say(5, "client.toml:7: ", &words);
     assert_eq!((rules(), routes()), during, "rules of the first client");
     let first = first.stop();

@@ -67,9 +67,7 @@ impl FrontEnds {
         #[cfg(target_os = "linux")]
         let claimed = config.intercept.as_ref();
         #[cfg(target_os = "linux")]
-        let claimed = claimed
-            .map(|intercept| tproxy::claim(&intercept.place))
-            .transpose()?;
+        let claimed = claimed.map(tproxy::claim).transpose()?;
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
         let answering = match (dns, transport) {

@@ -94,11 +94,12 @@ impl Interceptor {
 
 /// Takes the right to intercept in this network namespace: before anything else, so that a second client is told of the
 /// first and not of a port.
-pub(super) fn claim(place: &Place) -> Result<Claim, RunError> {
+pub(super) fn claim(intercept: &Placed<Intercept>) -> Result<Claim, RunError> {
+    let port = intercept.port;
     Claim::take().map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RunError::Taken {
-            place: place.clone(),
-            fault: error.to_string(),
+            place: intercept.place.clone(),
+            fault: format!("interception, with TCP :{port}, is in use: {error}"),
         },
         _ => RunError::Io(error),
     })
