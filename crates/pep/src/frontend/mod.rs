@@ -67,7 +67,9 @@ impl FrontEnds {
         #[cfg(target_os = "linux")]
         let claimed = config.intercept.as_ref();
         #[cfg(target_os = "linux")]
-        let claimed = claimed.map(tproxy::claim).transpose()?;
+        let claimed = claimed
+            .map(|intercept| tproxy::claim(intercept, dns.map(|dns| &**dns)))
+            .transpose()?;
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
         let answering = match (dns, transport) {

@@ -94,12 +94,17 @@ impl Interceptor {
 
 /// Takes the right to intercept in this network namespace: before anything else, so that a second client is told of the
 /// first and not of a port.
-pub(super) fn claim(intercept: &Placed<Intercept>) -> Result<Claim, RunError> {
-    let port = intercept.port;
+pub(super) fn claim(
+    intercept: &Placed<Intercept>,
+    dns: Option<&ClientDns>,
+) -> Result<Claim, RunError> {
+    let ports = std::iter::once(intercept.port).chain(dns.map(|dns| dns.port));
+    let ports: Vec<_> = ports.map(|port| format!(":{port}")).collect();
+    let ports = ports.join(" and ");
     Claim::take().map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RunError::Taken {
             place: intercept.place.clone(),
-            fault: format!("interception, with TCP :{port}, is in use: {error}"),
+            fault: format!("interception, with TCP {ports}, is in use: {error}"),
         },
         _ => RunError::Io(error),
     })
