@@ -120,27 +120,20 @@ impl Dialler {
         address: SocketAddr,
     ) -> Result<(), NotDialled> {
         let service = Service::Port(address.port());
-        if let Err(Refusal::Unsettled) = self.judge.check(policy, address.ip(), service) {
-            self.judge.settled().await;
+        match self.judge.check(policy, address.ip(), service) {
+            Err(Refusal::Unsettled) => {
+                self.judge.settled().await;
+                self.permits(policy, address)
+            }
+            verdict => verdict.map_err(|refusal| refused(address.ip(), &refusal)),
         }
-        self.permits(policy, address)
     }
 
     /// Whether a client with this `policy` may have a connection to `address`.
     pub(super) fn permits(&self, policy: &Policy, address: SocketAddr) -> Result<(), NotDialled> {
-        let (ip, port) = (address.ip(), address.port());
-        let refused = match self.judge.check(policy, ip, Service::Port(port)) {
-            Ok(()) => return Ok(()),
-            Err(refused) => refused,
-        };
-        Err(match refused {
-            Refusal::Denied(denied) => NotDialled {
-                code: ReplyCode::Denied,
-                denied: Some((ip, denied)),
-            },
-            // Not a reason that lasts: the client is to try again.
-            Refusal::Unknown(_) | Refusal::Unsettled => ReplyCode::Internal.into(),
-        })
+        let service = Service::Port(address.port());
+        let verdict = self.judge.check(policy, address.ip(), service);
+        verdict.map_err(|refusal| refused(address.ip(), &refusal))
     }
 
     async fn resolve(
@@ -159,6 +152,17 @@ impl Dialler {
         Ok(found
             .map(|ip| SocketAddr::new(ip, destination.port))
             .collect())
+    }
+}
+
+fn refused(address: IpAddr, refusal: &Refusal) -> NotDialled {
+    match refusal {
+        Refusal::Denied(denied) => NotDialled {
+            code: ReplyCode::Denied,
+            denied: Some((address, *denied)),
+        },
+        // Not a reason that lasts: the client is to try again.
+        Refusal::Unknown(_) | Refusal::Unsettled => ReplyCode::Internal.into(),
     }
 }
 

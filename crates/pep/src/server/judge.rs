@@ -58,13 +58,14 @@ impl Judge {
         address: IpAddr,
         service: Service,
     ) -> Result<(), Refusal> {
-        // First by the address itself: no query is sent for one that is denied anyway.
-        policy.check(address, service, &[])?;
-        if policy.may_be_translated(address) && !self.translations.want() {
+        let known = self.translations.known();
+        let translations = known.as_deref().unwrap_or_default();
+        policy.check(address, service, translations)?;
+        // Afterwards: no query is sent for an address that is denied anyway.
+        if known.is_none() && policy.may_be_translated(address) {
+            self.translations.want();
             return Err(Refusal::Unsettled);
         }
-        let translations = self.translations.get();
-        policy.check(address, service, &translations)?;
         // The server's own addresses may be public, and are denied like private ones, by whatever name.
         let embedded = translations
             .iter()

@@ -4,7 +4,7 @@
 //! Pure but for the list that all shards share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use ipnet::Ipv6Net;
 use tokio::sync::watch;
@@ -85,94 +85,91 @@ pub(super) fn discover(addresses: &[IpAddr]) -> Vec<Translation> {
     found
 }
 
-/// How much is known of the network's translator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Search {
+/// What is known of the network's translator.
+#[derive(Clone, Debug)]
+enum Knowledge {
     /// Nothing, and nobody has asked: a server whose clients use IPv4 alone sends no query.
     Idle,
     /// Nothing yet, but a client waits for it.
     Wanted,
     /// As much as the configuration or the resolvers say.
-    Settled,
+    Settled(Arc<[Translation]>),
+}
+
+impl Knowledge {
+    fn prefixes(&self) -> Option<&Arc<[Translation]>> {
+        match self {
+            Self::Settled(prefixes) => Some(prefixes),
+            Self::Idle | Self::Wanted => None,
+        }
+    }
 }
 
 /// The prefixes in force, shared by all shards.
 #[derive(Clone, Debug)]
-pub(super) struct Translations {
-    found: Arc<RwLock<Arc<[Translation]>>>,
-    search: Arc<watch::Sender<Search>>,
-}
+pub(super) struct Translations(Arc<watch::Sender<Knowledge>>);
 
 impl Translations {
     /// Prefixes that `config` names, or none until somebody wants them found out.
     pub(super) fn new(config: &Nat64) -> Self {
-        let (configured, search) = match config {
-            Nat64::Discovered => (Arc::default(), Search::Idle),
+        Self::with(match config {
+            Nat64::Discovered => Knowledge::Idle,
             Nat64::Prefixes(prefixes) => {
                 let prefixes = prefixes.iter();
                 let known = prefixes.filter_map(|prefix| Translation::new(*prefix));
-                (known.collect(), Search::Settled)
+                Knowledge::Settled(known.collect())
             }
-        };
-        Self::with(configured, search)
+        })
     }
 
     /// No prefixes, and nothing to be found out.
     pub(super) fn none() -> Self {
-        Self::with(Arc::default(), Search::Settled)
+        Self::with(Knowledge::Settled(Arc::default()))
     }
 
-    fn with(known: Arc<[Translation]>, search: Search) -> Self {
-        Self {
-            found: Arc::new(RwLock::new(known)),
-            search: Arc::new(watch::Sender::new(search)),
-        }
+    fn with(known: Knowledge) -> Self {
+        Self(Arc::new(watch::Sender::new(known)))
     }
 
-    /// Whether the prefixes are known; if not, they are wanted from now on.
-    pub(super) fn want(&self) -> bool {
-        self.search.send_if_modified(|search| {
-            let idle = *search == Search::Idle;
+    /// The prefixes; `None` until they were found out.
+    pub(super) fn known(&self) -> Option<Arc<[Translation]>> {
+        self.0.borrow().prefixes().cloned()
+    }
+
+    /// Has the prefixes found out, unless they are known.
+    pub(super) fn want(&self) {
+        self.0.send_if_modified(|known| {
+            let idle = matches!(known, Knowledge::Idle);
             if idle {
-                *search = Search::Wanted;
+                *known = Knowledge::Wanted;
             }
             idle
         });
-        *self.search.borrow() == Search::Settled
     }
 
     /// Waits until somebody wants the prefixes.
     pub(super) async fn wanted(&self) {
-        self.wait_for(|search| search != Search::Idle).await;
+        self.wait_for(|known| !matches!(known, Knowledge::Idle))
+            .await;
     }
 
     /// Waits until the prefixes are known.
     pub(super) async fn settled(&self) {
-        self.wait_for(|search| search == Search::Settled).await;
+        self.wait_for(|known| known.prefixes().is_some()).await;
     }
 
-    async fn wait_for(&self, wish: impl Fn(Search) -> bool) {
+    async fn wait_for(&self, wish: impl Fn(&Knowledge) -> bool) {
         // The sender lives as long as `self`: there is no error.
-        let _ = self.search.subscribe().wait_for(|now| wish(*now)).await;
+        let _ = self.0.subscribe().wait_for(|known| wish(known)).await;
     }
 
-    /// The resolvers answered, or had their time to.
-    pub(super) fn settle(&self) {
-        self.search.send_replace(Search::Settled);
-    }
-
-    pub(super) fn get(&self) -> Arc<[Translation]> {
-        self.found
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// True if they were others before.
-    pub(super) fn set(&self, found: &[Translation]) -> bool {
-        let mut known = self.found.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = **known != *found;
-        *known = found.into();
+    /// Takes what the resolvers have shown; `None`: they were silent, which changes no prefix. True if the prefixes were
+    /// others before.
+    pub(super) fn learn(&self, found: Option<&[Translation]>) -> bool {
+        let before = self.known().unwrap_or_default();
+        let now = found.map_or_else(|| before.clone(), Arc::from);
+        let changed = before != now;
+        self.0.send_replace(Knowledge::Settled(now));
         changed
     }
 }

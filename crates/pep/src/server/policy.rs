@@ -147,8 +147,8 @@ impl Policy {
         })
     }
 
-    /// Whether a translator of the network may make an IPv4 address of `address`, which nobody has named: an entry of at
-    /// least 64 bits in `allow` or `only` means the hosts of one IPv6 subnet.
+    /// True if `address` is an IPv6 one that a translator of the network (NAT64) may turn into an IPv4 one. An address that
+    /// an entry of at least 64 bits in `allow` or `only` covers is taken for a host of that IPv6 subnet.
     pub fn may_be_translated(&self, address: IpAddr) -> bool {
         let mut entries = self.allow.iter().chain(&self.only);
         let named = entries.any(|entry| {

@@ -438,19 +438,16 @@ impl Sessions {
         loop {
             let addresses = self.resolver.probe_translations().await;
             let found = addresses.map(|addresses| nat64::discover(&addresses));
-            // Silence changes nothing.
-            if let Some(found) = &found
-                && translations.set(found)
-            {
-                let prefixes: Vec<_> = found.iter().map(|known| known.prefix()).collect();
+            let changed = translations.learn(found.as_deref());
+            let known = translations.known().unwrap_or_default();
+            if changed {
+                let prefixes: Vec<_> = known.iter().map(|known| known.prefix()).collect();
                 tracing::info!(
                     "NAT64 of this network: {}; what it leads to is judged as the IPv4 address",
                     process::join(&prefixes)
                 );
             }
-            translations.settle();
-            let known = !translations.get().is_empty();
-            sleep(PROBE_AGAIN[usize::from(!known)]).await;
+            sleep(PROBE_AGAIN[usize::from(known.is_empty())]).await;
         }
     }
 
