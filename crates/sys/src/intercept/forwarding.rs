@@ -99,6 +99,17 @@ impl Setting {
         fs::read_to_string(self.path()).is_ok_and(|text| text.trim() == value)
     }
 
+    /// Gives the setting this value.
+    fn set(&self, value: &str) -> io::Result<()> {
+        let written = write(&self.path(), value);
+        match self.kind {
+            // Nothing depends on marks where sources are not checked, as in containers whose /proc/sys is read-only; and any
+            // interface may go in this moment.
+            Kind::Marks => Ok(()),
+            _ => written,
+        }
+    }
+
     /// Settings that keep packets from their way: of `interfaces` if what they deliver is `forwarded`, of `device`, and,
     /// if an intercepted interface is one, of `bridges`.
     pub(super) fn lacking(
@@ -142,7 +153,7 @@ impl Setting {
         Ok(marks.filter(|setting| setting.is(before)).collect())
     }
 
-    /// Whether it is given to every interface that comes, rather than put back.
+    /// Whether the setting has an interface heed marks: every interface that comes is given it.
     pub(super) fn is_of_marks(&self) -> bool {
         self.kind == Kind::Marks
     }
@@ -180,30 +191,25 @@ impl Forwarding {
         Ok(Self(settings))
     }
 
-    /// What a client changed that was killed, and what the guard has changed that this client needs.
+    /// Settings that a killed client changed, with those of the guard that this client needs as well.
     pub(super) fn left_behind_by_both() -> io::Result<Self> {
         let mut settings = Self::left_behind(&Table::new(TABLE))?;
-        settings.adopt(Self::left_behind(&Table::new(GUARD_TABLE))?);
+        settings.adopt_marks(Self::left_behind(&Table::new(GUARD_TABLE))?);
         Ok(settings)
     }
 
-    /// Notes and does what [`Setting::unheeded`] found, for a table that is not in force yet, and what `others` has noted
-    /// of that: whoever of the two goes last puts it back.
-    pub(super) fn heed_marks(&mut self, found: Vec<Setting>, others: Self) {
-        self.adopt(others);
-        for setting in found {
-            let [_, after] = setting.kind.values();
-            // The interface may go in this moment.
-            if write(&setting.path(), after).is_ok() && !self.0.contains(&setting) {
+    /// Notes what `others` have changed to have marks heeded: whoever goes last puts it back.
+    pub(super) fn adopt_marks(&mut self, others: Self) {
+        self.note(others.0.into_iter().filter(Setting::is_of_marks));
+    }
+
+    /// Notes what is to be changed; to be told to the table, and then done by [`Self::apply`].
+    pub(super) fn note(&mut self, settings: impl IntoIterator<Item = Setting>) {
+        for setting in settings {
+            if !self.0.contains(&setting) {
                 self.0.push(setting);
             }
         }
-    }
-
-    fn adopt(&mut self, others: Self) {
-        let marks = others.0.into_iter().filter(Setting::is_of_marks);
-        let new: Vec<_> = marks.filter(|setting| !self.0.contains(setting)).collect();
-        self.0.extend(new);
     }
 
     /// The sets for the table.
@@ -211,7 +217,7 @@ impl Forwarding {
         self.sets_of(&Kind::ALL)
     }
 
-    /// The set for a table that notes nothing but what [`Self::heed_marks`] does.
+    /// The set for a table that has no other settings noted than those that have marks heeded.
     pub(super) fn set_of_marks(&self) -> String {
         self.sets_of(&[Kind::Marks])
     }
@@ -279,12 +285,8 @@ impl Forwarding {
             wanted.extend(others);
             wanted.push(setting(Kind::Ipv6, ALL));
         }
-        for setting in wanted {
-            let [before, _] = setting.kind.values();
-            if setting.is(before) && !self.0.contains(&setting) {
-                self.0.push(setting);
-            }
-        }
+        let changed = |setting: &Setting| setting.is(setting.kind.values()[0]);
+        self.note(wanted.into_iter().filter(changed));
         Ok(())
     }
 
@@ -292,7 +294,7 @@ impl Forwarding {
     pub(crate) fn apply(&self) -> io::Result<()> {
         for setting in self.lost() {
             let [_, after] = setting.kind.values();
-            write(&setting.path(), after)?;
+            setting.set(after)?;
         }
         Ok(())
     }
@@ -344,12 +346,11 @@ impl Forwarding {
         if !setting.is(before) {
             return Ok(());
         }
-        let path = setting.path();
         if !self.0.contains(&setting) {
             table.add_element(kind.set(), &format!("\"{interface}\""), None)?;
-            self.0.push(setting);
+            self.0.push(setting.clone());
         }
-        write(&path, after)
+        setting.set(after)
     }
 
     /// Puts back what still is as we left it; not what makes checks heed marks if others need that, `keeping_marks`.

@@ -28,9 +28,10 @@ impl Interception {
         self.validate()?;
         let table = Table::new(GUARD_TABLE);
         let mut settings = Forwarding::left_behind(&table)?;
-        let clients = Forwarding::left_behind(&Table::new(TABLE))?;
-        settings.heed_marks(Setting::unheeded(&self.interfaces)?, clients);
+        settings.adopt_marks(Forwarding::left_behind(&Table::new(TABLE))?);
+        settings.note(Setting::unheeded(&self.interfaces)?);
         table.replace(&format!("{}{}", settings.set_of_marks(), body(self)))?;
+        settings.apply()?;
         // After the table, whose marks let pass what the rules bar.
         let wanted = barrier::of_guard(self);
         barrier::remove(barrier::Holder::Guard, &wanted)?;

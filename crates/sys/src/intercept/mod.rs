@@ -238,9 +238,7 @@ impl Interception {
         // And behind it the rules that let pass only what it marks.
         let barrier = barrier::of_client(self);
         barrier::remove(barrier::Holder::Client, &barrier)?;
-        if !barrier.is_empty() {
-            installed.heed_marks()?;
-        }
+        installed.heed_marks()?;
         barrier.iter().try_for_each(PolicyRule::add)?;
         installed.lan.keep_in()?;
         passage::close_all()?;
@@ -255,12 +253,8 @@ impl Interception {
     /// # Errors
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
-        let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
-        Forwarding::left_behind(&Table::new(TABLE))?.restore(guarded);
-        passage::close_all()?;
-        barrier::remove(barrier::Holder::Client, &[])?;
-        lan::let_out()?;
-        Table::new(TABLE).remove()?;
+        let table = Table::new(TABLE);
+        let_go(&Forwarding::left_behind(&table)?, &table)?;
         self.local_route().remove()?;
         self.packet_route().remove()
     }
@@ -447,17 +441,22 @@ impl Installed {
             }
             route.attach()?;
         }
-        match barrier::of_client(&self.current).is_empty() {
-            true => Ok(()),
-            false => self.heed_marks(),
-        }
+        self.heed_marks()
     }
 
+    /// Has all other interfaces heed marks, if routing rules drop what has none.
     fn heed_marks(&mut self) -> io::Result<()> {
-        for setting in Setting::unheeded(&self.current.interfaces)? {
-            self.forwarding.mend(&setting, &self.table)?;
+        if barrier::of_client(&self.current).is_empty() {
+            return Ok(());
         }
-        self.remember()
+        let unheeded = Setting::unheeded(&self.current.interfaces)?;
+        unheeded
+            .iter()
+            .try_for_each(|setting| self.forwarding.mend(setting, &self.table))?;
+        match unheeded.is_empty() {
+            true => Ok(()),
+            false => self.remember(),
+        }
     }
 
     /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
@@ -589,15 +588,20 @@ impl Installed {
     }
 
     fn remove_all(&self) -> io::Result<()> {
-        // While the table still keeps in what is forwarded.
-        let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
-        self.forwarding.restore(guarded);
-        passage::close_all()?;
-        barrier::remove(barrier::Holder::Client, &[])?;
-        lan::let_out()?;
-        self.table.remove()?;
+        let_go(&self.forwarding, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }
+}
+
+/// Puts `settings` back and removes what keeps the LAN in, the `table` last.
+fn let_go(settings: &Forwarding, table: &Table) -> io::Result<()> {
+    // While the table still keeps in what is forwarded.
+    let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
+    settings.restore(guarded);
+    passage::close_all()?;
+    barrier::remove(barrier::Holder::Client, &[])?;
+    lan::let_out()?;
+    table.remove()
 }
 
 impl Drop for Installed {
