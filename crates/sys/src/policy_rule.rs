@@ -250,7 +250,7 @@ impl TableRoute {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list(family: Family, table: u32) -> io::Result<Vec<Self>> {
-        Self::listed(family, table, &[], None)
+        Self::listed(family, table, |_| ())
     }
 
     /// The routes of `table` that drop: the kernel leaves out the others, which may be a million.
@@ -258,7 +258,9 @@ impl TableRoute {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list_blackholes(family: Family, table: u32) -> io::Result<Vec<Self>> {
-        Self::listed(family, table, &[], Some(RouteType::BlackHole))
+        Self::listed(family, table, |asked| {
+            asked.header.kind = RouteType::BlackHole;
+        })
     }
 
     /// The routes of `table` that lead into the interface with this number: the kernel leaves out the others, which may be
@@ -267,20 +269,20 @@ impl TableRoute {
     /// # Errors
     /// The kernel gave no answer.
     pub fn list_of_device(family: Family, table: u32, device: u32) -> io::Result<Vec<Self>> {
-        Self::listed(family, table, &[RouteAttribute::Oif(device)], None)
+        Self::listed(family, table, |asked| {
+            asked.attributes.push(RouteAttribute::Oif(device));
+        })
     }
 
     fn listed(
         family: Family,
         table: u32,
-        filter: &[RouteAttribute],
-        kind: Option<RouteType>,
+        narrow: impl FnOnce(&mut RouteMessage),
     ) -> io::Result<Vec<Self>> {
         let mut message = RouteMessage::default();
-        message.header.kind = kind.unwrap_or_default();
         message.header.address_family = family.netlink();
         message.attributes.push(RouteAttribute::Table(table));
-        message.attributes.extend_from_slice(filter);
+        narrow(&mut message);
         let listed = match list(RouteNetlinkMessage::GetRoute(message)) {
             // Nobody has made the table yet.
             Err(error) if is_absent(&error) => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! What is connected to the intercepted interfaces, and routes that keep what is for it from leaving elsewhere.
+//! The intercepted interfaces with their prefixes, and the routes that keep what is for it from leaving elsewhere.
 //!
 //! While an interface of the LAN is down, its routes are gone, and the default route would lead over the link what this
 //! machine sends to hosts of the LAN: answers on their connections, in clear. So each of the LAN's prefixes has a second route
@@ -113,16 +113,10 @@ impl Lan {
         self.indices.sort_unstable();
     }
 
-    /// Whether the LAN's interfaces and their addresses are those of `other`.
+    /// True if the LAN's interfaces and their addresses are those of `other`.
     pub(super) fn has_same_network(&self, other: &Self) -> bool {
-        let of = |lan: &Self| {
-            (
-                lan.prefixes.clone(),
-                lan.addresses.clone(),
-                lan.missing.clone(),
-            )
-        };
-        of(self) == of(other)
+        let (prefixes, addresses) = (&self.prefixes, &self.addresses);
+        (prefixes, addresses, &self.missing) == (&other.prefixes, &other.addresses, &other.missing)
     }
 
     /// Connected prefixes.
@@ -190,7 +184,7 @@ fn remove_but(wanted: &[TableRoute]) -> io::Result<()> {
     Ok(())
 }
 
-/// Such routes that are in force.
+/// Routes to nowhere of ours that the main table has.
 pub(super) fn present(family: Family) -> io::Result<Vec<TableRoute>> {
     let mut routes = TableRoute::list_blackholes(family, MAIN)?;
     routes.retain(|route| route.metric == METRIC && route.way == Way::Blackhole);

@@ -330,16 +330,10 @@ fn renamed(it: &Interception, indices: &[u32]) -> String {
         return String::new();
     }
     let numbers: Vec<String> = indices.iter().map(u32::to_string).collect();
-    let names: Vec<String> = it
-        .interfaces
-        .iter()
-        .chain([&it.device])
-        .map(|name| format!("\"{name}\""))
-        .collect();
     format!(
         "  chain renamed {{\n    type filter hook forward priority filter - 10; policy accept;\n    iif {{ {} }} iifname != {{ {} }} counter drop\n  }}\n",
         numbers.join(", "),
-        names.join(", ")
+        quoted(it.interfaces.iter().chain([&it.device]))
     )
 }
 
@@ -419,12 +413,12 @@ fn guards(it: &Interception) -> String {
 }
 
 pub(super) fn names(it: &Interception) -> String {
-    let quoted: Vec<String> = it
-        .interfaces
-        .iter()
-        .map(|name| format!("\"{name}\""))
-        .collect();
-    quoted.join(", ")
+    quoted(&it.interfaces)
+}
+
+fn quoted<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let quoted = names.into_iter().map(|name| format!("\"{name}\""));
+    quoted.collect::<Vec<_>>().join(", ")
 }
 
 /// Matches what has `mark`.
