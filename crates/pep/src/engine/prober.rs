@@ -93,7 +93,7 @@ impl Prober {
         };
     }
 
-    /// Whether a probe is due.
+    /// True if the next probe of an outage is due at `now`.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.poll_timeout().is_some_and(|next| next <= now)
     }
@@ -107,7 +107,7 @@ impl Prober {
 
     /// True if a probe is due now; the next one is then scheduled.
     pub(crate) fn poll(&mut self, now: Instant, rtt: Duration) -> bool {
-        let Some((since, next)) = self.silence.filter(|(_, next)| *next <= now) else {
+        let Some((since, next)) = self.silence.filter(|_| self.is_due(now)) else {
             return false;
         };
         debug_assert!(next >= since);

@@ -65,11 +65,10 @@ impl FrontEnds {
         dns: Option<&Placed<ClientDns>>,
     ) -> Result<Self, RunError> {
         #[cfg(target_os = "linux")]
-        let claimed = config.intercept.as_ref();
-        #[cfg(target_os = "linux")]
-        let claimed = claimed
-            .map(|intercept| tproxy::claim(intercept, dns.map(|dns| &**dns)))
-            .transpose()?;
+        let claim = match &config.intercept {
+            Some(intercept) => Some(tproxy::claim(intercept, dns.map(|dns| &**dns))?),
+            None => None,
+        };
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
         let answering = match (dns, transport) {
@@ -103,15 +102,15 @@ impl FrontEnds {
             )?);
         }
         #[cfg(target_os = "linux")]
-        let interception = match (&config.intercept, claimed) {
-            (Some(intercept), Some(claim)) => {
+        let interception = match config.intercept.as_ref().zip(claim) {
+            Some((intercept, claim)) => {
                 let dns = dns.map(|dns| &**dns);
                 let started = tproxy::start(
                     claim, config, intercept, dns, transport, &decisions, &mut tasks,
                 );
                 Some(started?)
             }
-            _ => None,
+            None => None,
         };
         #[cfg(not(target_os = "linux"))]
         if let Some(intercept) = &config.intercept {
