@@ -75,7 +75,7 @@ fn daemons_keep_what_they_need_and_reach_nothing_else() {
         fs::copy(&file, server.join("server.new"))?;
         fs::rename(server.join("server.new"), &file)?;
         edit(&file, "name = \"terminal-1\"", "name = \"terminal-one\"")?;
-        reload(site, "reloaded: +")?;
+        reload(site, "reloaded: +1 -1 ~0 clients")?;
         if !closed {
             eprintln!("no Landlock in this kernel: what files are out of reach is not tried");
             return Ok(());
@@ -94,6 +94,6 @@ fn elsewhere(site: &Site) -> Result<()> {
     reload(site, "Permission denied")?;
     fs::remove_file(&file)?;
     fs::rename(other.path().join("secret/server.toml"), &file)?;
-    reload(site, "reloaded: +")?;
+    reload(site, "reloaded: +0 -0 ~0 clients")?;
     Ok(())
 }

@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
         let terminal = self.topology.terminal();
         let open = format!(
             "ss -Htn exclude listening exclude time-wait dst {WEB}; \
-                    ss -Htn exclude listening exclude time-wait dst [{WEB6}]"
+             ss -Htn exclude listening exclude time-wait dst [{WEB6}]"
         );
         let deadline = Instant::now() + STOPS;
         while !terminal.run("sh", &["-c", &open])?.is_empty() && Instant::now() < deadline {
