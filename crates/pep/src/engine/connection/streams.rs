@@ -10,8 +10,9 @@ use crate::transport::MAX_QUERIES;
 /// Streams of a peer whose key is not known yet: its control stream, and some that it may open in the same round trip.
 const UNPROVEN: u32 = 4;
 
-/// Streams of a peer whose key is known, before it uses them: as many as fit into tables of 256 entries, which take 11 kB.
-const FIRST: u64 = 224;
+/// Streams of a peer whose key is known, before it uses them. Tables of 128 entries, which take 5 kB, hold them, and room is
+/// left: a table without room for one more doubles, although a stream has only been taken out and put back.
+const FIRST: u64 = 100;
 
 /// Limit of the streams that the peer may hold open at once.
 #[derive(Debug)]

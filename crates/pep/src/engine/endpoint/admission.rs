@@ -95,7 +95,7 @@ impl Engine {
         let control = SendControl::new(gate, path, self.config.wishes);
         let streams = StreamLimit::new(streams);
         let connection = Connection::new(handle, quic, control, tunnel, streams, seed, now);
-        self.connections.insert(id, connection);
+        self.connections.insert(id, Box::new(connection));
         self.by_handle.insert(handle.0, id);
         self.dirty.insert(id);
         id
