@@ -48,7 +48,7 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
 /// What `make test` runs: with so many seeds, and what the first figures hold today. The others hold their goals.
-const CHECKED: [(&str, u64, &[f64]); 29] = [
+const CHECKED: [(&str, u64, &[f64]); 32] = [
     ("E-leo steady, queue 1 BDP", 1, &[20.0]),
     ("E-geo step to 4 Mbit/s", 1, &[2.5]),
     ("E-leo 1 % loss, then half the rate", 2, &[1.2]),
@@ -78,6 +78,9 @@ const CHECKED: [(&str, u64, &[f64]); 29] = [
     ("near 5 ms 100 M 25 packets", 1, &[0.95]),
     ("near 10 ms 100 M 1 BDP", 1, &[0.95]),
     ("near 20 ms 100 M 1 BDP, 0.1 %", 1, &[0.95]),
+    ("near 5 ms 1000 M 1 BDP, 0.1 %", 1, &[0.95]),
+    ("near 600 to 5 ms 100 M", 1, &[0.95]),
+    ("near 5 to 600 ms 100 M", 1, &[0.95]),
 ];
 
 /// Every gate.

@@ -88,6 +88,8 @@ impl Near {
         let goal = match self.queue {
             // 25 packets hold 0.3 ms of a gigabit: less than a timer's granularity.
             Queue::Packets(_) if self.rate >= 1000.0 => Shown,
+            // A BDP is eight packets here, which one burst of ten fills: a window of the pacer, not of the path.
+            Queue::Bdp(_) if self.rate >= 1000.0 && self.rtt < 1_000 => AtLeast(0.85),
             _ => AtLeast(0.95),
         };
         let figures = vec![
@@ -174,5 +176,69 @@ pub(super) fn rows() -> Vec<Row> {
             ]);
         }
     }
-    cases.into_iter().map(Near::row).collect()
+    let steps = RATES[..2].iter().flat_map(|&rate| {
+        [[FAR, FIBRE], [FIBRE, FAR]].map(|[from, to]| Step { from, to, rate }.row())
+    });
+    cases.into_iter().map(Near::row).chain(steps).collect()
+}
+
+/// Round trips, in microseconds, of a satellite and of the fibre that takes its place.
+const FAR: u64 = 600_000;
+const FIBRE: u64 = 5_000;
+
+/// Until a tunnel has found the rate of a path that is another one now: a start takes so many of its round trips.
+const REGAIN: u32 = 20;
+
+/// A failover in mid-transfer: everything goes another way from one packet to the next.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    /// Round trips in microseconds.
+    from: u64,
+    to: u64,
+    rate: f64,
+}
+
+impl Step {
+    fn row(self) -> Row {
+        let name = format!(
+            "{} to {} ms {} M",
+            self.from / 1000,
+            self.to / 1000,
+            self.rate
+        );
+        let figures = vec![
+            Figure::new("utilisation", AtLeast(0.95)),
+            Figure::new("dropped by queue, %", Shown),
+        ];
+        Row::new("near", name, figures, move |kind, seed| {
+            self.run(kind, seed)
+        })
+    }
+
+    fn run(&self, kind: bentpipe_proto::congestion::Kind, seed: u64) -> Sample {
+        // The queue is the modem's own and does not change with the path: 100 ms.
+        let scenario = Scenario {
+            queue: Queue::Packets((self.rate * 1e6 * 0.1 / 8.0 / 1500.0) as usize),
+            ..Near::new(self.from, self.rate).scenario()
+        };
+        let mut world = alone(&scenario, kind, seed);
+        world.download(ENDLESS, None);
+        world.run_for(Duration::from_secs(15));
+        let delay = Duration::from_micros(self.to / 2);
+        let step = Schedule::new([(Duration::ZERO, Change::OneWayDelay(delay))]);
+        let now = world.now;
+        world.link.forward_link.plan(now, &step, Vec::new());
+        world.link.return_link.plan(now, &step, Vec::new());
+        world.run_for(SETTLE.max(Duration::from_micros(self.to) * REGAIN));
+        let before = (world.link.forward_link.stats(), read(&world)[0]);
+        world.run_for(SPAN);
+        let got = read(&world)[0] - before.1;
+        Sample {
+            values: vec![
+                tunnel_rate(got, SPAN) / self.rate,
+                dropped(&before.0, &world.link.forward_link.stats()),
+            ],
+            note: String::new(),
+        }
+    }
 }

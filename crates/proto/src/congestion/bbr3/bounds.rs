@@ -8,6 +8,8 @@ use super::{Sample, scaled};
 
 /// BBR.LossThresh, in permille.
 const LOSS_THRESHOLD: u64 = 20;
+/// Losses in a thousand packets that tell nothing of a queue: the share of a bad cable, far below what a full queue drops.
+const STRAY: u64 = 5;
 /// BBR.Beta.
 pub(super) const BETA: u64 = 700;
 /// BBR.Headroom.
@@ -80,6 +82,12 @@ impl Bounds {
         self.losses.bytes += loss.lost;
         self.losses.reports += u32::from(loss.lost > 0);
         self.losses.marked |= loss.ecn;
+    }
+
+    /// The round's losses, if there are any, are as few as damage on the way makes them, beyond one standard deviation.
+    pub(super) fn losses_are_stray(&self, mtu: u64) -> bool {
+        let usual = scaled(self.inflight_latest, STRAY);
+        !self.losses.marked && self.losses.bytes <= usual + (usual * mtu).isqrt()
     }
 
     /// The losses of the round were judged.

@@ -29,7 +29,7 @@ pub(super) fn enter(path: &Path, config: &Config, mtu: u64, now: Instant) -> Opt
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
         ..*config
     };
-    Some(Box::new(Bbr3::new(&config, now)))
+    Some(Box::new(Bbr3::new(&config, now).sparing_stray_losses()))
 }
 
 /// Whether `path` is nearby no more, after `ack`.
