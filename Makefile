@@ -92,6 +92,7 @@ leak-test: privileges
 # CPU seconds per gigabyte, beside plain quinn-proto in the same run; fails above its ceiling.
 bench:
 	cargo bench --locked --bench cpu
+	cargo bench --locked --bench tunnels
 
 # Downloads over the emulated satellite, beside the kernel's CUBIC and BBR in the same run.
 wire: privileges

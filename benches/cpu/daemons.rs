@@ -3,18 +3,17 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use bentpipe_lab::usage::cpu_seconds;
 
-const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
+use crate::Run;
+use crate::daemon::{Daemon, free_port, make_key};
 
-/// Downloads `bytes` through a fresh pair of daemons; returns their CPU seconds.
-pub(crate) fn run(bytes: u64) -> f64 {
+/// Downloads `bytes` through a fresh pair of daemons; counts the CPU seconds of both.
+pub(crate) fn run(bytes: u64) -> Run {
     let directory = tempfile::tempdir().expect("a directory");
     let source = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = source.local_addr().expect("an address").port();
@@ -25,9 +24,18 @@ pub(crate) fn run(bytes: u64) -> f64 {
     let client = Daemon::start(directory.path(), "client");
     // A first small transfer opens the window's first rounds and fills caches.
     download(socks, port, 20_000_000.min(bytes));
-    let before = server.cpu() + client.cpu();
+    let cpu = || {
+        let used = [&server, &client].map(|daemon| cpu_seconds(daemon.id()));
+        used.map(|used| used.expect("a daemon lives"))
+            .iter()
+            .sum::<f64>()
+    };
+    let (before, began) = (cpu(), Instant::now());
     download(socks, port, bytes);
-    server.cpu() + client.cpu() - before
+    Run {
+        seconds: began.elapsed().as_secs_f64(),
+        cpu: cpu() - before,
+    }
 }
 
 /// Sends bytes to whoever connects, until it leaves.
@@ -65,11 +73,6 @@ fn download(socks: u16, port: u16, bytes: u64) {
     }
 }
 
-fn free_port() -> u16 {
-    let probe = TcpListener::bind("127.0.0.1:0").expect("a port");
-    probe.local_addr().expect("an address").port()
-}
-
 fn configure(directory: &Path, udp: u16, socks: u16) {
     let [client, server] = ["client", "server"].map(|name| make_key(directory, name));
     let text = format!(
@@ -83,62 +86,4 @@ fn configure(directory: &Path, udp: u16, socks: u16) {
          [server]\naddress = \"127.0.0.1:{udp}\"\npublic_key = \"{server}\"\n[socks5]\nlisten = \"127.0.0.1:{socks}\"\n"
     );
     fs::write(directory.join("client.toml"), text).expect("a file");
-}
-
-/// Makes a key file; returns the public key.
-fn make_key(directory: &Path, name: &str) -> String {
-    let path = directory.join(format!("{name}.key"));
-    let run = |command: &str, input: Stdio| {
-        let output = Command::new(BENTPIPE).arg(command).stdin(input).output();
-        output.expect("bentpipe runs").stdout
-    };
-    let key = run("genkey", Stdio::null());
-    let file = fs::OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path);
-    file.and_then(|mut file| file.write_all(&key))
-        .expect("a key file");
-    let public = run(
-        "pubkey",
-        fs::File::open(&path).expect("it was written").into(),
-    );
-    String::from_utf8(public).expect("base64").trim().to_owned()
-}
-
-/// A daemon that is killed with its guard.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(directory: &Path, role: &str) -> Self {
-        let log = directory.join(format!("{role}.log"));
-        let child = Command::new(BENTPIPE)
-            .args([role, "--config", &format!("{role}.toml")])
-            .current_dir(directory)
-            .stderr(fs::File::create(&log).expect("a log file"))
-            .spawn();
-        let daemon = Self(child.expect("bentpipe runs"));
-        for _ in 0..1000 {
-            if fs::read_to_string(&log).is_ok_and(|text| text.contains("ready")) {
-                return daemon;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!(
-            "{role} is not ready: {}",
-            fs::read_to_string(&log).unwrap_or_default()
-        );
-    }
-
-    fn cpu(&self) -> f64 {
-        cpu_seconds(self.0.id()).expect("the daemon lives")
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

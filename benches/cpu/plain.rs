@@ -17,11 +17,13 @@ use quinn_proto::{
 };
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
 
+use crate::Run;
+
 /// What the quinn crate sends in one go.
 const SEGMENTS: usize = 10;
 
-/// Sends `bytes` from one thread to another; returns this process's CPU seconds.
-pub(crate) fn run(bytes: u64) -> f64 {
+/// Sends `bytes` from one thread to another; counts this process's CPU seconds.
+pub(crate) fn run(bytes: u64) -> Run {
     let key = PrivateKey::generate().expect("random numbers");
     let public = key.public();
     let server_crypto = identity::server_crypto(&key, Arc::new(|_| true), false, None);
@@ -48,12 +50,15 @@ pub(crate) fn run(bytes: u64) -> f64 {
         .expect("a connection");
     receiver.connection = Some((handle, connection));
 
-    let before = own_cpu();
+    let (before, began) = (own_cpu(), Instant::now());
     let sending = thread::spawn(move || sender.run(Job::Send(bytes)));
     receiver.run(Job::Receive(bytes));
-    let used = own_cpu() - before;
+    let run = Run {
+        seconds: began.elapsed().as_secs_f64(),
+        cpu: own_cpu() - before,
+    };
     sending.join().expect("the sender lives");
-    used
+    run
 }
 
 fn own_cpu() -> f64 {

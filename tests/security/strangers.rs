@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, ensure};
 use bentpipe_lab::topology::{GATEWAY_SAT, WEB};
-use bentpipe_lab::usage::cpu_seconds;
+use bentpipe_lab::usage::{cpu_seconds, resident};
 use bentpipe_pep::engine::identity::PrivateKey;
 
 use crate::common::route::Place;
@@ -22,7 +22,7 @@ use crate::common::site::{PORT, SiteConfig, fast_geo};
 use crate::common::transfer::{Transfer, Way};
 use crate::{SOON, on_site};
 use initial::Forger;
-use peers::{Daemon, Server, Stranger, Tunnels, free_port, resident};
+use peers::{Daemon, Server, Stranger, Tunnels, free_port};
 
 /// Listed clients that connect and say nothing.
 const IDLE: usize = 200;
@@ -230,6 +230,6 @@ impl Server {
     }
 
     fn memory(&self) -> u64 {
-        resident(self.daemon.id())
+        resident(self.daemon.id()).expect("the server lives")
     }
 }

@@ -13,6 +13,15 @@ pub fn cpu_seconds(process: u32) -> Result<f64> {
     Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// Memory of a process that is not swapped out, in bytes.
+///
+/// # Errors
+/// There is no such process.
+pub fn resident(process: u32) -> Result<u64> {
+    let [pages] = fields(process, [24])?;
+    Ok(pages * rustix::param::page_size() as u64)
+}
+
 /// When a process began, in clock ticks since the machine did. With its ID it names one process for good.
 ///
 /// # Errors

@@ -128,14 +128,6 @@ pub(crate) fn free_port() -> u16 {
     socket.local_addr().expect("bound").port()
 }
 
-/// Memory of a process, in bytes.
-pub(crate) fn resident(process: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it lives");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kilobytes.expect("a number") * 1024
-}
-
 /// A server that is ready.
 pub(crate) struct Server {
     pub(crate) daemon: Daemon,
