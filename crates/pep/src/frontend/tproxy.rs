@@ -30,7 +30,7 @@ use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use crate::client::Transport;
 use crate::config::{
-    self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed,
+    self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
 use crate::kernel::Guardian;
 use crate::process::RunError;
@@ -326,7 +326,7 @@ impl Front {
     pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
         let destination = to_tunnel(opening.destination);
         let (source, front) = (opening.source.ip(), self.transport.front());
-        let decided = (self.decisions).ask(front, Some(interface), source, &destination);
+        let decided = (self.decisions).ask(front, Some(interface), source, &destination, TCP);
         matches!(
             decided,
             Some((_, config::Action::Direct | config::Action::Block))
