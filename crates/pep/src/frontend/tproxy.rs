@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
+use bentpipe_proto::proxy::associate;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_sys::intercept::{
     self, Action, Claim, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
@@ -129,6 +130,7 @@ pub(super) fn start(
             config::RouterDns::Answer => RouterDns::Answer,
         },
         published: transport.published(),
+        udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
         ..interception(config, intercept)
     };
     let listeners = local_addresses(intercept.port)
