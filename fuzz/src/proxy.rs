@@ -1,6 +1,10 @@
 //! The front ends: SOCKS5, HTTP and opening segments.
 
+use std::net::{IpAddr, SocketAddr};
+
 use bentpipe_proto::opening::Opening;
+use bentpipe_proto::packets::{Header, MTU};
+use bentpipe_proto::proxy::associate::{Arrival, Associations, Outcome};
 use bentpipe_proto::proxy::connect::MAX_HEAD;
 use bentpipe_proto::proxy::forward::{self, Asked, Chunks};
 use bentpipe_proto::proxy::socks5 as socks;
@@ -22,6 +26,45 @@ pub(crate) fn socks5(data: &[u8]) {
         Ok(None) => assert!(data.len() < socks::MAX_MESSAGE),
         Err(error) => drop(error.reply()),
     }
+    if let Ok((destination, at)) = socks::decode_datagram(data) {
+        assert!(at <= data.len() && at <= socks::MAX_DATAGRAM_HEAD && destination.port != 0);
+        assert_eq!(socks::decode_datagram(&data[..at]), Ok((destination, at)));
+        assert!(socks::decode_datagram(&data[..at - 1]).is_err());
+    }
+    associate(data);
+}
+
+/// Datagrams in a row, each after its length, of one application; what leaves for them is answered, as a hostile server may.
+fn associate(data: &[u8]) {
+    let now = crate::origin();
+    let mut all = Associations::new(0, Vec::new());
+    all.set_assigned(vec![[100, 96, 0, 2].into(), [1_u16; 8].into()]);
+    let host = IpAddr::from([127, 0, 0, 1]);
+    let Some(id) = all.open(now, host, None) else {
+        return;
+    };
+    let mut rest = data;
+    while let Some((&length, tail)) = rest.split_first() {
+        let (datagram, tail) = tail.split_at(tail.len().min(usize::from(length)));
+        let from = SocketAddr::new(host, 5000);
+        match all.on_datagram(now, id, from, datagram, |_| true) {
+            Outcome::Send(packet) => {
+                assert!(packet.len() <= MTU && Header::parse(&packet).is_some());
+            }
+            Outcome::Resolve(name) => {
+                let found = all.on_resolved(now, id, &name, Some([192, 0, 2, 1].into()));
+                assert_eq!(found.len(), 1);
+            }
+            Outcome::Wait | Outcome::Drop(_) => {}
+        }
+        if let Arrival::Deliver(delivery) = all.on_packet(now, datagram) {
+            assert_eq!((delivery.id, delivery.to), (id, from));
+            assert!(socks::decode_datagram(&delivery.datagram).is_ok());
+        }
+        rest = tail;
+    }
+    all.close(id);
+    assert!(all.is_empty());
 }
 
 pub(crate) fn socks5_seeds() -> Vec<Vec<u8>> {
@@ -30,6 +73,9 @@ pub(crate) fn socks5_seeds() -> Vec<Vec<u8>> {
         b"\x05\x01\x00\x01\x0a\x00\x00\x01\x00\x50".to_vec(),
         b"\x05\x01\x00\x03\x0bexample.com\x01\xbb".to_vec(),
         [b"\x05\x01\x00\x04".as_slice(), &[0x20; 16], b"\x01\xbb"].concat(),
+        b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00".to_vec(),
+        b"\0\0\0\x01\x0a\x00\x00\x01\x00\x35query".to_vec(),
+        b"\x0f\0\0\0\x01\x0a\x00\x00\x01\x00\x35query\x14\0\0\0\x03\x0bexample.com\x00\x357".to_vec(),
     ]
 }
 

@@ -104,6 +104,7 @@ impl Sampler {
             metering: None,
             dns: None,
             packets: packets(connection),
+            associations: None,
             publish: Vec::new(),
         }
     }

@@ -4,6 +4,7 @@
 //! Order at start: sockets and rules first, so that nothing leaks while the tunnel comes up; order at
 //! stop: flows drain, then the rules go.
 
+mod associations;
 mod connecting;
 mod link;
 mod lookup;
@@ -35,6 +36,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
+pub(crate) use associations::Relay;
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 pub(crate) use session::{Session, Unready};
@@ -192,7 +194,6 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
 }
 
 fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> Engine {
-    let packets = config.front.tunnels_packets();
     let (own, forward) = (&config.links[0].return_link, &config.links[0].forward);
     let published = |publish: &Publish| publish.protocol == Carrier::Tcp;
     let tcp = config.publish.iter().any(published);
@@ -213,13 +214,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
             },
             initial_credit: if tcp { publish::INITIAL_CREDIT } else { 0 },
             max_flows: if tcp { publish::MAX_INBOUND } else { 0 },
-            capabilities: packets.map_or(0, |_| capability::PACKETS)
-                | if config.publish.is_empty() {
-                    0
-                } else {
-                    capability::PUBLISH
-                }
-                | config.dns.as_ref().map_or(0, |_| capability::DNS),
+            capabilities: capabilities(config),
             return_controller: Some(own.controller.unwrap_or_default().name().to_owned()),
             ..Hello::default()
         },
@@ -236,6 +231,17 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
         seed: Seed::new(process::random_u64()),
         deterministic: false,
     })
+}
+
+/// What this client can do that its server may want to know.
+fn capabilities(config: &ClientConfig) -> u64 {
+    let has = [
+        (config.front.carries_packets(), capability::PACKETS),
+        (!config.publish.is_empty(), capability::PUBLISH),
+        (config.dns.is_some(), capability::DNS),
+    ];
+    let present = has.into_iter().filter(|(present, _)| *present);
+    present.fold(0, |all, (_, one)| all | one)
 }
 
 type SharedKeyLog = Option<Arc<dyn rustls::KeyLog>>;

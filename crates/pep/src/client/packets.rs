@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 use super::session::Session;
 use crate::device::{BATCH, read_batch};
-use crate::engine::{Connection, ConnectionId};
+use crate::engine::Connection;
 use crate::frontend::upkeep::KeptDevice;
 use crate::process;
 
@@ -68,6 +68,12 @@ impl PacketDevice {
         self.without_tunnel.get()
     }
 
+    /// A packet has come through the tunnel.
+    pub(super) fn write(&self, packet: &[u8]) {
+        // Where the kernel's queue is full the packet is dropped, as on any link.
+        let _ = self.tun.borrow().get_ref().write(packet);
+    }
+
     /// The next packets of the LAN.
     async fn read(&self, block: &mut BytesMut) -> io::Result<Vec<Bytes>> {
         let mut packets = Vec::with_capacity(BATCH);
@@ -94,19 +100,6 @@ impl Session {
     /// What the guardian keeps of the device.
     pub(crate) fn kept_device(&self) -> Option<Arc<KeptDevice>> {
         self.device.get().map(PacketDevice::kept)
-    }
-
-    /// Packets have come through the tunnel.
-    pub(super) fn on_packets(&self, id: ConnectionId) {
-        let Some(device) = self.device.get() else {
-            return;
-        };
-        self.shard.change(id, |connection| {
-            while let Some(packet) = connection.tunnel.take_packet() {
-                // Where the kernel's queue is full the packet is dropped, as on any link.
-                let _ = device.tun.borrow().get_ref().write(&packet);
-            }
-        });
     }
 
     /// Carries the LAN's packets; never ends but with an error.

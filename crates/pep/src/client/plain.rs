@@ -237,6 +237,7 @@ impl Splitter {
             ledger_bytes: None,
             metering: None,
             dns: None,
+            associations: None,
             tunnel: status::Tunnel {
                 state: if self.draining.get() {
                     TunnelState::Draining

@@ -215,6 +215,7 @@ impl Session {
         self.fill_totals(&mut session);
         session.metering = self.metering();
         session.publish = self.ports();
+        session.associations = self.associations();
         if let Some(device) = self.device.get() {
             let packets = session.packets.get_or_insert_default();
             packets.dropped.no_tunnel = device.without_tunnel();

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
+use super::associations::Relays;
 use super::connecting::Attempt;
 use super::link::{Choice, LinkMeter, Seen};
 use super::lookup::Lookups;
@@ -91,6 +92,8 @@ pub(crate) struct Session {
     pub(super) meter_bytes: RefCell<Meter>,
     /// Where all but TCP comes from, if it is to go into the tunnel.
     pub(super) device: OnceCell<PacketDevice>,
+    /// Datagrams of applications.
+    pub(super) relays: Relays,
     /// What came of the ports that it publishes.
     pub(super) published: Published,
     /// What came of the prefixes that are to be routed here.
@@ -118,6 +121,7 @@ impl Session {
         let crypto = crypto.collect::<Result<_, _>>()?;
         let now = process::now();
         let published = Published::new(config.publish.len());
+        let relays = Relays::new(&config);
         Ok(Rc::new(Self {
             remembered: RefCell::new(Memory::load(
                 &config.state_dir,
@@ -159,6 +163,7 @@ impl Session {
             sampler: RefCell::new(Sampler::new(now)),
             latest: RefCell::default(),
             device: OnceCell::new(),
+            relays,
             published,
             routes: RefCell::default(),
         }))
@@ -410,6 +415,7 @@ impl Session {
         self.tell(Told::Ready, &text);
         self.compare_controllers(id);
         self.compare_packets(id);
+        self.learn_assigned(id);
         self.learn_routes(id);
         self.ask_for_ports(id);
         self.changes.send_replace(());

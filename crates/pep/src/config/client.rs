@@ -204,7 +204,12 @@ impl ClientConfig {
             let key = &server.public_key;
             check_peer_key(source, &own, key, &source.span_of(&key.to_string()))?;
         }
-        let dns = dns::client(source, file.dns, front.intercept.as_ref())?;
+        let dns = dns::client(
+            source,
+            file.dns,
+            front.intercept.as_ref(),
+            front.socks5.as_ref(),
+        )?;
         Ok(Self {
             file: source.path().to_owned(),
             private_key_file,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ConfigError;
-use super::front::Intercept;
+use super::front::{Intercept, ProxyFrontEnd};
 use super::value::{self, FromText};
 
 /// Memory for answers when nothing else is said: tens of thousands of names.
@@ -120,14 +120,17 @@ impl Default for ClientDns {
     }
 }
 
-/// The table in force: what is written, or the defaults for what `intercept` takes in.
+/// The table in force: what is written, or the defaults for what `intercept` takes in and for the names that datagrams of
+/// `socks5` go to.
 pub(super) fn client(
     source: &Source,
     written: Option<Spanned<ClientDns>>,
     intercept: Option<&Placed<Intercept>>,
+    socks5: Option<&Placed<ProxyFrontEnd>>,
 ) -> Result<Option<Placed<ClientDns>>, ConfigError> {
     let Some(written) = written else {
-        return Ok(intercept.map(|intercept| intercept.implied(ClientDns::default())));
+        let implied = intercept.map(|intercept| intercept.implied(ClientDns::default()));
+        return Ok(implied.or_else(|| Some(socks5?.implied(ClientDns::default()))));
     };
     let table = written.get_ref();
     let fault = |text: &str| Err(source.error(&written.span(), text));
@@ -137,8 +140,8 @@ pub(super) fn client(
     if table.port == 0 || intercept.is_some_and(|intercept| intercept.port == table.port) {
         return fault("`port` of `[dns]` is 0, or that of `[intercept]`; choose another");
     }
-    if table.enabled && table.listen.is_empty() && intercept.is_none() {
-        return fault("`[dns]` answers nobody; set `listen`, or add `[intercept]`");
+    if table.enabled && table.listen.is_empty() && intercept.is_none() && socks5.is_none() {
+        return fault("`[dns]` answers nobody; set `listen`, or add `[intercept]` or `[socks5]`");
     }
     Ok(Some(source.placed(written)).filter(|dns| dns.enabled))
 }

@@ -141,6 +141,12 @@ impl FrontEnds {
         any.then_some(&intercept.place)
     }
 
+    /// Whether packets are to cross: those that [`Self::tunnels_packets`], or datagrams of applications.
+    #[must_use]
+    pub fn carries_packets(&self) -> bool {
+        self.tunnels_packets().is_some() || self.socks5.is_some()
+    }
+
     /// Whether a connection to `port` at `address` (`None`: a host name) may be accepted before the server has
     /// connected. Never for SMTP and BGP, whatever the rules say.
     #[must_use]

@@ -40,6 +40,7 @@ pub use metering::{AtCap, Metering, Period};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Carrier, Permit, Publish};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
+pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{Client, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};

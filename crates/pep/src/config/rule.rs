@@ -14,10 +14,13 @@ use super::front::Intercept;
 use super::value::{self, FromText};
 
 /// TCP's number.
-const TCP: u8 = 6;
+pub(crate) const TCP: u8 = 6;
+
+/// The number of UDP.
+pub(crate) const UDP: u8 = 17;
 
 /// Protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
-const WITH_PORTS: [u8; 5] = [TCP, 17, 33, 132, 136];
+const WITH_PORTS: [u8; 5] = [TCP, UDP, 33, 132, 136];
 
 /// A rule; what is empty matches all.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -105,7 +108,7 @@ impl FromText for Protocol {
     fn from_text(text: &str) -> Result<Self, String> {
         Ok(Self(match text {
             "tcp" => vec![TCP],
-            "udp" => vec![17],
+            "udp" => vec![UDP],
             "icmp" => vec![1, 58],
             "sctp" => vec![132],
             "dccp" => vec![33],
@@ -157,7 +160,7 @@ impl FromText for Dscp {
     }
 }
 
-/// A TCP connection that somebody asks for.
+/// A TCP connection that somebody asks for, or where a datagram is to go.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// The interface that it came in by; `None`: it came to a proxy.
@@ -168,6 +171,8 @@ pub struct Asked<'a> {
     pub host: &'a Host,
     /// And which port.
     pub port: u16,
+    /// The number of its protocol.
+    pub protocol: u8,
 }
 
 impl Rule {
@@ -192,7 +197,7 @@ impl Rule {
             && (self.sources.is_empty()
                 || asked.source.is_some_and(|source| contains(&self.sources, source)))
             && (anywhere || destination)
-            && (self.protocols.is_empty() || self.numbers().contains(&TCP))
+            && (self.protocols.is_empty() || self.numbers().contains(&asked.protocol))
             && (self.ports.is_empty() || self.ports.contains(&asked.port))
             // Nobody knows a proxy's application's.
             && self.dscp.is_empty()
@@ -311,8 +316,23 @@ mod tests {
                 source: None,
                 host: &host,
                 port,
+                protocol: TCP,
             };
             assert_eq!(rule.meets(&asked, learned), meets, "{host:?} {port}");
         }
+    }
+
+    #[test]
+    fn a_rule_for_some_protocols_is_for_no_others() {
+        let rule: Rule = toml::from_str("protocols = [\"udp\"]\naction = \"block\"").unwrap();
+        let host = Host::Ip([192, 0, 2, 7].into());
+        let asked = |protocol| Asked {
+            interface: None,
+            source: None,
+            host: &host,
+            port: 53,
+            protocol,
+        };
+        assert!(rule.meets(&asked(UDP), false) && !rule.meets(&asked(TCP), false));
     }
 }

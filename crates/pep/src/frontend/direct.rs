@@ -16,7 +16,7 @@ use super::flow::{Answer, tell};
 use super::names::{Lesson, Names};
 #[cfg(target_os = "linux")]
 use super::tproxy::Front;
-use crate::config::{Action, Asked, FrontEnds};
+use crate::config::{Action, Asked, FrontEnds, TCP};
 use crate::process;
 use crate::relay::Outcome;
 use crate::relay::split::{Bench, Far, Split};
@@ -121,25 +121,28 @@ impl Decisions {
         destination: &Destination,
         source: SocketAddr,
     ) -> Option<Action> {
-        let (index, action) = self.ask(config, None, source.ip().to_canonical(), destination)?;
+        let source = source.ip().to_canonical();
+        let (index, action) = self.ask(config, None, source, destination, TCP)?;
         let count = &self.connections[index];
         count.set(count.get() + 1);
         Some(action)
     }
 
-    /// Where a connection goes that came in by `interface`, or to a proxy, and which rule says so.
+    /// Where a connection or a datagram goes that came in by `interface`, or to a proxy, and which rule says so.
     pub(super) fn ask(
         &self,
         config: &FrontEnds,
         interface: Option<&str>,
         source: IpAddr,
         destination: &Destination,
+        protocol: u8,
     ) -> Option<(usize, Action)> {
         let asked = Asked {
             interface,
             source: Some(source),
             host: &destination.host,
             port: destination.port,
+            protocol,
         };
         let now = process::now();
         config.decide(&asked, |rule| match &destination.host {

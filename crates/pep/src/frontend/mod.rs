@@ -4,11 +4,13 @@
 //!   LAN host ─► kernel, TPROXY ─► tproxy.rs ─┐
 //!   application ─► socks5 ─► proxy.rs ───────┼─► flow.rs: open a flow, then relay
 //!   application ─► http ───► proxy.rs ───────┘
+//!   its datagrams ─────────► associate.rs ─────► packets
 //! ```
 //!
 //! A front end yields a socket and where it wants to go; `flow.rs` does the rest for all of them. What rules send past the
 //! tunnel or nowhere: the kernel sees to it for intercepted traffic, `direct.rs` for proxies.
 
+mod associate;
 mod direct;
 pub(crate) mod dns;
 mod flow;
@@ -89,6 +91,7 @@ impl FrontEnds {
             tasks.push(proxy::start(
                 transport,
                 &decisions,
+                answering.as_ref(),
                 front_end,
                 proxy::Protocol::Socks5,
             )?);
@@ -97,6 +100,7 @@ impl FrontEnds {
             tasks.push(proxy::start(
                 transport,
                 &decisions,
+                answering.as_ref(),
                 front_end,
                 proxy::Protocol::Http,
             )?);

@@ -1,14 +1,14 @@
 //! SOCKS5 and HTTP: applications that name their destination themselves.
 //!
 //! Host names travel in OPEN and are resolved by the server, so they cost no round trip of DNS and
-//! show nothing outside the tunnel.
+//! show nothing outside the tunnel. Datagrams are for `associate.rs`.
 
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_proto::proxy::socks5;
+use bentpipe_proto::proxy::socks5::{self, Request};
 use bentpipe_proto::tunnel::{Destination, ReplyCode};
 use bytes::Bytes;
 use socket2::SockRef;
@@ -17,7 +17,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::associate::Associates;
 use super::direct::Decisions;
+use super::dns::Dns;
 use super::flow::{Answer, Intake, carry, tell};
 use super::http;
 use super::share::{SPEECHLESS, Shares};
@@ -35,10 +37,27 @@ pub(super) enum Protocol {
     Http,
 }
 
+/// What serves the applications of one listener.
+struct Server {
+    protocol: Protocol,
+    transport: Transport,
+    decisions: Rc<Decisions>,
+    shares: Rc<Shares>,
+    associates: Associates,
+}
+
+/// What an application wants, over which socket, and what it has sent already.
+struct Wanted {
+    socket: TcpStream,
+    request: Request,
+    first: Bytes,
+}
+
 /// Listens for applications.
 pub(super) fn start(
     transport: &Transport,
     decisions: &Rc<Decisions>,
+    dns: Option<&Rc<Dns>>,
     front_end: &Placed<ProxyFrontEnd>,
     protocol: Protocol,
 ) -> Result<JoinHandle<()>, RunError> {
@@ -47,75 +66,98 @@ pub(super) fn start(
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
-    let (transport, decisions) = (transport.clone(), decisions.clone());
-    let shares = Shares::new(SPEECHLESS);
+    let server = Rc::new(Server {
+        protocol,
+        transport: transport.clone(),
+        decisions: decisions.clone(),
+        shares: Shares::new(SPEECHLESS),
+        associates: Associates::new(transport, decisions, dns),
+    });
     Ok(super::accept(listener, move |socket, peer| {
-        let (transport, decisions) = (transport.clone(), decisions.clone());
-        serve(transport, decisions, shares.clone(), socket, peer, protocol)
+        server.clone().serve(socket, peer)
     }))
 }
 
-async fn serve(
-    transport: Transport,
-    decisions: Rc<Decisions>,
-    shares: Rc<Shares>,
-    socket: TcpStream,
-    peer: SocketAddr,
-    protocol: Protocol,
-) {
-    if relay::prepare(&socket).is_err() {
-        return;
+impl Server {
+    async fn serve(self: Rc<Self>, socket: TcpStream, peer: SocketAddr) {
+        if relay::prepare(&socket).is_err() {
+            return;
+        }
+        let Some(wanted) = Box::pin(self.listen_to(socket, peer)).await else {
+            return;
+        };
+        match wanted.request {
+            Request::Connect(destination) => {
+                self.connect(wanted.socket, peer, destination, wanted.first)
+                    .await;
+            }
+            Request::Associate { port } => {
+                Box::pin(self.associates.serve(wanted.socket, peer, port)).await;
+            }
+        }
     }
-    let wanted = Box::pin(async {
-        match protocol {
+
+    /// What the application wants; `None` if it was turned away.
+    async fn listen_to(&self, socket: TcpStream, peer: SocketAddr) -> Option<Wanted> {
+        match self.protocol {
             Protocol::Socks5 => {
                 let asked = timeout(PATIENCE, socks5(socket));
-                shares.run(peer.ip(), asked).await?.ok()?.ok()?
+                self.shares.run(peer.ip(), asked).await?.ok()?.ok()?
             }
             Protocol::Http => {
                 let server = http::Server {
-                    transport: &transport,
-                    decisions: &decisions,
-                    shares: &shares,
+                    transport: &self.transport,
+                    decisions: &self.decisions,
+                    shares: &self.shares,
                     peer,
                 };
-                server.serve(socket).await.ok()?
+                let (socket, destination, first) = server.serve(socket).await.ok()??;
+                Some(Wanted {
+                    socket,
+                    request: Request::Connect(destination),
+                    first,
+                })
             }
         }
-    });
-    let Some((socket, destination, first)) = wanted.await else {
-        return;
-    };
-    let answer = match protocol {
-        Protocol::Socks5 => Answer::Socks5,
-        Protocol::Http => Answer::Connect,
-    };
-    let text = destination.to_string();
-    let outcome = match decisions.decide(transport.front(), &destination, peer) {
-        Some(Action::Block) => tell(socket, answer, ReplyCode::Denied).await,
-        Some(Action::Direct) => {
-            let carried = decisions.carry(socket, &destination, first, answer);
-            Box::pin(carried).await
-        }
-        Some(Action::Tunnel) | None => {
-            let intake = Intake {
-                socket,
-                destination,
-                source: Some(peer),
-                first,
-                answer,
-                shares: Some(shares),
-            };
-            carry(&transport, intake).await
-        }
-    };
-    tracing::debug!("{protocol:?} {peer} to {text}: {outcome:?}");
+    }
+
+    async fn connect(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        destination: Destination,
+        first: Bytes,
+    ) {
+        let answer = match self.protocol {
+            Protocol::Socks5 => Answer::Socks5,
+            Protocol::Http => Answer::Connect,
+        };
+        let text = destination.to_string();
+        let front = self.transport.front();
+        let outcome = match self.decisions.decide(front, &destination, peer) {
+            Some(Action::Block) => tell(socket, answer, ReplyCode::Denied).await,
+            Some(Action::Direct) => {
+                let carried = self.decisions.carry(socket, &destination, first, answer);
+                Box::pin(carried).await
+            }
+            Some(Action::Tunnel) | None => {
+                let intake = Intake {
+                    socket,
+                    destination,
+                    source: Some(peer),
+                    first,
+                    answer,
+                    shares: Some(self.shares.clone()),
+                };
+                carry(&self.transport, intake).await
+            }
+        };
+        tracing::debug!("{:?} {peer} to {text}: {outcome:?}", self.protocol);
+    }
 }
 
-/// What the application wants; `None` if it was turned away.
-type Wanted = io::Result<Option<(TcpStream, Destination, Bytes)>>;
-
-async fn socks5(mut socket: TcpStream) -> Wanted {
+/// What an application says; `None` if it was turned away.
+async fn socks5(mut socket: TcpStream) -> io::Result<Option<Wanted>> {
     let mut buffer = Vec::with_capacity(socks5::MAX_MESSAGE);
     let greeted = loop {
         match socks5::decode_greeting(&buffer) {
@@ -128,9 +170,13 @@ async fn socks5(mut socket: TcpStream) -> Wanted {
     socket.write_all(&socks5::GREETING_REPLY).await?;
     loop {
         match socks5::decode_request(&buffer) {
-            Ok(Some((destination, used))) => {
+            Ok(Some((request, used))) => {
                 let first = Bytes::copy_from_slice(&buffer[used..]);
-                return Ok(Some((socket, destination, first)));
+                return Ok(Some(Wanted {
+                    socket,
+                    request,
+                    first,
+                }));
             }
             Ok(None) => more(&mut socket, &mut buffer).await?,
             Err(error) => return turn_away(&mut socket, &error.reply()).await,
@@ -147,7 +193,7 @@ async fn more(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Says why, and closes in order: a reset could overtake the answer.
-async fn turn_away(socket: &mut TcpStream, text: &[u8]) -> Wanted {
+async fn turn_away(socket: &mut TcpStream, text: &[u8]) -> io::Result<Option<Wanted>> {
     socket.write_all(text).await?;
     SockRef::from(&*socket).set_linger(None)?;
     socket.shutdown().await?;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bentpipe_proto::opening::Opening;
+use bentpipe_proto::proxy::associate;
 use bentpipe_proto::tunnel::ReplyCode;
 use bentpipe_sys::intercept::{
     self, Action, Claim, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
@@ -30,7 +31,7 @@ use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use crate::client::Transport;
 use crate::config::{
-    self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed,
+    self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
 use crate::kernel::Guardian;
 use crate::process::RunError;
@@ -129,6 +130,7 @@ pub(super) fn start(
             config::RouterDns::Answer => RouterDns::Answer,
         },
         published: transport.published(),
+        udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
         ..interception(config, intercept)
     };
     let listeners = local_addresses(intercept.port)
@@ -326,7 +328,7 @@ impl Front {
     pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
         let destination = to_tunnel(opening.destination);
         let (source, front) = (opening.source.ip(), self.transport.front());
-        let decided = (self.decisions).ask(front, Some(interface), source, &destination);
+        let decided = (self.decisions).ask(front, Some(interface), source, &destination, TCP);
         matches!(
             decided,
             Some((_, config::Action::Direct | config::Action::Block))

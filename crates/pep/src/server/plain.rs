@@ -232,6 +232,7 @@ impl Server {
                 ledger_bytes: None,
                 metering: None,
                 dns: None,
+                associations: None,
                 tunnel: status::Tunnel {
                     state: TunnelState::Ready,
                     peer: Some(process::join(&client.source)),

@@ -6,6 +6,7 @@
 //!
 //! Names carry their units. Fields may be added within schema 1; none is renamed or removed.
 
+mod associations;
 mod health;
 mod publish;
 mod socket;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use text::size;
 
+pub use associations::{AssociationDrops, Associations};
 pub use publish::{PublishState, PublishStatus};
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
@@ -197,6 +199,9 @@ pub struct Session {
     /// What crosses as IP packets, where that is agreed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
+    /// Datagrams of SOCKS5 applications, where there may be some (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub associations: Option<Associations>,
     /// Ports of the server that lead to hosts behind the client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishStatus>,

@@ -253,6 +253,11 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     if let Some(packets) = &session.packets {
         write_packets(f, packets)?;
     }
+    if let Some(associations) = &session.associations
+        && associations.opened_total > 0
+    {
+        line(f, "SOCKS5 UDP", &associations.to_string())?;
+    }
     for port in &session.publish {
         line(f, "published", &port.to_string())?;
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{Failure, Inner, Kind};
-use crate::packets::build::{self, Head, Pair, is_intact};
+use crate::packets::build::{self, Head, Pair, is_intact, udp_head};
 use crate::packets::icmp::{Said, error};
 use crate::packets::ip::{ICMP, ICMPV6, UDP};
 use crate::packets::{Header, Prohibited};
@@ -19,19 +19,19 @@ const ECHO: [[u8; 2]; 2] = [[8, 0], [128, 129]];
 
 /// What a socket sends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Content {
-    pub(super) kind: Kind,
+pub(crate) struct Content {
+    pub(crate) kind: Kind,
     /// The client's port or identifier.
-    pub(super) from: u16,
+    pub(crate) from: u16,
     /// The destination's port.
-    pub(super) to: u16,
+    pub(crate) to: u16,
     /// Where it is in the packet.
-    pub(super) place: Range<usize>,
+    pub(crate) place: Range<usize>,
 }
 
 impl Content {
     /// Reads a whole `packet`. `Ok(None)`: it is nothing that a socket could send; an error: a length or a checksum is wrong.
-    pub(super) fn parse(packet: &[u8], header: &Header) -> Result<Option<Self>, ()> {
+    pub(crate) fn parse(packet: &[u8], header: &Header) -> Result<Option<Self>, ()> {
         let kind = match header.protocol {
             UDP => Kind::Udp,
             ICMP | ICMPV6 if is_request(packet, header) => Kind::Echo,
@@ -85,7 +85,7 @@ pub(super) const fn protocol(inner: Inner) -> u8 {
 /// The transport's header of an answer from `port`, without its checksum, and the rest of it.
 pub(super) fn answer(inner: Inner, port: u16, content: &[u8]) -> Option<([u8; HEADER], &[u8])> {
     match inner.kind {
-        Kind::Udp => Some((udp(port, inner.port, content.len())?, content)),
+        Kind::Udp => Some((udp_head(port, inner.port, content.len())?, content)),
         Kind::Echo => {
             let (head, rest) = content.split_first_chunk::<HEADER>()?;
             let reply = ECHO[usize::from(inner.address.is_ipv6())][1];
@@ -95,15 +95,6 @@ pub(super) fn answer(inner: Inner, port: u16, content: &[u8]) -> Option<([u8; HE
             Some((head, rest))
         }
     }
-}
-
-fn udp(from: u16, to: u16, length: usize) -> Option<[u8; HEADER]> {
-    let length = u16::try_from(HEADER + length).ok()?;
-    let mut head = [0; HEADER];
-    for (place, word) in [from, to, length].into_iter().enumerate() {
-        head[place * 2..place * 2 + 2].copy_from_slice(&word.to_be_bytes());
-    }
-    Some(head)
 }
 
 /// The ICMP error that tells of `failure`; `own` speaks for this machine. `None`: it is none that the client has to hear of.
@@ -136,7 +127,7 @@ fn sent(inner: Inner, failure: &Failure<'_>) -> Option<Bytes> {
     };
     match inner.kind {
         Kind::Udp => {
-            let front = udp(inner.port, failure.to.port(), failure.content.len())?;
+            let front = udp_head(inner.port, failure.to.port(), failure.content.len())?;
             build::packet(&head, &[&front, failure.content], 6)
         }
         Kind::Echo => {

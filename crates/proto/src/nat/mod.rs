@@ -13,7 +13,7 @@
 //! It holds no socket and no clock; whoever does opens a socket for a mapping when the first datagram is to leave from it, and
 //! closes it when [`Nat::poll_closed`] says so.
 
-mod content;
+pub(crate) mod content;
 mod mapping;
 
 use std::collections::{HashMap, VecDeque};

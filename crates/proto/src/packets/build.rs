@@ -11,6 +11,9 @@ use super::{Header, MTU};
 const HEADS: [usize; 2] = [20, 40];
 const EXTENSION: usize = 8;
 
+/// Length of a UDP header.
+const UDP_HEAD: usize = 8;
+
 /// Both addresses, of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pair {
@@ -73,6 +76,16 @@ pub(crate) fn packet(head: &Head, content: &[&[u8]], place: usize) -> Option<Byt
     };
     out[at + place..at + place + 2].copy_from_slice(&sum.to_be_bytes());
     Some(out.freeze())
+}
+
+/// A UDP header without its checksum, before so much content. `None`: it is too much.
+pub(crate) fn udp_head(from: u16, to: u16, length: usize) -> Option<[u8; UDP_HEAD]> {
+    let length = u16::try_from(UDP_HEAD + length).ok()?;
+    let mut head = [0; UDP_HEAD];
+    for (place, word) in [from, to, length].into_iter().enumerate() {
+        head[place * 2..place * 2 + 2].copy_from_slice(&word.to_be_bytes());
+    }
+    Some(head)
 }
 
 /// An IP header; `place` is where a fragment lies in the packet, and whether more follow, as on the wire (IPv4).

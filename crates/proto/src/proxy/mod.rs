@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   application ─► greeting, request ─► decode ─► Destination ─► (tunnel) ─► ReplyCode ─► encode ─► application
+//!   its datagrams ─► associate ─► packets of the tunnel
 //!   host behind the client ◄─ announce ◄─ who has connected to a published port
 //! ```
 
 mod announce;
+pub mod associate;
 pub mod connect;
 pub mod forward;
 pub mod socks5;

@@ -1,7 +1,9 @@
-//! SOCKS5 (RFC 1928), the part that opens connections: no authentication, CONNECT, host names.
+//! SOCKS5 (RFC 1928): no authentication, CONNECT, UDP ASSOCIATE, host names.
 //!
-//! The front end reads until a message decodes, answers, reads on. BIND and UDP ASSOCIATE are refused
-//! with the code the RFC has for it.
+//! The front end reads until a message decodes, answers, reads on. BIND is refused with the code the RFC has for it. What
+//! the datagrams of an association begin with is in `datagram.rs`; whose they are is decided in `associate.rs`.
+
+mod datagram;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,13 +11,29 @@ use thiserror::Error;
 
 use crate::tunnel::{Destination, Host, ReplyCode};
 
+pub use datagram::{BadDatagram, MAX_DATAGRAM_HEAD, datagram_head, decode_datagram};
+
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;
 const NONE_ACCEPTABLE: u8 = 0xff;
 const CONNECT: u8 = 1;
+const ASSOCIATE: u8 = 3;
 
 /// Longest message that a client can send, in bytes: a request with a name of 255.
 pub const MAX_MESSAGE: usize = 262;
+
+/// What an application asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// A connection.
+    Connect(Destination),
+    /// A relay for its datagrams.
+    Associate {
+        /// The port that these will come from; `None`: the application does not know yet. The address that stands beside it
+        /// is not worth reading: applications behind translators do not know theirs.
+        port: Option<u16>,
+    },
+}
 
 /// Why a client is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -26,8 +44,8 @@ pub enum Socks5Error {
     /// The client insists on authentication.
     #[error("no method without authentication offered")]
     Method,
-    /// BIND, UDP ASSOCIATE or unknown.
-    #[error("command {0} is not CONNECT")]
+    /// BIND or unknown.
+    #[error("command {0} is neither CONNECT nor UDP ASSOCIATE")]
     Command(u8),
     /// An unknown address type.
     #[error("unknown address type {0}")]
@@ -77,16 +95,33 @@ pub const GREETING_REPLY: [u8; 2] = [VERSION, NO_AUTHENTICATION];
 /// [`MAX_MESSAGE`] in all.
 ///
 /// # Errors
-/// [`Socks5Error`]: whatever is not a CONNECT to an address or a name.
-pub fn decode_request(buf: &[u8]) -> Result<Option<(Destination, usize)>, Socks5Error> {
+/// [`Socks5Error`]: whatever is neither a CONNECT nor a UDP ASSOCIATE with an address or a name.
+pub fn decode_request(buf: &[u8]) -> Result<Option<(Request, usize)>, Socks5Error> {
     check_version(buf)?;
-    let (Some(&command), Some(&kind)) = (buf.get(1), buf.get(3)) else {
+    let (Some(&command), Some(_)) = (buf.get(1), buf.get(3)) else {
         return Ok(None);
     };
-    if command != CONNECT {
+    if !matches!(command, CONNECT | ASSOCIATE) {
         return Err(Socks5Error::Command(command));
     }
-    let start = 4;
+    let Some((destination, end)) = address(buf, 3)? else {
+        return Ok(None);
+    };
+    let request = match command {
+        CONNECT => Request::Connect(destination),
+        _ => Request::Associate {
+            port: (destination.port != 0).then_some(destination.port),
+        },
+    };
+    Ok(Some((request, end)))
+}
+
+/// Reads address type, address and port from `at` on, and says where they end. `None`: more bytes are needed.
+fn address(buf: &[u8], at: usize) -> Result<Option<(Destination, usize)>, Socks5Error> {
+    let Some(&kind) = buf.get(at) else {
+        return Ok(None);
+    };
+    let start = at + 1;
     let (host, end) = match kind {
         1 => (buf.get(start..start + 4).map(ip::<4>), start + 4),
         4 => (buf.get(start..start + 16).map(ip::<16>), start + 16),
@@ -123,10 +158,21 @@ pub fn reply(code: ReplyCode, bound: Option<SocketAddr>) -> Vec<u8> {
     encode_reply(code, bound)
 }
 
+/// The answer to UDP ASSOCIATE where datagrams do not cross.
+#[must_use]
+pub fn not_associated() -> Vec<u8> {
+    Socks5Error::Command(ASSOCIATE).reply()
+}
+
 fn encode_reply(code: u8, bound: Option<SocketAddr>) -> Vec<u8> {
-    let bound = bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
     let mut out = vec![VERSION, code, 0];
-    match bound.ip() {
+    put_address(bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into()), &mut out);
+    out
+}
+
+/// Writes address type, address and port.
+fn put_address(address: SocketAddr, out: &mut Vec<u8>) {
+    match address.ip() {
         IpAddr::V4(address) => {
             out.push(1);
             out.extend(address.octets());
@@ -136,8 +182,7 @@ fn encode_reply(code: u8, bound: Option<SocketAddr>) -> Vec<u8> {
             out.extend(address.octets());
         }
     }
-    out.extend(bound.port().to_be_bytes());
-    out
+    out.extend(address.port().to_be_bytes());
 }
 
 fn check_version(buf: &[u8]) -> Result<(), Socks5Error> {
@@ -168,9 +213,21 @@ mod tests {
     use super::*;
 
     fn request(bytes: &[u8]) -> String {
-        let (destination, used) = decode_request(bytes).unwrap().unwrap();
+        let (request, used) = decode_request(bytes).unwrap().unwrap();
         assert_eq!(used, bytes.len());
-        destination.to_string()
+        match request {
+            Request::Connect(destination) => destination.to_string(),
+            Request::Associate { port } => format!("from {port:?}"),
+        }
+    }
+
+    #[test]
+    fn an_association_is_for_a_port_or_for_any() {
+        let any = b"\x05\x03\x00\x01\0\0\0\0\0\0";
+        assert_eq!(request(any), "from None");
+        let one = b"\x05\x03\x00\x01\x0a\x00\x00\x01\x13\x88";
+        assert_eq!(request(one), "from Some(5000)");
+        assert_eq!(not_associated()[..2], [5, 7]);
     }
 
     #[test]
@@ -211,10 +268,10 @@ mod tests {
         assert_eq!(decode_greeting(b"\x05\x01\x02"), Err(Socks5Error::Method));
         assert_eq!(Socks5Error::Method.reply(), b"\x05\xff");
         assert_eq!(
-            decode_request(b"\x05\x03\x00\x01"),
-            Err(Socks5Error::Command(3))
+            decode_request(b"\x05\x02\x00\x01"),
+            Err(Socks5Error::Command(2))
         );
-        assert_eq!(Socks5Error::Command(3).reply()[1], 7);
+        assert_eq!(Socks5Error::Command(2).reply()[1], 7);
         assert_eq!(
             decode_request(b"\x05\x01\x00\x09"),
             Err(Socks5Error::AddressType(9))

@@ -87,6 +87,9 @@ pub struct Interception {
     pub tunnel_mark: u32,
     /// UDP ports of the far side, and the host that what comes to each goes to, through the device.
     pub published: Vec<(u16, SocketAddr)>,
+    /// UDP goes into the device from ports below this one, or below 1024; the others are used by somebody else, who reads and
+    /// writes the packets himself.
+    pub udp_ports_below: Option<u16>,
     /// Prefixes behind `interfaces` that the far side routes here as they are: it may begin connections to their hosts, and
     /// these keep their addresses in the device.
     pub routed: Vec<IpNet>,
@@ -156,6 +159,7 @@ impl Interception {
             device: "bentpipe0".into(),
             tunnel_mark: 0x3000_0000,
             published: Vec::new(),
+            udp_ports_below: None,
             routed: Vec::new(),
             direct_mark: 0x4000_0000,
             tunnel_table: 25_201,

@@ -47,6 +47,14 @@ fn assigned(it: &Interception) -> String {
     for (family, _, prefixes) in routed(it) {
         let _ = writeln!(text, "    {family} saddr {prefixes} return");
     }
+    if let Some(below) = it.udp_ports_below {
+        // Without a range the kernel would take any free port from 1024 on. What it has below stays there.
+        let _ = writeln!(
+            text,
+            "    udp sport 1024-65535 masquerade to :1024-{}",
+            below.saturating_sub(1)
+        );
+    }
     text + "    masquerade\n  }\n"
 }
 
@@ -272,6 +280,20 @@ mod tests {
         }
         it.other = Other::Direct;
         assert!(arriving(&it).is_empty() && super::astray(&it).is_empty());
+    }
+
+    #[test]
+    fn ports_of_others_are_given_to_nobody() {
+        let mut it = Interception::new(7);
+        it.other = Other::Tunnel;
+        assert!(!chains(&it, &[]).contains("masquerade to"));
+        it.udp_ports_below = Some(64_512);
+        let text = chains(&it, &[]);
+        let narrow = text.find("udp sport 1024-65535 masquerade to :1024-64511\n");
+        assert!(
+            narrow.unwrap() < text.find("    masquerade\n").unwrap(),
+            "{text}"
+        );
     }
 
     #[test]

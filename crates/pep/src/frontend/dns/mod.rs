@@ -9,6 +9,7 @@
 
 mod held;
 mod near;
+mod own;
 mod tcp;
 mod udp;
 
