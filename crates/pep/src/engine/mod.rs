@@ -19,6 +19,7 @@ mod handshakes;
 pub mod identity;
 mod insist;
 mod ledger;
+mod placement;
 mod prober;
 mod profile;
 mod repeat;
@@ -28,6 +29,8 @@ mod totals;
 mod train;
 mod tuning;
 
+#[cfg(target_os = "linux")]
+pub(crate) use cid::steer;
 pub use connection::{Connection, ConnectionNotice, FirstWords, Unreachable, UnreachableCause};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
 pub use handover::{Arrival, Neighbours};

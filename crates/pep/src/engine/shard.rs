@@ -158,6 +158,9 @@ impl Driver {
         neighbours: Option<Neighbours>,
     ) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        if let Some(neighbours) = &neighbours {
+            shard.with(|engine| engine.report_to(neighbours.placement()));
+        }
         Ok(Self {
             shard,
             state,
@@ -207,6 +210,10 @@ impl Driver {
             let now = Instant::now();
             let mut busy = self.receive(cx, now)?;
             busy |= self.receive_handovers(cx, now);
+            if let Some(neighbours) = &mut self.neighbours {
+                let (received, sent) = self.shard.wire.get();
+                neighbours.publish(now, received + sent);
+            }
             self.shard.engine.borrow_mut().handle_timeout(now);
             busy |= self.dispatch(now, on_event);
             busy |= self.transmit(cx, now)?;
@@ -293,10 +300,7 @@ impl Driver {
         let mut any = false;
         while let Poll::Ready(Some(datagram)) = neighbours.inbox.poll_recv(cx) {
             any = true;
-            self.shard
-                .engine
-                .borrow_mut()
-                .handle_datagram(now, datagram);
+            self.shard.engine.borrow_mut().handle_routed(now, datagram);
         }
         any
     }
@@ -497,12 +501,14 @@ fn take_segments(
                 .and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
             data: BytesMut::from(segment),
         };
-        let kept = match neighbours {
-            Some(neighbours) => neighbours.route(arrival),
-            None => Some(arrival),
+        let mut engine = shard.engine.borrow_mut();
+        let Some(neighbours) = neighbours else {
+            engine.handle_datagram(now, arrival);
+            continue;
         };
-        if let Some(arrival) = kept {
-            shard.engine.borrow_mut().handle_datagram(now, arrival);
+        let judge = |arrival: &Arrival| engine.judge(now, arrival);
+        if let Some(routed) = neighbours.route(now, arrival, judge) {
+            engine.handle_routed(now, routed);
         }
     }
 }

@@ -634,6 +634,7 @@ impl Sessions {
                     sampled.publish = session.ports.report();
                     Some(ClientStatus {
                         name: session.client.name.clone(),
+                        shard: Some(self.index),
                         session: sampled,
                     })
                 };
