@@ -10,6 +10,7 @@
 
 mod ack_demand;
 mod alarm;
+mod buffers;
 mod cid;
 mod connection;
 mod endpoint;

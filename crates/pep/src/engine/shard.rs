@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -22,6 +21,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 use super::alarm::Alarm;
+use super::buffers::Buffers;
 use super::connection::{ConnectionNotice, Unreachable, UnreachableCause};
 use super::handover::{Arrival, Neighbours};
 use super::{Connection, ConnectionId, Engine, Event, Output};
@@ -47,6 +47,7 @@ pub struct Shard {
     /// Bytes through the socket: received, sent.
     wire: Cell<(u64, u64)>,
     scratch: RefCell<Box<[u8]>>,
+    buffers: RefCell<Buffers>,
     /// The engine's allowance is used up.
     spent: Notify,
 }
@@ -60,6 +61,7 @@ impl Shard {
             driver: RefCell::default(),
             wire: Cell::default(),
             scratch: RefCell::new(vec![0; RECEIVE_SIZE].into_boxed_slice()),
+            buffers: RefCell::default(),
             spent: Notify::new(),
         })
     }
@@ -102,6 +104,12 @@ impl Shard {
     /// Bytes received and sent through the socket so far, UDP payload.
     pub fn wire_bytes(&self) -> (u64, u64) {
         self.wire.get()
+    }
+
+    /// Has tunnels and buffers give back memory that others need or nobody does. To be called every second.
+    pub fn share_memory(&self) {
+        self.with(Engine::share_memory);
+        self.buffers.borrow_mut().rest();
     }
 
     /// Waits until the engine's allowance of bytes is used up.
@@ -499,7 +507,7 @@ fn take_segments(
             ecn: meta
                 .ecn
                 .and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
-            data: BytesMut::from(segment),
+            data: shard.buffers.borrow_mut().copy(segment),
         };
         let mut engine = shard.engine.borrow_mut();
         let Some(neighbours) = neighbours else {
