@@ -2,12 +2,16 @@
 //!
 //! Set-up of the relay's LAN side and of the tunnel's own sockets, plus one query on the data path
 //! ([`unsent_bytes`]) and one beside it ([`dropped_datagrams`]). It never reads or writes data.
-#![expect(unsafe_code, reason = "SIOCOUTQ and SO_MEMINFO have no safe wrappers")]
+#![expect(
+    unsafe_code,
+    reason = "SIOCOUTQ, SO_MEMINFO and SO_ATTACH_REUSEPORT_CBPF have no safe wrappers"
+)]
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::net::UnixStream;
+use std::ptr;
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
@@ -134,6 +138,82 @@ pub fn dropped_datagrams(socket: &impl AsFd) -> io::Result<u32> {
         0 => Ok(info[DROPS]),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// QUIC connection IDs by which the kernel chooses among UDP sockets on one address.
+#[derive(Clone, Copy, Debug)]
+pub struct Steering {
+    /// Length of an ID that names a socket by its first byte, in bytes.
+    pub id_length: u8,
+    /// What that byte is for the socket that was bound first; the others follow in the order in which they were bound.
+    pub first: u8,
+}
+
+/// Has the kernel give each datagram to the socket that its connection ID names (RFC 9000 §17), of all that share the address
+/// of `socket` by SO_REUSEPORT. Datagrams that name none are spread by address, as without this.
+///
+/// # Errors
+/// The socket does not share its address, or the kernel takes no such program.
+pub fn steer(socket: &impl AsFd, steering: Steering) -> io::Result<()> {
+    let mut program = steering_program(steering);
+    let filter = libc::sock_fprog {
+        len: program.len() as libc::c_ushort,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: `filter` names `program.len()` instructions that outlive the call, which copies them.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            ptr::from_ref(&filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Classic BPF over a datagram's payload; what it returns is the number of a socket, or too large, which means none.
+fn steering_program(Steering { id_length, first }: Steering) -> [libc::sock_filter; 14] {
+    const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+    const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    const LOAD_SIZE: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
+    const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    const IF_SET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+    const IF_GREATER: u32 = libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K;
+    const SUBTRACT: u32 = libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K;
+    const GO: u32 = libc::BPF_JMP | libc::BPF_JA;
+    const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
+    const RETURN_VALUE: u32 = libc::BPF_RET | libc::BPF_A;
+    let step = |code: u32, k: u32, yes: u8, no: u8| libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    };
+    [
+        // Shorter than any that names a socket.
+        step(LOAD_SIZE, 0, 0, 0),
+        step(IF_GREATER, id_length.into(), 0, 11),
+        step(LOAD_BYTE, 0, 0, 0),
+        step(IF_SET, 0x80, 2, 0),
+        // A short header: the ID comes next.
+        step(LOAD_BYTE, 1, 0, 0),
+        step(GO, 5, 0, 0),
+        // A long one: version 1, the ID's length, the ID.
+        step(LOAD_WORD, 1, 0, 0),
+        step(IF_EQUAL, 1, 0, 5),
+        step(LOAD_BYTE, 5, 0, 0),
+        step(IF_EQUAL, id_length.into(), 0, 3),
+        step(LOAD_BYTE, 6, 0, 0),
+        // What is less than `first` becomes larger than any number of sockets.
+        step(SUBTRACT, first.into(), 0, 0),
+        step(RETURN_VALUE, 0, 0, 0),
+        step(RETURN, u32::MAX, 0, 0),
+    ]
 }
 
 /// From now on closing the socket (also by a crash) sends a reset and discards what is unsent.
@@ -278,5 +358,54 @@ mod tests {
         let addr = taken.local_addr().unwrap();
         let error = transparent_listener(addr, 0).unwrap_err();
         assert!(error.to_string().contains(&addr.to_string()), "{error}");
+    }
+
+    #[test]
+    fn the_kernel_gives_datagrams_to_whom_they_name() {
+        let share = || {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+            socket.set_reuse_port(true).unwrap();
+            socket
+        };
+        let first = share();
+        first
+            .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
+        let second = share();
+        second.bind(&first.local_addr().unwrap()).unwrap();
+        let sockets: [UdpSocket; 2] = [first.into(), second.into()];
+        let steering = Steering {
+            id_length: 8,
+            first: 4,
+        };
+        steer(&sockets[1], steering).unwrap();
+        let got = |datagram: &[u8]| {
+            let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+            sender
+                .send_to(datagram, sockets[0].local_addr().unwrap())
+                .unwrap();
+            let has = |socket: &UdpSocket| {
+                let patience = Some(Duration::from_millis(20));
+                socket.set_read_timeout(patience).unwrap();
+                socket.recv(&mut [0; 100]).is_ok()
+            };
+            [has(&sockets[0]), has(&sockets[1])]
+        };
+        let short = |shard| [&[0x40, shard][..], &[0; 30]].concat();
+        let long = |shard| [&[0xe0, 0, 0, 0, 1, 8, shard][..], &[0; 30]].concat();
+        for _ in 0..8 {
+            // From another port each time, which would share them out by chance.
+            assert_eq!(got(&short(4)), [true, false]);
+            assert_eq!(got(&short(5)), [false, true]);
+            assert_eq!(got(&long(4)), [true, false]);
+            assert_eq!(got(&long(5)), [false, true]);
+        }
+        let first = [&[0xc0, 0, 0, 0, 1, 12, 5][..], &[0; 30]].concat();
+        let others: [&[u8]; 5] = [&first, &short(3), &short(6), &[0x40, 5], &[]];
+        for named_by_none in others {
+            let spread: Vec<_> = (0..24).map(|_| got(named_by_none)).collect();
+            assert!(spread.contains(&[true, false]), "{named_by_none:?}");
+            assert!(spread.contains(&[false, true]), "{named_by_none:?}");
+        }
     }
 }

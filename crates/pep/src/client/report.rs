@@ -153,7 +153,7 @@ impl Session {
                 self.measure_link();
             }
             self.look_at_meter();
-            self.shard.with(Engine::share_memory);
+            self.shard.share_memory();
             let now = process::now();
             if let Some(id) = self.ready.get() {
                 let sampled = self.shard.peek(|engine| {

@@ -13,6 +13,9 @@ use super::profile::HINTS;
 /// Length of a server's connection IDs, in bytes.
 pub(super) const SERVER_CID: usize = 8;
 
+/// Length that no connection ID of version 1 exceeds.
+const MAX_CID: usize = 20;
+
 /// Length of a client's: as short as it can be and never repeat, for every packet of the forward link carries one, and a
 /// stateless reset is believed by it.
 const CLIENT_CID: usize = 4;
@@ -84,8 +87,49 @@ pub(super) fn initial_cid(hints: [u8; HINTS]) -> ConnectionId {
     ConnectionId::new(&bytes)
 }
 
-/// The shard that a short-header datagram is addressed to.
-pub(crate) fn shard_of(datagram: &[u8]) -> Option<u8> {
-    // Short header: form bit clear (RFC 9000 §17.3); the CID follows the first byte.
-    (datagram.len() > SERVER_CID && datagram[0] & 0x80 == 0).then(|| datagram[1])
+/// Whom a datagram is for, as far as its head tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Addressee {
+    /// A connection of this shard, if of any.
+    Shard(u8),
+    /// A handshake of this shard, if such an ID is one of ours; a client may have made it up.
+    Named(u8, ConnectionId),
+    /// A connection that it would begin: a client has made the ID up.
+    New(ConnectionId),
+    /// Whoever gets it.
+    Nobody,
+}
+
+/// Reads the head of a datagram (RFC 9000 §17). Of version 1 only: others are answered by whoever gets them.
+pub(super) fn addressee(datagram: &[u8]) -> Addressee {
+    match *datagram {
+        // Short header: form bit clear; the CID follows the first byte.
+        [first, shard, ..] if first & 0x80 == 0 && datagram.len() > SERVER_CID => {
+            Addressee::Shard(shard)
+        }
+        [first, 0, 0, 0, 1, length, ref rest @ ..] if first & 0x80 != 0 => {
+            let Some(id) = rest.get(..length.into()).filter(|id| id.len() <= MAX_CID) else {
+                return Addressee::Nobody;
+            };
+            match id {
+                [shard, ..] if id.len() == SERVER_CID => {
+                    Addressee::Named(*shard, ConnectionId::new(id))
+                }
+                _ if first & 0xf0 == 0xc0 => Addressee::New(ConnectionId::new(id)),
+                _ => Addressee::Nobody,
+            }
+        }
+        _ => Addressee::Nobody,
+    }
+}
+
+/// Has the kernel give each datagram to the socket of the shard that it names, of those that share the address of `socket`;
+/// the first of them is that of shard `first`.
+#[cfg(target_os = "linux")]
+pub(crate) fn steer(socket: &std::net::UdpSocket, first: usize) -> std::io::Result<()> {
+    let steering = bentpipe_sys::socket::Steering {
+        id_length: SERVER_CID as u8,
+        first: u8::try_from(first).unwrap_or(u8::MAX),
+    };
+    bentpipe_sys::socket::steer(socket, steering)
 }

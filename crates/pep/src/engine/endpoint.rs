@@ -19,10 +19,11 @@ use quinn_proto::{
 };
 
 use super::connection::{Connection, ConnectionNotice, Kind, Unreachable};
-use super::handover::Arrival;
+use super::handover::{Arrival, Routed};
 use super::handshakes::Handshakes;
 use super::identity;
 use super::ledger::Ledger;
+use super::placement::Placement;
 use super::settings::{Wishes, headers};
 use super::totals::{Allowance, Totals};
 use super::tuning;
@@ -84,6 +85,8 @@ pub struct Engine {
     by_handle: BTreeMap<usize, ConnectionId>,
     /// Server: connections whose client has not proven its key yet.
     handshakes: Handshakes,
+    /// Server of several shards: who hears of connections, and this shard.
+    placement: Option<(u8, Arc<Placement>)>,
     dirty: BTreeSet<ConnectionId>,
     /// Connections with work that can wait for others, and after which of them the next is looked for.
     working: BTreeSet<ConnectionId>,
@@ -127,6 +130,7 @@ impl Engine {
             connections: BTreeMap::new(),
             by_handle: BTreeMap::new(),
             handshakes: Handshakes::new(config.seed.stream("handshakes")),
+            placement: None,
             dirty: BTreeSet::new(),
             working: BTreeSet::new(),
             worked: ConnectionId(0),
@@ -149,8 +153,39 @@ impl Engine {
         self.tracer = Some(tracer);
     }
 
+    /// Tells `placement` of this shard's connections from now on.
+    pub(super) fn report_to(&mut self, placement: (u8, Arc<Placement>)) {
+        self.placement = Some(placement);
+    }
+
     /// Takes a datagram from the socket.
     pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival) {
+        if self.judge(now, &arrival) {
+            self.take(now, arrival);
+        }
+    }
+
+    /// Takes a datagram from the socket or from another shard.
+    pub(super) fn handle_routed(&mut self, now: Instant, routed: Routed) {
+        match routed.judged {
+            true => self.take(now, routed.arrival),
+            false => self.handle_datagram(now, routed.arrival),
+        }
+    }
+
+    /// Judges a datagram by its source, before anything is computed for it; false: it is dropped.
+    pub(super) fn judge(&mut self, now: Instant, arrival: &Arrival) -> bool {
+        let (remote, size) = (arrival.remote, arrival.data.len());
+        let knocks = self.config.server.is_some() && is_initial(&arrival.data);
+        let passes = !knocks || self.handshakes.knock(now, remote.ip());
+        if !passes {
+            self.allowance.enter(size as u64 + headers_of(remote));
+            self.strays.received.enter_stray(remote, size);
+        }
+        passes
+    }
+
+    fn take(&mut self, now: Instant, arrival: Arrival) {
         let Arrival {
             at,
             remote,
@@ -165,10 +200,6 @@ impl Engine {
             marked: ecn == Some(EcnCodepoint::Ce),
             initial: is_initial(&data),
         };
-        let knocks = self.config.server.is_some() && kind.initial;
-        if knocks && !self.handshakes.knock(now, remote.ip()) {
-            return self.strays.received.enter_stray(remote, size);
-        }
         match self
             .endpoint
             .handle(now, remote, local, ecn, data, &mut buf)
@@ -424,6 +455,9 @@ impl Engine {
             return;
         };
         self.past += connection.totals();
+        if let Some((shard, placement)) = &self.placement {
+            placement.closed(*shard);
+        }
         let handle = connection.handle;
         // quinn may have given the handle of a drained connection to a newer one already.
         if self.by_handle.get(&handle.0) != Some(&id) {

@@ -10,6 +10,7 @@
 
 mod ack_demand;
 mod alarm;
+mod buffers;
 mod cid;
 mod connection;
 mod endpoint;
@@ -19,6 +20,7 @@ mod handshakes;
 pub mod identity;
 mod insist;
 mod ledger;
+mod placement;
 mod prober;
 mod profile;
 mod repeat;
@@ -28,6 +30,8 @@ mod totals;
 mod train;
 mod tuning;
 
+#[cfg(target_os = "linux")]
+pub(crate) use cid::steer;
 pub use connection::{Connection, ConnectionNotice, FirstWords, Unreachable, UnreachableCause};
 pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
 pub use handover::{Arrival, Neighbours};

@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::BytesMut;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -22,6 +21,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 use super::alarm::Alarm;
+use super::buffers::Buffers;
 use super::connection::{ConnectionNotice, Unreachable, UnreachableCause};
 use super::handover::{Arrival, Neighbours};
 use super::{Connection, ConnectionId, Engine, Event, Output};
@@ -47,6 +47,7 @@ pub struct Shard {
     /// Bytes through the socket: received, sent.
     wire: Cell<(u64, u64)>,
     scratch: RefCell<Box<[u8]>>,
+    buffers: RefCell<Buffers>,
     /// The engine's allowance is used up.
     spent: Notify,
 }
@@ -60,6 +61,7 @@ impl Shard {
             driver: RefCell::default(),
             wire: Cell::default(),
             scratch: RefCell::new(vec![0; RECEIVE_SIZE].into_boxed_slice()),
+            buffers: RefCell::default(),
             spent: Notify::new(),
         })
     }
@@ -102,6 +104,12 @@ impl Shard {
     /// Bytes received and sent through the socket so far, UDP payload.
     pub fn wire_bytes(&self) -> (u64, u64) {
         self.wire.get()
+    }
+
+    /// Has tunnels and buffers give back memory that others need or nobody does. To be called every second.
+    pub fn share_memory(&self) {
+        self.with(Engine::share_memory);
+        self.buffers.borrow_mut().rest();
     }
 
     /// Waits until the engine's allowance of bytes is used up.
@@ -158,6 +166,9 @@ impl Driver {
         neighbours: Option<Neighbours>,
     ) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        if let Some(neighbours) = &neighbours {
+            shard.with(|engine| engine.report_to(neighbours.placement()));
+        }
         Ok(Self {
             shard,
             state,
@@ -207,6 +218,10 @@ impl Driver {
             let now = Instant::now();
             let mut busy = self.receive(cx, now)?;
             busy |= self.receive_handovers(cx, now);
+            if let Some(neighbours) = &mut self.neighbours {
+                let (received, sent) = self.shard.wire.get();
+                neighbours.publish(now, received + sent);
+            }
             self.shard.engine.borrow_mut().handle_timeout(now);
             busy |= self.dispatch(now, on_event);
             busy |= self.transmit(cx, now)?;
@@ -293,10 +308,7 @@ impl Driver {
         let mut any = false;
         while let Poll::Ready(Some(datagram)) = neighbours.inbox.poll_recv(cx) {
             any = true;
-            self.shard
-                .engine
-                .borrow_mut()
-                .handle_datagram(now, datagram);
+            self.shard.engine.borrow_mut().handle_routed(now, datagram);
         }
         any
     }
@@ -495,14 +507,16 @@ fn take_segments(
             ecn: meta
                 .ecn
                 .and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
-            data: BytesMut::from(segment),
+            data: shard.buffers.borrow_mut().copy(segment),
         };
-        let kept = match neighbours {
-            Some(neighbours) => neighbours.route(arrival),
-            None => Some(arrival),
+        let mut engine = shard.engine.borrow_mut();
+        let Some(neighbours) = neighbours else {
+            engine.handle_datagram(now, arrival);
+            continue;
         };
-        if let Some(arrival) = kept {
-            shard.engine.borrow_mut().handle_datagram(now, arrival);
+        let judge = |arrival: &Arrival| engine.judge(now, arrival);
+        if let Some(routed) = neighbours.route(now, arrival, judge) {
+            engine.handle_routed(now, routed);
         }
     }
 }

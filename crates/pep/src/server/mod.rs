@@ -39,9 +39,8 @@ pub use nat64::Translation;
 pub use policy::{Denied, Policy};
 
 use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
-use crate::engine::Neighbours;
-use crate::engine::ServerSetup;
 use crate::engine::identity::{self, PrivateKey};
+use crate::engine::{self, Neighbours, ServerSetup};
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
@@ -156,7 +155,11 @@ fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
             {
                 tracing::info!("this machine has no IPv6: {address} is not served");
             }
-            bound => sockets.extend(bound.map_err(failed)?),
+            bound => {
+                let bound = bound.map_err(failed)?;
+                steer(&bound, sockets.len());
+                sockets.extend(bound);
+            }
         }
     }
     Ok(sockets)
@@ -176,6 +179,17 @@ fn bind_shards(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>>
     let others = (1..shards).map(|_| bind(address, true));
     let sockets = std::iter::once(Ok(first)).chain(others);
     sockets.map(|socket| Ok(socket?.into())).collect()
+}
+
+/// Has the kernel give datagrams to the shard that their connection ID names, the first of `sockets` being that of shard
+/// `first`. Where it does not, the shards hand them over.
+fn steer(sockets: &[UdpSocket], first: usize) {
+    #[cfg(target_os = "linux")]
+    if let [_, .., last] = sockets
+        && let Err(error) = engine::steer(last, first)
+    {
+        tracing::debug!("the kernel does not steer datagrams to shards: {error}");
+    }
 }
 
 fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
@@ -235,7 +249,11 @@ impl Pool {
         // Nothing is promised of which nothing is known.
         let found = routes.look(&clients.allowed()).unwrap_or_default();
         families::report(None, found);
-        let shards = Neighbours::connect(sockets.len())
+        let addresses = sockets.iter().map(UdpSocket::local_addr);
+        let addresses = addresses
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(RunError::Io)?;
+        let shards = Neighbours::connect(&addresses, process::now())
             .into_iter()
             .zip(sockets)
             .zip(receivers);

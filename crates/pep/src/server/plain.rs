@@ -228,6 +228,7 @@ impl Server {
         let clients = self.clients.borrow();
         let status = |client: &Rc<Client>| ClientStatus {
             name: client.name.clone(),
+            shard: None,
             session: status::Session {
                 ledger_bytes: None,
                 metering: None,

@@ -615,7 +615,7 @@ impl Sessions {
                 bentpipe_sys::heap::trim();
             }
             let now = process::now();
-            self.shard.with(Engine::share_memory);
+            self.shard.share_memory();
             let mut sessions = self.open.borrow_mut();
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Session)| {
@@ -634,6 +634,7 @@ impl Sessions {
                     sampled.publish = session.ports.report();
                     Some(ClientStatus {
                         name: session.client.name.clone(),
+                        shard: Some(self.index),
                         session: sampled,
                     })
                 };

@@ -171,6 +171,9 @@ pub enum Side {
 pub struct ClientStatus {
     /// Its name in the configuration.
     pub name: String,
+    /// Number of the thread that its tunnel lives on, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u8>,
     /// Its tunnel and what crosses it.
     #[serde(flatten)]
     pub session: Session,

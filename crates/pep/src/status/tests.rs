@@ -145,10 +145,12 @@ fn server_report() -> StatusReport {
     let clients = vec![
         ClientStatus {
             name: "terminal-1".to_owned(),
+            shard: Some(1),
             session: session(),
         },
         ClientStatus {
             name: "terminal-2".to_owned(),
+            shard: None,
             session: Session::default(),
         },
     ];

@@ -29,7 +29,7 @@ use bentpipe_units::BitRate;
 pub use bbr3::Bbr3;
 pub use dispersion::{Dispersion, Estimate};
 pub use loss_based::LossBased;
-pub use pacer::{MAX_BATCH, Pacer};
+pub use pacer::{LARGEST_BATCH, MAX_BATCH, Pacer};
 pub use rate_sample::{AtSend, RateSample, RateSampler};
 pub use round::RoundCounter;
 pub use satellite::Satellite;

@@ -9,10 +9,15 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
-/// Packets in the largest batch (one GSO send).
+/// Packets in the largest batch (one GSO send), but on fast paths.
 pub const MAX_BATCH: u32 = 10;
+/// Packets in the largest batch of all: no more than 64 KiB leave in one send.
+pub const LARGEST_BATCH: u32 = 40;
 /// A batch holds what the rate sends in this time, within 1 and [`MAX_BATCH`] packets.
 const QUANTUM: Duration = Duration::from_millis(1);
+/// More than [`MAX_BATCH`] packets are a batch where the rate sends them in this time, from 300 Mbit/s on: every send costs CPU
+/// time, which is scarce there, and no queue is so short that it minds.
+const FAST_QUANTUM: Duration = Duration::from_micros(400);
 /// After idle at least this many packets may leave together: a short request and its first bytes.
 const IDLE_BURST: u32 = 2;
 /// A wake-up that comes later than this is not caught up: the burst would fill a shallow queue.
@@ -40,11 +45,12 @@ impl Pacer {
         }
     }
 
-    /// Packets of `mtu` bytes that may leave now, 0 to [`MAX_BATCH`]. The pacer credits time only to a caller that was
+    /// Packets of `mtu` bytes that may leave now, 0 to [`LARGEST_BATCH`]. The pacer credits time only to a caller that was
     /// waiting for it: see [`Self::on_shut`].
     pub fn budget(&mut self, now: Instant, rate: BitRate, mtu: u16) -> u32 {
         let packet_time = duration_of(u64::from(mtu.max(1)), rate);
-        let batch = packets(QUANTUM, packet_time).clamp(1, MAX_BATCH);
+        let most = packets(FAST_QUANTUM, packet_time).max(MAX_BATCH);
+        let batch = packets(QUANTUM, packet_time).clamp(1, most);
         self.batch_time = packet_time * batch;
         let continuous = self.waiting || now.saturating_duration_since(self.last_call) <= QUANTUM;
         let kept = if continuous {
@@ -60,7 +66,7 @@ impl Pacer {
         if self.waiting {
             return 0;
         }
-        (batch + packets(now - self.next, packet_time)).min(MAX_BATCH)
+        (batch + packets(now - self.next, packet_time)).min(most)
     }
 
     /// `bytes` left at `now` through the open gate.
@@ -82,13 +88,13 @@ impl Pacer {
     }
 }
 
-/// Whole packets in `time`, saturating.
+/// Whole packets in `time`, no more than the largest batch.
 fn packets(time: Duration, packet_time: Duration) -> u32 {
     let count = time
         .as_nanos()
         .checked_div(packet_time.as_nanos())
         .unwrap_or(u128::from(u32::MAX));
-    u32::try_from(count).unwrap_or(u32::MAX).min(MAX_BATCH)
+    u32::try_from(count).unwrap_or(u32::MAX).min(LARGEST_BATCH)
 }
 
 /// Time that `bytes` take at `rate`, rounded up to a nanosecond; a rate of 0 counts as 1 bit/s.

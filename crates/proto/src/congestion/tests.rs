@@ -285,7 +285,8 @@ fn idle_time_is_worth_one_batch() {
         (10_000_000, 2),
         (60_000_000, 5),
         (250_000_000, 10),
-        (1_000_000_000, 10),
+        (1_000_000_000, 33),
+        (10_000_000_000, 40),
     ] {
         let start = origin();
         let mut pacer = Pacer::new(start);

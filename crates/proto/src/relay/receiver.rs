@@ -85,8 +85,18 @@ impl Receiver {
         if end > limit {
             return Err(CreditExceeded { sent: end, limit });
         }
-        self.highest = self.highest.max(end);
+        let highest = self.highest;
+        self.highest = highest.max(end);
         if data.is_empty() || end <= self.next {
+            return Ok(());
+        }
+        if offset >= highest {
+            // Behind all that has come: nearly every chunk, and there is nothing to search.
+            let whole = data.len();
+            self.put(offset, data, whole);
+            if offset == self.come {
+                self.come = end;
+            }
             return Ok(());
         }
         if self.overlaps(offset, end) {

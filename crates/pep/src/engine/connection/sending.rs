@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::congestion::{LARGEST_BATCH, MAX_BATCH as PACED_BATCH};
 use bentpipe_proto::fec::Path;
 use bentpipe_proto::relay::SEND_BUFFER;
 use bentpipe_proto::tunnel::{Awaited, MAX_TRAIN};
@@ -15,8 +16,9 @@ use super::super::tuning::DATAGRAM_BUFFER;
 use super::{Connection, LEAST_ROOM, Shut};
 use crate::transport::{Batch, Written};
 
-/// Most datagrams built in one go; more gains nothing (GSO 44 measured no faster than 10).
-const MAX_BATCH: usize = 10;
+/// Most datagrams built in one go, of data that the pacer permits, and of everything else.
+const MOST: usize = LARGEST_BATCH as usize;
+const MAX_BATCH: usize = PACED_BATCH as usize;
 
 /// Bulk alone is written for so long ahead, within bounds: what comes in meanwhile waits for that.
 const AHEAD: Duration = Duration::from_millis(2);
@@ -273,7 +275,7 @@ impl Connection {
             if written.alone > 0 && self.tunnel.wants_copies() {
                 // Behind what was left from before it may be anywhere in the batch; else it comes first.
                 let first = if had > 0 {
-                    MAX_BATCH
+                    MOST
                 } else {
                     1 + written.alone / mtu
                 };
@@ -335,7 +337,7 @@ impl Connection {
             flight.controller.pacing_rate(),
             self.quic.current_mtu(),
         );
-        match room.min(paced as usize).min(MAX_BATCH) {
+        match room.min(paced as usize) {
             0 => Err(Shut::Pacer),
             permits => Ok(permits),
         }

@@ -125,7 +125,8 @@ impl Engine {
             }
             Verdict::Ignore => return self.endpoint.ignore(incoming),
         }
-        let link = Link::from_hint(incoming.orig_dst_cid());
+        let first = *incoming.orig_dst_cid();
+        let link = Link::from_hint(&first);
         let path = Path {
             link,
             ipv6: is_ipv6(incoming.remote_address().ip()),
@@ -135,8 +136,7 @@ impl Engine {
         let gate = self.gate(path, now);
         let mut server = ServerConfig::new(setup.crypto, setup.token_key);
         let streams = streams_for(self.max_flows());
-        let first = StreamLimit::at_first(streams);
-        let mut transport = tuning::transport(path, gate.clone(), first);
+        let mut transport = tuning::transport(path, gate.clone(), StreamLimit::at_first(streams));
         transport.qlog_stream(self.trace(now));
         server.transport_config(Arc::new(transport)).migration(true);
         let mut buf = Vec::new();
@@ -147,6 +147,9 @@ impl Engine {
             Ok((handle, quic)) => {
                 let id = self.adopt(now, handle, quic, gate, path, streams);
                 self.handshakes.enter(now, id, source);
+                if let Some((shard, placement)) = &self.placement {
+                    placement.opened(*shard, &first);
+                }
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.began_with(size);
                 }
