@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_pep::engine::identity::{self, PrivateKey, PublicKey};
-use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig};
+use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -19,6 +19,9 @@ const HELLO: [u8; 4] = [0x00, 0x01, 0x01, 0x01];
 
 /// An idle client asks after its server so often; then it learns that a restarted one does not know its connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(25);
+
+/// A client that has asked in vain asks again so often, where quinn's pauses double; here it connects anew instead.
+const ASK: Duration = Duration::from_secs(5);
 
 /// When an attempt is given up, and the pause before the next.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -48,7 +51,7 @@ impl Clients {
                             match timeout(ATTEMPT, entering).await {
                                 Ok(Some(entered)) => {
                                     counts[number].fetch_add(1, Ordering::Relaxed);
-                                    entered.connection.closed().await;
+                                    entered.until_lost().await;
                                 }
                                 _ => sleep(PAUSE).await,
                             }
@@ -84,6 +87,25 @@ impl Clients {
 struct Entered {
     connection: Connection,
     _control: (SendStream, RecvStream),
+}
+
+impl Entered {
+    /// Waits until the connection has ended, or nothing has come for longer than a living server is silent.
+    async fn until_lost(&self) {
+        let received = || self.connection.stats().udp_rx.datagrams;
+        let mut last = received();
+        while timeout(KEEP_ALIVE + ASK, self.connection.closed())
+            .await
+            .is_err()
+        {
+            let now = received();
+            if now == last {
+                self.connection.close(VarInt::from_u32(0), b"silent");
+                return;
+            }
+            last = now;
+        }
+    }
 }
 
 async fn enter(endpoint: &Endpoint, config: &ClientConfig, server: SocketAddr) -> Option<Entered> {
