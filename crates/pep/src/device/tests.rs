@@ -3,12 +3,13 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bentpipe_proto::packets::Header;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::privilege;
+use bentpipe_sys::tun::Tun;
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -45,14 +46,14 @@ fn datagrams_come_out_single_and_go_in_whether_the_kernel_has_offloads_or_not() 
             place.run("ip", &words).unwrap();
         }
         place.run("ip", &["link", "set", DEVICE, "up"]).unwrap();
-        for [own, other] in [["10.9.0.1", "10.9.0.2"], ["fd00:9::1", "fd00:9::2"]] {
-            let ends = [own, other].map(|end| end.parse::<IpAddr>().unwrap());
-            there_and_back(&place, &tun, ends, merges);
-        }
+        let ends = [["10.9.0.1", "10.9.0.2"], ["fd00:9::1", "fd00:9::2"]];
+        let packets = ends.map(|ends| there_and_back(&place, &tun, ends, merges));
+        forwarded(&place, &tun, ends, packets);
     }
 }
 
-fn there_and_back(place: &NetNs, tun: &BulkTun, [own, other]: [IpAddr; 2], merges: bool) {
+fn there_and_back(place: &NetNs, tun: &BulkTun, ends: [&str; 2], merges: bool) -> Vec<Bytes> {
+    let [own, other] = ends.map(|end| end.parse::<IpAddr>().unwrap());
     let socket = place
         .enter(|| UdpSocket::bind((own, 5000)))
         .unwrap()
@@ -86,7 +87,7 @@ fn there_and_back(place: &NetNs, tun: &BulkTun, [own, other]: [IpAddr; 2], merge
     let came = counted(place)[1] - before[1];
     assert_eq!(came < COUNT as u64, merges, "{came} pieces out");
 
-    write_batch(tun, packets.into_iter().map(turned));
+    write_batch(tun, packets.iter().map(turned));
     let went = counted(place)[0] - before[0];
     assert_eq!(went, if merges { 1 } else { COUNT as u64 }, "pieces in");
     let mut buffer = [0; 2000];
@@ -95,21 +96,58 @@ fn there_and_back(place: &NetNs, tun: &BulkTun, [own, other]: [IpAddr; 2], merge
         assert_eq!(from, SocketAddr::new(other, 7));
         assert_eq!(&buffer[..length], datagram);
     }
+    packets
+}
+
+/// Packets on their way to a device without offloads: the kernel has to cut pieces and to complete checksums, and what it
+/// makes of them is what was written.
+fn forwarded(place: &NetNs, tun: &BulkTun, ends: [[&str; 2]; 2], packets: [Vec<Bytes>; 2]) {
+    let plain = place.enter(|| Tun::create("plain0")).unwrap().unwrap();
+    let run = |program: &str, words: &str| {
+        let words: Vec<_> = words.split(' ').collect();
+        place.run(program, &words).unwrap();
+    };
+    run("ip", "link set plain0 up");
+    run(
+        "sysctl",
+        "-qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+    );
+    run("ip", &format!("addr flush dev {DEVICE}"));
+    for ([own, other], packets) in ends.into_iter().zip(packets) {
+        run("ip", &format!("route replace {own} dev plain0"));
+        run("ip", &format!("route replace {other} dev {DEVICE}"));
+        let turned: Vec<_> = packets.iter().map(turned).collect();
+        write_batch(tun, turned.iter().cloned());
+        let mut buffer = [0; 70_000];
+        for packet in turned {
+            let (length, header) = loop {
+                wait_for(&plain);
+                let length = plain.read(&mut buffer).unwrap();
+                let header = Header::parse(&buffer[..length]).expect("a whole packet");
+                if header.protocol == 17 {
+                    break (length, header);
+                }
+            };
+            assert_eq!(buffer[header.offset..length], packet[header.offset..]);
+        }
+    }
+}
+
+fn wait_for(device: &impl AsFd) {
+    let fd = device.as_fd();
+    let wait = Timespec {
+        tv_sec: 5,
+        tv_nsec: 0,
+    };
+    let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&wait));
+    assert_eq!(ready, Ok(1), "no packet within 5 s");
 }
 
 /// As many UDP packets as were sent, and what comes with them.
 fn read_all(tun: &BulkTun) -> Vec<Bytes> {
     let (mut packets, mut buffer) = (Vec::new(), BytesMut::new());
     while packets.len() < COUNT {
-        let (fd, wait) = (
-            tun.as_fd(),
-            Timespec {
-                tv_sec: 5,
-                tv_nsec: 0,
-            },
-        );
-        let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&wait));
-        assert_eq!(ready, Ok(1), "no packet within 5 s");
+        wait_for(tun);
         read_batch(tun, &mut buffer, |packet| {
             // The kernel asks for routers, too.
             if Header::parse(&packet).is_some_and(|header| header.protocol == 17) {
@@ -122,7 +160,7 @@ fn read_all(tun: &BulkTun) -> Vec<Bytes> {
 }
 
 /// The packet that goes back; addresses and ports change places, which leaves the checksums valid.
-fn turned(packet: Bytes) -> Bytes {
+fn turned(packet: &Bytes) -> Bytes {
     let mut packet = packet.to_vec();
     let (from, length) = if packet[0] >> 4 == 4 {
         (12, 4)
