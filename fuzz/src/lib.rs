@@ -144,6 +144,11 @@ pub const TARGETS: &[Target] = &[
         seeds: dns::answer_seeds,
     },
     Target {
+        name: "bulk",
+        run: packets::bulk,
+        seeds: packets::bulk_seeds,
+    },
+    Target {
         name: "frames",
         run: packets::frames,
         seeds: packets::frame_seeds,

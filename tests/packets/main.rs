@@ -6,6 +6,7 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
+mod bulk;
 #[path = "../common/mod.rs"]
 mod common;
 mod http3;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_SAT, GATEWAY_WAN, WEB, WEB6};
+use bentpipe_link::Scenario;
 use bentpipe_sys::netns::NetNs;
 
 use common::echo::{Echo, any, bind, cross, echoes, median};
@@ -36,7 +38,15 @@ fn site() -> Site {
 
 /// [`site`] with more keys of `[intercept]`.
 fn near_site(keys: &str) -> Site {
-    let mut scenario = near();
+    site_with(near(), keys)
+}
+
+/// [`site`] with another link, which loses nothing either.
+fn site_over(scenario: Scenario) -> Site {
+    site_with(scenario, "")
+}
+
+fn site_with(mut scenario: Scenario, keys: &str) -> Site {
     scenario.errors = common::site::geo().errors;
     let site = Site::start(SiteConfig {
         scenario,

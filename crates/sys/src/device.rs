@@ -11,22 +11,22 @@ use ipnet::IpNet;
 
 use crate::command::{run, run_with_input, tool};
 use crate::link;
-use crate::tun::Tun;
+use crate::tun::BulkTun;
 
 /// Its name on every machine: rules and routes are made for it before it exists.
 pub const NAME: &str = "bentpipe0";
 
 /// A TUN device that is up.
 #[derive(Debug)]
-pub struct Device(Tun);
+pub struct Device(BulkTun);
 
 impl Device {
     /// Makes the device with this MTU in the calling thread's namespace.
     ///
     /// # Errors
-    /// As [`Tun::create`]; or `ip` is missing.
+    /// As [`BulkTun::create`]; or `ip` is missing.
     pub fn create(mtu: usize) -> io::Result<Self> {
-        let tun = Tun::create(NAME)?;
+        let tun = BulkTun::create(NAME)?;
         // Nothing but what is carried: no link-local address, and no questions for routers.
         set("ipv6", "addr_gen_mode", "1");
         set("ipv6", "accept_ra", "0");
@@ -44,13 +44,13 @@ impl Device {
 
     /// Where packets are read and written.
     #[must_use]
-    pub const fn tun(&self) -> &Tun {
+    pub const fn tun(&self) -> &BulkTun {
         &self.0
     }
 
     /// The device itself, without what belongs to it.
     #[must_use]
-    pub fn into_tun(self) -> Tun {
+    pub fn into_tun(self) -> BulkTun {
         self.0
     }
 }

@@ -154,14 +154,13 @@ impl Session {
     pub(super) fn on_packets(&self, id: ConnectionId) {
         let (now, device) = (process::now(), self.device.get());
         self.shard.change(id, |connection| {
-            while let Some(packet) = connection.tunnel.take_packet() {
-                if self.relays.take(now, &packet) {
-                    continue;
-                }
-                match device {
-                    Some(device) => device.write(&packet),
-                    None => self.relays.state.borrow_mut().on_unclaimed(&packet),
-                }
+            let packets = std::iter::from_fn(|| connection.tunnel.take_packet());
+            let unclaimed = packets.filter(|packet| !self.relays.take(now, packet));
+            match device {
+                Some(device) => device.write(unclaimed),
+                None => unclaimed.for_each(|packet| {
+                    self.relays.state.borrow_mut().on_unclaimed(&packet);
+                }),
             }
         });
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bentpipe_proto::packets::MTU;
 use bentpipe_sys::device::{self, Device};
-use bentpipe_sys::tun::Tun;
+use bentpipe_sys::tun::BulkTun;
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
 use tokio::io::Interest;
@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::session::Session;
-use crate::device::{BATCH, read_batch};
+use crate::device::{BATCH, read_batch, write_batch};
 use crate::engine::Connection;
 use crate::frontend::upkeep::KeptDevice;
 use crate::process;
@@ -32,9 +32,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// The client's device.
 pub(crate) struct PacketDevice {
-    tun: RefCell<Rc<AsyncFd<Tun>>>,
+    tun: RefCell<Rc<AsyncFd<BulkTun>>>,
     /// One that was made anew, because the last was taken away.
-    renewed: RefCell<Option<UnboundedReceiver<Tun>>>,
+    renewed: RefCell<Option<UnboundedReceiver<BulkTun>>>,
     kept: Arc<KeptDevice>,
     /// Packets that came while there was no tunnel that takes them.
     without_tunnel: Cell<u64>,
@@ -68,10 +68,9 @@ impl PacketDevice {
         self.without_tunnel.get()
     }
 
-    /// A packet has come through the tunnel.
-    pub(super) fn write(&self, packet: &[u8]) {
-        // Where the kernel's queue is full the packet is dropped, as on any link.
-        let _ = self.tun.borrow().get_ref().write(packet);
+    /// Packets have come through the tunnel.
+    pub(super) fn write(&self, packets: impl IntoIterator<Item = Bytes>) {
+        write_batch(self.tun.borrow().get_ref(), packets);
     }
 
     /// The next packets of the LAN.
@@ -88,10 +87,10 @@ impl PacketDevice {
     }
 }
 
-fn readable(tun: Tun) -> io::Result<Rc<AsyncFd<Tun>>> {
+fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
     #[expect(
         deprecated,
-        reason = "a Tun stays open as long as its AsyncFd; the new form is unsafe"
+        reason = "a BulkTun stays open as long as its AsyncFd; the new form is unsafe"
     )]
     AsyncFd::with_interest(tun, Interest::READABLE).map(Rc::new)
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bentpipe_proto::packets::MTU;
 use bentpipe_sys::device::{self, Device};
 use bentpipe_sys::intercept::{Installed, Lack, Seen, lacking};
-use bentpipe_sys::tun::Tun;
+use bentpipe_sys::tun::BulkTun;
 use bentpipe_sys::watch::Object;
 use bentpipe_sys::{link, route};
 use ipnet::IpNet;
@@ -22,7 +22,7 @@ pub(crate) struct KeptDevice {
     /// Addresses that it is to have.
     assigned: Mutex<Vec<IpNet>>,
     /// Takes a device that was made anew.
-    renewed: UnboundedSender<Tun>,
+    renewed: UnboundedSender<BulkTun>,
 }
 
 impl KeptDevice {
@@ -30,7 +30,7 @@ impl KeptDevice {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) fn new(renewed: UnboundedSender<Tun>) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(renewed: UnboundedSender<BulkTun>) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             index: Mutex::new(link::index(device::NAME)?),
             assigned: Mutex::default(),

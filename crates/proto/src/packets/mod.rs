@@ -12,6 +12,7 @@ pub(crate) mod build;
 pub(crate) mod icmp;
 pub(crate) mod ip;
 mod join;
+pub mod offload;
 mod pack;
 mod queue;
 

@@ -25,7 +25,7 @@ use bentpipe_proto::packets::MTU;
 use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_sys::device::{self, Device};
 use bentpipe_sys::forwarding::{Forwarding, ServerTable};
-use bentpipe_sys::tun::Tun;
+use bentpipe_sys::tun::BulkTun;
 use bentpipe_sys::{link, privilege};
 use bytes::{Bytes, BytesMut};
 use ipnet::IpNet;
@@ -39,7 +39,7 @@ pub(super) use sockets::{Sockets, Translator};
 
 use super::clients::Client;
 use crate::config::ServerConfig;
-use crate::device::read_batch;
+use crate::device::{read_batch, write_batch};
 use crate::engine::{Connection, ConnectionId};
 use crate::kernel::{Guardian, Repairs};
 use kept::Kept;
@@ -59,7 +59,7 @@ pub(super) type Inbox = mpsc::Receiver<Batch>;
 /// The server's end of all clients' packets.
 pub(super) struct Packets {
     /// Another, once the device had to be made anew.
-    tun: RwLock<Arc<Tun>>,
+    tun: RwLock<Arc<BulkTun>>,
     plan: RwLock<Plan>,
     routes: RwLock<Routes>,
     table: Table,
@@ -183,7 +183,7 @@ impl Packets {
         Ok((packets, inboxes))
     }
 
-    fn tun(&self) -> Arc<Tun> {
+    fn tun(&self) -> Arc<BulkTun> {
         let tun = self.tun.read().unwrap_or_else(PoisonError::into_inner);
         tun.clone()
     }
@@ -307,14 +307,17 @@ impl Packets {
     pub(super) fn take(&self, filter: &mut Filter, now: Instant, connection: &mut Connection) {
         filter.refresh();
         let tun = self.tun();
-        while let Some(packet) = connection.tunnel.take_packet() {
-            match filter.check(now, &packet) {
-                // Where the kernel's queue is full the packet is dropped, as on any link.
-                Verdict::Pass => drop(tun.write(&packet)),
-                Verdict::Answer(error) => connection.tunnel.send_packet(now, error),
-                Verdict::Drop => {}
+        let passed = std::iter::from_fn(|| {
+            loop {
+                let packet = connection.tunnel.take_packet()?;
+                match filter.check(now, &packet) {
+                    Verdict::Pass => return Some(packet),
+                    Verdict::Answer(error) => connection.tunnel.send_packet(now, error),
+                    Verdict::Drop => {}
+                }
             }
-        }
+        });
+        write_batch(&tun, passed);
     }
 
     /// Reads the device for ever.
@@ -350,7 +353,7 @@ impl Packets {
     /// Takes what waits, a batch at most; false if that was all.
     fn read_batch(
         &self,
-        tun: &Tun,
+        tun: &BulkTun,
         block: &mut BytesMut,
         batches: &mut [Batch],
     ) -> io::Result<bool> {
