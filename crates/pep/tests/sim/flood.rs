@@ -70,7 +70,8 @@ fn streams_are_allowed_once_the_key_is_known_and_as_they_are_used() {
     assert!(of_server(&world) <= Some(8), "before the key is known");
     world.run_until(Duration::from_secs(5), "the handshake", World::is_ready);
     let idle = of_server(&world).expect("a tunnel");
-    assert!((128..1000).contains(&idle), "{idle} of an idle tunnel");
+    // Enough for a page from a dozen hosts with six connections each; more would be memory of each idle tunnel.
+    assert!((80..200).contains(&idle), "{idle} of an idle tunnel");
     let flows = idle as usize * 3 / 4;
     (0..flows).for_each(|_| {
         world.download(1, None);
