@@ -75,7 +75,8 @@ pub(crate) fn socks5_seeds() -> Vec<Vec<u8>> {
         [b"\x05\x01\x00\x04".as_slice(), &[0x20; 16], b"\x01\xbb"].concat(),
         b"\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00".to_vec(),
         b"\0\0\0\x01\x0a\x00\x00\x01\x00\x35query".to_vec(),
-        b"\x0f\0\0\0\x01\x0a\x00\x00\x01\x00\x35query\x14\0\0\0\x03\x0bexample.com\x00\x357".to_vec(),
+        b"\x0f\0\0\0\x01\x0a\x00\x00\x01\x00\x35query\x14\0\0\0\x03\x0bexample.com\x00\x357"
+            .to_vec(),
     ]
 }
 
