@@ -1,5 +1,5 @@
-//! Streams that this side opens. A peer allows some at first and more as they are used (`PROTOCOL.md` §4): a flow beyond
-//! that has its stream's number at once and is written when the stream may be opened, a round trip later at most.
+//! Streams that this side opens. A peer allows some at first and more as they are used (`PROTOCOL.md` §4): a flow or query
+//! beyond that has its stream's number at once and is written when the stream may be opened, a round trip later at most.
 
 use quinn_proto::{Connection, Dir, Side, StreamId, VarInt};
 
@@ -12,7 +12,7 @@ pub(super) struct Openings {
     side: Side,
     /// Index of the next stream that is opened.
     next: u64,
-    /// Streams that flows have and the peer has not allowed yet.
+    /// Streams that flows and queries have and the peer has not allowed yet.
     waiting: u64,
 }
 
@@ -25,7 +25,7 @@ impl Openings {
         }
     }
 
-    /// Opens a stream, if the peer allows one now and no flow waits for it.
+    /// Opens a stream, if the peer allows one now and nothing waits for it.
     pub(super) fn open(&mut self, quic: &mut Connection) -> Option<StreamId> {
         if self.waiting > 0 {
             return None;
@@ -48,7 +48,7 @@ impl Openings {
         Some((stream, false))
     }
 
-    /// Opens the next stream that a flow waits for, if the peer allows it now.
+    /// Opens the next stream that something waits for, if the peer allows it now.
     fn open_waiting(&mut self, quic: &mut Connection) -> Option<StreamId> {
         self.waiting.checked_sub(1)?;
         let stream = quic.streams().open(Dir::Bi)?;
@@ -62,13 +62,16 @@ impl Tunnel {
     /// The peer allows more streams.
     pub(super) fn open_waiting(&mut self, quic: &mut Connection) {
         while let Some(stream) = self.openings.open_waiting(quic) {
+            if self.start_query(quic, stream) {
+                continue;
+            }
             let key = FlowKey::of(stream);
             match self.flows.get_mut(&key).filter(|flow| !flow.send_done) {
                 Some(flow) => {
                     flow.blocked = false;
                     self.schedule(key);
                 }
-                // The flow ended before the peer heard of it.
+                // What it was for ended before the peer heard of it.
                 None => {
                     let _ = quic.send_stream(stream).reset(VarInt::from_u32(0));
                     let _ = quic.recv_stream(stream).stop(VarInt::from_u32(0));

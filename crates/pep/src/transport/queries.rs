@@ -78,22 +78,33 @@ impl Tunnel {
         if self.queries.open.len() >= MAX_QUERIES {
             return Err(OpenError::LimitReached);
         }
-        let stream = self.openings.open(quic);
-        let stream = stream.ok_or(OpenError::LimitReached)?;
-        let _ = quic.send_stream(stream).set_priority(1);
+        let reserved = self.openings.reserve(quic);
+        let (stream, opened) = reserved.ok_or(OpenError::LimitReached)?;
         let mut receiver = Receiver::new(MAX_MESSAGE as u64);
         receiver.set_header(0);
-        let exchange = Exchange {
-            receiver,
-            received: false,
-            out: Bytes::new(),
-        };
-        self.queries.open.insert(stream, exchange);
         let mut out = Vec::with_capacity(1 + message.len());
         StreamKind::Dns.encode(&mut out);
         out.extend_from_slice(message);
-        self.queries.send(stream, out.into());
+        let exchange = Exchange {
+            receiver,
+            received: false,
+            out: out.into(),
+        };
+        self.queries.open.insert(stream, exchange);
+        if opened {
+            self.start_query(quic, stream);
+        }
         Ok(QueryKey(stream))
+    }
+
+    /// Client: the stream of a query is open. False: nobody asks on it, or no more.
+    pub(super) fn start_query(&mut self, quic: &mut Connection, stream: StreamId) -> bool {
+        let known = self.queries.knows(stream);
+        if known {
+            let _ = quic.send_stream(stream).set_priority(1);
+            self.queries.waiting.push_back(stream);
+        }
+        known
     }
 
     /// Client: gives up a query; there will be no event.

@@ -332,15 +332,22 @@ impl World {
 
     /// How long a DNS query of the first terminal takes, which the server answers at once.
     pub(crate) fn timed_query(&mut self) -> Duration {
+        self.timed_queries(1)
+    }
+
+    /// How long so many queries take that are asked at once, until the last answer.
+    pub(crate) fn timed_queries(&mut self, count: usize) -> Duration {
         let (began, id) = (self.now, self.tunnel());
         let terminal = &mut self.terminals[0];
-        let answered = terminal.answers.len();
+        let last = terminal.answers.len() + count - 1;
         let (tunnel, quic) = terminal.engine.connection(id).expect("a tunnel").parts();
-        tunnel.ask(quic, &[0x5a; 40]).expect("it carries DNS");
-        self.run_until(Duration::from_secs(60), "an answer", |world| {
-            world.terminals[0].answers.len() > answered
+        for _ in 0..count {
+            tunnel.ask(quic, &[0x5a; 40]).expect("it carries DNS");
+        }
+        self.run_until(Duration::from_secs(60), "answers", |world| {
+            world.terminals[0].answers.len() > last
         });
-        self.terminals[0].answers[answered] - began
+        self.terminals[0].answers[last] - began
     }
 
     /// Lets `span` of virtual time pass.

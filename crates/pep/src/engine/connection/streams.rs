@@ -10,9 +10,10 @@ use crate::transport::MAX_QUERIES;
 /// Streams of a peer whose key is not known yet: its control stream, and some that it may open in the same round trip.
 const UNPROVEN: u32 = 4;
 
-/// Streams of a peer whose key is known, before it uses them. Tables of 128 entries, which take 5 kB, hold them, and room is
-/// left: a table without room for one more doubles, although a stream has only been taken out and put back.
-const FIRST: u64 = 100;
+/// Streams of a peer whose key is known, before it uses them: a page from a dozen hosts, and lookups beside; what is beyond
+/// waits for one round trip. Tables of 128 entries hold them, and room is left: a table without room for one more doubles,
+/// although a stream has only been taken out and put back.
+const FIRST: u64 = 108;
 
 /// Limit of the streams that the peer may hold open at once.
 #[derive(Debug)]
