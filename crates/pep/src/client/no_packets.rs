@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 
+use bytes::Bytes;
+
 use super::session::Session;
 
 /// There is none.
@@ -18,7 +20,7 @@ impl PacketDevice {
         match self.0 {}
     }
 
-    pub(super) fn write(&self, _packet: &[u8]) {
+    pub(super) fn write(&self, _packets: impl IntoIterator<Item = Bytes>) {
         match self.0 {}
     }
 
