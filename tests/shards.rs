@@ -53,7 +53,7 @@ fn configure(directory: &Path) -> Result<()> {
     let server = generate(&directory.join("server.key"))?;
     let mut text = format!(
         "private_key_file = \"server.key\"\nlisten = \"127.0.0.1:{port}\"\nshards = 2\nstate_dir = \"state\"\n\
-         status_socket = \"server.sock\"\n"
+         status_socket = \"server.sock\"\n[packets]\nenabled = false\n"
     );
     for number in 0..CLIENTS {
         let key = generate(&directory.join(format!("{number}.key")))?;

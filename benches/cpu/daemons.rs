@@ -77,7 +77,7 @@ fn configure(directory: &Path, udp: u16, socks: u16) {
     let [client, server] = ["client", "server"].map(|name| make_key(directory, name));
     let text = format!(
         "private_key_file = \"server.key\"\nlisten = \"127.0.0.1:{udp}\"\nstatus_socket = \"server.sock\"\n\
-         state_dir = \"state\"\n\
+         state_dir = \"state\"\n[packets]\nenabled = false\n\
          [[client]]\nname = \"bench\"\npublic_key = \"{client}\"\nallow = [\"127.0.0.0/8\"]\n"
     );
     fs::write(directory.join("server.toml"), text).expect("a file");
