@@ -1,4 +1,4 @@
-//! What idle tunnels cost a server, and how soon all are back after it was killed and started again.
+//! Cost of idle tunnels for a server, and the time until all are back after it was killed and started again.
 //!
 //! `cargo bench --bench tunnels` runs 1,000 and 10,000 of them, from a hundred addresses of 127/8, and fails above the
 //! ceilings. The clients are quinn connections of this process with the keys of listed clients; they say HELLO and then

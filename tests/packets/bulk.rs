@@ -122,7 +122,7 @@ fn arrive(socket: &UdpSocket, datagrams: &[Vec<u8>]) -> Result<SocketAddr> {
     sender.context("no datagram")
 }
 
-/// What has gone into the kernel of `place` through the tunnel's device, and what has come out: pieces, as it counts them.
+/// Pieces that have gone into the kernel of `place` through the tunnel's device, and that have come out of it.
 fn counted(place: &NetNs) -> [u64; 2] {
     let text = place.run("cat", &["/proc/net/dev"]).expect("statistics");
     let line = text.lines().find(|line| line.contains("bentpipe0"));

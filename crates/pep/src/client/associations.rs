@@ -1,7 +1,7 @@
 //! Datagrams of SOCKS5 applications, between their sockets and the tunnel.
 //!
-//! What becomes of each is decided in `proto/proxy/associate`. With a device or without: packets for an association are taken
-//! out before the device gets what has come.
+//! `proto/proxy/associate` decides what becomes of each datagram. Packets for an association are taken out before the device,
+//! if there is one, gets the others.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ impl Relays {
         }
     }
 
-    /// Whether a packet that has come is nobody else's.
+    /// Takes a packet out of the tunnel if an association is to have it; false: it is for somebody else.
     fn take(&self, now: Instant, packet: &[u8]) -> bool {
         let arrival = self.state.borrow_mut().on_packet(now, packet);
         match arrival {
@@ -96,7 +96,7 @@ impl Relay {
         self.session.send_datagrams(packets);
     }
 
-    /// Whether datagrams cross over IPv4, and over IPv6.
+    /// Address families that datagrams can cross in: IPv4, then IPv6.
     pub(crate) fn families(&self) -> [bool; 2] {
         self.session.relays.state.borrow().families()
     }
@@ -117,7 +117,7 @@ impl Drop for Relay {
 }
 
 impl Session {
-    /// Whether packets cross just now; `None` without a tunnel.
+    /// True if the tunnel carries packets now; `None` without a tunnel.
     pub(crate) fn carries_packets(&self) -> Option<bool> {
         let id = self.ready.get()?;
         let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
@@ -165,8 +165,9 @@ impl Session {
         });
     }
 
-    fn send_datagrams(&self, packets: Vec<Bytes>) {
-        let (now, count) = (process::now(), packets.len());
+    /// Sends packets through the tunnel; false if there is none that carries them, and then they are dropped.
+    pub(super) fn send_packets(&self, packets: Vec<Bytes>) -> bool {
+        let now = process::now();
         let send = |connection: &mut Connection| {
             let tunnel = &mut connection.tunnel;
             let carries = tunnel.carries_packets();
@@ -178,7 +179,12 @@ impl Session {
             carries
         };
         let sent = self.ready.get().and_then(|id| self.shard.change(id, send));
-        if sent != Some(true) {
+        sent == Some(true)
+    }
+
+    fn send_datagrams(&self, packets: Vec<Bytes>) {
+        let count = packets.len();
+        if !self.send_packets(packets) {
             let mut state = self.relays.state.borrow_mut();
             (0..count).for_each(|_| state.count(Cause::NoTunnel));
         }

@@ -233,7 +233,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
     })
 }
 
-/// What this client can do that its server may want to know.
+/// Capabilities that a client announces in its HELLO (`PROTOCOL.md` §5.1), as bits.
 fn capabilities(config: &ClientConfig) -> u64 {
     let has = [
         (config.front.carries_packets(), capability::PACKETS),

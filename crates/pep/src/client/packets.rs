@@ -23,9 +23,7 @@ use tokio::time::sleep;
 
 use super::session::Session;
 use crate::device::{BATCH, read_batch, write_batch};
-use crate::engine::Connection;
 use crate::frontend::upkeep::KeptDevice;
-use crate::process;
 
 /// Before the addresses are set again after that failed.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -131,20 +129,8 @@ impl Session {
                     continue;
                 }
             };
-            let now = process::now();
             let count = packets.len() as u64;
-            let send = |connection: &mut Connection| {
-                let carries = connection.tunnel.carries_packets();
-                if carries {
-                    let tunnel = &mut connection.tunnel;
-                    packets
-                        .into_iter()
-                        .for_each(|packet| tunnel.send_packet(now, packet));
-                }
-                carries
-            };
-            let sent = self.ready.get().and_then(|id| self.shard.change(id, send));
-            if sent != Some(true) {
+            if !self.send_packets(packets) {
                 device
                     .without_tunnel
                     .set(device.without_tunnel.get() + count);

@@ -141,7 +141,7 @@ impl FrontEnds {
         any.then_some(&intercept.place)
     }
 
-    /// Whether packets are to cross: those that [`Self::tunnels_packets`], or datagrams of applications.
+    /// True if IP packets are to cross the tunnel: those of [`Self::tunnels_packets`], or datagrams of SOCKS5 applications.
     #[must_use]
     pub fn carries_packets(&self) -> bool {
         self.tunnels_packets().is_some() || self.socks5.is_some()
