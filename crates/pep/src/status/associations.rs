@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use bentpipe_proto::proxy::associate::Stats;
 use serde::{Deserialize, Serialize};
 
+use super::text::counted;
+
 /// UDP associations of SOCKS5 applications; totals since the client started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Associations {
@@ -86,13 +88,10 @@ impl Display for Associations {
             (drops.rule, "by rules"),
             (drops.no_tunnel, "without a tunnel"),
         ];
-        let counted = causes.into_iter().filter(|(count, _)| *count > 0);
-        let counted: Vec<_> = counted
-            .map(|(count, cause)| format!("{count} {cause}"))
-            .collect();
+        let counted = counted(&causes);
         match counted.is_empty() {
             true => Ok(()),
-            false => write!(f, "; dropped {}", counted.join(", ")),
+            false => write!(f, "; dropped {counted}"),
         }
     }
 }

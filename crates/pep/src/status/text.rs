@@ -136,11 +136,7 @@ impl Display for Refused {
             (self.family, "of a missing family"),
             (self.other, "for other reasons"),
         ];
-        let counted = causes.into_iter().filter(|(count, _)| *count > 0);
-        let counted: Vec<_> = counted
-            .map(|(count, cause)| format!("{count} {cause}"))
-            .collect();
-        f.write_str(&counted.join(", "))
+        f.write_str(&counted(&causes))
     }
 }
 
@@ -410,14 +406,20 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
         (drops.limit, "beyond the limit of packets a second"),
         (drops.unsupported, "of kinds that the server cannot carry"),
     ];
-    let counted = causes.into_iter().filter(|(count, _)| *count > 0);
-    let counted: Vec<_> = counted
-        .map(|(count, cause)| format!("{count} {cause}"))
-        .collect();
+    let counted = counted(&causes);
     match counted.is_empty() {
         true => Ok(()),
-        false => line(f, "dropped", &counted.join(", ")),
+        false => line(f, "dropped", &counted),
     }
+}
+
+/// Counts by cause as text, without the causes that never happened; empty if none has.
+pub(super) fn counted(causes: &[(u64, &str)]) -> String {
+    let happened = causes.iter().filter(|(count, _)| *count > 0);
+    let happened: Vec<_> = happened
+        .map(|(count, cause)| format!("{count} {cause}"))
+        .collect();
+    happened.join(", ")
 }
 
 /// What is carried, if not everything.
