@@ -73,6 +73,35 @@ impl Netlink {
             .map(drop)
     }
 
+    /// Has a transaction of nfnetlink done: `encoded` makes its messages, numbered from its argument on, of which each asks
+    /// for an acknowledgement. The last message but one is the last that changes anything.
+    pub(crate) fn transact(&mut self, encoded: impl FnOnce(u32) -> Vec<u8>) -> io::Result<()> {
+        let first = self.sequence.wrapping_add(1);
+        let batch = encoded(first);
+        let last = messages(&batch)
+            .flatten()
+            .map(|message| message.sequence_number())
+            .max()
+            .unwrap_or(first);
+        self.sequence = last;
+        self.socket.send(&batch, 0)?;
+        loop {
+            let (datagram, _) = self.socket.recv_from_full()?;
+            for message in messages(&datagram) {
+                let message = message?;
+                let of_batch = (first..=last).contains(&message.sequence_number());
+                if !of_batch || message.message_type() != NLMSG_ERROR {
+                    continue;
+                }
+                outcome(message.payload())?;
+                // Kernels before 6.10 do not acknowledge the frame around the changes.
+                if message.sequence_number() + 1 == last {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
     fn exchange(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Reply>> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket

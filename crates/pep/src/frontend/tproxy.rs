@@ -144,6 +144,12 @@ pub(super) fn start(
     }
     adapt(&mut wanted, transport);
     let installed = wanted.install_claimed(claim).map_err(lacking)?;
+    if installed.lacks_hold() {
+        tracing::warn!(
+            "this kernel (before Linux 6.9) cannot keep a table from being flushed by another program: should that happen, what \
+             this machine itself sends leaves in clear for some tens of milliseconds, until the table is back"
+        );
+    }
     let front = Rc::new(Front {
         transport: transport.clone(),
         waiting: Waiting::default(),

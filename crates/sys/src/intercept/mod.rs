@@ -22,12 +22,14 @@ use crate::policy_rule::PolicyRule;
 use crate::route::{MarkedRoute, Target};
 
 use forwarding::{Forwarding, Setting};
+use hold::Hold;
 use lan::Lan;
 use policy::Kept;
 
 pub use claim::Claim;
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{GUARD_TABLE, guard_listing, guard_off};
+pub use hold::HOLD_TABLE;
 pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
 pub use upkeep::{Lack, Seen, Wanted, lacking};
 
@@ -36,6 +38,7 @@ mod claim;
 pub(crate) mod forwarding;
 mod gate;
 mod guard;
+mod hold;
 mod inbound;
 mod lan;
 mod packets;
@@ -229,6 +232,7 @@ impl Interception {
             attached: false,
             counted: Vec::new(),
             lessons: HashMap::new(),
+            hold: None,
             _claim: claim,
         };
         for route in &installed.routes {
@@ -245,6 +249,7 @@ impl Interception {
         installed.heed_marks()?;
         barrier.iter().try_for_each(PolicyRule::add)?;
         installed.lan.keep_in()?;
+        installed.hold_own()?;
         passage::close_all()?;
         if self.needs_device() {
             installed.forward_interfaces()?;
@@ -257,6 +262,7 @@ impl Interception {
     /// # Errors
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
+        Hold::remove_leftover()?;
         let table = Table::new(TABLE);
         let_go(&Forwarding::left_behind(&table)?, &table)?;
         self.local_route().remove()?;
@@ -356,6 +362,8 @@ pub struct Installed {
     /// For the table's next copy, if this one is taken away.
     counted: Vec<Count>,
     lessons: HashMap<(usize, IpAddr), Duration>,
+    /// What holds this machine's own traffic while the table is away.
+    hold: Option<Hold>,
     _claim: Claim,
 }
 
@@ -485,7 +493,34 @@ impl Installed {
         self.lan = lan;
         self.exempt = exempt;
         self.current = changed.clone();
+        self.hold_own()
+    }
+
+    /// Puts the second line for this machine's own traffic in force, or takes it back, as the interception has it. After
+    /// the table, whose marks let pass what the second line drops.
+    fn hold_own(&mut self) -> io::Result<()> {
+        if self
+            .hold
+            .as_ref()
+            .is_some_and(|hold| hold.fits(&self.current))
+        {
+            return Ok(());
+        }
+        match self.hold.take() {
+            Some(hold) => hold.remove()?,
+            None => Hold::remove_leftover()?,
+        }
+        if Hold::is_needed(&self.current) {
+            self.hold = Hold::put_up(&self.current)?;
+        }
         Ok(())
+    }
+
+    /// Whether something of this machine's own traffic would leave in clear if another program removed the table: it is
+    /// taken in, and the kernel has no tables that others cannot remove (before Linux 6.9).
+    #[must_use]
+    pub const fn lacks_hold(&self) -> bool {
+        Hold::is_needed(&self.current) && self.hold.is_none()
     }
 
     /// What goes on from one table to the next: as the table has it, or, if that was taken away, as it was when it was
@@ -591,7 +626,11 @@ impl Installed {
         self.remove_all()
     }
 
-    fn remove_all(&self) -> io::Result<()> {
+    fn remove_all(&mut self) -> io::Result<()> {
+        // First, while the table marks what the second line lets pass.
+        if let Some(hold) = self.hold.take() {
+            hold.remove()?;
+        }
         let_go(&self.forwarding, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }

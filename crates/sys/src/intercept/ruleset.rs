@@ -367,6 +367,13 @@ fn output(it: &Interception) -> String {
         text.push_str("    goto direct\n");
     }
     text.push_str("    goto carry_own\n  }\n");
+    // What that chain has let pass without a mark may leave: the second line drops what has none.
+    let _ = writeln!(
+        text,
+        "  chain passed {{\n    type filter hook output priority mangle + 1; policy accept;\n    meta mark & {:#x} == 0 {}\n  }}",
+        it.mark_mask,
+        set_mark(it, it.direct_mark)
+    );
     text
 }
 

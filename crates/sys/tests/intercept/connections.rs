@@ -4,7 +4,7 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bentpipe_sys::intercept::{Interception, Other, Refusal};
+use bentpipe_sys::intercept::{HOLD_TABLE, Interception, Other, Refusal};
 use bentpipe_sys::nft::Table;
 
 use crate::common::unprivileged;
@@ -228,10 +228,15 @@ fn leftovers_are_replaced_and_removal_is_complete() {
     let before = net.state();
     let mut it = interception();
     it.local = true;
-    // A process killed twice: the guards never run.
-    for _ in 0..2 {
+    // A process killed twice: the guards never run. The second line for this machine's own traffic would have its owner
+    // still, because this process lives; without an owner it is a table like any other.
+    for (local, fail_open) in [(true, true), (false, false)] {
+        (it.local, it.fail_open) = (local, fail_open);
         Inside::install(&net.router, &it).kill();
     }
+    let orphan = format!("add table inet {HOLD_TABLE}");
+    net.router.run("nft", &[&orphan]).unwrap();
+    it.local = true;
     let rules = net.router.run("ip", &["rule"]).unwrap();
     assert_eq!(rules.matches("25200").count(), 1, "{rules}");
     let table = Table::new("bentpipe_client");

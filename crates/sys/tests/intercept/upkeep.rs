@@ -1,6 +1,8 @@
 //! What other programs take away is seen and put back, and what the LAN sends meanwhile does not leave.
 
-use bentpipe_sys::intercept::{Interception, Lack, Seen, guard_off, lacking};
+use std::io::ErrorKind;
+
+use bentpipe_sys::intercept::{HOLD_TABLE, Interception, Lack, Seen, guard_off, lacking};
 use bentpipe_sys::watch::{Object, Watch};
 
 use crate::common::unprivileged;
@@ -164,6 +166,53 @@ fn a_firewall_that_drops_what_is_forwarded_is_given_a_way_for_the_device() {
             .unwrap()
     };
     assert_eq!(list().matches("bentpipe0").count(), 2, "{}", list());
+    installed.remove();
+    assert_eq!(net.state(), before);
+}
+
+#[test]
+fn a_flush_lets_nothing_of_the_machine_itself_leave() {
+    if unprivileged("a_flush_lets_nothing_of_the_machine_itself_leave") {
+        return;
+    }
+    let net = Net::new();
+    let mut it = interception();
+    it.local = true;
+    it.bypass = vec!["198.51.100.0/24".parse().unwrap()];
+    let before = net.state();
+    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let mut installed = Inside::install(&net.router, &it);
+    assert!(!installed.at(|installed| installed.lacks_hold()));
+    // What may leave passes the second line while the table is there.
+    let bypassed = || connect(&net.router, "198.51.100.1:80").unwrap_err().kind();
+    assert_eq!(bypassed(), ErrorKind::ConnectionRefused);
+    net.uplink.run("nft", &["reset", "counters"]).unwrap();
+    for theft in ["flush ruleset", "delete table inet bentpipe_client"] {
+        net.router
+            .run("sh", &["-c", &format!("nft {theft}")])
+            .unwrap();
+        send_other(&net.router);
+        for to in [V4, V6] {
+            assert!(connect(&net.router, to).is_err(), "{to} after {theft}");
+        }
+        let denied = net
+            .router
+            .run("nft", &["delete", "table", "inet", HOLD_TABLE]);
+        assert!(
+            denied.is_err(),
+            "another program removes what it does not own"
+        );
+        mend(&mut installed);
+        for to in [V4, V6] {
+            assert_eq!(exchange(&net.router, to), format!("{to} ping"), "{theft}");
+        }
+    }
+    assert_eq!(net.leaked(), 0);
+    // A reload that takes in the LAN alone gives the machine back its own way.
+    it.local = false;
+    installed.at(|installed| installed.update(&it).unwrap());
+    send_other(&net.router);
+    assert_eq!(net.leaked(), OTHERS);
     installed.remove();
     assert_eq!(net.state(), before);
 }
