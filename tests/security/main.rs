@@ -1,4 +1,5 @@
-//! Who gets in, what they may reach, and what anybody else gets to see: over an RTT of 500 ms.
+//! Who gets in, what they may reach, and what anybody else gets to see; and that a daemon which dies or is taken apart lets
+//! nothing out.
 //!
 //! The real daemons between namespaces, with the terminal's side of the link captured. Needs root.
 #![expect(
@@ -9,6 +10,8 @@
 mod admission;
 #[path = "../common/mod.rs"]
 mod common;
+mod failclosed;
+mod leaks;
 mod limits;
 mod policy;
 mod privacy;
@@ -19,8 +22,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use common::privileged;
-use common::site::{Site, SiteConfig};
+use crate::common::privileged;
+use crate::common::site::{Site, SiteConfig};
 
 /// Of the emulated satellite, without queueing.
 const RTT: Duration = Duration::from_millis(500);

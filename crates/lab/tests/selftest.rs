@@ -1,5 +1,7 @@
 //! The quick self-test. What runs in virtual time must hold; what runs on the real clock may find a machine that is too
 //! busy to say anything (INVALID), and then says nothing. Needs root; without, it says so and checks nothing.
+//!
+//! A binary of its own: whatever ran beside it would make rows INVALID that a machine at rest can judge.
 
 use bentpipe_lab::Stop;
 use bentpipe_lab::selftest::{self, Selection};

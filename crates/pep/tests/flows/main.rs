@@ -27,7 +27,7 @@ const BULK: u64 = 50_000_000;
 /// What the conversations may hold besides, in bytes: BDPs of the link on their way, in queues and in buffers.
 const CEILING: u64 = 400_000_000;
 
-/// What an idle flow may cost both engines; the daemons' sockets and tasks come on top (`tests/idle_flows.rs`).
+/// What an idle flow may cost both engines; the daemons' sockets and tasks come on top (`tests/capacity`).
 /// The heap has next to nothing in reserve when counting begins: what a start-up that overshot left there would be used
 /// first and not be counted.
 const EACH: u64 = 4_100;

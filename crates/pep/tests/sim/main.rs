@@ -8,6 +8,7 @@ mod ends;
 mod flood;
 mod forger;
 mod hostile;
+mod identity;
 mod inbound;
 mod inbound_losses;
 mod ledger;

@@ -1,0 +1,219 @@
+//! Rules of the workspace that the compiler does not hold: who may depend on whom, what pure means, where `unsafe`
+//! may stand, and that every crate root shows its part of the data path.
+//!
+//! Clocks, environment variables and TLS verifiers are forbidden by `clippy.toml`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every crate of the workspace, the others that it may use, and those that its tests may use besides.
+const ARROWS: [(&str, &[&str], &[&str]); 9] = [
+    (
+        "bentpipe",
+        &["bentpipe-lab", "bentpipe-pep"],
+        &["bentpipe-link", "bentpipe-sys"],
+    ),
+    ("bentpipe-aqm", &["bentpipe-units"], &[]),
+    ("bentpipe-config", &[], &[]),
+    (
+        "bentpipe-lab",
+        &[
+            "bentpipe-config",
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
+        &[],
+    ),
+    ("bentpipe-link", &["bentpipe-aqm", "bentpipe-units"], &[]),
+    (
+        "bentpipe-pep",
+        &[
+            "bentpipe-config",
+            "bentpipe-proto",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
+        &["bentpipe-link"],
+    ),
+    ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
+    ("bentpipe-sys", &[], &[]),
+    ("bentpipe-units", &[], &[]),
+];
+
+/// Crates without clock, environment, runtime, threads or sockets: `now` and a seeded generator are arguments.
+const PURE: [&str; 4] = [
+    "bentpipe-aqm",
+    "bentpipe-link",
+    "bentpipe-proto",
+    "bentpipe-units",
+];
+
+/// The libraries that those crates may use; none of them does any I/O.
+const PURE_LIBRARIES: [&str; 10] = [
+    "bytes",
+    "domain",
+    "httparse",
+    "ipnet",
+    "rand_core",
+    "rand_pcg",
+    "reed-solomon-simd",
+    "serde",
+    "serde_json",
+    "thiserror",
+];
+
+/// What follows the word `unsafe` where it is code, not prose.
+const UNSAFE_CODE: [&str; 7] = ["{", "(", "fn ", "impl", "trait ", "extern ", "_code"];
+
+/// The workspace's packages, as `cargo metadata` describes them.
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs this test, so it can be run");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    array(&metadata, "packages").to_vec()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().expect("cargo names this list")
+}
+
+/// A dependency that only tests use.
+fn is_for_tests(dependency: &Value) -> bool {
+    text(dependency, "kind") == "dev"
+}
+
+fn assert_none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn crates_use_only_those_below_them() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let name = text(&package, "name");
+        let Some((_, normal, tests)) = ARROWS.iter().find(|(known, ..)| *known == name) else {
+            faults.push(format!("{name} has no arrows yet: add it to ARROWS"));
+            continue;
+        };
+        let inside = array(&package, "dependencies")
+            .iter()
+            .filter(|dependency| !dependency["path"].is_null());
+        for dependency in inside {
+            let other = text(dependency, "name");
+            let for_tests = is_for_tests(dependency) && tests.contains(&other);
+            if !normal.contains(&other) && !for_tests {
+                faults.push(format!("{name} must not depend on {other}"));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn pure_crates_use_pure_libraries() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let name = text(&package, "name");
+        if !PURE.contains(&name) {
+            continue;
+        }
+        let outside = array(&package, "dependencies")
+            .iter()
+            .filter(|dependency| dependency["path"].is_null() && !is_for_tests(dependency));
+        for dependency in outside {
+            let other = text(dependency, "name");
+            if !PURE_LIBRARIES.contains(&other) {
+                faults.push(format!(
+                    "{name} is pure and must not depend on {other}; a library without I/O belongs in PURE_LIBRARIES"
+                ));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn unsafe_stands_in_sys_alone() {
+    let allowed = root().join("crates/sys/src");
+    let mut faults = Vec::new();
+    for file in ["benches", "crates", "fuzz", "src", "tests"]
+        .into_iter()
+        .flat_map(|directory| rust_files(&root().join(directory)))
+        .filter(|file| !file.starts_with(&allowed) && !file.ends_with("tests/workspace/arrows.rs"))
+    {
+        let code = fs::read_to_string(&file).expect("a source file is UTF-8");
+        for (index, line) in code.lines().enumerate() {
+            if has_unsafe_code(line) {
+                faults.push(format!(
+                    "{}:{}: unsafe code belongs in crates/sys/src",
+                    file.display(),
+                    index + 1
+                ));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// Whether `line` holds unsafe code, or permits it.
+fn has_unsafe_code(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    code.match_indices("unsafe").any(|(at, word)| {
+        let after = code[at + word.len()..].trim_start();
+        UNSAFE_CODE.iter().any(|next| after.starts_with(next))
+    })
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(directory).expect("a directory of the workspace");
+    for path in entries.map(|entry| entry.expect("readable").path()) {
+        if path.is_dir() && !path.ends_with("target") {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_crate_root_draws_its_part_of_the_data_path() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let roots = array(&package, "targets").iter().filter(|target| {
+            array(target, "kind")
+                .iter()
+                .any(|kind| kind == "lib" || kind == "bin")
+        });
+        for file in roots.map(|target| text(target, "src_path")) {
+            let code = fs::read_to_string(file).expect("cargo names existing roots");
+            if !code.lines().any(|line| line == "//! ```text") {
+                faults.push(format!(
+                    "{file}: draw the crate's part of the data path in its `//!` page, after \"```text\""
+                ));
+            }
+        }
+    }
+    assert_none(&faults);
+}
