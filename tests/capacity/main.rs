@@ -16,9 +16,6 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
-
 use std::env;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -34,13 +31,15 @@ use bentpipe_lab::topology::{Process, WEB};
 use bentpipe_lab::usage::cpu_seconds;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::privilege::raise_nofile;
+use bentpipe_testbed::peer::{PATIENCE, STACK, Service, endless, listen, set_patience};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig, near};
+use bentpipe_testbed::{privileged, raise_file_limit};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use common::peer::{PATIENCE, STACK, Service, endless, listen, set_patience};
-use common::route::Place;
-use common::site::{Site, SiteConfig, near};
-use common::{privileged, raise_file_limit};
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
 const IDLE: usize = 40_000;
 const ACTIVE: usize = 200;
@@ -125,7 +124,7 @@ fn start_sites() -> Vec<Site> {
     println!("{files} files a process: {count} x client and server");
     let config = SiteConfig {
         scenario: near(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     };
     let start = |_| Site::start(config.clone()).expect("a site");
     (0..count).map(start).collect()

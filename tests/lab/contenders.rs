@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::{installed, privileged, required};
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
-use crate::common::{installed, privileged, required};
+use crate::BENTPIPE;
 
 /// A link that costs the tests little time.
 const LINK: &str = "[scenario]\nname = \"near\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"10 ms\"\n\

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::privileged;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::keys::BENTPIPE;
-use crate::common::privileged;
+use crate::BENTPIPE;
 
 /// What a demonstration may take.
 const DEMO: Duration = Duration::from_secs(180);

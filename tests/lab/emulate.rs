@@ -8,22 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bentpipe_sys::netns::NetNs;
-use bentpipe_sys::privilege::has_net_admin;
+use bentpipe_testbed::privileged;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
+use crate::BENTPIPE;
 
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
-}
-
-fn privileged(test: &str) -> bool {
-    let allowed = has_net_admin();
-    if !allowed {
-        eprintln!("{test}: skipped, needs root");
-    }
-    allowed
 }
 
 /// A running emulator.

@@ -7,10 +7,11 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod contenders;
 mod demo;
 mod emulate;
 mod experiments;
 mod unprivileged;
+
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
+use crate::BENTPIPE;
 
 /// Becomes nobody, who has no capabilities and cannot get any.
 const NOBODY: [&str; 7] = [

@@ -6,7 +6,8 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod config_errors;
 mod shards;
+
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

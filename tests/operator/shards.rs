@@ -3,14 +3,16 @@
 use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use bentpipe_testbed::daemon::Daemon;
+use bentpipe_testbed::keys::generate;
 use serde_json::Value;
 
-use crate::common::keys::{BENTPIPE, generate};
+use crate::BENTPIPE;
 
 /// Clients of one server of two shards.
 const CLIENTS: usize = 8;
@@ -18,38 +20,16 @@ const CLIENTS: usize = 8;
 /// For a daemon to start, and for the status to show it.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A daemon that ends with its guard.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(directory: &Path, name: &str, role: &str) -> Result<Self> {
-        let child = Command::new(BENTPIPE)
-            .args([role, "--config", &format!("{name}.toml")])
-            .current_dir(directory)
-            .stderr(fs::File::create(directory.join(format!("{name}.log")))?)
-            .stdin(Stdio::null())
-            .spawn()?;
-        Ok(Self(child))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Writes the configuration of a server and of its clients.
 fn configure(directory: &Path) -> Result<()> {
     let port = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port();
-    let server = generate(&directory.join("server.key"))?;
+    let server = generate(BENTPIPE, &directory.join("server.key"))?;
     let mut text = format!(
         "private_key_file = \"server.key\"\nlisten = \"127.0.0.1:{port}\"\nshards = 2\nstate_dir = \"state\"\n\
          status_socket = \"server.sock\"\n[packets]\nenabled = false\n"
     );
     for number in 0..CLIENTS {
-        let key = generate(&directory.join(format!("{number}.key")))?;
+        let key = generate(BENTPIPE, &directory.join(format!("{number}.key")))?;
         text += &format!("[[client]]\nname = \"{number}\"\npublic_key = \"{key}\"\n");
         let client = format!(
             "private_key_file = \"{number}.key\"\nstatus_socket = \"{number}.sock\"\nstate_dir = \"state-{number}\"\n\
@@ -58,16 +38,6 @@ fn configure(directory: &Path) -> Result<()> {
         fs::write(directory.join(format!("{number}.toml")), client)?;
     }
     Ok(fs::write(directory.join("server.toml"), text)?)
-}
-
-/// Waits until the server's log says that it is ready.
-fn until_ready(directory: &Path) -> Result<()> {
-    let began = Instant::now();
-    while !fs::read_to_string(directory.join("server.log"))?.contains("ready") {
-        ensure!(began.elapsed() < SOON, "the server is not ready");
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 /// How many tunnels each shard has, once there are `count` together.
@@ -99,9 +69,9 @@ fn eight_tunnels_on_two_shards_are_four_and_four() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let directory = directory.path();
     configure(directory)?;
-    let _server = Daemon::start(directory, "server", "server")?;
-    until_ready(directory)?;
-    let start = |number: usize| Daemon::start(directory, &number.to_string(), "client");
+    let server = Daemon::start(BENTPIPE, "server", directory, "server")?;
+    server.wait_for("ready", SOON);
+    let start = |number: usize| Daemon::start(BENTPIPE, "client", directory, &number.to_string());
     // One by one, and then all at once: those must not choose the same at one instant.
     let mut clients = Vec::new();
     for count in 1..=3 {

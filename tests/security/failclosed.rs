@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_lab::capture::CaptureReport;
 use bentpipe_lab::leaks::Prober;
+use bentpipe_testbed::peer::{Service, accept, echo, payload, read_exactly};
+use bentpipe_testbed::route::Route;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::snapshot::Snapshot;
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 
-use crate::common::peer::{Service, accept, echo, payload, read_exactly};
-use crate::common::route::Route;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::snapshot::Snapshot;
-use crate::common::{expect_tunnel_alone, privileged};
+use crate::BENTPIPE;
 
 /// How soon a host must be told that the daemon beside it has died: there is no link between them.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -158,7 +159,7 @@ fn the_watch_sees_what_crosses_in_clear() {
     if !privileged("fail closed: the watch") {
         return;
     }
-    let site = Site::plain(SiteConfig::default()).expect("a site");
+    let site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let capture = site.watch().expect("a capture");
     let prober = Prober::start(site.topology.user()).expect("a prober");
     thread::sleep(Duration::from_secs(2));
@@ -175,7 +176,7 @@ fn a_killed_client_is_a_reset_and_lets_nothing_out() {
     if !privileged("fail closed: the client") {
         return;
     }
-    let mut site = Site::start(SiteConfig::default()).expect("a site");
+    let mut site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = kill_the_client(&mut site);
     expect_ok(result, &site);
 }
@@ -217,7 +218,7 @@ fn without_its_rules_a_killed_client_would_leak() {
     if !privileged("fail closed: the rules") {
         return;
     }
-    let mut site = Site::start(SiteConfig::default()).expect("a site");
+    let mut site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
     let capture = site.watch().expect("a capture");
     site.kill_client().expect("a killed client");
     let table = ["delete", "table", "inet", "bentpipe_client"];
@@ -272,7 +273,7 @@ fn a_killed_server_is_a_reset_and_lets_nothing_out() {
     if !privileged("fail closed: the server") {
         return;
     }
-    let mut site = Site::start(SiteConfig::default()).expect("a site");
+    let mut site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = kill_the_server(&mut site);
     expect_ok(result, &site);
 }
@@ -307,7 +308,7 @@ fn ten_kills_and_a_clean_stop_leave_everything_as_it_was() {
     if !privileged("fail closed: ten cycles") {
         return;
     }
-    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = kill_ten_times(&mut site);
     expect_ok(result, &site);
 }
@@ -416,7 +417,7 @@ fn what_others_take_away_comes_back_and_meanwhile_nothing_leaves() {
     if !privileged("fail closed: thefts") {
         return;
     }
-    let site = Site::start(SiteConfig::default()).expect("a site");
+    let site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = steal(&site);
     expect_ok(result, &site);
 }
@@ -440,7 +441,7 @@ fn steal(site: &Site) -> Result<()> {
     change(ANOTHER_PREFIX)?;
     expect_echo(&site.routes())?;
     let socket = site.client_home().join("client.sock");
-    let status = std::process::Command::new(crate::common::keys::BENTPIPE)
+    let status = std::process::Command::new(BENTPIPE)
         .args(["status", "--json", "--socket"])
         .arg(socket)
         .output()?;
@@ -481,7 +482,7 @@ fn a_guard_that_was_flushed_still_guards_the_lan() {
     if !privileged("fail closed: a flushed guard") {
         return;
     }
-    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = flush_the_guard(&mut site);
     expect_ok(result, &site);
 }
@@ -489,10 +490,7 @@ fn a_guard_that_was_flushed_still_guards_the_lan() {
 fn flush_the_guard(site: &mut Site) -> Result<()> {
     let file = site.client_home().join("client.toml");
     let guard = |site: &Site, arguments: &[&str]| -> Result<()> {
-        let mut command = site
-            .topology
-            .terminal()
-            .command(crate::common::keys::BENTPIPE);
+        let mut command = site.topology.terminal().command(BENTPIPE);
         let done = command.arg("guard").args(arguments).status()?;
         ensure!(done.success(), "guard {arguments:?}: {done}");
         Ok(())
@@ -530,7 +528,7 @@ fn a_second_client_finds_the_first() {
     if !privileged("fail closed: a second client") {
         return;
     }
-    let site = Site::start(SiteConfig::default()).expect("a site");
+    let site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = start_a_second(&site);
     expect_ok(result, &site);
 }
@@ -542,7 +540,7 @@ fn start_a_second(site: &Site) -> Result<()> {
     std::fs::write(&second, text.replace("client.sock", "second.sock"))?;
     let terminal = site.topology.terminal();
     let before = terminal.run("nft", &["-a", "list", "table", "inet", "bentpipe_client"])?;
-    let mut command = terminal.command(crate::common::keys::BENTPIPE);
+    let mut command = terminal.command(BENTPIPE);
     let output = command.args(["client", "--config"]).arg(&second).output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(5), "{output:?}");

@@ -3,8 +3,9 @@
 
 use std::process::{Command, Output};
 
-use crate::common::keys::BENTPIPE;
-use crate::common::{installed, privileged};
+use bentpipe_testbed::{installed, privileged};
+
+use crate::BENTPIPE;
 
 fn leaks(contender: &str) -> (String, Output) {
     let output = Command::new(BENTPIPE)

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bentpipe_lab::topology::WEB;
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::keys;
+use bentpipe_testbed::peer::{Service, echo, read_exactly};
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use crate::common::edit::edit;
-use crate::common::keys;
-use crate::common::peer::{Service, echo, read_exactly};
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 use crate::{RTT, SLACK, SOON, on_site};
 
 fn exchange(stream: &mut TcpStream) -> Result<()> {
@@ -24,9 +25,9 @@ fn exchange(stream: &mut TcpStream) -> Result<()> {
 
 #[test]
 fn a_client_has_no_more_flows_than_it_may() {
-    on_site("flow limit", SiteConfig::default(), |site| {
+    on_site("flow limit", SiteConfig::new(BENTPIPE), |site| {
         // The tunnel announces the highest limit of all clients: this one's own must hold all the same.
-        let other = keys::generate(&site.topology.directory().join("other.key"))?;
+        let other = keys::generate(BENTPIPE, &site.topology.directory().join("other.key"))?;
         let file = site.server_file();
         edit(
             &file,
@@ -92,7 +93,7 @@ fn carried(site: &Site, web: SocketAddr, number: usize) -> usize {
 
 #[test]
 fn a_client_opens_no_more_flows_a_second_than_it_may() {
-    on_site("flow rate", SiteConfig::default(), |site| {
+    on_site("flow rate", SiteConfig::new(BENTPIPE), |site| {
         edit(
             &site.server_file(),
             "allow = ",
@@ -118,7 +119,7 @@ fn a_client_opens_no_more_flows_a_second_than_it_may() {
 /// What is open goes on, the operator hears of it once, and what ends makes room.
 #[test]
 fn a_server_without_descriptors_says_so_and_recovers() {
-    on_site("descriptors", SiteConfig::default(), |site| {
+    on_site("descriptors", SiteConfig::new(BENTPIPE), |site| {
         site.start_server()?;
         site.start_client()?;
         let web = SocketAddr::new(WEB.into(), 0);

@@ -8,8 +8,6 @@
 )]
 
 mod admission;
-#[path = "../common/mod.rs"]
-mod common;
 mod failclosed;
 mod leaks;
 mod limits;
@@ -21,9 +19,11 @@ mod strangers;
 use std::time::Duration;
 
 use anyhow::Result;
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use crate::common::privileged;
-use crate::common::site::{Site, SiteConfig};
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
 /// Of the emulated satellite, without queueing.
 const RTT: Duration = Duration::from_millis(500);

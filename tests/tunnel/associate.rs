@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{TERMINAL_LAN, WEB, WEB6, host};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::echo::{Echo, bind, cross};
+use bentpipe_testbed::peer::{PATIENCE, read_exactly, read_to_eof, set_patience};
+use bentpipe_testbed::proxy::SOCKS5;
+use bentpipe_testbed::site::{Site, SiteConfig, near};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use serde_json::Value;
 
-use crate::common::echo::{Echo, bind, cross};
-use crate::common::peer::{PATIENCE, read_exactly, read_to_eof, set_patience};
-use crate::common::proxy::SOCKS5;
-use crate::common::site::{Site, SiteConfig, near};
-use crate::common::{expect_tunnel_alone, privileged};
+use crate::BENTPIPE;
 use crate::dns::resolver::Resolver;
 
 /// Where the client listens for the LAN.
@@ -32,12 +33,12 @@ const MOST: [usize; 2] = [1472, 1452];
 /// A site over a short path that loses nothing.
 fn config() -> SiteConfig {
     let mut scenario = near();
-    scenario.errors = crate::common::site::geo().errors;
+    scenario.errors = bentpipe_testbed::site::geo().errors;
     SiteConfig {
         scenario,
         client_tables: format!("[socks5]\nlisten = \"{SOCKS5}\"\n"),
         server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     }
 }
 
@@ -139,10 +140,7 @@ fn status(site: &Site) -> Value {
     let socket = site.client_home().join("client.sock");
     let socket = socket.to_str().expect("a path");
     let arguments = ["status", "--json", "--socket", socket];
-    let said = site
-        .topology
-        .terminal()
-        .run(crate::common::keys::BENTPIPE, &arguments);
+    let said = site.topology.terminal().run(BENTPIPE, &arguments);
     let report: Value = serde_json::from_str(&said.expect("a status")).expect("a report");
     report["associations"].clone()
 }

@@ -7,11 +7,12 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, host};
+use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use crate::common::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
-use crate::common::privileged;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 
 const RTT: Duration = Duration::from_millis(500);
 
@@ -51,7 +52,7 @@ fn connect_succeeds_and_fails_as_at_the_destination() {
     }
     let site = Site::start(SiteConfig {
         client_tables: CLIENT.into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let web: Place = site.topology.web().into();
@@ -93,7 +94,7 @@ fn what_is_left_alone_and_what_a_rule_excepts_does_not_wait() {
     }
     let site = Site::start(SiteConfig {
         client_tables: CLIENT.into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());

@@ -13,11 +13,14 @@ use bentpipe_lab::topology::{
     GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, TERMINAL_LAN, TERMINAL_LAN6,
     TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
 };
+use bentpipe_testbed::peer::{
+    PATIENCE, Service, echo, read_exactly, read_to_eof, set_patience, who,
+};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use crate::common::peer::{PATIENCE, Service, echo, read_exactly, read_to_eof, set_patience, who};
-use crate::common::privileged;
-use crate::common::route::{Place, Route};
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 
 /// Less than the link's RTT: an answer that comes so soon has not crossed it.
 const WITHOUT_THE_LINK: Duration = Duration::from_millis(400);
@@ -25,7 +28,7 @@ const WITHOUT_THE_LINK: Duration = Duration::from_millis(400);
 fn site(client_tables: &str) -> Site {
     Site::start(SiteConfig {
         client_tables: client_tables.into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site")
 }

@@ -9,8 +9,6 @@
 )]
 
 mod associate;
-#[path = "../common/mod.rs"]
-mod common;
 mod dns;
 mod fidelity;
 mod gates;
@@ -25,6 +23,9 @@ mod session_life;
 mod splitting;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
 /// Lock of the slow tests, which compare speeds or count every loss: each wants the machine for itself.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {

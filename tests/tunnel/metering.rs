@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bentpipe_lab::leaks::Prober;
 use bentpipe_lab::topology::WEB;
+use bentpipe_testbed::peer::{PATIENCE, Service, endless, read_to_the_end, set_patience};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::start;
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{PATIENCE, Service, endless, read_to_the_end, set_patience};
-use crate::common::privileged;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::start;
+use crate::BENTPIPE;
 
 const CAP: u64 = 2_000_000;
 
@@ -30,7 +30,7 @@ fn at_its_cap_the_tunnel_ends_and_nothing_leaves_in_clear() {
             "[intercept]\ninterfaces = [\"lan0\"]\n\
              [metering]\ncap = \"{CAP} B\"\nat_cap = \"stop\"\nprice_per_mb = 2.0\n"
         ),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());

@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result};
 use bentpipe_lab::leaks::Prober;
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, USER6, WEB, WEB6, host, host6};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::proxy::{Answer, HTTP, Proxy, SOCKS5};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
-use crate::common::privileged;
-use crate::common::proxy::{Answer, HTTP, Proxy, SOCKS5};
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 use crate::dns::resolver::{Resolver, question_end};
 
 /// Ports of the web's that rules name.
@@ -33,7 +33,7 @@ const COUNTED: Duration = Duration::from_secs(15);
 fn site(client_tables: String) -> Site {
     Site::start(SiteConfig {
         client_tables,
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site")
 }
@@ -228,7 +228,7 @@ fn names_of_proxies_are_asked_of_the_servers_resolver() {
     let mut site = Site::plain(SiteConfig {
         server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
         client_tables: format!("[socks5]\nlisten = \"{SOCKS5}\"\n[[rule]]\noptimistic = false\n"),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let web: Place = site.topology.web().into();
@@ -253,7 +253,7 @@ fn the_guard_holds_from_boot_to_after_the_stop() {
     }
     let mut site = Site::plain(SiteConfig {
         client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nlocal = true\n".into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let file = site.client_home().join("client.toml");
@@ -385,7 +385,7 @@ fn what_is_taken_in_goes_by_names_as_well() {
              [[rule]]\nports = [{BLOCKED}]\noptimistic = false\n",
             addresses(3)
         ),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     site.start_server().expect("a server");

@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
-
-use crate::common::peer::{
+use bentpipe_testbed::peer::{
     PATIENCE, Service, digest, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
 };
-use crate::common::proxy::{Answer, HTTP, Proxy, SOCKS5};
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::{expect_tunnel_alone, installed, privileged};
+use bentpipe_testbed::proxy::{Answer, HTTP, Proxy, SOCKS5};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::{expect_tunnel_alone, installed, privileged};
+
+use crate::BENTPIPE;
 
 /// Names of the web's, known to the server alone; the last is a trap.
 const HOSTS: &str = "10.30.0.2 both.example\nfd00:30::2 both.example\n10.30.0.2 four.example\nfd00:30::2 six.example\n\
@@ -38,7 +39,7 @@ fn site() -> Site {
         ),
         unprivileged: true,
         server_hosts: Some(HOSTS.into()),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site")
 }
@@ -288,7 +289,7 @@ fn a_host_that_says_nothing_takes_nothing_from_the_others() {
     }
     let site = Site::start(SiteConfig {
         client_tables: "[http]\nlisten = \"0.0.0.0:3128\"\n".into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let web: Place = site.topology.web().into();

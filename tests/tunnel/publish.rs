@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, TERMINAL_LAN, USER, USER6, WEB, WEB6};
-use serde_json::Value;
-
-use crate::common::datagrams::{PacketEcho, ask};
-use crate::common::edit::edit;
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{
+use bentpipe_testbed::datagrams::{PacketEcho, ask};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::peer::{
     Service, echo, listen, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
 };
-use crate::common::reload::reload;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig, geo, near};
-use crate::common::{expect_tunnel_alone, privileged};
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
+use serde_json::Value;
+
+use crate::BENTPIPE;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A client that has nothing to say asks after 25 s whether its server is still there.
@@ -77,7 +77,7 @@ fn config() -> SiteConfig {
         scenario,
         grants: GRANTS.into(),
         client_tables: format!("{intercept}{}", entries.concat()),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     }
 }
 
@@ -231,7 +231,7 @@ fn connections(site: &Site) -> Result<()> {
 fn announces(site: &Site, host: &TcpListener, to: SocketAddr) -> Result<()> {
     let mut stream = connect(site, to)?;
     stream.write_all(b"hello")?;
-    let mut served = crate::common::peer::accept(host, PATIENCE)?;
+    let mut served = bentpipe_testbed::peer::accept(host, PATIENCE)?;
     let header = bentpipe_proxy_header(stream.local_addr()?, to);
     let heard = read_exactly(&mut served, header.len() + 5)?;
     ensure!(heard[..header.len()] == header[..], "{heard:x?}");

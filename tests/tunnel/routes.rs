@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{TERMINAL_LAN, TERMINAL_LAN6, USER, USER6, WEB, WEB6};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::datagrams::{PacketEcho, ask};
+use bentpipe_testbed::echo::{Echo, cross, echoes};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::peer::{Service, echo, payload, read_to_eof, set_patience, who};
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use serde_json::Value;
 
-use crate::common::datagrams::{PacketEcho, ask};
-use crate::common::echo::{Echo, cross, echoes};
-use crate::common::edit::edit;
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{Service, echo, payload, read_to_eof, set_patience, who};
-use crate::common::reload::reload;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig, geo, near};
-use crate::common::{expect_tunnel_alone, privileged};
+use crate::BENTPIPE;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,7 +52,7 @@ fn config(server: bool, client: bool) -> SiteConfig {
         scenario,
         grants: routes(server).into(),
         client_tables: format!("{INTERCEPT}{}", routes(client)),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     }
 }
 

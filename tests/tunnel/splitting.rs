@@ -7,12 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::topology::{GATEWAY_SAT, WEB};
+use bentpipe_testbed::peer::{
+    PATIENCE, Service, digest, echo, payload, read_exactly, set_patience,
+};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Carried, PORT, Site, SiteConfig};
 
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{PATIENCE, Service, digest, echo, payload, read_exactly, set_patience};
-use crate::common::privileged;
-use crate::common::route::Place;
-use crate::common::site::{Carried, PORT, Site, SiteConfig};
+use crate::BENTPIPE;
 
 fn site(carried: Carried) -> Site {
     Site::start(SiteConfig {
@@ -21,7 +23,7 @@ fn site(carried: Carried) -> Site {
             Carried::Tunnel => String::new(),
             _ => "controller = \"reno\"".into(),
         },
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site")
 }

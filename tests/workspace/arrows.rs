@@ -9,12 +9,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Every crate of the workspace, the others that it may use, and those that its tests may use besides.
-const ARROWS: [(&str, &[&str], &[&str]); 9] = [
+/// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
+/// in no middle column, so that nothing of it ships.
+const ARROWS: [(&str, &[&str], &[&str]); 10] = [
     (
         "bentpipe",
         &["bentpipe-lab", "bentpipe-pep"],
-        &["bentpipe-link", "bentpipe-sys"],
+        &["bentpipe-link", "bentpipe-sys", "bentpipe-testbed"],
     ),
     ("bentpipe-aqm", &["bentpipe-units"], &[]),
     ("bentpipe-config", &[], &[]),
@@ -26,7 +27,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 9] = [
             "bentpipe-sys",
             "bentpipe-units",
         ],
-        &[],
+        &["bentpipe-testbed"],
     ),
     ("bentpipe-link", &["bentpipe-aqm", "bentpipe-units"], &[]),
     (
@@ -37,10 +38,22 @@ const ARROWS: [(&str, &[&str], &[&str]); 9] = [
             "bentpipe-sys",
             "bentpipe-units",
         ],
-        &["bentpipe-link"],
+        &["bentpipe-link", "bentpipe-testbed"],
     ),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
-    ("bentpipe-sys", &[], &[]),
+    ("bentpipe-sys", &[], &["bentpipe-testbed"]),
+    (
+        "bentpipe-testbed",
+        &[
+            "bentpipe-lab",
+            "bentpipe-link",
+            "bentpipe-pep",
+            "bentpipe-proto",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
+        &[],
+    ),
     ("bentpipe-units", &[], &[]),
 ];
 

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::common::keys::{BENTPIPE, generate};
+use bentpipe_testbed::keys::generate;
+
+use crate::BENTPIPE;
 
 /// A key that no table knows; the fault lists those that are known.
 const NO_KEY: &str = "zzzzzzzz";
@@ -49,7 +51,7 @@ fn examples(page: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn configurations_in_the_documents_are_valid() {
     let directory = directory("examples");
-    let key = |name: &str| generate(&directory.join(name)).expect("a key");
+    let key = |name: &str| generate(BENTPIPE, &directory.join(name)).expect("a key");
     key("client.key");
     let server = key("server.key");
     let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));

@@ -8,8 +8,7 @@ use bentpipe_lab::selftest::{self, Selection};
 
 #[test]
 fn the_quick_self_test_passes() {
-    if !bentpipe_sys::privilege::has_net_admin() {
-        eprintln!("skipped: needs CAP_NET_ADMIN");
+    if !bentpipe_testbed::privileged("selftest") {
         return;
     }
     let stop = Stop::new().unwrap();

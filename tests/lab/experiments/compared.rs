@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::common::keys::BENTPIPE;
+use crate::BENTPIPE;
 
 /// Three runs of these seconds.
 fn results(directory: &Path, seconds: [f64; 3]) -> Result<()> {

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::privileged;
 use serde_json::Value;
 
 use super::{directory, done, lab, lines, records, start, wait_for};
-use crate::common::privileged;
 
 const PARAMETER: &str = "/sys/module/tcp_cubic/parameters/hystart";
 

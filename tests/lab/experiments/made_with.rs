@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::privileged;
 use serde_json::Value;
 
 use super::{directory, done, lab, records};
-use crate::common::keys::BENTPIPE;
-use crate::common::privileged;
+use crate::BENTPIPE;
 
 /// Everything that explains a figure is in the manifest of what has just run.
 pub(super) fn expect_all(manifest: &Value) -> Result<()> {

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::{privileged, required};
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
-use crate::common::{privileged, required};
+use crate::BENTPIPE;
 
 /// A link that costs the tests little time.
 const LINK: &str = "[scenario]\nname = \"near\"\nseed = 1\n[orbit]\nmodel = \"constant\"\none_way_delay = \"10 ms\"\n\

@@ -1,9 +1,9 @@
 //! An operator's policer of UDP drops what exceeds its rate, and leaves TCP alone.
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::privileged;
 
 use super::{directory, done, lab, records};
-use crate::common::privileged;
 
 #[test]
 fn what_of_udp_exceeds_the_rate_is_dropped() -> Result<()> {

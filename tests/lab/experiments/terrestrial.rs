@@ -1,9 +1,9 @@
 //! What lies between gateway and web takes the time that it is said to take, and changes nothing else.
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::privileged;
 
 use super::{directory, done, lab, records};
-use crate::common::privileged;
 
 #[test]
 fn the_way_behind_the_gateway_takes_time() -> Result<()> {

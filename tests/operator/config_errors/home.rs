@@ -8,10 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bentpipe_testbed::keys;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use crate::common::keys::{self, BENTPIPE};
+use crate::BENTPIPE;
 
 /// Who has no privileges.
 const NOBODY: u32 = 65_534;
@@ -31,8 +32,8 @@ impl Home {
             .tempdir()
             .expect("a directory");
         let home = Self { directory };
-        let client = keys::generate(&home.path("client.key")).expect("a key");
-        let server = keys::generate(&home.path("server.key")).expect("a key");
+        let client = keys::generate(BENTPIPE, &home.path("client.key")).expect("a key");
+        let server = keys::generate(BENTPIPE, &home.path("server.key")).expect("a key");
         home.write(
             "server.toml",
             &format!(

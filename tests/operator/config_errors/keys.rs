@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 
 use super::home::{Home, Running, run};
-use crate::common::keys::BENTPIPE;
+use crate::BENTPIPE;
 
 fn mode(path: &std::path::Path) -> u32 {
     fs::metadata(path).expect("a file").permissions().mode() & 0o777

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use bentpipe_lab::topology::unique_prefix;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::privileged;
 
-use crate::common::keys::BENTPIPE;
-use crate::common::privileged;
+use crate::BENTPIPE;
 use faults::FAULTS;
 use home::{Home, PATIENCE, Running, run};
 

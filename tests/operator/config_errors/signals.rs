@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::home::{Home, PATIENCE, Running, run};
-use crate::common::keys::BENTPIPE;
+use crate::BENTPIPE;
 
 #[test]
 fn signals_that_mean_nothing_kill_nobody_and_one_logs_the_status() {

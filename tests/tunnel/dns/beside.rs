@@ -8,13 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_lab::topology::{TERMINAL_LAN, WEB};
+use bentpipe_testbed::expect_tunnel_alone;
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
 
 use super::resolver::{Resolver, TRUE, question_end};
 use super::{query, verdict, web};
-use crate::common::expect_tunnel_alone;
-use crate::common::privileged;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 
 /// What the router's name server says of every name.
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 9);
@@ -85,7 +86,7 @@ pub(crate) fn plain(dns: &str) -> Site {
     Site::plain(SiteConfig {
         server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
         client_tables: format!("[intercept]\ninterfaces = [\"lan0\"]\n[dns]\n{dns}\n"),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site")
 }

@@ -7,12 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_lab::topology::TERMINAL_LAN;
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
 
 use super::beside::plain;
 use super::resolver::{Resolver, TRUE};
 use super::{query, verdict, web};
-use crate::common::privileged;
-use crate::common::route::Place;
 
 /// Names that the other host asks for, one after the other.
 const ASKED: usize = 30;

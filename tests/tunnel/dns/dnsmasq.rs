@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::{installed, privileged};
+
 use super::resolver::Resolver;
 use super::{Host, LISTEN, median, query, site, verdict, web};
-use crate::common::route::Place;
-use crate::common::{installed, privileged};
 
 /// Where dnsmasq answers.
 const DNSMASQ: &str = "127.0.0.1:5301";

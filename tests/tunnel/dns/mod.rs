@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use bentpipe_lab::topology::{TERMINAL_LAN, WEB};
-
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::{expect_tunnel_alone, privileged};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use resolver::{Resolver, TRUE, question_end};
+
+use crate::BENTPIPE;
 
 /// Where the client answers.
 const LISTEN: &str = "127.0.0.1:5300";
@@ -35,7 +36,7 @@ fn site() -> Site {
             "[socks5]\nlisten = \"127.0.0.1:1080\"\n[dns]\nlisten = \"{LISTEN}\"\nmax_stale = \"1 h\"\n"
         ),
         unprivileged: true,
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site")
 }
@@ -191,7 +192,7 @@ fn intercepted_queries_are_answered_in_the_resolvers_place() {
     }
     let site = Site::start(SiteConfig {
         server_tables: format!("[dns]\nservers = \"{WEB}\"\n"),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let _resolver = Resolver::start(&site.topology.web().into(), web()).expect("a resolver");

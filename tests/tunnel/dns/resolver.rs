@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bentpipe_lab::topology::{TERMINAL_LAN, host, host6};
-
-use crate::common::route::Place;
+use bentpipe_testbed::route::Place;
 
 /// What honest answers say.
 pub(crate) const TRUE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);

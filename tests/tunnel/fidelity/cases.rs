@@ -10,14 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use socket2::{Domain, Socket, Type};
-
-use crate::common::peer::{
+use bentpipe_testbed::peer::{
     Service, accept, digest, echo, payload, read_exactly, read_to_eof, read_to_reset,
     read_to_the_end, reset, set_patience, until_acknowledged,
 };
-use crate::common::route::Route;
+use bentpipe_testbed::route::Route;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::{Domain, Socket, Type};
 
 /// One case: passes or says what was wrong.
 #[derive(Clone, Copy)]

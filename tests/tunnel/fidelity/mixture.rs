@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::peer::{payload, read_exactly, reset, until_acknowledged};
+use bentpipe_testbed::route::Route;
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::cases::conversation;
-use crate::common::peer::{payload, read_exactly, reset, until_acknowledged};
-use crate::common::route::Route;
 
 /// How a conversation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,10 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
 
-use crate::common::privileged;
-use crate::common::route::{Place, Route};
-use crate::common::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
+use crate::BENTPIPE;
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use wrong::Fault;
 
@@ -101,7 +102,7 @@ fn plain_tcp_passes_every_case() {
     }
     let site = Site::plain(SiteConfig {
         scenario: fast_geo(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let mut routes = site.routes();
@@ -121,7 +122,7 @@ fn bentpipe_passes_every_case() {
     }
     let site = Site::start(SiteConfig {
         scenario: fast_geo(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     judge(&all_cases(&site.routes()), &site.logs());
@@ -136,7 +137,7 @@ fn split(carried: Carried, interface: &str) {
         scenario: fast_geo(),
         carried,
         client_tables: format!("[intercept]\ninterfaces = [\"{interface}\"]\n"),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let routes = site.routes();
@@ -169,7 +170,7 @@ fn bentpipe_delivers_every_byte_before_a_reset_under_loss() {
     }
     let site = Site::start(SiteConfig {
         scenario: lossy_geo(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let routes = site.routes();
@@ -190,7 +191,7 @@ fn a_mixture_of_conversations_is_carried_whole() {
     }
     let site = Site::start(SiteConfig {
         scenario: near(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let failures = mixture::hold(&site.routes(), 400, 60);
@@ -245,7 +246,7 @@ const FINDS: [(&str, &[Fault]); 13] = [
 
 #[test]
 fn every_case_finds_the_faults_it_is_there_for() {
-    crate::common::raise_file_limit();
+    bentpipe_testbed::raise_file_limit();
     let mut wrong = Vec::new();
     thread::scope(|scope| {
         let mut checks = Vec::new();

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bentpipe_sys::socket::set_linger_zero;
-
-use crate::common::peer::{STACK, listen, reset, until_acknowledged};
+use bentpipe_testbed::peer::{STACK, listen, reset, until_acknowledged};
 
 /// What the relay does wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_link::{Scenario, Standard};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::echo::{any, bind};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::site::{Site, near};
 use quinn_udp::{Transmit, UdpSockRef, UdpSocketState};
 
 use super::{WEBS, site_over};
-use crate::common::echo::{any, bind};
-use crate::common::privileged;
-use crate::common::site::{Site, near};
 
 /// Sizes of all datagrams but the last, and of that: one that divides the device's packets and others that do not.
 const SIZES: [(usize, usize); 4] = [(1200, 1200), (1200, 1), (1452, 777), (100, 99)];

@@ -11,18 +11,18 @@ use bentpipe_lab::topology::{host, host6};
 use bentpipe_lab::workload::{Authority, Digest, Expected, HTTPS_PORT, Hosts, Object, Web, run_in};
 use bentpipe_sys::datagram::{self, Queue};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use bytes::Buf as _;
 use hyper::{Request, Response};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Endpoint, EndpointConfig, Incoming, ServerConfig, TokioRuntime};
 use rustls::ClientConfig as Tls;
 use serde_json::Value;
-
 use tempfile::TempDir;
 
 use super::{assigned, near_site, status};
-use crate::common::site::{Site, SiteConfig};
-use crate::common::{expect_tunnel_alone, privileged};
+use crate::BENTPIPE;
 
 /// What HTTP/3 calls itself to TLS (RFC 9114).
 const HTTP3: &[u8] = b"h3";
@@ -268,7 +268,7 @@ fn http3_is_refused_before_it_costs_a_round_trip_and_tcp_takes_its_place() {
     if !privileged("packets: HTTP/3 refused") {
         return;
     }
-    let site = Site::start(SiteConfig::default()).expect("a site");
+    let site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
     assigned(&site);
     let servers = Servers::start(site.topology.web()).expect("servers");
     let capture = site.watch().expect("a capture");

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use bentpipe_lab::leaks::Prober;
 use bentpipe_sys::capture::PacketSocket;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::echo::{Echo, any, bind};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::site::{Site, SiteConfig, near};
 
 use super::{WEBS, site};
-use crate::common::echo::{Echo, any, bind};
-use crate::common::privileged;
-use crate::common::site::{Site, SiteConfig, near};
+use crate::BENTPIPE;
 
 /// What is given to a part to come back: a look and an `nft` on a busy machine take tens of milliseconds.
 const BACK: Duration = Duration::from_secs(5);
@@ -174,7 +175,7 @@ fn what_others_forward_is_theirs() {
     }
     let mut site = Site::plain(SiteConfig {
         scenario: near(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let gateway = site.topology.gateway().clone();

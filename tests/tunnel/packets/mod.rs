@@ -17,10 +17,11 @@ use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_SAT, GATEWAY_WAN, WEB, WEB6};
 use bentpipe_link::Scenario;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::echo::{Echo, any, bind, cross, echoes, median};
+use bentpipe_testbed::site::{Site, SiteConfig, near};
+use bentpipe_testbed::{expect_tunnel_alone, installed, privileged};
 
-use crate::common::echo::{Echo, any, bind, cross, echoes, median};
-use crate::common::site::{Site, SiteConfig, near};
-use crate::common::{expect_tunnel_alone, installed, privileged};
+use crate::BENTPIPE;
 
 const WEBS: [IpAddr; 2] = [IpAddr::V4(WEB), IpAddr::V6(WEB6)];
 
@@ -40,11 +41,11 @@ fn site_over(scenario: Scenario) -> Site {
 }
 
 fn site_with(mut scenario: Scenario, keys: &str) -> Site {
-    scenario.errors = crate::common::site::geo().errors;
+    scenario.errors = bentpipe_testbed::site::geo().errors;
     let site = Site::start(SiteConfig {
         scenario,
         client_tables: format!("[intercept]\ninterfaces = [\"lan0\"]\n{keys}"),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     assigned(&site);
@@ -296,10 +297,7 @@ fn status(site: &Site, role: &str) -> String {
     let socket = directory.join(format!("{role}.sock"));
     let socket = socket.to_str().expect("a path");
     place
-        .run(
-            crate::common::keys::BENTPIPE,
-            &["status", "--json", "--socket", socket],
-        )
+        .run(BENTPIPE, &["status", "--json", "--socket", socket])
         .expect("a status")
 }
 

@@ -9,13 +9,14 @@ use bentpipe_lab::topology::TERMINAL_SAT;
 use bentpipe_link::Terminal;
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::echo::{Echo, Heard, Speech, any, median, speak};
+use bentpipe_testbed::moving::change_address;
+use bentpipe_testbed::second::{Second, places};
+use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 
 use super::{WEBS, assigned_at, ping};
-use crate::common::echo::{Echo, Heard, Speech, any, median, speak};
-use crate::common::moving::change_address;
-use crate::common::second::{Second, places};
-use crate::common::site::{Site, SiteConfig, geo, near};
-use crate::common::{expect_tunnel_alone, privileged};
+use crate::BENTPIPE;
 
 /// The ports that all users send from to IPv4 and IPv6: what the two sites send has the same addresses and ports.
 const PORTS: [u16; 2] = [5554, 5556];
@@ -46,7 +47,7 @@ fn sites() -> Result<(Site, Second)> {
     scenario.terminals = vec![terminal(1), terminal(2)];
     let mut site = Site::plain(SiteConfig {
         scenario,
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })?;
     for (number, (user, terminal)) in site.topology.sites().enumerate() {
         same_lan(number, user, terminal)?;

@@ -6,14 +6,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_WAN, WEB};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::echo::{Echo, any, bind, cross};
+use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
+use bentpipe_testbed::{expect_tunnel_alone, privileged};
 use rustix::process::Signal;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{WEBS, assigned, hop, ping, refused, status};
-use crate::common::echo::{Echo, any, bind, cross};
-use crate::common::site::{Site, SiteConfig, geo, near};
-use crate::common::{expect_tunnel_alone, privileged};
+use crate::BENTPIPE;
 
 /// Most mappings that a client has (`bentpipe_proto::nat::MAPPINGS`).
 const MAPPINGS: usize = 1024;
@@ -25,7 +26,7 @@ fn site(may_ping: bool) -> Site {
     let mut site = Site::plain(SiteConfig {
         scenario,
         server_unprivileged: true,
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
     let groups = if may_ping { "0 2147483647" } else { "1 0" };

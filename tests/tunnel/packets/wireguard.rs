@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use anyhow::Result;
 use bentpipe_lab::topology::WEB;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::site::Site;
+use bentpipe_testbed::{installed, privileged};
 
 use super::{ping, site};
-use crate::common::site::Site;
-use crate::common::{installed, privileged};
 
 /// The far end's address inside WireGuard.
 pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);

@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bentpipe_lab::topology::Process;
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::peer::{Service, echo};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::snapshot::Snapshot;
+use bentpipe_testbed::transfer::{Transfer, Way};
 use rustix::process::Signal;
 
 use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route};
-use crate::common::edit::edit;
-use crate::common::peer::{Service, echo};
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::snapshot::Snapshot;
-use crate::common::transfer::{Transfer, Way};
+use crate::BENTPIPE;
 
 /// Whose stop it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +115,7 @@ fn gives_up(site: &mut Site, side: Side) -> Result<()> {
 
 /// Runs `case`, and expects the namespaces to be as before once both daemons have stopped.
 fn leaving_nothing(name: &str, case: fn(&mut Site, Side) -> Result<()>, side: Side) {
-    on_site(name, SiteConfig::default(), |site| {
+    on_site(name, SiteConfig::new(BENTPIPE), |site| {
         site.stop_client()?;
         site.stop_server()?;
         let before = Snapshot::take(&site.topology)?;

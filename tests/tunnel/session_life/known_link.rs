@@ -6,13 +6,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::site::{Site, SiteConfig};
 use serde_json::Value;
 
 use super::{SOON, on_site};
-use crate::common::edit::edit;
-use crate::common::keys::BENTPIPE;
-use crate::common::reload::reload;
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 
 /// Figures are taken once a second.
 const SAMPLED: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ fn tunnel(site: &Site, side: &str, is: impl Fn(&Value) -> bool) -> Result<Value>
 
 #[test]
 fn the_link_is_measured_remembered_and_used_as_wished() {
-    on_site("known link", SiteConfig::default(), |site| {
+    on_site("known link", SiteConfig::new(BENTPIPE), |site| {
         let configured = tunnel(site, "client", |tunnel| tunnel["sending"].is_object())?;
         ensure!(
             configured["link"]["source"] == "configured",

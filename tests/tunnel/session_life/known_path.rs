@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::transfer::{Transfer, Way};
 
 use super::{RTT, SOON, on_site, route};
-use crate::common::keys::BENTPIPE;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::transfer::{Transfer, Way};
+use crate::BENTPIPE;
 
 /// Enough for ten round trips at the link's rate.
 const BYTES: usize = 8_000_000;
@@ -47,7 +47,7 @@ fn status(socket: &Path) -> Result<serde_json::Value> {
 fn restarted_daemons_know_their_path() {
     let config = SiteConfig {
         client_tables: "controller = \"satellite\"\n[intercept]\ninterfaces = [\"lan0\"]\n".into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     };
     on_site("known path", config, |site| {
         for way in [Way::Download, Way::Upload] {

@@ -7,8 +7,7 @@ use anyhow::{Result, ensure};
 use bentpipe_lab::topology::{LINK_DEVICE, Topology};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
-
-use crate::common::site::PORT;
+use bentpipe_testbed::site::PORT;
 
 /// Drops whatever arrives over the satellite, at both ends: nobody's send fails.
 const OUTAGE: &str = "table inet outage {

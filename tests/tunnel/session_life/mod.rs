@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{TERMINAL_SAT, WEB};
 use bentpipe_link::Orbit;
+use bentpipe_testbed::moving::change_address;
+use bentpipe_testbed::peer::{Service, accept, echo, read_exactly};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::site::{Site, SiteConfig, geo};
+use bentpipe_testbed::start;
+use bentpipe_testbed::transfer::{Arrivals, Transfer, Way};
 
-use crate::common::moving::change_address;
-use crate::common::peer::{Service, accept, echo, read_exactly};
-use crate::common::privileged;
-use crate::common::route::{Place, Route};
-use crate::common::site::{Site, SiteConfig, geo};
-use crate::common::start;
-use crate::common::transfer::{Arrivals, Transfer, Way};
+use crate::BENTPIPE;
 
 /// Of the emulated satellite, without queueing.
 const RTT: Duration = Duration::from_millis(500);
@@ -121,7 +122,7 @@ fn exchange(stream: &mut TcpStream) -> Result<()> {
 
 #[test]
 fn flows_survive_a_minute_of_outage() {
-    on_site("outage", SiteConfig::default(), |site| {
+    on_site("outage", SiteConfig::new(BENTPIPE), |site| {
         flows_survive_an_outage(site, Duration::from_secs(60))
     });
 }
@@ -130,14 +131,14 @@ fn flows_survive_a_minute_of_outage() {
 #[ignore = "takes four minutes"]
 fn flows_survive_three_minutes_of_outage() {
     let _alone = crate::alone();
-    on_site("long outage", SiteConfig::default(), |site| {
+    on_site("long outage", SiteConfig::new(BENTPIPE), |site| {
         flows_survive_an_outage(site, Duration::from_secs(180))
     });
 }
 
 #[test]
 fn a_restarted_server_is_found() {
-    on_site("restarted server", SiteConfig::default(), |site| {
+    on_site("restarted server", SiteConfig::new(BENTPIPE), |site| {
         let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
         let download = Transfer::start(&route(site, RTT), Way::Download, 30_000_000)?;
         download.until(1_000_000, SOON)?;
@@ -187,7 +188,7 @@ fn survives(site: &mut Site, event: impl FnOnce(&Site) -> Result<()>) -> Result<
 
 #[test]
 fn flows_survive_a_changed_address() {
-    on_site("changed address", SiteConfig::default(), |site| {
+    on_site("changed address", SiteConfig::new(BENTPIPE), |site| {
         survives(site, |site| {
             let new = "10.20.0.77".parse()?;
             change_address(site.topology.terminal(), TERMINAL_SAT, new)
@@ -208,7 +209,7 @@ fn change_port(site: &Site) -> Result<()> {
 
 #[test]
 fn flows_survive_a_changed_port() {
-    on_site("changed port", SiteConfig::default(), |site| {
+    on_site("changed port", SiteConfig::new(BENTPIPE), |site| {
         survives(site, change_port)?;
         let log = site.client().stderr_text();
         ensure!(!log.contains("tunnel is down"), "the tunnel was given up");
@@ -220,7 +221,7 @@ fn flows_survive_a_changed_port() {
 fn a_client_that_only_listens_is_found_at_its_new_port() {
     on_site(
         "changed port of a listener",
-        SiteConfig::default(),
+        SiteConfig::new(BENTPIPE),
         |site| {
             let route = route(site, RTT);
             let (listener, address) = route.listen()?;
@@ -252,7 +253,7 @@ fn a_tunnel_comes_up_over_several_seconds() {
     scenario.orbit = Orbit::constant(Duration::from_secs(2));
     let config = SiteConfig {
         scenario,
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     };
     let mut site = Site::plain(config).expect("a site");
     site.start_server().expect("a server");
@@ -270,7 +271,7 @@ fn a_tunnel_comes_up_over_several_seconds() {
 fn a_flow_waits_for_the_tunnel_no_longer_than_configured() {
     let config = SiteConfig {
         client_keys: "open_wait = \"2 s\"".into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     };
     on_site("impatient flow", config, |site| {
         let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
@@ -296,7 +297,7 @@ fn a_flow_waits_for_a_link_that_comes_up_later() {
     if !privileged("late link") {
         return;
     }
-    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let web = Place::from(site.topology.web());
     let web = Service::start(&web, echo_address(), echo).expect("a server");
     site.start_server().expect("a server");

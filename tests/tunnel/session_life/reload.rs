@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{Process, TERMINAL_LAN, WEB, host};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::keys;
+use bentpipe_testbed::peer::{Service, echo, read_to_reset};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::transfer::{Transfer, Way};
 
 use super::{FOUND, RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route};
-use crate::common::edit::edit;
-use crate::common::keys::{self, BENTPIPE};
-use crate::common::peer::{Service, echo, read_to_reset};
-use crate::common::privileged;
-use crate::common::reload::reload;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::transfer::{Transfer, Way};
+use crate::BENTPIPE;
 
 /// A second client at the terminal, with a key of its own; its proxy is on the terminal's LAN side.
 struct Second {
@@ -31,7 +32,7 @@ impl Second {
     fn start(site: &Site) -> Result<Self> {
         let directory = site.topology.directory().join("second");
         fs::create_dir(&directory)?;
-        let public_key = keys::generate(&directory.join("client.key"))?;
+        let public_key = keys::generate(BENTPIPE, &directory.join("client.key"))?;
         let text = fs::read_to_string(site.client_file())?;
         let tables = text.find("[intercept]").context("an interception")?;
         let text = format!(
@@ -52,7 +53,7 @@ impl Second {
 
 #[test]
 fn a_reload_closes_the_removed_and_takes_the_added() {
-    on_site("reload", SiteConfig::default(), |site| {
+    on_site("reload", SiteConfig::new(BENTPIPE), |site| {
         let second = Second::start(site)?;
         second.process.wait_for_line(&second.public_key, SOON)?;
         // The operator of the server hears of it, with the key that is to be added, and once.
@@ -117,7 +118,7 @@ fn a_reload_raises_the_number_of_flows() {
     if !privileged("a reload of limits") {
         return;
     }
-    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = raised(&mut site);
     assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
 }
@@ -161,7 +162,7 @@ fn raised(site: &mut Site) -> Result<()> {
 /// Rights that are withdrawn end what was begun with them: TCP is reset, and UDP is not heard from the other side either.
 #[test]
 fn a_reload_ends_what_is_not_permitted_any_more() {
-    on_site("withdrawn rights", SiteConfig::default(), |site| {
+    on_site("withdrawn rights", SiteConfig::new(BENTPIPE), |site| {
         let web = Place::from(site.topology.web());
         let kept = Service::start(&web, SocketAddr::new(host(1).into(), 0), echo)?;
         let lost = Service::start(&web, echo_address(), echo)?;

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_lab::topology::{GATEWAY_SAT, LINK_DEVICE, Process};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::peer::{Service, echo};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{PORT, Site, SiteConfig};
+use bentpipe_testbed::start;
 use serde_json::Value;
 
 use super::{RTT, SLACK, SOON, connect, echo_address, exchange, link, on_site};
-use crate::common::edit::edit;
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{Service, echo};
-use crate::common::route::Place;
-use crate::common::site::{PORT, Site, SiteConfig};
-use crate::common::start;
+use crate::BENTPIPE;
 
 /// Silence after which another server is tried, and what may pass until it is told and up: probes, attempt, grace.
 const LEFT: Duration = Duration::from_secs(30);
@@ -90,7 +90,7 @@ fn waits_cheaply(site: &Site, client: &Process, expected: &str) -> Result<()> {
 fn metered() -> SiteConfig {
     SiteConfig {
         client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[metering]\ncap = \"1 GB\"\n".into(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     }
 }
 
@@ -142,7 +142,7 @@ fn a_link_that_swallows_everything_is_named_and_a_host_that_asks_is_served_soon(
 
 #[test]
 fn a_silent_tunnel_is_called_silent_and_then_back() {
-    on_site("silent tunnel", SiteConfig::default(), |site| {
+    on_site("silent tunnel", SiteConfig::new(BENTPIPE), |site| {
         let web = echo_service(site)?;
         let mut flow = connect(site, web.address, SOON)?;
         exchange(&mut flow)?;
@@ -200,7 +200,7 @@ fn a_dead_server_is_left_for_the_next_one() {
     if !super::privileged("failover") {
         return;
     }
-    let mut site = Site::plain(SiteConfig::default()).expect("a site");
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
     let result = fails_over(&mut site);
     assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
 }

@@ -6,11 +6,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_testbed::site::SiteConfig;
+use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 
 use super::{RTT, SOON, on_site, route, start};
-use crate::common::site::SiteConfig;
-use crate::common::transfer::{Transfer, Way};
+use crate::BENTPIPE;
 
 /// The records of the only trace in `directory`.
 fn records(directory: &Path) -> Result<Vec<Value>> {
@@ -33,7 +34,7 @@ fn records(directory: &Path) -> Result<Vec<Value>> {
 
 #[test]
 fn a_trace_shows_packets_and_the_controller() {
-    on_site("trace", SiteConfig::default(), |site| {
+    on_site("trace", SiteConfig::new(BENTPIPE), |site| {
         site.stop_client()?;
         let directory = site.client_home().join("traces");
         let client = start::client(site, |command| {

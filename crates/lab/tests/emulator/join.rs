@@ -31,8 +31,7 @@ fn scenario(megabits: u64, one_way_delay: Duration) -> Scenario {
 }
 
 fn namespaces(test: &str) -> Option<(NetNsGuard, NetNsGuard)> {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("{test}: skipped, needs root");
+    if !bentpipe_testbed::privileged(test) {
         return None;
     }
     let make =

@@ -20,8 +20,7 @@ fn now() -> Instant {
 
 #[test]
 fn plain_ip_crosses_and_nothing_stays() {
-    if !bentpipe_sys::privilege::has_net_admin() {
-        eprintln!("skipped: needs CAP_NET_ADMIN");
+    if !bentpipe_testbed::privileged("topology") {
         return;
     }
     let prefix = unique_prefix();

@@ -1,19 +1,14 @@
 //! Forty thousand connections that say nothing, and two hundred that do: what they cost both engines, and what the
 //! silent ones cost the others. In virtual time, in a process of its own: what is measured is the process.
 
-#[allow(dead_code, unused_imports, reason = "each target uses its part")]
-#[path = "../world/mod.rs"]
-mod world;
-
 use std::fs;
 use std::time::Duration;
 
 use bentpipe_link::Scenario;
 use bentpipe_pep::transport::FlowKey;
+use bentpipe_testbed::world::{World, source};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
-
-use world::{World, source};
 
 const IDLE: usize = 40_000;
 const ACTIVE: usize = 200;

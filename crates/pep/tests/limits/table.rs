@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use bentpipe_pep::engine::Profile;
+use bentpipe_testbed::limit::DOWN;
 
 use crate::gates;
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Goal, Row};
 use crate::scenario::{Loss, Scenario, Variation};

@@ -5,9 +5,8 @@ use std::time::Duration;
 use bentpipe_link::{LinkConfig, LossModel, Orbit, Standard};
 use bentpipe_pep::engine::{Link, Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::{BitRate, Ratio};
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -6,9 +6,8 @@ use std::time::Duration;
 use bentpipe_link::{LinkConfig, Scenario};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::world::World;
 use bentpipe_units::BitRate;
-
-use crate::world::World;
 
 const SOON: Duration = Duration::from_secs(60);
 /// IP packets of the trains at the packet size that every path carries, and what else precedes the first request, three times.

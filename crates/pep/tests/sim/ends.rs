@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use bentpipe_pep::engine::Engine;
 use bentpipe_proto::tunnel::AbortCode;
+use bentpipe_testbed::world::{World, preset, source};
 use bytes::Bytes;
 use quinn_proto::{Dir, VarInt, WriteError};
-
-use crate::world::{World, preset, source};
 
 const SETTLED: Duration = Duration::from_secs(5);
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bentpipe_pep::engine::Connection;
 use bentpipe_pep::transport::{FlowKey, Incoming};
 use bentpipe_proto::tunnel::{FlowId, Open, StreamKind};
+use bentpipe_testbed::world::{Setup, World, preset, source};
 use bytes::Bytes;
 use quinn_proto::{Dir, StreamId};
 
 use crate::forger::Forger;
-use crate::world::{Setup, World, preset, source};
 
 const SOON: Duration = Duration::from_secs(60);
 /// What HELLO lets every flow send.

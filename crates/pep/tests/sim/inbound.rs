@@ -8,10 +8,9 @@ use bentpipe_pep::engine::{Connection, ConnectionId};
 use bentpipe_pep::transport::{FlowKey, Incoming, OpenError, Tunnel};
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{FlowId, Inbound, Open, Publish, PublishCode, ReplyCode, StreamKind};
+use bentpipe_testbed::world::{Setup, World, preset, source};
 use bytes::Bytes;
 use quinn_proto::Dir;
-
-use crate::world::{Setup, World, preset, source};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -9,11 +9,11 @@ use bentpipe_pep::transport::{FlowKey, Incoming};
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::ReplyCode;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::{Ratio, Seed};
 use bytes::Bytes;
 
 use crate::inbound::{client, open, server};
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 const SIZE: usize = 20_000;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bentpipe_pep::engine::Ledger;
+use bentpipe_testbed::world::World;
 
 use super::satellite::link;
-use crate::world::World;
 
 const DOWNLOAD: u64 = 3_000_000;
 

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use bentpipe_pep::engine::Engine;
+use bentpipe_testbed::world::{World, preset, source};
 use bytes::Bytes;
-
-use crate::world::{World, preset, source};
 
 /// More flows than full send buffers fit.
 const FLOWS: usize = 1000;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use bentpipe_link::{Policer, QueueLimit};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::world::World;
 use bentpipe_units::BitRate;
 
 use crate::satellite::link;
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 const POLICED: BitRate = BitRate::megabits_per_second(5);

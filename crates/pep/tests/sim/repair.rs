@@ -5,9 +5,8 @@ use std::time::Duration;
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_pep::engine::Wishes;
 use bentpipe_proto::fec::Fec;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::Ratio;
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -6,9 +6,8 @@ use bentpipe_link::{LinkConfig, Scenario};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::paths::{PathKey, Paths};
+use bentpipe_testbed::world::{World, preset};
 use bentpipe_units::BitRate;
-
-use crate::world::{World, preset};
 
 /// Nearly three BDP.
 const BYTES: u64 = 50_000_000;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_pep::engine::Profile;
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::world::{World, preset};
 use bentpipe_units::Ratio;
-
-use crate::world::{World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Payload per IP byte: what headers and framing leave of a full packet.

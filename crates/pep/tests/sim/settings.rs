@@ -7,9 +7,8 @@ use bentpipe_pep::engine::{Link, Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::Forward;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::BitRate;
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -6,9 +6,8 @@ use bentpipe_link::QueueLimit;
 use bentpipe_link::tcp::{Algorithm, Config};
 use bentpipe_pep::engine::{Profile, Wishes};
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::BitRate;
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 const CUBIC: Algorithm = Algorithm::Cubic { hystart: true };

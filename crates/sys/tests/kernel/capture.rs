@@ -4,9 +4,9 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use bentpipe_sys::capture::{Packet, PacketSocket};
+use bentpipe_testbed::namespace::namespace;
+use bentpipe_testbed::privileged;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::common;
 
 fn next(capture: &PacketSocket, buffer: &mut [u8]) -> Packet {
     let wait = Timespec::try_from(Duration::from_secs(5)).unwrap();
@@ -17,10 +17,10 @@ fn next(capture: &PacketSocket, buffer: &mut [u8]) -> Packet {
 
 #[test]
 fn packets_of_both_directions_are_seen() {
-    if common::unprivileged("packets_of_both_directions_are_seen") {
+    if !privileged("packets_of_both_directions_are_seen") {
         return;
     }
-    let namespace = common::namespace("capture");
+    let namespace = namespace("capture");
     let (capture, socket) = namespace
         .enter(|| {
             let capture = PacketSocket::open("lo").unwrap();
@@ -45,10 +45,10 @@ fn packets_of_both_directions_are_seen() {
 
 #[test]
 fn what_did_not_fit_is_counted() {
-    if common::unprivileged("what_did_not_fit_is_counted") {
+    if !privileged("what_did_not_fit_is_counted") {
         return;
     }
-    let namespace = common::namespace("missed");
+    let namespace = namespace("missed");
     let (capture, socket) = namespace
         .enter(|| {
             let capture = PacketSocket::open("lo").unwrap();

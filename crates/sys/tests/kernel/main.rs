@@ -4,7 +4,6 @@
 //! checks nothing.
 
 mod capture;
-mod common;
 mod intercept;
 mod netns_tun;
 mod quiet;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use bentpipe_sys::netns::{NetNs, same_netns};
 use bentpipe_sys::tun::Tun;
-
-use crate::common;
+use bentpipe_testbed::namespace::namespace;
+use bentpipe_testbed::privileged;
 
 #[test]
 fn a_namespace_is_entered_and_deleted() {
-    if common::unprivileged("a_namespace_is_entered_and_deleted") {
+    if !privileged("a_namespace_is_entered_and_deleted") {
         return;
     }
-    let guard = common::namespace("enter");
+    let guard = namespace("enter");
     let name = guard.name().to_owned();
     let inside = guard
         .enter(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap())
@@ -42,10 +42,10 @@ fn a_namespace_is_entered_and_deleted() {
 
 #[test]
 fn a_tun_device_carries_packets_both_ways() {
-    if common::unprivileged("a_tun_device_carries_packets_both_ways") {
+    if !privileged("a_tun_device_carries_packets_both_ways") {
         return;
     }
-    let guard = common::namespace("tun");
+    let guard = namespace("tun");
     let tun = guard.enter(|| Tun::create("sat0")).unwrap().unwrap();
     assert_eq!(tun.name(), "sat0");
     let busy = guard.enter(|| Tun::create("sat0")).unwrap().unwrap_err();

@@ -8,11 +8,10 @@ use std::process::Command;
 use bentpipe_lab::experiment::RunKey;
 use bentpipe_lab::report::report;
 use bentpipe_lab::results::{Manifest, Outcome, Record, Store};
+use bentpipe_testbed::chromium;
 use bentpipe_units::Seed;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::common::chromium;
 
 const CONTENDERS: [&str; 3] = ["plain/cubic", "wireguard/cubic", "bentpipe"];
 const SCENARIOS: [&str; 2] = ["cnes-geo", "leo"];

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bentpipe_lab::capture::{Capture, Tunnel};
 use bentpipe_lab::topology::LINK_DEVICE;
 use bentpipe_lab::workload::{Chromium, HTTPS_PORT, Load, Page, corpus};
+use bentpipe_testbed::chromium;
 
 use super::world::{PATIENCE, World, world};
-use crate::common::chromium;
 
 fn load(world: &World, chromium: &Chromium, pages: &[Page]) -> anyhow::Result<Option<Vec<Load>>> {
     let loading = chromium.start(&world.topology, &world.hosts, &world.authority, pages)?;

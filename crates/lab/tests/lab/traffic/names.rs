@@ -7,9 +7,9 @@ use bentpipe_lab::topology::{LINK_DEVICE, RESOLVER};
 use bentpipe_lab::workload::{
     DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver, corpus, load, run_in,
 };
+use bentpipe_testbed::chromium;
 
 use super::world::{PATIENCE, World, world};
-use crate::common::chromium;
 
 /// All that may cross while a page is loaded.
 const EXPECTED: Expected = Expected {

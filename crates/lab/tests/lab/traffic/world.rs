@@ -34,8 +34,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn world(test: &str) -> Option<World> {
-    if !bentpipe_sys::privilege::has_net_admin() {
-        eprintln!("{test}: skipped, needs CAP_NET_ADMIN");
+    if !bentpipe_testbed::privileged(test) {
         return None;
     }
     let scenario = scenario();

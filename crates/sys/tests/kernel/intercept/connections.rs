@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use bentpipe_sys::intercept::{HOLD_TABLE, Interception, Other, Refusal};
 use bentpipe_sys::nft::Table;
+use bentpipe_testbed::privileged;
 
 use super::inside::Inside;
 use super::net::{Echo, Net, OTHERS, V4, V6, connect, connect_within, exchange, send_other};
-use crate::common::unprivileged;
 
 const PORT: u16 = 15_080;
 
@@ -21,7 +21,7 @@ fn interception() -> Interception {
 
 #[test]
 fn lan_connections_reach_the_listener_with_their_destination() {
-    if unprivileged("lan_connections_reach_the_listener_with_their_destination") {
+    if !privileged("lan_connections_reach_the_listener_with_their_destination") {
         return;
     }
     let net = Net::new();
@@ -46,7 +46,7 @@ fn lan_connections_reach_the_listener_with_their_destination() {
 
 #[test]
 fn without_a_listener_nothing_leaves() {
-    if unprivileged("without_a_listener_nothing_leaves") {
+    if !privileged("without_a_listener_nothing_leaves") {
         return;
     }
     let net = Net::new();
@@ -83,7 +83,7 @@ fn without_a_listener_nothing_leaves() {
 
 #[test]
 fn the_machines_own_connections_are_intercepted() {
-    if unprivileged("the_machines_own_connections_are_intercepted") {
+    if !privileged("the_machines_own_connections_are_intercepted") {
         return;
     }
     let net = Net::new();
@@ -146,7 +146,7 @@ fn the_machines_own_connections_are_intercepted() {
 
 #[test]
 fn refused_destinations_are_refused_by_the_kernel() {
-    if unprivileged("refused_destinations_are_refused_by_the_kernel") {
+    if !privileged("refused_destinations_are_refused_by_the_kernel") {
         return;
     }
     let net = Net::new();
@@ -199,7 +199,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> T {
 
 #[test]
 fn other_protocols_pass_when_asked_to() {
-    if unprivileged("other_protocols_pass_when_asked_to") {
+    if !privileged("other_protocols_pass_when_asked_to") {
         return;
     }
     let net = Net::new();
@@ -217,7 +217,7 @@ fn other_protocols_pass_when_asked_to() {
 
 #[test]
 fn leftovers_are_replaced_and_removal_is_complete() {
-    if unprivileged("leftovers_are_replaced_and_removal_is_complete") {
+    if !privileged("leftovers_are_replaced_and_removal_is_complete") {
         return;
     }
     let net = Net::new();

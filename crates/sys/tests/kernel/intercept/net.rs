@@ -25,7 +25,8 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new() -> Self {
-        let [lan, router, uplink] = ["lan", "router", "uplink"].map(crate::common::namespace);
+        let [lan, router, uplink] =
+            ["lan", "router", "uplink"].map(bentpipe_testbed::namespace::namespace);
         let ip = |ns: &NetNs, line: &str| {
             ns.run("ip", &line.split(' ').collect::<Vec<_>>()).unwrap();
         };

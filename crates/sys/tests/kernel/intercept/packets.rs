@@ -7,11 +7,12 @@ use std::time::Duration;
 use bentpipe_sys::intercept::{Interception, Other};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_sys::socket::{set_mark, transparent_listener};
+use bentpipe_testbed::namespace::namespace;
+use bentpipe_testbed::privileged;
 use socket2::{Domain, Socket, Type};
 
 use super::inside::Inside;
 use super::net::{Net, OTHERS, connect, send_other};
-use crate::common::{namespace, unprivileged};
 
 const PORT: u16 = 15_080;
 const DNS_PORT: u16 = 15_053;
@@ -126,7 +127,7 @@ pub(crate) fn expect_conversation(from: &NetNs, far: &Far) {
 
 #[test]
 fn other_traffic_goes_into_the_device_or_nowhere() {
-    if unprivileged("other_traffic_goes_into_the_device_or_nowhere") {
+    if !privileged("other_traffic_goes_into_the_device_or_nowhere") {
         return;
     }
     let net = Net::new();
@@ -171,7 +172,7 @@ fn other_traffic_goes_into_the_device_or_nowhere() {
 
 #[test]
 fn what_the_device_delivers_is_answers_and_errors_go_back_into_it() {
-    if unprivileged("what_the_device_delivers_is_answers_and_errors_go_back_into_it") {
+    if !privileged("what_the_device_delivers_is_answers_and_errors_go_back_into_it") {
         return;
     }
     let net = Net::new();
@@ -216,7 +217,7 @@ fn what_the_device_delivers_is_answers_and_errors_go_back_into_it() {
 
 #[test]
 fn http3_is_refused_at_once_and_nothing_else() {
-    if unprivileged("http3_is_refused_at_once_and_nothing_else") {
+    if !privileged("http3_is_refused_at_once_and_nothing_else") {
         return;
     }
     let net = Net::new();
@@ -303,7 +304,7 @@ fn transparent_udp(address: SocketAddr) -> UdpSocket {
 
 #[test]
 fn names_are_asked_of_our_listener_or_of_nobody() {
-    if unprivileged("names_are_asked_of_our_listener_or_of_nobody") {
+    if !privileged("names_are_asked_of_our_listener_or_of_nobody") {
         return;
     }
     let net = Net::new();
@@ -346,7 +347,7 @@ fn names_are_asked_of_our_listener_or_of_nobody() {
 
 #[test]
 fn forwarding_is_on_for_the_lan_and_off_again() {
-    if unprivileged("forwarding_is_on_for_the_lan_and_off_again") {
+    if !privileged("forwarding_is_on_for_the_lan_and_off_again") {
         return;
     }
     let net = Net::new();

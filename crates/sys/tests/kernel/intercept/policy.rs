@@ -9,12 +9,12 @@ use bentpipe_sys::intercept::{
 };
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::socket::set_mark;
+use bentpipe_testbed::privileged;
 use socket2::SockRef;
 
 use super::inside::Inside;
 use super::net::{Echo, Net, OTHERS, V4, V6, connect, exchange, send_other};
 use super::packets::{Far, expect_conversation, socket};
-use crate::common::unprivileged;
 
 const PORT: u16 = 15_080;
 const UDP: u8 = 17;
@@ -44,7 +44,7 @@ fn send(from: &NetNs, to: &str, dscp: u32) {
 
 #[test]
 fn the_first_rule_that_matches_decides_and_counts() {
-    if unprivileged("the_first_rule_that_matches_decides_and_counts") {
+    if !privileged("the_first_rule_that_matches_decides_and_counts") {
         return;
     }
     let net = Net::new();
@@ -112,7 +112,7 @@ fn the_first_rule_that_matches_decides_and_counts() {
 
 #[test]
 fn learned_addresses_are_destinations_of_their_rule() {
-    if unprivileged("learned_addresses_are_destinations_of_their_rule") {
+    if !privileged("learned_addresses_are_destinations_of_their_rule") {
         return;
     }
     let net = Net::new();
@@ -177,7 +177,7 @@ impl Drop for Guard<'_> {
 
 #[test]
 fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
-    if unprivileged("the_guard_holds_without_a_client_and_does_not_disturb_one") {
+    if !privileged("the_guard_holds_without_a_client_and_does_not_disturb_one") {
         return;
     }
     let net = Net::new();
@@ -240,7 +240,7 @@ fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
 
 #[test]
 fn what_cannot_be_carried_goes_in_clear_where_that_is_asked_for() {
-    if unprivileged("what_cannot_be_carried_goes_in_clear_where_that_is_asked_for") {
+    if !privileged("what_cannot_be_carried_goes_in_clear_where_that_is_asked_for") {
         return;
     }
     let net = Net::new();

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bentpipe_sys::intercept::{Interception, Other};
 use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::privileged;
 
 use super::inside::Inside;
 use super::net::{Net, connect};
 use super::packets::{Far, socket};
-use crate::common::unprivileged;
 
 /// The LAN's host, the router's address there, and a host on the far side.
 const FAMILIES: [[&str; 3]; 2] = [
@@ -67,7 +67,7 @@ fn pings(far: &Far, from: &str, to: &str) -> bool {
 
 #[test]
 fn what_is_routed_here_is_reached_and_nothing_else() {
-    if unprivileged("what_is_routed_here_is_reached_and_nothing_else") {
+    if !privileged("what_is_routed_here_is_reached_and_nothing_else") {
         return;
     }
     let net = Net::new();
@@ -126,7 +126,7 @@ fn tcp(far: &Far, place: &NetNs, host: &str) {
 
 #[test]
 fn what_is_routed_no_more_is_reached_no_more() {
-    if unprivileged("what_is_routed_no_more_is_reached_no_more") {
+    if !privileged("what_is_routed_no_more_is_reached_no_more") {
         return;
     }
     let net = Net::new();
@@ -149,7 +149,7 @@ fn what_is_routed_no_more_is_reached_no_more() {
 /// Nobody has the address: the router says so to whoever asked.
 #[test]
 fn the_router_speaks_for_hosts_that_are_not_there() {
-    if unprivileged("the_router_speaks_for_hosts_that_are_not_there") {
+    if !privileged("the_router_speaks_for_hosts_that_are_not_there") {
         return;
     }
     let net = Net::new();

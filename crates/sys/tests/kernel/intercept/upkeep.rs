@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 
 use bentpipe_sys::intercept::{HOLD_TABLE, Interception, Lack, Seen, guard_off, lacking};
 use bentpipe_sys::watch::{Object, Watch};
+use bentpipe_testbed::privileged;
 
 use super::inside::Inside;
 use super::net::{Echo, Net, OTHERS, V4, V6, connect, exchange, send_other};
-use crate::common::unprivileged;
 
 const PORT: u16 = 15_081;
 
@@ -39,7 +39,7 @@ fn mend(installed: &mut Inside<'_>) {
 
 #[test]
 fn what_is_taken_away_is_seen_and_put_back_and_meanwhile_nothing_leaves() {
-    if unprivileged("what_is_taken_away_is_seen_and_put_back") {
+    if !privileged("what_is_taken_away_is_seen_and_put_back") {
         return;
     }
     let net = Net::new();
@@ -115,7 +115,7 @@ fn connect_briefly(net: &Net) {
 
 #[test]
 fn a_flushed_guard_keeps_the_lan_in_and_lets_neighbours_pass() {
-    if unprivileged("a_flushed_guard_keeps_the_lan_in") {
+    if !privileged("a_flushed_guard_keeps_the_lan_in") {
         return;
     }
     let net = Net::new();
@@ -142,7 +142,7 @@ fn a_flushed_guard_keeps_the_lan_in_and_lets_neighbours_pass() {
 
 #[test]
 fn a_firewall_that_drops_what_is_forwarded_is_given_a_way_for_the_device() {
-    if unprivileged("a_firewall_that_drops_what_is_forwarded") {
+    if !privileged("a_firewall_that_drops_what_is_forwarded") {
         return;
     }
     let net = Net::new();
@@ -172,7 +172,7 @@ fn a_firewall_that_drops_what_is_forwarded_is_given_a_way_for_the_device() {
 
 #[test]
 fn a_flush_lets_nothing_of_the_machine_itself_leave() {
-    if unprivileged("a_flush_lets_nothing_of_the_machine_itself_leave") {
+    if !privileged("a_flush_lets_nothing_of_the_machine_itself_leave") {
         return;
     }
     let net = Net::new();

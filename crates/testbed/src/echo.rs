@@ -13,7 +13,8 @@ use socket2::SockRef;
 /// What is given to one packet and its answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-pub(crate) fn bind(place: &NetNs, address: IpAddr) -> Result<UdpSocket> {
+/// Opens a UDP socket on a fresh port of `address` in `place`.
+pub fn bind(place: &NetNs, address: IpAddr) -> Result<UdpSocket> {
     let socket = place.enter(|| UdpSocket::bind((address, 0)))??;
     socket.set_read_timeout(Some(PATIENCE))?;
     // A test that has to wait for its turn is not to be what loses packets.
@@ -21,7 +22,8 @@ pub(crate) fn bind(place: &NetNs, address: IpAddr) -> Result<UdpSocket> {
     Ok(socket)
 }
 
-pub(crate) fn any(like: IpAddr) -> IpAddr {
+/// Address "any" of the family of `like`.
+pub fn any(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -29,14 +31,16 @@ pub(crate) fn any(like: IpAddr) -> IpAddr {
 }
 
 /// A UDP server that sends back what it gets.
-pub(crate) struct Echo {
-    pub(crate) address: SocketAddr,
+pub struct Echo {
+    /// Address that the server answers on.
+    pub address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Echo {
-    pub(crate) fn start(place: &NetNs, address: IpAddr) -> Result<Self> {
+    /// Answers on a fresh port of `address` in `place` until it is dropped.
+    pub fn start(place: &NetNs, address: IpAddr) -> Result<Self> {
         let socket = bind(place, address)?;
         socket.set_read_timeout(Some(Duration::from_millis(100)))?;
         let address = socket.local_addr()?;
@@ -65,24 +69,28 @@ impl Drop for Echo {
     }
 }
 
-/// Who speaks: an echo that another has marked is an error. And how much is said.
+/// Packets to be sent: an echo with the mark of another is an error.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Speech {
-    pub(crate) mark: u8,
-    pub(crate) count: u32,
+pub struct Speech {
+    /// First byte of every packet.
+    pub mark: u8,
+    /// Number of packets.
+    pub count: u32,
     /// Packets a second.
-    pub(crate) rate: u32,
+    pub rate: u32,
 }
 
 /// One echo: when its packet was sent, and when it came, since the speech began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Heard {
-    pub(crate) sent: Duration,
-    pub(crate) came: Duration,
+pub struct Heard {
+    /// Time at which the packet was sent.
+    pub sent: Duration,
+    /// Time at which its echo came.
+    pub came: Duration,
 }
 
 /// Sends packets of 200 bytes to where `socket` is connected to; the echoes in the order in which they came, each once.
-pub(crate) fn speak(socket: &UdpSocket, speech: Speech) -> Result<Vec<Heard>> {
+pub fn speak(socket: &UdpSocket, speech: Speech) -> Result<Vec<Heard>> {
     const PAYLOAD: usize = 172;
     let Speech { mark, count, rate } = speech;
     let receiver = socket.try_clone()?;
@@ -121,7 +129,7 @@ pub(crate) fn speak(socket: &UdpSocket, speech: Speech) -> Result<Vec<Heard>> {
 }
 
 /// [`speak`] from a socket of `user`'s to `echo`; the delays of the echoes, sorted.
-pub(crate) fn echoes(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result<Vec<Duration>> {
+pub fn echoes(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result<Vec<Duration>> {
     let socket = bind(user, any(echo.address.ip()))?;
     socket.connect(echo.address)?;
     let mark = 0;
@@ -131,12 +139,13 @@ pub(crate) fn echoes(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result
     Ok(delays)
 }
 
-pub(crate) fn median(sorted: &[Duration]) -> Duration {
+/// Middle one of durations in ascending order; zero of none.
+pub fn median(sorted: &[Duration]) -> Duration {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
 /// [`echoes`], which must all come; the median of their delays.
-pub(crate) fn cross(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result<Duration> {
+pub fn cross(user: &NetNs, echo: &Echo, count: u32, rate: u32) -> Result<Duration> {
     let delays = echoes(user, echo, count, rate)?;
     let (came, median) = (delays.len(), median(&delays));
     let (to, all) = (echo.address.ip(), count as usize);

@@ -12,15 +12,16 @@ use super::peer;
 
 /// A network namespace, or where the test itself runs.
 #[derive(Debug, Clone)]
-pub(crate) struct Place(pub(crate) Option<NetNs>);
+pub struct Place(pub Option<NetNs>);
 
 impl Place {
-    pub(crate) fn here() -> Self {
+    /// Place where the test itself runs.
+    pub fn here() -> Self {
         Self(None)
     }
 
     /// Runs `work` there; sockets that it opens stay there.
-    pub(crate) fn at<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    pub fn at<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         match &self.0 {
             Some(netns) => netns.enter(work),
             None => Ok(work()),
@@ -35,29 +36,31 @@ impl From<&NetNs> for Place {
 }
 
 /// Something put in front of a server: takes the server's address, returns its own.
-pub(crate) type Detour = Box<dyn Fn(SocketAddr) -> Result<SocketAddr> + Send + Sync>;
+pub type Detour = Box<dyn Fn(SocketAddr) -> Result<SocketAddr> + Send + Sync>;
 
 /// A way from applications to servers, and how large the cases on it are.
-pub(crate) struct Route {
-    pub(crate) name: &'static str,
+pub struct Route {
+    /// Name of the route in reports.
+    pub name: &'static str,
     /// Where the applications are.
-    pub(crate) user: Place,
+    pub user: Place,
     /// Where the servers are.
-    pub(crate) web: Place,
+    pub web: Place,
     /// The servers' address.
-    pub(crate) server: IpAddr,
+    pub server: IpAddr,
     /// An address that nobody has.
-    pub(crate) nobody: IpAddr,
+    pub nobody: IpAddr,
     /// The time that an operation may take.
-    pub(crate) patience: Duration,
+    pub patience: Duration,
     /// The time that the silent connection is silent.
-    pub(crate) silence: Duration,
-    pub(crate) detour: Option<Detour>,
+    pub silence: Duration,
+    /// Relay in front of each server.
+    pub detour: Option<Detour>,
 }
 
 impl Route {
     /// A listener on a fresh port, and where applications find it.
-    pub(crate) fn listen(&self) -> Result<(TcpListener, SocketAddr)> {
+    pub fn listen(&self) -> Result<(TcpListener, SocketAddr)> {
         let any_port = SocketAddr::new(self.server, 0);
         let listener = self.web.at(|| peer::listen(any_port))??;
         let address = self.in_front_of(listener.local_addr()?)?;
@@ -65,7 +68,7 @@ impl Route {
     }
 
     /// A port on which nobody listens, nor will while what comes with it lives.
-    pub(crate) fn closed_port(&self) -> Result<(Socket, SocketAddr)> {
+    pub fn closed_port(&self) -> Result<(Socket, SocketAddr)> {
         let any_port = SocketAddr::new(self.server, 0);
         let socket = self.web.at(|| {
             let socket = Socket::new(Domain::for_address(any_port), Type::STREAM, None)?;
@@ -77,19 +80,20 @@ impl Route {
     }
 
     /// Where applications find a server at `address`.
-    pub(crate) fn in_front_of(&self, address: SocketAddr) -> Result<SocketAddr> {
+    pub fn in_front_of(&self, address: SocketAddr) -> Result<SocketAddr> {
         self.detour
             .as_ref()
             .map_or(Ok(address), |detour| detour(address))
     }
 
-    pub(crate) fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
+    /// Connects to `address` as an application of the route does.
+    pub fn connect(&self, address: SocketAddr) -> Result<TcpStream> {
         let stream = self.try_connect(address)?;
         stream.with_context(|| format!("cannot connect to {address}"))
     }
 
     /// The inner result is that of `connect(2)`.
-    pub(crate) fn try_connect(&self, address: SocketAddr) -> Result<io::Result<TcpStream>> {
+    pub fn try_connect(&self, address: SocketAddr) -> Result<io::Result<TcpStream>> {
         let patience = self.patience;
         let connect = || TcpStream::connect_timeout(&address, patience);
         Ok(self.user.at(connect)?.and_then(|stream| {

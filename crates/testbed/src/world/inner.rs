@@ -18,9 +18,11 @@ const EXPEDITED: u8 = 46 << 2;
 
 /// Packets of the first terminal.
 #[derive(Default)]
-pub(crate) struct Inner {
-    pub(crate) calls: Vec<Call>,
-    pub(crate) bulks: Vec<Bulk>,
+pub struct Inner {
+    /// Streams of packets at even intervals.
+    pub calls: Vec<Call>,
+    /// TCP connections in packets.
+    pub bulks: Vec<Bulk>,
     /// Pings that have arrived: of which call, and when they left.
     echoes: Vec<(usize, Instant)>,
     flying: HashMap<u32, Content>,
@@ -28,7 +30,7 @@ pub(crate) struct Inner {
 }
 
 /// Packets sent at even intervals.
-pub(crate) struct Call {
+pub struct Call {
     down: bool,
     size: usize,
     class: u8,
@@ -36,14 +38,15 @@ pub(crate) struct Call {
     echoed: bool,
     next: Instant,
     until: Instant,
-    pub(crate) sent: u64,
+    /// Packets sent so far.
+    pub sent: u64,
     /// One-way, of those that came; of pings both ways.
-    pub(crate) delays: Vec<Duration>,
+    pub delays: Vec<Duration>,
 }
 
 impl Call {
     /// The delay that 95 of 100 packets do not exceed.
-    pub(crate) fn p95(&self) -> Duration {
+    pub fn p95(&self) -> Duration {
         let mut delays = self.delays.clone();
         delays.sort_unstable();
         delays[delays.len() * 95 / 100]
@@ -51,9 +54,11 @@ impl Call {
 }
 
 /// A transport's bulk transfer to the terminal.
-pub(crate) struct Bulk {
-    pub(crate) sender: Sender,
-    pub(crate) receiver: Receiver,
+pub struct Bulk {
+    /// End that sends data.
+    pub sender: Sender,
+    /// End that acknowledges them.
+    pub receiver: Receiver,
 }
 
 enum Content {
@@ -65,12 +70,12 @@ enum Content {
 
 impl Inner {
     /// 50 packets a second for `span`.
-    pub(crate) fn call(&mut self, now: Instant, down: bool, span: Duration) -> usize {
+    pub fn call(&mut self, now: Instant, down: bool, span: Duration) -> usize {
         self.stream(now, down, span, VOICE, EXPEDITED)
     }
 
-    /// The same of another size and traffic class.
-    pub(crate) fn stream(
+    /// Begins a call of another size and traffic class.
+    pub fn stream(
         &mut self,
         now: Instant,
         down: bool,
@@ -92,14 +97,14 @@ impl Inner {
     }
 
     /// Pings by the terminal, as often.
-    pub(crate) fn ping(&mut self, now: Instant, span: Duration) -> usize {
+    pub fn ping(&mut self, now: Instant, span: Duration) -> usize {
         let call = self.stream(now, false, span, PING, 0);
         self.calls[call].echoed = true;
         call
     }
 
     /// A download by a transport inside.
-    pub(crate) fn bulk(&mut self, config: Config) -> usize {
+    pub fn bulk(&mut self, config: Config) -> usize {
         self.bulks.push(Bulk {
             sender: Sender::new(config),
             receiver: Receiver::default(),

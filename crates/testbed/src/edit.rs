@@ -9,18 +9,18 @@ use super::site::Site;
 
 impl Site {
     /// Where the server's configuration is.
-    pub(crate) fn server_file(&self) -> PathBuf {
+    pub fn server_file(&self) -> PathBuf {
         self.topology.directory().join("server.toml")
     }
 
     /// Where the client's configuration is.
-    pub(crate) fn client_file(&self) -> PathBuf {
+    pub fn client_file(&self) -> PathBuf {
         self.client_home().join("client.toml")
     }
 }
 
 /// Replaces `old`, which is in `file` once, with `new`.
-pub(crate) fn edit(file: &Path, old: &str, new: &str) -> Result<()> {
+pub fn edit(file: &Path, old: &str, new: &str) -> Result<()> {
     let name = file.display();
     let text = fs::read_to_string(file).with_context(|| format!("{name}"))?;
     let count = text.matches(old).count();

@@ -22,11 +22,11 @@ use bentpipe_sys::netns::NetNs;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::keys::{self, BENTPIPE};
+use super::keys;
 use super::route::{Place, Route};
 
 /// The UDP port of the server.
-pub(crate) const PORT: u16 = 4433;
+pub const PORT: u16 = 4433;
 
 /// Who runs a client without privileges.
 const NOBODY: u32 = 65_534;
@@ -38,12 +38,12 @@ const COMES_UP: Duration = Duration::from_secs(20);
 const STOPS: Duration = Duration::from_secs(20);
 
 /// 10/10 Mbit/s and an RTT of 500 ms.
-pub(crate) fn geo() -> Scenario {
+pub fn geo() -> Scenario {
     preset("geo").expect("a preset")
 }
 
 /// [`geo`] with 20 Mbit/s in both directions.
-pub(crate) fn fast_geo() -> Scenario {
+pub fn fast_geo() -> Scenario {
     let twenty = Standard::Cbr {
         bit_rate: "20 Mbit/s".parse().expect("a rate"),
     };
@@ -55,7 +55,7 @@ pub(crate) fn fast_geo() -> Scenario {
 }
 
 /// 50/20 Mbit/s, an RTT of 50 ms, and one packet in a thousand lost.
-pub(crate) fn near() -> Scenario {
+pub fn near() -> Scenario {
     let standard = |rate: &str| Standard::Cbr {
         bit_rate: rate.parse().expect("a rate"),
     };
@@ -68,7 +68,7 @@ pub(crate) fn near() -> Scenario {
 }
 
 /// [`geo`] that loses 2 % of the packets.
-pub(crate) fn lossy_geo() -> Scenario {
+pub fn lossy_geo() -> Scenario {
     losing("2 %")
 }
 
@@ -83,9 +83,9 @@ fn losing(rate: &str) -> Scenario {
     }
 }
 
-/// What bentpipe carries connections in.
+/// Ways to carry connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carried {
+pub enum Carried {
     /// In the tunnel.
     Tunnel,
     /// In TCP, split at both ends.
@@ -96,30 +96,36 @@ pub(crate) enum Carried {
     IntegratedAtGateway,
 }
 
-/// What differs from one site to another.
+/// Differences between sites.
 #[derive(Debug, Clone)]
-pub(crate) struct SiteConfig {
-    pub(crate) scenario: Scenario,
-    pub(crate) carried: Carried,
+pub struct SiteConfig {
+    /// Path of bentpipe.
+    pub program: &'static str,
+    /// Link between terminal and gateway.
+    pub scenario: Scenario,
+    /// Way to carry connections.
+    pub carried: Carried,
     /// Keys of the client's configuration, before its first table.
-    pub(crate) client_keys: String,
+    pub client_keys: String,
     /// Tables of the server's configuration, before its client's.
-    pub(crate) server_tables: String,
+    pub server_tables: String,
     /// More keys of the client's entry in the server's configuration.
-    pub(crate) grants: String,
+    pub grants: String,
     /// Tables of the client's configuration: front ends and rules.
-    pub(crate) client_tables: String,
+    pub client_tables: String,
     /// The client runs as nobody, without capabilities.
-    pub(crate) unprivileged: bool,
+    pub unprivileged: bool,
     /// The server has no capabilities.
-    pub(crate) server_unprivileged: bool,
+    pub server_unprivileged: bool,
     /// The server's /etc/hosts; it then knows no other name server than a silent one.
-    pub(crate) server_hosts: Option<String>,
+    pub server_hosts: Option<String>,
 }
 
-impl Default for SiteConfig {
-    fn default() -> Self {
+impl SiteConfig {
+    /// Configuration of a site with a tunnel over [`geo`] that takes in the LAN; `program` is the path of bentpipe.
+    pub fn new(program: &'static str) -> Self {
         Self {
+            program,
             scenario: geo(),
             carried: Carried::Tunnel,
             client_keys: String::new(),
@@ -133,19 +139,20 @@ impl Default for SiteConfig {
     }
 }
 
-/// Daemons first: they end before their namespaces do.
+/// A site with bentpipe at both ends of its link. Daemons come first: they end before their namespaces do.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub struct Site {
     client: Option<Process>,
     server: Option<Process>,
     client_home: TempDir,
     config: SiteConfig,
-    pub(crate) topology: Topology,
+    /// Namespaces of the site, and the link between them.
+    pub topology: Topology,
 }
 
 impl Site {
     /// Builds the site and starts bentpipe on both sides; the tunnel is up.
-    pub(crate) fn start(config: SiteConfig) -> Result<Self> {
+    pub fn start(config: SiteConfig) -> Result<Self> {
         let mut site = Self::plain(config)?;
         if matches!(site.config.carried, Carried::Tunnel | Carried::Distributed) {
             site.start_server()?;
@@ -155,7 +162,7 @@ impl Site {
     }
 
     /// Builds the site; bentpipe is configured, and not running.
-    pub(crate) fn plain(config: SiteConfig) -> Result<Self> {
+    pub fn plain(config: SiteConfig) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let topology = Topology::build(&TopologyConfig {
@@ -205,8 +212,8 @@ impl Site {
             return self.configure_splitters();
         }
         let (server, client) = (self.topology.directory(), self.client_home.path());
-        let server_key = keys::generate(&server.join("server.key"))?;
-        let client_key = keys::generate(&client.join("client.key"))?;
+        let server_key = keys::generate(self.config.program, &server.join("server.key"))?;
+        let client_key = keys::generate(self.config.program, &client.join("client.key"))?;
         let listen = format!("{GATEWAY_SAT}:{PORT}");
         let server_tables = &self.config.server_tables;
         let grants = &self.config.grants;
@@ -234,8 +241,11 @@ impl Site {
             // Somewhere that nobody can get at: the build's own directory may be closed to others.
             // In a process of its own: a thread of ours that forks meanwhile would keep it open for writing, and the copy
             // could not be run ("text file busy").
-            let copied = Command::new("cp").arg(BENTPIPE).arg(client).status()?;
-            ensure!(copied.success(), "cannot copy {BENTPIPE}");
+            let copied = Command::new("cp")
+                .arg(self.program())
+                .arg(client)
+                .status()?;
+            ensure!(copied.success(), "cannot copy {}", self.program());
             for file in [client, &client.join("client.key")] {
                 chown(file, Some(NOBODY), Some(NOBODY))?;
             }
@@ -243,8 +253,13 @@ impl Site {
         Ok(())
     }
 
+    /// Path of bentpipe.
+    pub fn program(&self) -> &'static str {
+        self.config.program
+    }
+
     /// Starts the server and waits until it is ready.
-    pub(crate) fn start_server(&mut self) -> Result<()> {
+    pub fn start_server(&mut self) -> Result<()> {
         let process = self
             .topology
             .spawn_in(self.topology.gateway(), self.server_command()?)?;
@@ -255,11 +270,16 @@ impl Site {
 
     fn server_command(&self) -> Result<Command> {
         let directory = self.topology.directory();
-        let mut command = Command::new(BENTPIPE);
+        let mut command = Command::new(self.program());
         if self.config.server_unprivileged {
             // It stays root by name, since the build's directory may be closed to others; the kernel asks for capabilities.
             command = Command::new("setpriv");
-            command.args(["--inh-caps=-all", "--bounding-set=-all", "--", BENTPIPE]);
+            command.args([
+                "--inh-caps=-all",
+                "--bounding-set=-all",
+                "--",
+                self.program(),
+            ]);
         }
         if let Some(hosts) = &self.config.server_hosts {
             let (hosts_file, resolver_file) = (directory.join("hosts"), directory.join("resolv"));
@@ -271,7 +291,7 @@ impl Site {
             command
                 .args(["--mount", "--propagation", "private", "sh", "-c", script])
                 .args([&hosts_file, &resolver_file])
-                .arg(BENTPIPE);
+                .arg(self.program());
         }
         command
             .args(["server", "--config"])
@@ -280,9 +300,9 @@ impl Site {
     }
 
     /// Starts the client and waits until the tunnel is up.
-    pub(crate) fn start_client(&mut self) -> Result<()> {
+    pub fn start_client(&mut self) -> Result<()> {
         let home = self.client_home.path();
-        let mut command = Command::new(BENTPIPE);
+        let mut command = Command::new(self.program());
         if self.config.unprivileged {
             command = Command::new(home.join("bentpipe"));
             command.uid(NOBODY).gid(NOBODY);
@@ -297,44 +317,44 @@ impl Site {
     }
 
     /// Starts the client of `command` in `place`, and waits until its tunnel is up.
-    pub(crate) fn start_client_in(&self, place: &NetNs, command: Command) -> Result<Process> {
+    pub fn start_client_in(&self, place: &NetNs, command: Command) -> Result<Process> {
         let process = self.topology.spawn_in(place, command)?;
         process.wait_for_line("ready", COMES_UP)?;
         Ok(process)
     }
 
     /// SIGKILL; returns when the process is gone.
-    pub(crate) fn kill_client(&mut self) -> Result<()> {
+    pub fn kill_client(&mut self) -> Result<()> {
         kill(self.client.take(), "client")
     }
 
     /// SIGKILL; returns when the process is gone.
-    pub(crate) fn kill_server(&mut self) -> Result<()> {
+    pub fn kill_server(&mut self) -> Result<()> {
         kill(self.server.take(), "server")
     }
 
     /// SIGTERM; the exit code must be 0.
-    pub(crate) fn stop_client(&mut self) -> Result<()> {
+    pub fn stop_client(&mut self) -> Result<()> {
         stop(self.client.take(), "client")
     }
 
     /// SIGTERM; the exit code must be 0.
-    pub(crate) fn stop_server(&mut self) -> Result<()> {
+    pub fn stop_server(&mut self) -> Result<()> {
         stop(self.server.take(), "server")
     }
 
     /// The client, which must be running.
-    pub(crate) fn client(&self) -> &Process {
+    pub fn client(&self) -> &Process {
         self.client.as_ref().expect("the client is running")
     }
 
     /// The server, which must be running.
-    pub(crate) fn server(&self) -> &Process {
+    pub fn server(&self) -> &Process {
         self.server.as_ref().expect("the server is running")
     }
 
-    /// What the running daemons have logged, to be shown with a failure.
-    pub(crate) fn logs(&self) -> String {
+    /// Text that the running daemons have logged, to be shown with a failure.
+    pub fn logs(&self) -> String {
         let mut text = String::new();
         for (role, process) in [("client", &self.client), ("server", &self.server)] {
             if let Some(process) = process {
@@ -345,7 +365,7 @@ impl Site {
     }
 
     /// From the user to the web, over IPv4 and over IPv6.
-    pub(crate) fn routes(&self) -> [Route; 2] {
+    pub fn routes(&self) -> [Route; 2] {
         let route = |name, server: IpAddr, nobody: &str| Route {
             name,
             user: Place::from(self.topology.user()),
@@ -363,18 +383,18 @@ impl Site {
     }
 
     /// Watches both directions of the link, at the terminal.
-    pub(crate) fn watch(&self) -> Result<Capture> {
+    pub fn watch(&self) -> Result<Capture> {
         Capture::start(self.topology.terminal(), LINK_DEVICE, PORT)
     }
 
     /// Where the client keeps its files.
-    pub(crate) fn client_home(&self) -> &Path {
+    pub fn client_home(&self) -> &Path {
         self.client_home.path()
     }
 }
 
 /// A client whose files are in `home`.
-pub(crate) fn with_config<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
+pub fn with_config<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
     let file = home.join("client.toml");
     command.args(["client", "--config"]).arg(file)
 }

@@ -17,38 +17,43 @@ const TICK: Duration = Duration::from_millis(20);
 const REQUEST: usize = 200;
 
 /// One flow as its LAN host at the client sees it.
-pub(crate) struct Reader {
+pub struct Reader {
     connection: ConnectionId,
     flow: FlowKey,
     /// Bytes per second; `None`: as they come.
     rate: Option<u64>,
     /// When it was opened.
-    pub(crate) since: Instant,
+    pub since: Instant,
     next: Option<Instant>,
     /// Bytes still to be sent before FIN.
     to_send: u64,
     finished: bool,
     /// Bytes read.
-    pub(crate) got: u64,
+    pub got: u64,
     /// When the first byte came.
-    pub(crate) first: Option<Instant>,
+    pub first: Option<Instant>,
     /// When and how it ended.
-    pub(crate) end: Option<(Instant, Ending)>,
+    pub end: Option<(Instant, Ending)>,
 }
 
-/// How a flow ended.
+/// Ways in which a flow ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
+    /// In order, with all bytes.
     Fin,
+    /// With a reset.
     Reset,
+    /// Before it began, by the destination.
     Refused,
+    /// With its tunnel.
     TunnelLost,
 }
 
 /// A terminal's LAN.
 #[derive(Default)]
-pub(crate) struct Apps {
-    pub(crate) readers: Vec<Reader>,
+pub struct Apps {
+    /// Downloads, in the order of their beginning.
+    pub readers: Vec<Reader>,
 }
 
 impl Apps {

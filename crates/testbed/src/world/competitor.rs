@@ -8,9 +8,11 @@ use bentpipe_link::tcp::{Config, Receiver, Sender};
 use super::wire::{Packet, Towards};
 
 /// A sender and its receiver, on either side of the link.
-pub(crate) struct Competitor {
-    pub(crate) sender: Sender,
-    pub(crate) receiver: Receiver,
+pub struct Competitor {
+    /// End that sends data.
+    pub sender: Sender,
+    /// End that acknowledges them.
+    pub receiver: Receiver,
     /// Data goes to the terminals.
     pub(super) down: bool,
     /// As [`super::Terminal`] has it.

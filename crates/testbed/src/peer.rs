@@ -15,14 +15,14 @@ use socket2::{Domain, Socket, Type};
 
 use super::route::Place;
 
-/// How long a peer may be silent before a case gives up on it, unless the case says otherwise.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time that a peer may be silent before a case gives up on it, unless the case says otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Handlers of a thousand connections at once need little.
-pub(crate) const STACK: usize = 128 * 1024;
+pub const STACK: usize = 128 * 1024;
 
 /// `length` bytes in which every 48 hold the marker that no capture may find, and say where they belong.
-pub(crate) fn payload(length: usize) -> Vec<u8> {
+pub fn payload(length: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(length + 64);
     while bytes.len() < length {
         let place = bytes.len();
@@ -33,14 +33,15 @@ pub(crate) fn payload(length: usize) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn digest(bytes: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
+/// SHA-256 of `bytes`.
+pub fn digest(bytes: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut result = [0; SHA256_OUTPUT_LEN];
     result.copy_from_slice(sha(&SHA256, bytes).as_ref());
     result
 }
 
 /// A listener with room for thousands of simultaneous connections.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
@@ -49,7 +50,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// The next connection, within `patience`; reads and writes on it are bounded by `patience` too.
-pub(crate) fn accept(listener: &TcpListener, patience: Duration) -> Result<TcpStream> {
+pub fn accept(listener: &TcpListener, patience: Duration) -> Result<TcpStream> {
     // On Linux the receive timeout of a listener bounds accept.
     socket2::SockRef::from(listener).set_read_timeout(Some(patience))?;
     let (stream, _) = listener.accept().context("nobody connected")?;
@@ -57,12 +58,14 @@ pub(crate) fn accept(listener: &TcpListener, patience: Duration) -> Result<TcpSt
     Ok(stream)
 }
 
-pub(crate) fn set_patience(stream: &TcpStream, patience: Duration) -> io::Result<()> {
+/// Bounds each read and each write on `stream`.
+pub fn set_patience(stream: &TcpStream, patience: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))
 }
 
-pub(crate) fn read_exactly(stream: &mut TcpStream, length: usize) -> Result<Vec<u8>> {
+/// Reads `length` bytes.
+pub fn read_exactly(stream: &mut TcpStream, length: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     stream
         .read_exact(&mut bytes)
@@ -71,7 +74,7 @@ pub(crate) fn read_exactly(stream: &mut TcpStream, length: usize) -> Result<Vec<
 }
 
 /// Everything up to a clean end.
-pub(crate) fn read_to_eof(stream: &mut TcpStream) -> Result<Vec<u8>> {
+pub fn read_to_eof(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let (bytes, end) = read_to_the_end(stream);
     match end {
         Ok(()) => Ok(bytes),
@@ -82,7 +85,7 @@ pub(crate) fn read_to_eof(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Everything up to a reset; a clean end is an error, and so is silence.
-pub(crate) fn read_to_reset(stream: &mut TcpStream) -> Result<Vec<u8>> {
+pub fn read_to_reset(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let (bytes, end) = read_to_the_end(stream);
     match end {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(bytes),
@@ -95,7 +98,7 @@ pub(crate) fn read_to_reset(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Everything up to any end, and which end it was.
-pub(crate) fn read_to_the_end(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
+pub fn read_to_the_end(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
     let mut bytes = Vec::new();
     let mut buffer = [0; 65_536];
     loop {
@@ -109,14 +112,14 @@ pub(crate) fn read_to_the_end(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()
 }
 
 /// Ends a connection with RST.
-pub(crate) fn reset(stream: TcpStream) -> io::Result<()> {
+pub fn reset(stream: TcpStream) -> io::Result<()> {
     set_linger_zero(&stream)?;
     drop(stream);
     Ok(())
 }
 
 /// Waits until the other end's TCP has acknowledged all that was written.
-pub(crate) fn until_acknowledged(stream: &TcpStream, patience: Duration) -> Result<()> {
+pub fn until_acknowledged(stream: &TcpStream, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
     while unsent_bytes(stream)? > 0 {
         ensure!(
@@ -128,23 +131,23 @@ pub(crate) fn until_acknowledged(stream: &TcpStream, patience: Duration) -> Resu
     Ok(())
 }
 
-/// What a server of [`Service`] does with each connection.
-pub(crate) type Handler = fn(TcpStream) -> Result<()>;
+/// Work of a [`Service`] on each connection.
+pub type Handler = fn(TcpStream) -> Result<()>;
 
 /// Sends back what comes, and the end when it comes.
-pub(crate) fn echo(stream: TcpStream) -> Result<()> {
+pub fn echo(stream: TcpStream) -> Result<()> {
     io::copy(&mut &stream, &mut &stream)?;
     Ok(stream.shutdown(Shutdown::Write)?)
 }
 
 /// Says from which address it was connected to, as one line, and closes.
-pub(crate) fn who(mut stream: TcpStream) -> Result<()> {
+pub fn who(mut stream: TcpStream) -> Result<()> {
     let peer = stream.peer_addr()?.ip().to_canonical();
     Ok(writeln!(stream, "{peer}")?)
 }
 
 /// Sends payload until the connection breaks.
-pub(crate) fn endless(mut stream: TcpStream) -> Result<()> {
+pub fn endless(mut stream: TcpStream) -> Result<()> {
     let block = payload(48 * 1000);
     loop {
         stream.write_all(&block)?;
@@ -153,15 +156,17 @@ pub(crate) fn endless(mut stream: TcpStream) -> Result<()> {
 
 /// A server that stays up until it is dropped, one thread per connection.
 #[derive(Debug)]
-pub(crate) struct Service {
-    pub(crate) address: SocketAddr,
+pub struct Service {
+    /// Address that the server listens on.
+    pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
     listener: Arc<TcpListener>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Service {
-    pub(crate) fn start(place: &Place, address: SocketAddr, handler: Handler) -> Result<Self> {
+    /// Listens on `address` in `place`; `handler` has each connection.
+    pub fn start(place: &Place, address: SocketAddr, handler: Handler) -> Result<Self> {
         let listener = Arc::new(place.at(|| listen(address))??);
         let accepted = Arc::new(AtomicUsize::new(0));
         let (from, count) = (Arc::clone(&listener), Arc::clone(&accepted));
@@ -174,7 +179,7 @@ impl Service {
     }
 
     /// Connections that have reached it so far.
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }

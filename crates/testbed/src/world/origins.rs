@@ -19,7 +19,7 @@ pub(super) fn payload(size: u64) -> Bytes {
 }
 
 /// A destination that sends `bytes` and ends: the number travels in address and port.
-pub(crate) fn source(bytes: u64) -> Destination {
+pub fn source(bytes: u64) -> Destination {
     let [.., a, b, c, d, e] = bytes.to_be_bytes();
     Destination {
         host: Host::Ip(Ipv4Addr::new(a, b, c, d).into()),
@@ -47,10 +47,10 @@ pub(super) fn answer(server: &mut Engine, connection: ConnectionId, flow: FlowKe
 
 /// The server's LAN: every flow gets what it asked for.
 #[derive(Default)]
-pub(crate) struct Origins {
+pub struct Origins {
     open: Vec<Origin>,
     /// Flows that ended with FIN from the client: when, and how many bytes came.
-    pub(crate) uploads: Vec<(Instant, u64)>,
+    pub uploads: Vec<(Instant, u64)>,
 }
 
 /// One flow as its destination sees it.

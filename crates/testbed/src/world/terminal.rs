@@ -11,24 +11,27 @@ use bentpipe_proto::tunnel::Inbound;
 use super::apps::Apps;
 
 /// A client with its applications.
-pub(crate) struct Terminal {
-    pub(crate) engine: Engine,
-    pub(crate) address: SocketAddr,
-    pub(crate) apps: Apps,
+pub struct Terminal {
+    /// Engine of the client.
+    pub engine: Engine,
+    /// Address on the link.
+    pub address: SocketAddr,
+    /// Applications behind the client.
+    pub apps: Apps,
     /// One-way delay between the terminal and the shared link, on top of the link's own.
     pub(super) access: Duration,
     /// Connections in the order of their beginning.
-    pub(crate) tunnels: Vec<ConnectionId>,
-    /// How connections were lost.
-    pub(crate) notices: Vec<(Duration, String)>,
+    pub tunnels: Vec<ConnectionId>,
+    /// Reasons for which connections were lost.
+    pub notices: Vec<(Duration, String)>,
     /// When answers to DNS queries came.
-    pub(crate) answers: Vec<Instant>,
+    pub answers: Vec<Instant>,
     /// Flows that the server has opened.
-    pub(crate) inbound: Vec<(FlowKey, Inbound)>,
+    pub inbound: Vec<(FlowKey, Inbound)>,
     /// A fault of the server's is what is looked for.
-    pub(crate) expects_fault: bool,
+    pub expects_fault: bool,
     /// The tunnel that flows are opened in, and since when it is ready.
-    pub(crate) ready: Option<(ConnectionId, Instant)>,
+    pub ready: Option<(ConnectionId, Instant)>,
     /// Something may have happened at this instant.
     pub(super) awake: bool,
     /// When it wants to be woken if nothing comes in before.
@@ -54,19 +57,19 @@ impl Terminal {
     }
 
     /// The tunnel that flows are opened in.
-    pub(crate) fn tunnel(&self) -> ConnectionId {
+    pub fn tunnel(&self) -> ConnectionId {
         self.ready.expect("the tunnel is ready").0
     }
 
     /// A download of `bytes`; returns its index among the readers.
-    pub(crate) fn download(&mut self, now: Instant, bytes: u64, rate: Option<u64>) -> usize {
+    pub fn download(&mut self, now: Instant, bytes: u64, rate: Option<u64>) -> usize {
         let tunnel = self.tunnel();
         self.apps
             .download(now, &mut self.engine, tunnel, bytes, rate)
     }
 
     /// An upload of `bytes`; returns its index among the readers.
-    pub(crate) fn upload(&mut self, now: Instant, bytes: u64) -> usize {
+    pub fn upload(&mut self, now: Instant, bytes: u64) -> usize {
         let tunnel = self.tunnel();
         self.apps.upload(now, &mut self.engine, tunnel, bytes)
     }

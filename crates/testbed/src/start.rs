@@ -5,12 +5,11 @@ use std::process::Command;
 use anyhow::Result;
 use bentpipe_lab::topology::Process;
 
-use super::keys::BENTPIPE;
 use super::site::Site;
 
 /// Starts the site's client at the terminal; `change` may add arguments and variables.
-pub(crate) fn client(site: &Site, change: impl FnOnce(&mut Command)) -> Result<Process> {
-    let mut command = Command::new(BENTPIPE);
+pub fn client(site: &Site, change: impl FnOnce(&mut Command)) -> Result<Process> {
+    let mut command = Command::new(site.program());
     command.args(["client", "--config"]).arg(site.client_file());
     change(&mut command);
     site.topology.spawn_in(site.topology.terminal(), command)

@@ -13,14 +13,15 @@ use bentpipe_sys::netns::NetNs;
 use super::site::Site;
 
 /// Sends back what comes, with the source of it in front.
-pub(crate) struct PacketEcho {
+pub struct PacketEcho {
     stop: Arc<AtomicBool>,
     heard: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PacketEcho {
-    pub(crate) fn start(place: &NetNs, address: SocketAddr) -> Result<Self> {
+    /// Answers on `address` in `place` until it is dropped.
+    pub fn start(place: &NetNs, address: SocketAddr) -> Result<Self> {
         let socket = place.enter(|| UdpSocket::bind(address))??;
         socket.set_read_timeout(Some(Duration::from_millis(100)))?;
         let [stop, heard] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
@@ -42,8 +43,8 @@ impl PacketEcho {
         })
     }
 
-    /// Whether anything has come.
-    pub(crate) fn has_heard(&self) -> bool {
+    /// Tells whether anything has come.
+    pub fn has_heard(&self) -> bool {
         self.heard.load(Ordering::Relaxed)
     }
 }
@@ -55,12 +56,8 @@ impl Drop for PacketEcho {
     }
 }
 
-/// What the port answers to a packet from the web, if anything, and from where it was sent.
-pub(crate) fn ask(
-    site: &Site,
-    source: IpAddr,
-    to: SocketAddr,
-) -> Result<(Option<String>, SocketAddr)> {
+/// Answer of the port to a packet from the web, if anything, and from where it was sent.
+pub fn ask(site: &Site, source: IpAddr, to: SocketAddr) -> Result<(Option<String>, SocketAddr)> {
     let socket = site
         .topology
         .web()

@@ -13,7 +13,7 @@ use quinn_proto::EcnCodepoint;
 const HEADERS: usize = 28;
 
 /// A datagram on the link.
-pub(crate) struct Datagram {
+pub struct Datagram {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) ecn: Option<EcnCodepoint>,
@@ -21,11 +21,12 @@ pub(crate) struct Datagram {
 }
 
 /// An IP packet on the link.
-pub(crate) enum Packet {
+pub enum Packet {
+    /// Datagram of a tunnel.
     Tunnel(Datagram),
     /// Of a competitor, by its number.
     Segment(usize, Segment),
-    /// The same.
+    /// Acknowledgement for a competitor, by its number.
     Ack(usize, Ack),
 }
 
@@ -40,7 +41,7 @@ impl Packet {
     }
 
     /// Sets "congestion experienced"; false if the packet may not carry it.
-    pub(crate) fn mark(&mut self) -> bool {
+    pub fn mark(&mut self) -> bool {
         match self {
             Self::Tunnel(datagram) => {
                 let able = datagram.ecn.is_some();
@@ -105,15 +106,17 @@ impl Access {
     }
 }
 
-/// What one side offered to the link.
+/// Packets that one side offered to the link.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sent {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
+pub struct Sent {
+    /// Number of packets.
+    pub packets: u64,
+    /// Bytes of them all, with their IP headers.
+    pub bytes: u64,
     /// The largest packet.
-    pub(crate) largest: u64,
+    pub largest: u64,
     /// Packets that the forward link's queue or policer turned away as they came.
-    pub(crate) dropped: u64,
+    pub dropped: u64,
 }
 
 impl Sent {

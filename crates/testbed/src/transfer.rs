@@ -14,34 +14,37 @@ use super::route::Route;
 
 /// From the web to the user, or the other way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
+    /// From the web to the user.
     Download,
+    /// From the user to the web.
     Upload,
 }
 
 /// A transfer that is under way.
 #[derive(Debug)]
-pub(crate) struct Transfer {
+pub struct Transfer {
     length: usize,
     arrived: Arc<AtomicUsize>,
     writer: JoinHandle<io::Result<()>>,
     reader: JoinHandle<Arrivals>,
 }
 
-/// What its receiver saw.
+/// Bytes and times that a receiver saw.
 #[derive(Debug)]
-pub(crate) struct Arrivals {
+pub struct Arrivals {
     bytes: Vec<u8>,
     /// When something arrived.
     instants: Vec<Instant>,
-    /// How it ended, and when.
-    pub(crate) end: io::Result<()>,
-    pub(crate) ended: Instant,
+    /// End of the connection.
+    pub end: io::Result<()>,
+    /// Time of the end.
+    pub ended: Instant,
 }
 
 impl Transfer {
     /// Connects over `route` and sends `length` bytes of payload and an end.
-    pub(crate) fn start(route: &Route, way: Way, length: usize) -> Result<Self> {
+    pub fn start(route: &Route, way: Way, length: usize) -> Result<Self> {
         let (listener, address) = route.listen()?;
         let user = route.connect(address)?;
         let web = accept(&listener, route.patience)?;
@@ -66,7 +69,7 @@ impl Transfer {
     }
 
     /// Waits until `bytes` have arrived.
-    pub(crate) fn until(&self, bytes: usize, patience: Duration) -> Result<()> {
+    pub fn until(&self, bytes: usize, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while self.arrived.load(Ordering::Relaxed) < bytes {
             ensure!(!self.reader.is_finished(), "ended before {bytes} bytes");
@@ -78,7 +81,7 @@ impl Transfer {
     }
 
     /// Waits for the end, whichever it is.
-    pub(crate) fn finish(self) -> Result<Arrivals> {
+    pub fn finish(self) -> Result<Arrivals> {
         let arrivals = self.reader.join().map_err(|_| anyhow!("reader panicked"))?;
         let written = self.writer.join().map_err(|_| anyhow!("writer panicked"))?;
         let sent = payload(self.length);
@@ -100,7 +103,7 @@ impl Transfer {
     }
 
     /// Waits for all of it, which must arrive.
-    pub(crate) fn finish_whole(self) -> Result<Arrivals> {
+    pub fn finish_whole(self) -> Result<Arrivals> {
         let arrivals = self.finish()?;
         match &arrivals.end {
             Ok(()) => Ok(arrivals),
@@ -112,7 +115,7 @@ impl Transfer {
     }
 
     /// Waits for the reset that must end it.
-    pub(crate) fn finish_reset(self) -> Result<Arrivals> {
+    pub fn finish_reset(self) -> Result<Arrivals> {
         let arrivals = self.finish()?;
         let reset = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionReset;
         ensure!(
@@ -126,12 +129,12 @@ impl Transfer {
 
 impl Arrivals {
     /// The first instant at or after `then` at which something arrived.
-    pub(crate) fn first_since(&self, then: Instant) -> Option<Instant> {
+    pub fn first_since(&self, then: Instant) -> Option<Instant> {
         self.instants.iter().copied().find(|&at| at >= then)
     }
 
     /// The longest time without an arrival, from `then` to the end.
-    pub(crate) fn longest_silence(&self, then: Instant) -> Duration {
+    pub fn longest_silence(&self, then: Instant) -> Duration {
         let mut last = then;
         let mut longest = Duration::ZERO;
         for &at in self.instants.iter().chain([&self.ended]) {

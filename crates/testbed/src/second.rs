@@ -12,17 +12,17 @@ use tempfile::TempDir;
 use super::keys;
 use super::site::{Site, with_config};
 
-/// It is configured as the first.
-pub(crate) struct Second {
+/// Client at the second terminal, configured as the first.
+pub struct Second {
     process: Option<Process>,
     home: TempDir,
 }
 
 impl Second {
     /// Makes it, and names it in the configuration of the server, which is to be started after that.
-    pub(crate) fn introduce(site: &Site) -> Result<Self> {
+    pub fn introduce(site: &Site) -> Result<Self> {
         let home = tempfile::Builder::new().prefix("bp-client-").tempdir()?;
-        let key = keys::generate(&home.path().join("client.key"))?;
+        let key = keys::generate(site.program(), &home.path().join("client.key"))?;
         fs::copy(site.client_file(), home.path().join("client.toml"))?;
         let mut server = OpenOptions::new().append(true).open(site.server_file())?;
         write!(
@@ -37,16 +37,16 @@ impl Second {
     }
 
     /// Starts it and waits until its tunnel is up.
-    pub(crate) fn start(&mut self, site: &Site) -> Result<()> {
+    pub fn start(&mut self, site: &Site) -> Result<()> {
         let (_, terminal) = places(site)?;
-        let mut command = Command::new(keys::BENTPIPE);
+        let mut command = Command::new(site.program());
         with_config(&mut command, self.home.path());
         self.process = Some(site.start_client_in(terminal, command)?);
         Ok(())
     }
 
-    /// What it has logged, to be shown with a failure.
-    pub(crate) fn log(&self) -> String {
+    /// Text that it has logged, to be shown with a failure.
+    pub fn log(&self) -> String {
         let text = self.process.as_ref().map(Process::stderr_text);
         format!(
             "--- log of the second client:\n{}",
@@ -56,6 +56,6 @@ impl Second {
 }
 
 /// The second user and the second terminal.
-pub(crate) fn places(site: &Site) -> Result<(&NetNs, &NetNs)> {
+pub fn places(site: &Site) -> Result<(&NetNs, &NetNs)> {
     site.topology.sites().nth(1).context("a second terminal")
 }

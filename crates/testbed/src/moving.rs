@@ -8,7 +8,7 @@ use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
 /// Gives `terminal` the address `new` on the satellite link and takes `old` away.
-pub(crate) fn change_address(terminal: &NetNs, old: Ipv4Addr, new: Ipv4Addr) -> Result<()> {
+pub fn change_address(terminal: &NetNs, old: Ipv4Addr, new: Ipv4Addr) -> Result<()> {
     let lines = format!(
         "addr del {old}/24 dev {LINK_DEVICE}\n\
          addr add {new}/24 dev {LINK_DEVICE} noprefixroute\n\

@@ -9,20 +9,22 @@ use super::peer::{PATIENCE, read_exactly, set_patience};
 use super::site::Site;
 
 /// Where the client's SOCKS5 front end listens.
-pub(crate) const SOCKS5: &str = "127.0.0.1:1080";
+pub const SOCKS5: &str = "127.0.0.1:1080";
 /// Where the client's HTTP CONNECT front end listens.
-pub(crate) const HTTP: &str = "127.0.0.1:3128";
+pub const HTTP: &str = "127.0.0.1:3128";
 
 /// Both protocols, as an application speaks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Proxy {
+pub enum Proxy {
+    /// SOCKS version 5.
     Socks5,
+    /// HTTP/1.1 with CONNECT.
     Http,
 }
 
-/// What a proxy says to an application.
+/// Answer of a proxy to an application.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// A SOCKS5 reply code.
     Code(u8),
     /// An HTTP status.
@@ -30,9 +32,11 @@ pub(crate) enum Answer {
 }
 
 impl Proxy {
-    pub(crate) const ALL: [Self; 2] = [Self::Socks5, Self::Http];
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Socks5, Self::Http];
 
-    pub(crate) fn success(self) -> Answer {
+    /// Answer that grants a connection.
+    pub fn success(self) -> Answer {
         match self {
             Self::Socks5 => Answer::Code(0),
             Self::Http => Answer::Status(200),
@@ -40,12 +44,7 @@ impl Proxy {
     }
 
     /// Asks for `target`, a name or an address, and returns the answer.
-    pub(crate) fn connect(
-        self,
-        site: &Site,
-        target: &str,
-        port: u16,
-    ) -> Result<(TcpStream, Answer)> {
+    pub fn connect(self, site: &Site, target: &str, port: u16) -> Result<(TcpStream, Answer)> {
         let address: SocketAddr = match self {
             Self::Socks5 => SOCKS5,
             Self::Http => HTTP,

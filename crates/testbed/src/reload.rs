@@ -12,7 +12,7 @@ use super::site::Site;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Has the server read its file again, which it then says with one more line that contains `says`.
-pub(crate) fn reload(site: &Site, says: &str) -> Result<()> {
+pub fn reload(site: &Site, says: &str) -> Result<()> {
     let lines = || site.server().stderr_text().matches(says).count();
     let before = lines();
     site.server().signal(Signal::HUP)?;

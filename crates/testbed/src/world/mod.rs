@@ -31,16 +31,16 @@ use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::ClientConfig;
 
-pub(crate) use apps::{Ending, Reader};
-pub(crate) use competitor::Competitor;
-pub(crate) use inner::Inner;
-pub(crate) use origins::{Origins, source};
-pub(crate) use terminal::Terminal;
+pub use apps::{Ending, Reader};
+pub use competitor::Competitor;
+pub use inner::Inner;
+pub use origins::{Origins, source};
+pub use terminal::Terminal;
 use wire::Access;
-pub(crate) use wire::{Packet, Sent};
+pub use wire::{Packet, Sent};
 
 /// A scenario by name, without jitter: a pipe has a constant delay.
-pub(crate) fn preset(name: &str) -> Option<Scenario> {
+pub fn preset(name: &str) -> Option<Scenario> {
     let mut table: toml::Table = toml::from_str(bentpipe_link::preset(name)?).ok()?;
     table.get_mut("orbit")?.as_table_mut()?.remove("jitter");
     table.try_into().ok()
@@ -48,30 +48,34 @@ pub(crate) fn preset(name: &str) -> Option<Scenario> {
 
 const SERVER: ([u8; 4], u16) = ([10, 20, 0, 1], 4433);
 
-/// What a world is made of.
+/// Parts of a world.
 #[derive(Clone)]
-pub(crate) struct Setup<'a> {
-    pub(crate) link: &'a LinkConfig,
-    pub(crate) seed: u64,
-    pub(crate) profile: Profile,
-    /// What terminals know of the link beyond `profile`.
-    pub(crate) known: Option<Link>,
-    pub(crate) wishes: Wishes,
-    /// What terminals send with, if not with `wishes`.
-    pub(crate) own: Option<Wishes>,
-    /// What terminals wish of the server.
-    pub(crate) forward: Forward,
-    /// Whether the client, and the server, know of published ports.
-    pub(crate) publish: [bool; 2],
-    /// Whether both ends carry DNS.
-    pub(crate) dns: bool,
+pub struct Setup<'a> {
+    /// Link between the terminals and the server.
+    pub link: &'a LinkConfig,
+    /// Seed of every random number.
+    pub seed: u64,
+    /// Class of link that both ends are tuned for.
+    pub profile: Profile,
+    /// Facts that terminals know of the link beyond `profile`.
+    pub known: Option<Link>,
+    /// Settings that both ends wish for.
+    pub wishes: Wishes,
+    /// Settings that terminals send with, if not with `wishes`.
+    pub own: Option<Wishes>,
+    /// Settings that terminals wish of the server.
+    pub forward: Forward,
+    /// Published ports are known to the client, and to the server.
+    pub publish: [bool; 2],
+    /// Both ends carry DNS.
+    pub dns: bool,
     /// One terminal for each, that much farther from the link, each way.
-    pub(crate) access: Vec<Duration>,
+    pub access: Vec<Duration>,
 }
 
 impl<'a> Setup<'a> {
     /// One terminal on `link`.
-    pub(crate) fn new(link: &'a LinkConfig, seed: u64) -> Self {
+    pub fn new(link: &'a LinkConfig, seed: u64) -> Self {
         Self {
             link,
             seed,
@@ -88,15 +92,23 @@ impl<'a> Setup<'a> {
 }
 
 /// The simulated tunnels with their applications.
-pub(crate) struct World {
-    pub(crate) now: Instant,
-    pub(crate) start: Instant,
-    pub(crate) link: Duplex<Packet>,
-    pub(crate) terminals: Vec<Terminal>,
-    pub(crate) server: Engine,
-    pub(crate) origins: Origins,
-    pub(crate) competitors: Vec<Competitor>,
-    pub(crate) inner: Inner,
+pub struct World {
+    /// Present instant of virtual time.
+    pub now: Instant,
+    /// Instant at which virtual time began.
+    pub start: Instant,
+    /// Model of the link.
+    pub link: Duplex<Packet>,
+    /// Clients.
+    pub terminals: Vec<Terminal>,
+    /// Engine of the server.
+    pub server: Engine,
+    /// Destinations behind the server.
+    pub origins: Origins,
+    /// TCP connections on the same link, outside any tunnel.
+    pub competitors: Vec<Competitor>,
+    /// IP packets inside the first tunnel.
+    pub inner: Inner,
     access: Access,
     keys: Keys,
     seed: Seed,
@@ -104,22 +116,22 @@ pub(crate) struct World {
     wishes: Wishes,
     spins: u32,
     /// Destinations refuse, so long after OPEN.
-    pub(crate) refuse_after: Option<Duration>,
+    pub refuse_after: Option<Duration>,
     refusals: Vec<(Instant, ConnectionId, FlowKey)>,
-    /// What the server remembers of the paths to terminals.
-    pub(crate) known_paths: HashMap<SocketAddr, Saved>,
+    /// Paths to terminals as the server remembers them.
+    pub known_paths: HashMap<SocketAddr, Saved>,
     /// Every packet that comes over the forward link is marked "congestion experienced".
-    pub(crate) mark_all: bool,
+    pub mark_all: bool,
     /// A fault of a client's is what is looked for.
-    pub(crate) expects_fault: bool,
+    pub expects_fault: bool,
     /// Larger UDP payloads are lost without a word, bytes.
-    pub(crate) largest: Option<usize>,
+    pub largest: Option<usize>,
     /// Destinations answer once and then neither speak nor end.
-    pub(crate) silent: bool,
-    /// What tunnels offered to the forward and the return link.
-    pub(crate) sent: [Sent; 2],
+    pub silent: bool,
+    /// Packets that tunnels offered to the forward and the return link.
+    pub sent: [Sent; 2],
     /// Every batch that left, as (when, over which link as in `sent`, size): equal runs have equal traces.
-    pub(crate) trace: Vec<(Duration, usize, usize)>,
+    pub trace: Vec<(Duration, usize, usize)>,
 }
 
 struct Keys {
@@ -129,11 +141,12 @@ struct Keys {
 
 impl World {
     /// A world over `link`; connects at once.
-    pub(crate) fn new(link: &LinkConfig, seed: u64) -> Self {
+    pub fn new(link: &LinkConfig, seed: u64) -> Self {
         Self::with(&Setup::new(link, seed))
     }
 
-    pub(crate) fn with_profile(link: &LinkConfig, seed: u64, profile: Profile) -> Self {
+    /// Makes a world whose ends are tuned for `profile`; connects at once.
+    pub fn with_profile(link: &LinkConfig, seed: u64, profile: Profile) -> Self {
         Self::with(&Setup {
             profile,
             ..Setup::new(link, seed)
@@ -141,7 +154,7 @@ impl World {
     }
 
     /// A world in which both ends send with `controller`.
-    pub(crate) fn with_controller(
+    pub fn with_controller(
         link: &LinkConfig,
         seed: u64,
         profile: Profile,
@@ -159,7 +172,7 @@ impl World {
     }
 
     /// The world of `setup`; every terminal connects at once.
-    pub(crate) fn with(setup: &Setup<'_>) -> Self {
+    pub fn with(setup: &Setup<'_>) -> Self {
         #[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
         let start = Instant::now();
         let (seed, wishes) = (Seed::new(setup.seed), setup.wishes);
@@ -211,12 +224,12 @@ impl World {
     }
 
     /// Starts another connection from a terminal.
-    pub(crate) fn connect(&mut self, terminal: usize) -> ConnectionId {
+    pub fn connect(&mut self, terminal: usize) -> ConnectionId {
         self.connect_with(terminal, |crypto| crypto)
     }
 
-    /// The same of one that alters its cryptography.
-    pub(crate) fn connect_with(
+    /// Starts a connection that alters its cryptography.
+    pub fn connect_with(
         &mut self,
         terminal: usize,
         alter: impl FnOnce(Arc<dyn ClientConfig>) -> Arc<dyn ClientConfig>,
@@ -235,13 +248,13 @@ impl World {
     }
 
     /// Starts a TCP connection beside the tunnels, with data to the terminals (`down`) or from them; returns its index.
-    pub(crate) fn compete(&mut self, config: tcp::Config, down: bool, access: Duration) -> usize {
+    pub fn compete(&mut self, config: tcp::Config, down: bool, access: Duration) -> usize {
         self.competitors.push(Competitor::new(config, down, access));
         self.competitors.len() - 1
     }
 
-    /// What the server has learned of the paths to terminals.
-    pub(crate) fn learned(&mut self) -> HashMap<SocketAddr, Saved> {
+    /// Paths to terminals as the server has learned them.
+    pub fn learned(&mut self) -> HashMap<SocketAddr, Saved> {
         let ids: Vec<_> = self.server.connections().map(|(id, _)| id).collect();
         let path = |id| {
             let connection = self.server.connection(id)?;
@@ -252,36 +265,36 @@ impl World {
     }
 
     /// Replaces the server's process: same key, no memory.
-    pub(crate) fn restart_server(&mut self) {
+    pub fn restart_server(&mut self) {
         let seed = self.seed.stream(&format!("server after {:?}", self.at()));
         self.server = Engine::new(config(&self.keys, seed, true, self.wishes));
         self.origins = Origins::default();
     }
 
     /// Virtual time since the beginning.
-    pub(crate) fn at(&self) -> Duration {
+    pub fn at(&self) -> Duration {
         self.now - self.start
     }
 
     /// The tunnel of the first terminal.
-    pub(crate) fn tunnel(&self) -> ConnectionId {
+    pub fn tunnel(&self) -> ConnectionId {
         self.terminals[0].tunnel()
     }
 
     /// One flow of the first terminal.
-    pub(crate) fn reader(&self, index: usize) -> &Reader {
+    pub fn reader(&self, index: usize) -> &Reader {
         &self.terminals[0].apps.readers[index]
     }
 
     /// True once every terminal's tunnel has been ready and was not lost.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.terminals
             .iter()
             .all(|terminal| terminal.ready.is_some())
     }
 
     /// Runs until `done`, for at most `limit` of virtual time; panics beyond that.
-    pub(crate) fn run_until(&mut self, limit: Duration, what: &str, done: impl Fn(&Self) -> bool) {
+    pub fn run_until(&mut self, limit: Duration, what: &str, done: impl Fn(&Self) -> bool) {
         assert!(
             self.run_while(limit, |world| !done(world)),
             "{what}: not within {limit:?}; {}",
@@ -290,7 +303,7 @@ impl World {
     }
 
     /// Runs while `busy`; false if that lasts longer than `limit` of virtual time.
-    pub(crate) fn run_while(&mut self, limit: Duration, busy: impl Fn(&Self) -> bool) -> bool {
+    pub fn run_while(&mut self, limit: Duration, busy: impl Fn(&Self) -> bool) -> bool {
         let deadline = self.now + limit;
         while busy(self) {
             if self.now >= deadline {
@@ -302,12 +315,12 @@ impl World {
     }
 
     /// A download of `bytes` by the first terminal; returns its index among the readers.
-    pub(crate) fn download(&mut self, bytes: u64, rate: Option<u64>) -> usize {
+    pub fn download(&mut self, bytes: u64, rate: Option<u64>) -> usize {
         self.terminals[0].download(self.now, bytes, rate)
     }
 
-    /// How long a download alone takes, from OPEN to the last byte.
-    pub(crate) fn timed_download(&mut self, bytes: u64) -> Duration {
+    /// Time that a download alone takes, from OPEN to the last byte.
+    pub fn timed_download(&mut self, bytes: u64) -> Duration {
         let index = self.download(bytes, None);
         self.run_until(Duration::from_secs(1200), "a download", |world| {
             world.reader(index).end.is_some()
@@ -318,8 +331,8 @@ impl World {
         at - reader.since
     }
 
-    /// How long an upload alone takes, from OPEN to the last byte at its destination.
-    pub(crate) fn timed_upload(&mut self, bytes: u64) -> Duration {
+    /// Time that an upload alone takes, from OPEN to the last byte at its destination.
+    pub fn timed_upload(&mut self, bytes: u64) -> Duration {
         let (before, began) = (self.origins.uploads.len(), self.now);
         self.terminals[0].upload(began, bytes);
         self.run_until(Duration::from_secs(1200), "an upload", |world| {
@@ -330,13 +343,13 @@ impl World {
         at - began
     }
 
-    /// How long a DNS query of the first terminal takes, which the server answers at once.
-    pub(crate) fn timed_query(&mut self) -> Duration {
+    /// Time that a DNS query of the first terminal takes, which the server answers at once.
+    pub fn timed_query(&mut self) -> Duration {
         self.timed_queries(1)
     }
 
-    /// How long so many queries take that are asked at once, until the last answer.
-    pub(crate) fn timed_queries(&mut self, count: usize) -> Duration {
+    /// Time that so many queries take that are asked at once, until the last answer.
+    pub fn timed_queries(&mut self, count: usize) -> Duration {
         let (began, id) = (self.now, self.tunnel());
         let terminal = &mut self.terminals[0];
         let last = terminal.answers.len() + count - 1;
@@ -351,7 +364,7 @@ impl World {
     }
 
     /// Lets `span` of virtual time pass.
-    pub(crate) fn run_for(&mut self, span: Duration) {
+    pub fn run_for(&mut self, span: Duration) {
         let deadline = self.now + span;
         while self.now < deadline {
             self.step(deadline);

@@ -16,31 +16,33 @@ const OVERHEAD: u64 = 28 + 1 + 2 + 16 + 6;
 /// Bytes of the connection ID in packets of the forward and of the return link.
 const CONNECTION_ID: [u64; 2] = [4, 8];
 
-/// Forward and return link, as indices.
-pub(crate) const DOWN: usize = 0;
-pub(crate) const UP: usize = 1;
+/// Index of the forward link.
+pub const DOWN: usize = 0;
+/// Index of the return link.
+pub const UP: usize = 1;
 
-/// What a transfer was.
+/// Transfer that has ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Transfer {
+pub struct Transfer {
     /// [`DOWN`] or [`UP`].
-    pub(crate) direction: usize,
+    pub direction: usize,
     /// Counted from the link's `start`.
-    pub(crate) began: Duration,
-    pub(crate) payload: u64,
+    pub began: Duration,
+    /// Bytes of payload.
+    pub payload: u64,
     /// The largest IP packet of the run.
-    pub(crate) packet: u64,
+    pub packet: u64,
     /// Share of packets that the channel lost meanwhile.
-    pub(crate) loss: f64,
+    pub loss: f64,
 }
 
 /// Payload per byte of a full packet.
-pub(crate) fn efficiency(direction: usize, packet: u64) -> f64 {
+pub fn efficiency(direction: usize, packet: u64) -> f64 {
     1.0 - (OVERHEAD + CONNECTION_ID[direction]) as f64 / packet as f64
 }
 
 /// When `transfer` would have ended at the limit, counted from the link's `start`; `None` if never.
-pub(crate) fn earliest(link: &LinkConfig, transfer: &Transfer) -> Option<Duration> {
+pub fn earliest(link: &LinkConfig, transfer: &Transfer) -> Option<Duration> {
     let share = efficiency(transfer.direction, transfer.packet) * (1.0 - transfer.loss);
     let wire = ByteCount::new((transfer.payload as f64 / share) as u64);
     let (from, data) = if transfer.direction == DOWN {
@@ -55,7 +57,7 @@ pub(crate) fn earliest(link: &LinkConfig, transfer: &Transfer) -> Option<Duratio
 }
 
 /// The share of packets that the channel lost of those that it carried between two looks at the counters.
-pub(crate) fn realised_loss(before: &PipeStats, after: &PipeStats) -> f64 {
+pub fn realised_loss(before: &PipeStats, after: &PipeStats) -> f64 {
     let lost = after.dropped_loss - before.dropped_loss;
     let kept = after.delivered - before.delivered;
     if lost == 0 {

@@ -21,12 +21,13 @@ const COMMANDS: [(&str, &[&str]); 9] = [
     ("ip", &["-o", "tunnel"]),
 ];
 
-/// What is in the four namespaces.
+/// State of the four namespaces.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Snapshot(Vec<String>);
+pub struct Snapshot(Vec<String>);
 
 impl Snapshot {
-    pub(crate) fn take(topology: &Topology) -> Result<Self> {
+    /// Reads the state of all namespaces of `topology`.
+    pub fn take(topology: &Topology) -> Result<Self> {
         topology
             .namespaces()
             .into_iter()
@@ -36,7 +37,7 @@ impl Snapshot {
     }
 
     /// Fails with the lines that have come and gone.
-    pub(crate) fn expect_same(&self, after: &Self) -> Result<()> {
+    pub fn expect_same(&self, after: &Self) -> Result<()> {
         let mut changes = String::new();
         for (before, after) in self.0.iter().zip(&after.0) {
             for (mark, from, to) in [('-', before, after), ('+', after, before)] {
