@@ -41,6 +41,7 @@ use crate::config::{self, ClientDns, Place, Placed};
 use crate::process::{self, RunError};
 use crate::status::{KernelRepair, RuleStatus};
 use direct::Decisions;
+use share::Open;
 
 use dns::Dns;
 
@@ -49,6 +50,13 @@ const BACKLOG: i32 = 4096;
 
 /// Pause after a failed accept: usually there is no descriptor left, and one must be closed first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What every front end of a client works with.
+struct Context<'a> {
+    transport: &'a Transport,
+    decisions: &'a Rc<Decisions>,
+    open: &'a Open,
+}
 
 /// The front ends of a running client.
 pub(crate) struct FrontEnds {
@@ -73,6 +81,12 @@ impl FrontEnds {
         };
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
+        let open = Open::new(process::file_limit(), descriptors_each(config, transport));
+        let context = Context {
+            transport,
+            decisions: &decisions,
+            open: &open,
+        };
         let answering = match (dns, transport) {
             (Some(dns), Transport::Tunnel(session)) => {
                 let intercepts = config.intercept.is_some();
@@ -89,8 +103,7 @@ impl FrontEnds {
         }
         if let Some(front_end) = &config.socks5 {
             tasks.push(proxy::start(
-                transport,
-                &decisions,
+                &context,
                 answering.as_ref(),
                 front_end,
                 proxy::Protocol::Socks5,
@@ -98,8 +111,7 @@ impl FrontEnds {
         }
         if let Some(front_end) = &config.http {
             tasks.push(proxy::start(
-                transport,
-                &decisions,
+                &context,
                 answering.as_ref(),
                 front_end,
                 proxy::Protocol::Http,
@@ -109,9 +121,7 @@ impl FrontEnds {
         let interception = match config.intercept.as_ref().zip(claim) {
             Some((intercept, claim)) => {
                 let dns = dns.map(|dns| &**dns);
-                let started = tproxy::start(
-                    claim, config, intercept, dns, transport, &decisions, &mut tasks,
-                );
+                let started = tproxy::start(claim, config, intercept, dns, &context, &mut tasks);
                 Some(started?)
             }
             None => None,
@@ -161,6 +171,19 @@ impl FrontEnds {
             interception.remove()?;
         }
         Ok(())
+    }
+}
+
+/// Descriptors that a connection of a host takes at most: its own, and one to its destination where that is not reached by
+/// the tunnel's streams.
+fn descriptors_each(config: &config::FrontEnds, transport: &Transport) -> usize {
+    let proxies = config.socks5.is_some() || config.http.is_some();
+    let direct = config
+        .actions()
+        .any(|(_, _, action)| action == config::Action::Direct);
+    match transport {
+        Transport::Tunnel(_) if !(proxies && direct) => 1,
+        _ => 2,
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::Context;
 use super::associate::Associates;
 use super::direct::Decisions;
 use super::dns::Dns;
@@ -55,8 +56,7 @@ struct Wanted {
 
 /// Listens for applications.
 pub(super) fn start(
-    transport: &Transport,
-    decisions: &Rc<Decisions>,
+    context: &Context<'_>,
     dns: Option<&Rc<Dns>>,
     front_end: &Placed<ProxyFrontEnd>,
     protocol: Protocol,
@@ -66,6 +66,11 @@ pub(super) fn start(
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
+    let Context {
+        transport,
+        decisions,
+        open,
+    } = *context;
     let server = Rc::new(Server {
         protocol,
         transport: transport.clone(),
@@ -73,8 +78,10 @@ pub(super) fn start(
         shares: Shares::new(SPEECHLESS),
         associates: Associates::new(transport, decisions, dns),
     });
+    let open = open.clone();
     Ok(super::accept(listener, move |socket, peer| {
-        server.clone().serve(socket, peer)
+        open.clone()
+            .run(peer.ip(), server.clone().serve(socket, peer))
     }))
 }
 

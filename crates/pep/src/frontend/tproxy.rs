@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Context;
 use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
@@ -117,10 +118,14 @@ pub(super) fn start(
     config: &FrontEnds,
     intercept: &Placed<Intercept>,
     dns: Option<&ClientDns>,
-    transport: &Transport,
-    decisions: &Rc<Decisions>,
+    context: &Context<'_>,
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
+    let Context {
+        transport,
+        decisions,
+        open,
+    } = *context;
     let place = &intercept.place;
     let mut wanted = Interception {
         dns_port: dns.map(|dns| dns.port),
@@ -161,9 +166,10 @@ pub(super) fn start(
     });
     decisions.tell(&front);
     for listener in listeners {
-        let front = front.clone();
+        let (front, open) = (front.clone(), open.clone());
         tasks.push(super::accept(listener, move |socket, peer| {
-            serve(front.clone(), socket, peer)
+            open.clone()
+                .run(peer.ip(), serve(front.clone(), socket, peer))
         }));
     }
     let own = intercept.local.then_some("lo");
