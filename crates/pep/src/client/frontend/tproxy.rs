@@ -35,6 +35,7 @@ use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
 use crate::kernel::Guardian;
+use crate::net::listen;
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
 use crate::status::KernelRepair;
@@ -167,7 +168,7 @@ pub(super) fn start(
     decisions.tell(&front);
     for listener in listeners {
         let (front, open) = (front.clone(), open.clone());
-        tasks.push(super::accept(listener, move |socket, peer| {
+        tasks.push(listen::accept(listener, move |socket, peer| {
             open.clone()
                 .run(peer.ip(), serve(front.clone(), socket, peer))
         }));

@@ -25,31 +25,18 @@ pub(crate) mod tproxy;
 #[cfg(target_os = "linux")]
 pub(crate) mod upkeep;
 
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::sleep;
+use tokio::task::JoinHandle;
 
 use crate::client::Transport;
-use crate::config::{self, ClientDns, Place, Placed};
+use crate::config::{self, ClientDns, Placed};
 use crate::process::{self, RunError};
 use crate::status::{KernelRepair, RuleStatus};
 use direct::Decisions;
 use share::Open;
 
 use dns::Dns;
-
-/// Connections that the kernel completes before we take them in.
-const BACKLOG: i32 = 4096;
-
-/// Pause after a failed accept: usually there is no descriptor left, and one must be closed first.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What every front end of a client works with.
 struct Context<'a> {
@@ -193,48 +180,4 @@ pub(crate) fn own_mark(config: &config::FrontEnds) -> Option<u32> {
     return config.intercept.as_ref().map(|_| tproxy::own_mark());
     #[cfg(not(target_os = "linux"))]
     return config.intercept.as_ref().and(None);
-}
-
-/// An ordinary listener; `place` is where the configuration asks for it.
-pub(crate) fn listen(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
-    let open = || {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    let place = place.clone();
-    open().map_err(|source| RunError::Bind {
-        place,
-        address,
-        what: "TCP",
-        source,
-    })
-}
-
-/// Hands every connection of `listener` to a task of its own.
-pub(crate) fn accept<F: Future<Output = ()> + 'static>(
-    listener: TcpListener,
-    serve: impl Fn(TcpStream, SocketAddr) -> F + 'static,
-) -> JoinHandle<()> {
-    spawn_local(async move {
-        loop {
-            match listener.accept().await {
-                Ok((socket, peer)) => drop(spawn_local(serve(socket, peer))),
-                // It was reset while it waited: nobody is left to serve.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    process::tell_of_files(&error);
-                    tracing::debug!("cannot take in connections: {error}");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    })
 }
