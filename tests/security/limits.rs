@@ -7,11 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_lab::topology::WEB;
+use bentpipe_lab::topology::{WEB, WEB6};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::keys;
 use bentpipe_testbed::peer::{Service, echo, read_exactly};
-use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::site::{Site, SiteConfig, with_config};
+use rustix::process::Signal;
 
 use crate::BENTPIPE;
 use crate::{RTT, SLACK, SOON, on_site};
@@ -75,9 +77,14 @@ fn a_client_has_no_more_flows_than_it_may() {
     });
 }
 
-/// Connections that are all opened at once, and how many of them are carried.
+/// How many of `number` connections that are opened at once are carried.
 fn carried(site: &Site, web: SocketAddr, number: usize) -> usize {
     let [route, _] = site.routes();
+    opened_at_once(&route, web, number).len()
+}
+
+/// Those of `number` connections, all opened at once, that carry something.
+fn opened_at_once(route: &Route, web: SocketAddr, number: usize) -> Vec<TcpStream> {
     thread::scope(|scope| {
         let one = |_| {
             scope.spawn(|| {
@@ -87,8 +94,47 @@ fn carried(site: &Site, web: SocketAddr, number: usize) -> usize {
         };
         let all: Vec<_> = (0..number).map(one).collect();
         let open = all.into_iter().map(|one| one.join().expect("an outcome"));
-        open.collect::<Vec<_>>().into_iter().flatten().count()
+        open.collect::<Vec<_>>().into_iter().flatten().collect()
     })
+}
+
+/// What one host of the LAN holds open leaves room for the others, for the last of its connections make way.
+#[test]
+fn a_host_with_all_descriptors_of_the_client_makes_way_for_another() {
+    on_site(
+        "descriptors of the client",
+        SiteConfig::new(BENTPIPE),
+        |site| {
+            site.start_server()?;
+            let mut command = Command::new("prlimit");
+            command.args(["--nofile=400:400", BENTPIPE]);
+            with_config(&mut command, site.client_home());
+            let client = site.start_client_in(site.topology.terminal(), command)?;
+            let services = [WEB.into(), WEB6.into()].map(|address| {
+                let place: Place = site.topology.web().into();
+                Service::start(&place, SocketAddr::new(address, 0), echo).expect("a service")
+            });
+            let [greedy, modest] = site.routes();
+            // A hundred are kept for all else.
+            let mut held = opened_at_once(&greedy, services[0].address, 450);
+            let open = held.len();
+            ensure!((250..=300).contains(&open), "{open} of 450 are carried");
+            let mut other = modest.connect(services[1].address)?;
+            exchange(&mut other)?;
+            exchange(&mut held[0])?;
+            let log = client.stderr_text();
+            let said = log.matches("has most of the 300 connections").count();
+            ensure!(said == 1, "said {said} times: {log}");
+            drop(held);
+            let deadline = Instant::now() + SOON;
+            while opened_at_once(&greedy, services[0].address, 100).len() < 100 {
+                ensure!(Instant::now() < deadline, "no recovery");
+            }
+            client.signal(Signal::TERM)?;
+            ensure!(client.wait(SOON)?.success(), "{}", client.stderr_text());
+            Ok(())
+        },
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!   LAN host ─TCP─► frontend ─► relay ─► transport ─► engine ─► UDP ══ satellite ══ UDP ─► engine
 //!                   (tproxy, socks5, http)                                                  │
-//!                                            origin ◄─TCP─ server/dial ◄─ relay ◄─ transport ┘
+//!                                            origin ◄─TCP─ net/dial  ◄─ relay ◄─ transport ┘
 //! ```
 //!
 //! `engine` and `transport` take `now` as an argument and run in virtual time as well;
@@ -16,11 +16,9 @@ mod congestion_control;
 #[cfg(target_os = "linux")]
 mod device;
 pub mod engine;
-mod frontend;
-#[cfg(target_os = "linux")]
-pub mod guard;
 #[cfg(target_os = "linux")]
 mod kernel;
+pub mod net;
 mod paths;
 mod process;
 mod qlog;
@@ -33,4 +31,6 @@ pub mod status;
 mod text;
 pub mod transport;
 
+#[cfg(target_os = "linux")]
+pub use client::guard;
 pub use process::{Diagnosis, RunError, end_on_panic};

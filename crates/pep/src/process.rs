@@ -37,6 +37,9 @@ const MEMORY_UNKNOWN: u64 = 1 << 30;
 /// Descriptors below which a busy site runs out: two per flow.
 const COMFORTABLE_FILES: u64 = 65_536;
 
+/// Descriptors that a process is taken to have where the system does not say: what POSIX shells give.
+const FILES_UNKNOWN: u64 = 1024;
+
 /// Before it is said again that no descriptors are left.
 const FILES_AGAIN: Duration = Duration::from_secs(60);
 
@@ -190,6 +193,15 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
+/// Files that this process may have open, after the limit was raised as far as it goes.
+pub(crate) fn file_limit() -> usize {
+    #[cfg(target_os = "linux")]
+    let limit = bentpipe_sys::privilege::raise_nofile().map_or(FILES_UNKNOWN, |(soft, _)| soft);
+    #[cfg(not(target_os = "linux"))]
+    let limit = FILES_UNKNOWN;
+    usize::try_from(limit).unwrap_or(usize::MAX)
+}
+
 /// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means.
 pub(crate) fn tell_of_files(error: &io::Error) {
     static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
@@ -205,10 +217,7 @@ pub(crate) fn tell_of_files(error: &io::Error) {
     }
     *told = Some(now);
     drop(told);
-    #[cfg(target_os = "linux")]
-    let limit = bentpipe_sys::privilege::raise_nofile().map_or(0, |(soft, _)| soft);
-    #[cfg(not(target_os = "linux"))]
-    let limit = 0;
+    let limit = file_limit();
     tracing::warn!(
         "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"
     );

@@ -6,6 +6,9 @@
 
 mod associations;
 mod connecting;
+pub(crate) mod frontend;
+#[cfg(target_os = "linux")]
+pub mod guard;
 mod link;
 mod lookup;
 mod memory;
@@ -46,12 +49,12 @@ use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
 use crate::engine::identity::{self, PrivateKey};
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
-use crate::frontend::FrontEnds;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::status::{Memory, Side, StatusReport};
 use crate::transport::{MemoryPool, TunnelEvent};
+use frontend::FrontEnds;
 
 /// Runs the client until SIGINT or SIGTERM.
 ///
@@ -186,7 +189,7 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
         open(Domain::IPV6, address).or_else(|_| open(Domain::IPV4, ([0, 0, 0, 0], 0).into()))?;
     #[cfg(target_os = "linux")]
     if let Some(intercept) = &config.front.intercept {
-        let mark = crate::frontend::tproxy::own_mark();
+        let mark = frontend::tproxy::own_mark();
         bentpipe_sys::socket::set_mark(&socket, mark)
             .map_err(|error| RunError::privilege(&intercept.place, &error))?;
     }

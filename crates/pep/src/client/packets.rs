@@ -1,6 +1,7 @@
 //! Everything but TCP at the terminal: from the device into the tunnel, and back.
 //!
-//! The device exists as long as the process, and is made anew if somebody takes it away (`frontend/upkeep.rs`); rules lead the LAN's packets into it and translate them to the addresses that
+//! The device exists as long as the process, and is made anew if somebody takes it away (`frontend/upkeep.rs`);
+//! rules lead the LAN's packets into it and translate them to the addresses that
 //! the server has assigned (`sys/intercept`). Without a tunnel they are dropped: who sends them sends again.
 
 use std::cell::{Cell, RefCell};
@@ -22,8 +23,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::session::Session;
+use crate::client::frontend::upkeep::KeptDevice;
 use crate::device::{BATCH, read_batch, write_batch};
-use crate::frontend::upkeep::KeptDevice;
 
 /// Before the addresses are set again after that failed.
 const PAUSE: Duration = Duration::from_secs(5);

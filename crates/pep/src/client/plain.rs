@@ -20,13 +20,13 @@ use tokio::time::{sleep, timeout};
 
 use super::transport::Transport;
 use super::until_stopped;
+use crate::client::frontend::FrontEnds;
 use crate::config::{self, PlainClient, Role};
 use crate::congestion_control::CongestionControl;
-use crate::frontend::FrontEnds;
+use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay::split::{Bench, Far};
 use crate::sandbox::{self, Needs};
-use crate::server::dial;
 use crate::status::{self, Side, StatusReport, TunnelState};
 
 /// Between looks at whether all is over.
@@ -95,7 +95,7 @@ impl Splitter {
         let controller = CongestionControl::find(config.controller.as_ref())?;
         Ok(Self {
             controller,
-            mark: crate::frontend::own_mark(&config.front),
+            mark: crate::client::frontend::own_mark(&config.front),
             bench: Bench::new(),
             started: process::now(),
             waiting: Cell::new(0),

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::session::Session;
 use crate::config::{Carrier, Publish};
 use crate::engine::ConnectionId;
+use crate::net::dial;
 use crate::relay::{FlowHandle, Relay};
-use crate::server::dial;
 use crate::status::PublishStatus;
 use crate::transport::FlowKey;
 

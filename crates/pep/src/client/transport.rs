@@ -15,9 +15,9 @@ use tokio::sync::watch;
 
 use super::plain::Splitter;
 use super::session::Session;
-use crate::config::FrontEnds;
 #[cfg(target_os = "linux")]
-use crate::frontend::upkeep::KeptDevice;
+use crate::client::frontend::upkeep::KeptDevice;
+use crate::config::FrontEnds;
 
 /// The transport of a running client.
 #[derive(Clone)]

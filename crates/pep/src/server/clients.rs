@@ -13,12 +13,12 @@ use bentpipe_units::BitRate;
 use tokio::sync::mpsc;
 
 use super::bucket::Bucket;
-use super::dial::Rights;
-use super::policy::Policy;
 use super::worker::Command;
 use crate::config::{Permit, ServerConfig};
 use crate::engine::ConnectionId;
 use crate::engine::identity::PublicKey;
+use crate::net::dial::Rights;
+use crate::net::policy::Policy;
 
 /// One client with its rights.
 #[derive(Debug)]

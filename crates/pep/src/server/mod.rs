@@ -5,19 +5,14 @@
 
 mod bucket;
 mod clients;
-pub(crate) mod dial;
 mod families;
-mod judge;
-mod nat64;
 #[cfg(not(target_os = "linux"))]
 mod no_packets;
 mod notices;
 #[cfg(target_os = "linux")]
 mod packets;
 mod plain;
-mod policy;
 mod publish;
-pub(crate) mod resolver;
 mod sessions;
 mod worker;
 
@@ -35,12 +30,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
-pub use nat64::Translation;
-pub use policy::{Denied, Policy};
-
 use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
 use crate::engine::identity::{self, PrivateKey};
 use crate::engine::{self, Neighbours, ServerSetup};
+use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
@@ -49,7 +42,6 @@ use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
 use crate::transport::MemoryPool;
 use clients::{Clients, Registry};
 use families::{Reached, Routes};
-use nat64::Translations;
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 use notices::Notices;

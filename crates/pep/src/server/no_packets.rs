@@ -11,11 +11,11 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::clients::Client;
-use super::judge::Judge;
 use super::notices::Notices;
 use crate::config::ServerConfig;
 use crate::engine::shard::Shard;
 use crate::engine::{Connection, ConnectionId};
+use crate::net::judge::Judge;
 use crate::status;
 
 pub(super) type Inbox = mpsc::Receiver<Vec<(ConnectionId, Bytes)>>;

@@ -14,7 +14,6 @@ use tokio::task::LocalSet;
 
 use super::Reports;
 use super::clients::{Clients, Registry};
-use super::nat64::Translations;
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::sessions::Sessions;
@@ -22,6 +21,7 @@ use crate::config::ServerDns as Dns;
 use crate::engine::Neighbours;
 use crate::engine::shard::{Driver, Shard};
 use crate::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
+use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process;
 use crate::qlog::Qlog;

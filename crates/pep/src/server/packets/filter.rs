@@ -16,9 +16,9 @@ use bytes::Bytes;
 use super::plan::Assigned;
 use crate::config::Service;
 use crate::engine::Connection;
+use crate::net::judge::{Judge, Refusal};
 use crate::server::bucket::Bucket;
 use crate::server::clients::Client;
-use crate::server::judge::{Judge, Refusal};
 use crate::server::notices::{Notices, Say};
 use crate::status::{PacketRefusals, Session};
 

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Context;
 use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::gatekeeper::{self, Waiting, to_tunnel};
@@ -34,6 +35,7 @@ use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
 use crate::kernel::Guardian;
+use crate::net::listen;
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
 use crate::status::KernelRepair;
@@ -117,10 +119,14 @@ pub(super) fn start(
     config: &FrontEnds,
     intercept: &Placed<Intercept>,
     dns: Option<&ClientDns>,
-    transport: &Transport,
-    decisions: &Rc<Decisions>,
+    context: &Context<'_>,
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
+    let Context {
+        transport,
+        decisions,
+        open,
+    } = *context;
     let place = &intercept.place;
     let mut wanted = Interception {
         dns_port: dns.map(|dns| dns.port),
@@ -161,9 +167,10 @@ pub(super) fn start(
     });
     decisions.tell(&front);
     for listener in listeners {
-        let front = front.clone();
-        tasks.push(super::accept(listener, move |socket, peer| {
-            serve(front.clone(), socket, peer)
+        let (front, open) = (front.clone(), open.clone());
+        tasks.push(listen::accept(listener, move |socket, peer| {
+            open.clone()
+                .run(peer.ip(), serve(front.clone(), socket, peer))
         }));
     }
     let own = intercept.local.then_some("lo");

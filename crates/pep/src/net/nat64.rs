@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::config::{NAT64_LENGTHS, Nat64};
 
 /// A name that has only these IPv4 addresses: an IPv6 address of it comes from a translator (RFC 7050 §8).
-pub(super) const PROBE: &str = "ipv4only.arpa";
+pub(crate) const PROBE: &str = "ipv4only.arpa";
 const PROBE_ADDRESSES: [Ipv4Addr; 2] =
     [Ipv4Addr::new(192, 0, 0, 170), Ipv4Addr::new(192, 0, 0, 171)];
 
@@ -65,7 +65,7 @@ fn embedded(address: Ipv6Addr, length: u8) -> Ipv4Addr {
 
 /// The prefixes that the addresses of [`PROBE`] show. Where an address can be read in two ways, both count: that denies
 /// more, never less.
-pub(super) fn discover(addresses: &[IpAddr]) -> Vec<Translation> {
+pub(crate) fn discover(addresses: &[IpAddr]) -> Vec<Translation> {
     let mut found: Vec<Translation> = Vec::new();
     for address in addresses {
         let IpAddr::V6(address) = *address else {
@@ -107,11 +107,11 @@ impl Knowledge {
 
 /// The prefixes in force, shared by all shards.
 #[derive(Clone, Debug)]
-pub(super) struct Translations(Arc<watch::Sender<Knowledge>>);
+pub(crate) struct Translations(Arc<watch::Sender<Knowledge>>);
 
 impl Translations {
     /// Prefixes that `config` names, or none until somebody wants them found out.
-    pub(super) fn new(config: &Nat64) -> Self {
+    pub(crate) fn new(config: &Nat64) -> Self {
         Self::with(match config {
             Nat64::Discovered => Knowledge::Idle,
             Nat64::Prefixes(prefixes) => {
@@ -123,7 +123,7 @@ impl Translations {
     }
 
     /// No prefixes, and nothing to be found out.
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self::with(Knowledge::Settled(Arc::default()))
     }
 
@@ -132,12 +132,12 @@ impl Translations {
     }
 
     /// The prefixes; `None` until they were found out.
-    pub(super) fn known(&self) -> Option<Arc<[Translation]>> {
+    pub(crate) fn known(&self) -> Option<Arc<[Translation]>> {
         self.0.borrow().prefixes().cloned()
     }
 
     /// Has the prefixes found out, unless they are known.
-    pub(super) fn want(&self) {
+    pub(crate) fn want(&self) {
         self.0.send_if_modified(|known| {
             let idle = matches!(known, Knowledge::Idle);
             if idle {
@@ -148,13 +148,13 @@ impl Translations {
     }
 
     /// Waits until somebody wants the prefixes.
-    pub(super) async fn wanted(&self) {
+    pub(crate) async fn wanted(&self) {
         self.wait_for(|known| !matches!(known, Knowledge::Idle))
             .await;
     }
 
     /// Waits until the prefixes are known.
-    pub(super) async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         self.wait_for(|known| known.prefixes().is_some()).await;
     }
 
@@ -165,7 +165,7 @@ impl Translations {
 
     /// Takes what the resolvers have shown; `None`: they were silent, which changes no prefix. True if the prefixes were
     /// others before.
-    pub(super) fn learn(&self, found: Option<&[Translation]>) -> bool {
+    pub(crate) fn learn(&self, found: Option<&[Translation]>) -> bool {
         let before = self.known().unwrap_or_default();
         let now = found.map_or_else(|| before.clone(), Arc::from);
         let changed = before != now;

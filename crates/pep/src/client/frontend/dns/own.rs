@@ -11,7 +11,7 @@ use super::{Asked, Asker, Dns};
 
 impl Dns {
     /// The addresses of `name` of one family, asked on behalf of `host`: what is answered to hosts is answered here.
-    pub(in crate::frontend) async fn addresses(
+    pub(in crate::client::frontend) async fn addresses(
         self: &Rc<Self>,
         name: &HostName,
         ipv6: bool,

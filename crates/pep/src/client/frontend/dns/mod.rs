@@ -103,7 +103,7 @@ impl Dns {
             tasks.push(udp::start(&dns, address, &config.place)?);
             tasks.push(tcp::start(
                 &dns,
-                super::listen(address, &config.place)?,
+                crate::net::listen::listen(address, &config.place)?,
                 false,
             ));
         }

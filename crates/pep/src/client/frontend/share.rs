@@ -1,16 +1,19 @@
-//! How many connections the hosts behind a front end may hold that have not said yet what they want.
+//! How many connections the hosts behind the front ends may hold: of all kinds, and of those that wait.
 //!
-//! A connection takes a descriptor before anything is known of it. While there is room, everybody gets what he asks for; once
-//! it is used up, the newest connection of the host with most of them makes way. So one host that opens thousands takes
-//! nothing from the others.
+//! A connection takes a descriptor before anything is known of it, and keeps it for as long as it lasts. While there is room,
+//! everybody gets what he asks for; once it is used up, the newest connection of the host with most of them makes way. So
+//! one host that opens thousands takes nothing from the others.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+
+use crate::process;
 
 /// Connections at one proxy that have not said where they go, of all hosts together.
 pub(super) const SPEECHLESS: usize = 1024;
@@ -18,7 +21,48 @@ pub(super) const SPEECHLESS: usize = 1024;
 /// Intercepted connections that wait for a tunnel, of all hosts together.
 pub(super) const WAITING: usize = 4096;
 
-/// Connections that wait, by host.
+/// Time before a host with too many connections is named again.
+const NAMED_AGAIN: Duration = Duration::from_secs(60);
+
+/// Descriptors that are kept for all else than the hosts' connections: the tunnel, listeners, lookups, files.
+const KEPT_FILES: usize = 128;
+
+/// All connections that hosts have open at the front ends, as many as this process has descriptors for.
+#[derive(Debug, Clone)]
+pub(super) struct Open {
+    shares: Rc<Shares>,
+    named: Rc<Cell<Option<Instant>>>,
+}
+
+impl Open {
+    /// Room for what a limit of `files` descriptors permits, of which a connection takes up to `each`.
+    pub(super) fn new(files: usize, each: usize) -> Self {
+        let places = (files - KEPT_FILES.min(files / 4)) / each;
+        Self {
+            shares: Shares::new(places.max(1)),
+            named: Rc::default(),
+        }
+    }
+
+    /// Runs `future`, which serves a connection of `host`, to its end, or until the connection has to make way.
+    pub(super) async fn run(self, host: IpAddr, future: impl Future<Output = ()>) {
+        if self.shares.run(host, future).await.is_some() {
+            return;
+        }
+        let now = process::now();
+        let told = |at: Instant| now.saturating_duration_since(at) < NAMED_AGAIN;
+        if !self.named.get().is_some_and(told) {
+            self.named.set(Some(now));
+            tracing::warn!(
+                "{host} has most of the {} connections that this process has file descriptors for: its newest are reset, so that \
+                 others find room; raise LimitNOFILE",
+                self.shares.most
+            );
+        }
+    }
+}
+
+/// Connections by host, no more than a number of them.
 #[derive(Debug)]
 pub(super) struct Shares {
     most: usize,
@@ -32,7 +76,7 @@ struct State {
     next: u64,
 }
 
-/// A place among those who wait; free again when this is dropped.
+/// A place of one connection; free again when this is dropped.
 #[derive(Debug)]
 struct Place {
     shares: Rc<Shares>,
@@ -79,7 +123,7 @@ impl Shares {
         tokio::select! {
             done = future => Some(done),
             () = place.evicted() => {
-                tracing::debug!("{host}: too many of its connections wait");
+                tracing::debug!("{host} has too many connections: its newest is closed");
                 None
             }
         }

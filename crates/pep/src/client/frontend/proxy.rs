@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::Context;
 use super::associate::Associates;
 use super::direct::Decisions;
 use super::dns::Dns;
@@ -25,6 +26,7 @@ use super::http;
 use super::share::{SPEECHLESS, Shares};
 use crate::client::Transport;
 use crate::config::{Action, Placed, ProxyFrontEnd};
+use crate::net::listen;
 use crate::process::RunError;
 use crate::relay;
 
@@ -55,17 +57,21 @@ struct Wanted {
 
 /// Listens for applications.
 pub(super) fn start(
-    transport: &Transport,
-    decisions: &Rc<Decisions>,
+    context: &Context<'_>,
     dns: Option<&Rc<Dns>>,
     front_end: &Placed<ProxyFrontEnd>,
     protocol: Protocol,
 ) -> Result<JoinHandle<()>, RunError> {
-    let listener = super::listen(front_end.listen, &front_end.place)?;
+    let listener = listen::listen(front_end.listen, &front_end.place)?;
     let address = front_end.listen;
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
+    let Context {
+        transport,
+        decisions,
+        open,
+    } = *context;
     let server = Rc::new(Server {
         protocol,
         transport: transport.clone(),
@@ -73,8 +79,10 @@ pub(super) fn start(
         shares: Shares::new(SPEECHLESS),
         associates: Associates::new(transport, decisions, dns),
     });
-    Ok(super::accept(listener, move |socket, peer| {
-        server.clone().serve(socket, peer)
+    let open = open.clone();
+    Ok(listen::accept(listener, move |socket, peer| {
+        open.clone()
+            .run(peer.ip(), server.clone().serve(socket, peer))
     }))
 }
 

@@ -98,7 +98,7 @@ struct Places {
 #[cfg(target_os = "linux")]
 impl Places {
     fn open() -> Self {
-        let raw = StandIn::open(crate::frontend::tproxy::own_mark());
+        let raw = StandIn::open(crate::client::frontend::tproxy::own_mark());
         if let Err(error) = &raw {
             tracing::warn!(
                 "{error}; beside another name server on port 53 hosts may get no answers"
@@ -126,7 +126,7 @@ impl Places {
 /// A socket for each answer: one that stayed would get what other interfaces send to an address of this machine's own.
 #[cfg(target_os = "linux")]
 fn send_bound(resolver: SocketAddr, host: SocketAddr, message: &[u8]) -> io::Result<()> {
-    let mark = crate::frontend::tproxy::own_mark();
+    let mark = crate::client::frontend::tproxy::own_mark();
     let socket = bentpipe_sys::socket::transparent_udp(resolver, mark)?;
     lost(socket.send_to(message, host).map(drop))
 }
@@ -147,7 +147,7 @@ pub(super) fn intercept(
     address: SocketAddr,
     place: &Place,
 ) -> Result<JoinHandle<()>, RunError> {
-    let mark = crate::frontend::tproxy::own_mark();
+    let mark = crate::client::frontend::tproxy::own_mark();
     let socket = bentpipe_sys::socket::transparent_udp(address, mark);
     let socket = socket.map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => RunError::privilege(place, &error),

@@ -32,13 +32,13 @@ const MAX_LOOKUPS: usize = 64;
 
 /// What may be dialled for one client.
 #[derive(Debug)]
-pub(super) struct Rights {
-    pub(super) policy: Policy,
+pub(crate) struct Rights {
+    pub(crate) policy: Policy,
     lookups: Arc<Semaphore>,
 }
 
 impl Rights {
-    pub(super) fn new(policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         Self {
             policy,
             lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
@@ -48,11 +48,11 @@ impl Rights {
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotDialled {
+pub(crate) struct NotDialled {
     /// What the client is told.
-    pub(super) code: ReplyCode,
+    pub(crate) code: ReplyCode,
     /// The address that it may not reach, and why, if that was the reason.
-    pub(super) denied: Option<(IpAddr, Denied)>,
+    pub(crate) denied: Option<(IpAddr, Denied)>,
 }
 
 impl From<ReplyCode> for NotDialled {
@@ -62,7 +62,7 @@ impl From<ReplyCode> for NotDialled {
 }
 
 /// Dials for the clients of one shard.
-pub(super) struct Dialler {
+pub(crate) struct Dialler {
     judge: Rc<Judge>,
     resolver: Rc<Resolver>,
     /// How long one connection may take, name lookup included.
@@ -70,7 +70,7 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    pub(super) fn new(judge: Rc<Judge>, resolver: Rc<Resolver>, patience: Duration) -> Self {
+    pub(crate) fn new(judge: Rc<Judge>, resolver: Rc<Resolver>, patience: Duration) -> Self {
         Self {
             judge,
             resolver,
@@ -79,7 +79,7 @@ impl Dialler {
     }
 
     /// Connects to `destination` on behalf of a client with these `rights`; says what it has connected to.
-    pub(super) async fn dial(
+    pub(crate) async fn dial(
         &self,
         destination: &Destination,
         rights: &Rights,
@@ -130,7 +130,7 @@ impl Dialler {
     }
 
     /// Whether a client with this `policy` may have a connection to `address`.
-    pub(super) fn permits(&self, policy: &Policy, address: SocketAddr) -> Result<(), NotDialled> {
+    pub(crate) fn permits(&self, policy: &Policy, address: SocketAddr) -> Result<(), NotDialled> {
         let service = Service::Port(address.port());
         let verdict = self.judge.check(policy, address.ip(), service);
         verdict.map_err(|refusal| refused(address.ip(), &refusal))

@@ -7,8 +7,8 @@ use bentpipe_proto::dns::Learned;
 use tokio::sync::Notify;
 
 use super::Asker;
-use crate::frontend::direct::Decisions;
-use crate::frontend::names::{Lesson, NoRoom};
+use crate::client::frontend::direct::Decisions;
+use crate::client::frontend::names::{Lesson, NoRoom};
 use crate::process;
 
 /// What is made at once waits together; beyond so much of it hosts have to ask again.

@@ -16,7 +16,7 @@ use crate::process;
 
 /// Why a destination may not be reached.
 #[derive(Debug, Error)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The client has no right to.
     #[error(transparent)]
     Denied(#[from] Denied),
@@ -29,7 +29,7 @@ pub(super) enum Refusal {
 }
 
 /// Decides for one shard.
-pub(super) struct Judge {
+pub(crate) struct Judge {
     own: RefCell<Own>,
     /// Counts changes of what is this machine's own.
     generation: Cell<u64>,
@@ -42,7 +42,7 @@ pub(super) struct Judge {
 const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Judge {
-    pub(super) fn new(translations: Translations) -> Self {
+    pub(crate) fn new(translations: Translations) -> Self {
         Self {
             own: RefCell::new(Own::new()),
             generation: Cell::new(0),
@@ -52,7 +52,7 @@ impl Judge {
     }
 
     /// Whether a client with this `policy` may reach `service` of `address` now.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         policy: &Policy,
         address: IpAddr,
@@ -79,7 +79,7 @@ impl Judge {
     }
 
     /// Waits for what [`Refusal::Unsettled`] says is being found out.
-    pub(super) async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         self.translations.settled().await;
     }
 
@@ -99,7 +99,7 @@ impl Judge {
     }
 
     /// A number that changes when what was found out earlier may have become wrong.
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         if self.own.borrow_mut().has_changed() {
             self.generation.set(self.generation.get() + 1);
         }

@@ -112,7 +112,7 @@ impl Resolver {
     /// The addresses of `name`, for this machine to dial: by the resolvers that are configured, after /etc/hosts, or as
     /// any program of this machine finds them. `permit` is held for as long as that takes, which may be longer than
     /// anybody waits.
-    pub(super) async fn look_up(
+    pub(crate) async fn look_up(
         &self,
         name: &str,
         permit: OwnedSemaphorePermit,
@@ -154,7 +154,7 @@ impl Resolver {
     }
 
     /// What the resolvers say of the name that shows a translator's prefix.
-    pub(super) async fn probe_translations(&self) -> Option<Vec<IpAddr>> {
+    pub(crate) async fn probe_translations(&self) -> Option<Vec<IpAddr>> {
         // Without one there is nothing to be found, which is no reason to complain.
         if self.servers().is_empty() {
             return None;

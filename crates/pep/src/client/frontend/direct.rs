@@ -17,10 +17,10 @@ use super::names::{Lesson, Names};
 #[cfg(target_os = "linux")]
 use super::tproxy::Front;
 use crate::config::{Action, Asked, FrontEnds, TCP};
+use crate::net::dial;
 use crate::process;
 use crate::relay::Outcome;
 use crate::relay::split::{Bench, Far, Split};
-use crate::server::dial;
 use crate::status::RuleStatus;
 
 /// Addresses tried for one name.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use crate::config::{ClientDns, RouterDns};
+use crate::net::resolver::Resolver;
 use crate::process;
-use crate::server::resolver::Resolver;
 
 /// Where name servers listen.
 const PORT: u16 = 53;
@@ -35,7 +35,7 @@ pub(super) struct Near {
 impl Near {
     pub(super) fn new(config: &ClientDns, intercepts: bool) -> Self {
         #[cfg(target_os = "linux")]
-        let mark = intercepts.then(crate::frontend::tproxy::own_mark);
+        let mark = intercepts.then(crate::client::frontend::tproxy::own_mark);
         #[cfg(not(target_os = "linux"))]
         let mark = intercepts.then_some(0);
         Self {

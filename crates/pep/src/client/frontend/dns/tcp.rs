@@ -38,7 +38,7 @@ type Open = RefCell<HashMap<IpAddr, usize>>;
 pub(super) fn start(dns: &Rc<Dns>, listener: TcpListener, intercepts: bool) -> JoinHandle<()> {
     let dns = dns.clone();
     let open = Rc::new(Open::default());
-    crate::frontend::accept(listener, move |stream, host| {
+    crate::net::listen::accept(listener, move |stream, host| {
         let (dns, open) = (dns.clone(), open.clone());
         async move {
             let host = host.ip().to_canonical();

@@ -25,30 +25,25 @@ pub(crate) mod tproxy;
 #[cfg(target_os = "linux")]
 pub(crate) mod upkeep;
 
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::sleep;
+use tokio::task::JoinHandle;
 
 use crate::client::Transport;
-use crate::config::{self, ClientDns, Place, Placed};
+use crate::config::{self, ClientDns, Placed};
 use crate::process::{self, RunError};
 use crate::status::{KernelRepair, RuleStatus};
 use direct::Decisions;
+use share::Open;
 
 use dns::Dns;
 
-/// Connections that the kernel completes before we take them in.
-const BACKLOG: i32 = 4096;
-
-/// Pause after a failed accept: usually there is no descriptor left, and one must be closed first.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What every front end of a client works with.
+struct Context<'a> {
+    transport: &'a Transport,
+    decisions: &'a Rc<Decisions>,
+    open: &'a Open,
+}
 
 /// The front ends of a running client.
 pub(crate) struct FrontEnds {
@@ -73,6 +68,12 @@ impl FrontEnds {
         };
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
+        let open = Open::new(process::file_limit(), descriptors_each(config, transport));
+        let context = Context {
+            transport,
+            decisions: &decisions,
+            open: &open,
+        };
         let answering = match (dns, transport) {
             (Some(dns), Transport::Tunnel(session)) => {
                 let intercepts = config.intercept.is_some();
@@ -89,8 +90,7 @@ impl FrontEnds {
         }
         if let Some(front_end) = &config.socks5 {
             tasks.push(proxy::start(
-                transport,
-                &decisions,
+                &context,
                 answering.as_ref(),
                 front_end,
                 proxy::Protocol::Socks5,
@@ -98,8 +98,7 @@ impl FrontEnds {
         }
         if let Some(front_end) = &config.http {
             tasks.push(proxy::start(
-                transport,
-                &decisions,
+                &context,
                 answering.as_ref(),
                 front_end,
                 proxy::Protocol::Http,
@@ -109,9 +108,7 @@ impl FrontEnds {
         let interception = match config.intercept.as_ref().zip(claim) {
             Some((intercept, claim)) => {
                 let dns = dns.map(|dns| &**dns);
-                let started = tproxy::start(
-                    claim, config, intercept, dns, transport, &decisions, &mut tasks,
-                );
+                let started = tproxy::start(claim, config, intercept, dns, &context, &mut tasks);
                 Some(started?)
             }
             None => None,
@@ -164,54 +161,23 @@ impl FrontEnds {
     }
 }
 
+/// Descriptors that a connection of a host takes at most: its own, and one to its destination where that is not reached by
+/// the tunnel's streams.
+fn descriptors_each(config: &config::FrontEnds, transport: &Transport) -> usize {
+    let proxies = config.socks5.is_some() || config.http.is_some();
+    let direct = config
+        .actions()
+        .any(|(_, _, action)| action == config::Action::Direct);
+    match transport {
+        Transport::Tunnel(_) if !(proxies && direct) => 1,
+        _ => 2,
+    }
+}
+
 /// The mark of sockets that must not be taken in themselves.
 pub(crate) fn own_mark(config: &config::FrontEnds) -> Option<u32> {
     #[cfg(target_os = "linux")]
     return config.intercept.as_ref().map(|_| tproxy::own_mark());
     #[cfg(not(target_os = "linux"))]
     return config.intercept.as_ref().and(None);
-}
-
-/// An ordinary listener; `place` is where the configuration asks for it.
-pub(crate) fn listen(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
-    let open = || {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    let place = place.clone();
-    open().map_err(|source| RunError::Bind {
-        place,
-        address,
-        what: "TCP",
-        source,
-    })
-}
-
-/// Hands every connection of `listener` to a task of its own.
-pub(crate) fn accept<F: Future<Output = ()> + 'static>(
-    listener: TcpListener,
-    serve: impl Fn(TcpStream, SocketAddr) -> F + 'static,
-) -> JoinHandle<()> {
-    spawn_local(async move {
-        loop {
-            match listener.accept().await {
-                Ok((socket, peer)) => drop(spawn_local(serve(socket, peer))),
-                // It was reset while it waited: nobody is left to serve.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(error) => {
-                    process::tell_of_files(&error);
-                    tracing::debug!("cannot take in connections: {error}");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    })
 }

@@ -1,0 +1,19 @@
+//! Hosts beyond the tunnel: which of them may be reached, under which names, and the sockets that lead there.
+//!
+//! ```text
+//!   destination ─► resolver.rs ─► addresses ─► judge.rs ─► dial.rs ─► socket
+//!                  nat64.rs                    policy.rs
+//!   listen.rs ─► sockets of hosts that ask
+//! ```
+//!
+//! The server dials what clients ask for; a client dials what goes past the tunnel, and what is published by it.
+
+pub(crate) mod dial;
+pub(crate) mod judge;
+pub(crate) mod listen;
+pub(crate) mod nat64;
+pub(crate) mod policy;
+pub(crate) mod resolver;
+
+pub use nat64::Translation;
+pub use policy::{Denied, Policy};
