@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::usage::cpu_seconds;
+use bentpipe_emulator::usage::cpu_seconds;
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::keys::generate;
 

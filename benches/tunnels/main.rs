@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::usage::{cpu_seconds, resident};
+use bentpipe_emulator::usage::{cpu_seconds, resident};
 use bentpipe_pep::engine::identity::{PrivateKey, PublicKey};
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::keys::generate;

@@ -17,9 +17,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bentpipe_emulator::scenario::preset;
+use bentpipe_emulator::topology::Topology;
 use bentpipe_lab::contender::kernel_bbr;
-use bentpipe_lab::scenario::preset;
-use bentpipe_lab::topology::Topology;
 use bentpipe_lab::workload::LinkLimit;
 use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
 use bentpipe_testbed::site::{Site, SiteConfig};

@@ -27,8 +27,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::topology::{Process, WEB};
-use bentpipe_lab::usage::cpu_seconds;
+use bentpipe_emulator::topology::{Process, WEB};
+use bentpipe_emulator::usage::cpu_seconds;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::privilege::raise_nofile;
 use bentpipe_testbed::peer::{PATIENCE, STACK, Service, endless, listen, set_patience};

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{Process, WEB};
 use bentpipe_lab::leaks::Prober;
-use bentpipe_lab::topology::{Process, WEB};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::keys;
 use bentpipe_testbed::peer::{Service, echo};

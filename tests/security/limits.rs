@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_lab::topology::{WEB, WEB6};
+use bentpipe_emulator::topology::{WEB, WEB6};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::keys;
 use bentpipe_testbed::peer::{Service, echo, read_exactly};

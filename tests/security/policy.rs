@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{WEB, WEB6, host};
+use bentpipe_emulator::topology::{WEB, WEB6, host};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
 use bentpipe_testbed::proxy::{Answer, Proxy, SOCKS5};

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{WEB, WEB6};
+use bentpipe_emulator::topology::{WEB, WEB6};
 use bentpipe_testbed::peer::{Service, accept, payload, read_exactly, read_to_eof};
 use bentpipe_testbed::proxy::{Proxy, SOCKS5};
 use bentpipe_testbed::site::{Site, SiteConfig};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::Process;
+use bentpipe_emulator::topology::Process;
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::site::{Site, SiteConfig};

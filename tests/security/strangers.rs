@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, ensure};
-use bentpipe_lab::topology::{GATEWAY_SAT, WEB};
-use bentpipe_lab::usage::{cpu_seconds, resident};
+use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
+use bentpipe_emulator::usage::{cpu_seconds, resident};
 use bentpipe_pep::engine::identity::PrivateKey;
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::route::Place;

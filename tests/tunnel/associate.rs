@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{TERMINAL_LAN, WEB, WEB6, host};
+use bentpipe_emulator::topology::{TERMINAL_LAN, WEB, WEB6, host};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::echo::{Echo, bind, cross};
 use bentpipe_testbed::peer::{PATIENCE, read_exactly, read_to_eof, set_patience};

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, host};
+use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, host};
 use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;

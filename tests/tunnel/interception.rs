@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{
+use bentpipe_emulator::topology::{
     GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, TERMINAL_LAN, TERMINAL_LAN6,
     TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6, host, host6,
 };

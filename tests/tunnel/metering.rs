@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use bentpipe_emulator::topology::WEB;
 use bentpipe_lab::leaks::Prober;
-use bentpipe_lab::topology::WEB;
 use bentpipe_testbed::peer::{PATIENCE, Service, endless, read_to_the_end, set_patience};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;

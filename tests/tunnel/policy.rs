@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, USER6, WEB, WEB6, host, host6};
 use bentpipe_lab::leaks::Prober;
-use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, USER6, WEB, WEB6, host, host6};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
 use bentpipe_testbed::privileged;
@@ -194,11 +194,11 @@ fn proxies_go_by_names_as_well() {
         for (address, by) in [
             (
                 IpAddr::from(host(1)),
-                bentpipe_lab::topology::TERMINAL_SAT.into(),
+                bentpipe_emulator::topology::TERMINAL_SAT.into(),
             ),
             (
                 host6(1).into(),
-                IpAddr::from(bentpipe_lab::topology::TERMINAL_SAT6),
+                IpAddr::from(bentpipe_emulator::topology::TERMINAL_SAT6),
             ),
             (WEB.into(), GATEWAY_WAN.into()),
         ] {

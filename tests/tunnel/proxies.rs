@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
+use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, WEB, WEB6};
 use bentpipe_testbed::peer::{
     PATIENCE, Service, digest, payload, read_exactly, read_to_eof, read_to_reset, set_patience, who,
 };
@@ -296,7 +296,7 @@ fn a_host_that_says_nothing_takes_nothing_from_the_others() {
     let address = SocketAddr::new(WEB.into(), 7000);
     let _server = Service::start(&web, address, who).expect("a server");
     let greedy = site.topology.user().enter(|| {
-        let proxy = (bentpipe_lab::topology::TERMINAL_LAN, 3128);
+        let proxy = (bentpipe_emulator::topology::TERMINAL_LAN, 3128);
         let open = |_| {
             let mut stream = TcpStream::connect(proxy)?;
             stream.write_all(b"GET http://10.30")?;

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bentpipe_lab::topology::{GATEWAY_WAN, GATEWAY_WAN6, TERMINAL_LAN, USER, USER6, WEB, WEB6};
+use bentpipe_emulator::topology::{
+    GATEWAY_WAN, GATEWAY_WAN6, TERMINAL_LAN, USER, USER6, WEB, WEB6,
+};
 use bentpipe_testbed::datagrams::{PacketEcho, ask};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{

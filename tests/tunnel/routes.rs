@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{TERMINAL_LAN, TERMINAL_LAN6, USER, USER6, WEB, WEB6};
+use bentpipe_emulator::topology::{TERMINAL_LAN, TERMINAL_LAN6, USER, USER6, WEB, WEB6};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::datagrams::{PacketEcho, ask};
 use bentpipe_testbed::echo::{Echo, cross, echoes};

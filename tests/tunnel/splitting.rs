@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::topology::{GATEWAY_SAT, WEB};
+use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
 use bentpipe_testbed::peer::{
     PATIENCE, Service, digest, echo, payload, read_exactly, set_patience,
 };

@@ -11,18 +11,29 @@ use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
 /// in no middle column, so that nothing of it ships.
-const ARROWS: [(&str, &[&str], &[&str]); 10] = [
+const ARROWS: [(&str, &[&str], &[&str]); 11] = [
     (
         "bentpipe",
-        &["bentpipe-lab", "bentpipe-pep"],
+        &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
         &["bentpipe-link", "bentpipe-sys", "bentpipe-testbed"],
     ),
     ("bentpipe-aqm", &["bentpipe-units"], &[]),
     ("bentpipe-config", &[], &[]),
     (
+        "bentpipe-emulator",
+        &[
+            "bentpipe-config",
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
+        &["bentpipe-testbed"],
+    ),
+    (
         "bentpipe-lab",
         &[
             "bentpipe-config",
+            "bentpipe-emulator",
             "bentpipe-link",
             "bentpipe-sys",
             "bentpipe-units",
@@ -45,6 +56,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 10] = [
     (
         "bentpipe-testbed",
         &[
+            "bentpipe-emulator",
             "bentpipe-lab",
             "bentpipe-link",
             "bentpipe-pep",

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
-use bentpipe_lab::topology::{GATEWAY_SAT, LINK_DEVICE};
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 

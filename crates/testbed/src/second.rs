@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use bentpipe_lab::topology::Process;
+use bentpipe_emulator::topology::Process;
 use bentpipe_sys::netns::NetNs;
 use tempfile::TempDir;
 

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::capture::Capture;
-use bentpipe_lab::scenario::preset;
-use bentpipe_lab::topology::{
+use bentpipe_emulator::scenario::preset;
+use bentpipe_emulator::topology::{
     GATEWAY_SAT, LINK_DEVICE, Process, TERMINAL_SAT, Topology, TopologyConfig, WEB, WEB6,
     unique_prefix,
 };
+use bentpipe_lab::capture::Capture;
 use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
 use bentpipe_sys::netns::NetNs;
 use rustix::process::Signal;

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Result, bail};
-use bentpipe_lab::topology::Topology;
+use bentpipe_emulator::topology::Topology;
 use bentpipe_sys::netns::NetNs;
 
 /// One namespace's links, addresses, rules, routes, tables, settings, sockets and processes, as text to compare.

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::Result;
-use bentpipe_lab::topology::Process;
+use bentpipe_emulator::topology::Process;
 
 use super::site::Site;
 

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::topology::unique_prefix;
+use bentpipe_emulator::topology::unique_prefix;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::privileged;
 

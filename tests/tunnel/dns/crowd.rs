@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use bentpipe_lab::topology::TERMINAL_LAN;
+use bentpipe_emulator::topology::TERMINAL_LAN;
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use bentpipe_lab::topology::{TERMINAL_LAN, WEB};
+use bentpipe_emulator::topology::{TERMINAL_LAN, WEB};
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig};
 use bentpipe_testbed::{expect_tunnel_alone, privileged};

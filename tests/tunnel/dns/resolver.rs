@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use bentpipe_lab::topology::{TERMINAL_LAN, host, host6};
+use bentpipe_emulator::topology::{TERMINAL_LAN, host, host6};
 use bentpipe_testbed::route::Place;
 
 /// What honest answers say.

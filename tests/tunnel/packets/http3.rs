@@ -6,8 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use bentpipe_lab::Stop;
-use bentpipe_lab::topology::{host, host6};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::{host, host6};
 use bentpipe_lab::workload::{Authority, Digest, Expected, HTTPS_PORT, Hosts, Object, Web, run_in};
 use bentpipe_sys::datagram::{self, Queue};
 use bentpipe_sys::netns::NetNs;

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{GATEWAY_SAT, GATEWAY_WAN, WEB, WEB6};
+use bentpipe_emulator::topology::{GATEWAY_SAT, GATEWAY_WAN, WEB, WEB6};
 use bentpipe_link::Scenario;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::echo::{Echo, any, bind, cross, echoes, median};

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use bentpipe_lab::topology::TERMINAL_SAT;
+use bentpipe_emulator::topology::TERMINAL_SAT;
 use bentpipe_link::Terminal;
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;

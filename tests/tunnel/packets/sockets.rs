@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{GATEWAY_WAN, WEB};
+use bentpipe_emulator::topology::{GATEWAY_WAN, WEB};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::echo::{Echo, any, bind, cross};
 use bentpipe_testbed::site::{Site, SiteConfig, geo, near};

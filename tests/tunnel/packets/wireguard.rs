@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::Result;
-use bentpipe_lab::topology::WEB;
+use bentpipe_emulator::topology::WEB;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::site::Site;
 use bentpipe_testbed::{installed, privileged};

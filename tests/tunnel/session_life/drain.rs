@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_lab::topology::Process;
+use bentpipe_emulator::topology::Process;
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
 use bentpipe_testbed::route::Place;

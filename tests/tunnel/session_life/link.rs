@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_lab::topology::{LINK_DEVICE, Topology};
+use bentpipe_emulator::topology::{LINK_DEVICE, Topology};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::site::PORT;

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{TERMINAL_SAT, WEB};
+use bentpipe_emulator::topology::{TERMINAL_SAT, WEB};
 use bentpipe_link::Orbit;
 use bentpipe_testbed::moving::change_address;
 use bentpipe_testbed::peer::{Service, accept, echo, read_exactly};

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{Process, TERMINAL_LAN, WEB, host};
+use bentpipe_emulator::topology::{Process, TERMINAL_LAN, WEB, host};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::keys;
 use bentpipe_testbed::peer::{Service, echo, read_to_reset};

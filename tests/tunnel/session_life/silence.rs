@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{GATEWAY_SAT, LINK_DEVICE, Process};
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, Process};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::peer::{Service, echo};
 use bentpipe_testbed::route::Place;

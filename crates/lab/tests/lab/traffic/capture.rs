@@ -3,8 +3,8 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, TERMINAL_SAT};
 use bentpipe_lab::capture::Capture;
-use bentpipe_lab::topology::{GATEWAY_SAT, LINK_DEVICE, TERMINAL_SAT};
 
 use super::world::{World, object, world};
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use bentpipe_emulator::topology::LINK_DEVICE;
 use bentpipe_lab::capture::{Capture, Tunnel};
-use bentpipe_lab::topology::LINK_DEVICE;
 use bentpipe_lab::workload::{Chromium, HTTPS_PORT, Load, Page, corpus};
 use bentpipe_testbed::chromium;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use bentpipe_emulator::topology::{LINK_DEVICE, RESOLVER};
 use bentpipe_lab::capture::{Capture, Expected, Tunnel};
-use bentpipe_lab::topology::{LINK_DEVICE, RESOLVER};
 use bentpipe_lab::workload::{
     DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver, corpus, load, run_in,
 };

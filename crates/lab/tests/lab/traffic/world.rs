@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bentpipe_lab::Stop;
-use bentpipe_lab::scenario::preset;
-use bentpipe_lab::topology::{Topology, TopologyConfig, unique_prefix};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::scenario::preset;
+use bentpipe_emulator::topology::{Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::{
     Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, Web, corpus, get, run_in,
 };

@@ -3,8 +3,8 @@
 //!
 //! A binary of its own: whatever ran beside it would make rows INVALID that a machine at rest can judge.
 
-use bentpipe_lab::Stop;
-use bentpipe_lab::selftest::{self, Selection};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::selftest::{self, Selection};
 
 #[test]
 fn the_quick_self_test_passes() {

@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::Stop;
-use bentpipe_lab::emulator::{Course, Live, Outcome, Outputs, PacketDevice, Router, run};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::{Course, Live, Outcome, Outputs, PacketDevice, Router, run};
 use bentpipe_link::{Files, Queue, Queues, Scenario};
 use bentpipe_units::BitRate;
 use rustix::net::{

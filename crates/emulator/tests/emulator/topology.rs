@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::topology::{Topology, TopologyConfig, WEB, WEB6, host, unique_prefix};
+use bentpipe_emulator::topology::{Topology, TopologyConfig, WEB, WEB6, host, unique_prefix};
 use rustix::net::sockopt::tcp_congestion;
 
 const PORT: u16 = 7000;
@@ -25,7 +25,7 @@ fn plain_ip_crosses_and_nothing_stays() {
     }
     let prefix = unique_prefix();
     let topology = Topology::build(&TopologyConfig {
-        link: bentpipe_lab::scenario::preset("geo")
+        link: bentpipe_emulator::scenario::preset("geo")
             .expect("a preset")
             .into(),
         prefix: prefix.clone(),

@@ -4,9 +4,9 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::Stop;
-use bentpipe_lab::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router};
-use bentpipe_lab::scenario::preset;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::scenario::preset;
+use bentpipe_emulator::{Emulator, EmulatorConfig, EmulatorStats, Router};
 use bentpipe_link::{Orbit, Queue, Queues, Scenario, Standard};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::BitRate;

@@ -87,7 +87,7 @@ fn load_from(name_or_file: &str, path: &Path) -> Result<(Scenario, Files), BadSc
 ///
 /// # Errors
 /// As there, or `change`'s own.
-pub(crate) fn load_changed(
+pub fn load_changed(
     source: &Source,
     name_or_file: &str,
     change: impl FnOnce(&str) -> Result<String, ConfigError>,

@@ -1,4 +1,4 @@
-//! The skeleton of the pages that the lab draws: one file each, which needs nothing but itself.
+//! The skeleton of the pages that emulator and lab draw: one file each, which needs nothing but itself.
 //!
 //! uPlot 1.6.32 (MIT, its licence beside it in `plot/uplot/`) is embedded, unchanged, as published on npm.
 
@@ -9,21 +9,25 @@ const SKELETON: &str = include_str!("page.html");
 const UPLOT: &str = include_str!("plot/uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("plot/uplot/uPlot.min.css");
 
-/// What one page has of its own.
+/// Parts that one page has of its own.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Page<'a> {
-    /// Of the window.
-    pub(crate) title: &'a str,
-    pub(crate) style: &'a str,
-    /// HTML.
-    pub(crate) body: &'a str,
-    /// Draws what it finds as JSON in the element `data`.
-    pub(crate) script: &'a str,
+pub struct Page<'a> {
+    /// Title of the window.
+    pub title: &'a str,
+    /// Style sheet.
+    pub style: &'a str,
+    /// Body, as HTML.
+    pub body: &'a str,
+    /// Script that draws what it finds as JSON in the element `data`.
+    pub script: &'a str,
 }
 
 impl Page<'_> {
-    /// The page's text, with `data` in it.
-    pub(crate) fn with(&self, data: &impl Serialize) -> Result<String> {
+    /// Text of the page, with `data` in it.
+    ///
+    /// # Errors
+    /// `data` has no form as JSON.
+    pub fn with(&self, data: &impl Serialize) -> Result<String> {
         // Within a script no text of ours may end it.
         let data = serde_json::to_string(data)?.replace('<', "\\u003c");
         let parts = [
@@ -50,7 +54,7 @@ impl Page<'_> {
 }
 
 /// Text as HTML shows it.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

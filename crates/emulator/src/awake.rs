@@ -8,16 +8,20 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::schedule::go_last;
 use rustix::thread::sched_getaffinity;
 
-/// Threads that run where nobody else does, until this is dropped. Under a quota (a container's) there are none: they would
+/// Threads that keep the processors awake. They run where nobody else does, until this is dropped. Under a quota (a container's) there are none: they would
 /// take what others need.
 #[derive(Debug)]
-pub(crate) struct Awake {
+pub struct Awake {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Awake {
-    pub(crate) fn start() -> Result<Self> {
+    /// Starts a thread for each processor.
+    ///
+    /// # Errors
+    /// The processors cannot be counted, or a thread cannot be had.
+    pub fn start() -> Result<Self> {
         let mut awake = Self {
             over: Arc::default(),
             threads: Vec::new(),
