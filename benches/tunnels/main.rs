@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::usage::{cpu_seconds, resident};
-use bentpipe_pep::engine::identity::{PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
 use clients::Clients;
 use daemon::{Daemon, free_port, make_key};

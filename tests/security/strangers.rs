@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, ensure};
 use bentpipe_lab::topology::{GATEWAY_SAT, WEB};
 use bentpipe_lab::usage::{cpu_seconds, resident};
-use bentpipe_pep::engine::identity::PrivateKey;
+use bentpipe_tunnel::engine::identity::PrivateKey;
 
 use crate::common::route::Place;
 use crate::common::site::{PORT, SiteConfig, fast_geo};
@@ -128,7 +128,7 @@ fn half_open_handshakes_leave_a_tunnel_its_rate() {
         let alone = took(13_000_000)?;
         let server = SocketAddr::new(GATEWAY_SAT.into(), PORT);
         let key = site.topology.directory().join("server.key");
-        let key = PrivateKey::read(&key).map_err(Error::msg)?.public();
+        let key = bentpipe_pep::keys::read(&key).map_err(Error::msg)?.public();
         let web = Place::from(site.topology.web());
         let stranger = web.at(|| Stranger::new(WEB, server, key))?;
         let stop = AtomicBool::new(false);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_pep::engine::identity::{self, PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
 use bytes::BytesMut;
 use quinn::{Connection, VarInt};
 use quinn_proto::{DatagramEvent, EndpointConfig};
@@ -145,7 +145,7 @@ impl Server {
 
     pub(crate) fn public_key(&self) -> PublicKey {
         let file: &Path = &self.daemon.home.path().join("own.key");
-        PrivateKey::read(file).expect("a key").public()
+        bentpipe_pep::keys::read(file).expect("a key").public()
     }
 }
 
