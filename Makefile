@@ -59,7 +59,7 @@ fuzz-long:
 	@.ci/deps fuzz
 	FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/long.sh $(FUZZ_TARGETS)
 
-# Arrows between crates (tests/arrows.rs), units, whole systems in virtual time, daemons and VPNs in namespaces, and pages in
+# Arrows between crates (tests/workspace), units, whole systems in virtual time, daemons and VPNs in namespaces, and pages in
 # Chromium.
 tests: privileges
 	@.ci/deps lab

@@ -5,8 +5,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use bentpipe_lab::machine::Missing;
-use bentpipe_lab::scenario::BadScenario;
+use bentpipe_emulator::machine::Missing;
+use bentpipe_emulator::scenario::BadScenario;
 use bentpipe_pep::RunError;
 use bentpipe_pep::config::ConfigError;
 

@@ -5,12 +5,19 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bentpipe_lab::usage::cpu_seconds;
+use bentpipe_emulator::usage::cpu_seconds;
+use bentpipe_testbed::daemon::{Daemon, free_port};
+use bentpipe_testbed::keys::generate;
 
 use crate::Run;
-use crate::daemon::{Daemon, free_port, make_key};
+
+/// Path of bentpipe.
+const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
+
+/// Time that a daemon is given to come up.
+const READY: Duration = Duration::from_secs(10);
 
 /// Downloads `bytes` through a fresh pair of daemons; counts the CPU seconds of both.
 pub(crate) fn run(bytes: u64) -> Run {
@@ -20,8 +27,11 @@ pub(crate) fn run(bytes: u64) -> Run {
     thread::spawn(move || serve(&source, bytes));
     let socks = free_port();
     configure(directory.path(), free_port(), socks);
-    let server = Daemon::start(directory.path(), "server");
-    let client = Daemon::start(directory.path(), "client");
+    let [server, client] = ["server", "client"].map(|role| {
+        let daemon = Daemon::start(BENTPIPE, role, directory.path(), role).expect("a daemon");
+        daemon.wait_for("ready", READY);
+        daemon
+    });
     // A first small transfer opens the window's first rounds and fills caches.
     download(socks, port, 20_000_000.min(bytes));
     let cpu = || {
@@ -74,7 +84,8 @@ fn download(socks: u16, port: u16, bytes: u64) {
 }
 
 fn configure(directory: &Path, udp: u16, socks: u16) {
-    let [client, server] = ["client", "server"].map(|name| make_key(directory, name));
+    let [client, server] = ["client", "server"]
+        .map(|name| generate(BENTPIPE, &directory.join(format!("{name}.key"))).expect("a key"));
     let text = format!(
         "private_key_file = \"server.key\"\nlisten = \"127.0.0.1:{udp}\"\nstatus_socket = \"server.sock\"\n\
          state_dir = \"state\"\n[packets]\nenabled = false\n\

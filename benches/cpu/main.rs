@@ -10,8 +10,6 @@
 //! ```
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
-#[path = "../common/daemon.rs"]
-mod daemon;
 mod daemons;
 mod plain;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::usage::cpu_seconds;
+use bentpipe_emulator::usage::cpu_seconds;
 use bentpipe_tunnel::engine::identity::{self, PrivateKey};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{

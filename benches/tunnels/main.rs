@@ -6,8 +6,6 @@
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 mod clients;
-#[path = "../common/daemon.rs"]
-mod daemon;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,11 +15,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::usage::{cpu_seconds, resident};
+use bentpipe_emulator::usage::{cpu_seconds, resident};
+use bentpipe_testbed::daemon::{Daemon, free_port};
+use bentpipe_testbed::keys::generate;
 use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
 use clients::Clients;
-use daemon::{Daemon, free_port, make_key};
+
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
 /// Tunnels of each experiment.
 const NUMBERS: [usize; 2] = [1_000, 10_000];
@@ -38,6 +40,9 @@ const CORES: f64 = 0.3;
 /// Until all are back after a restart: 25 s until the last has asked after its tunnel, the handshakes of both ends on this
 /// machine (23 s with two cores), and what a busy machine is given on top.
 const BACK: Duration = Duration::from_secs(75);
+
+/// Time that the server is given to come up.
+const READY: Duration = Duration::from_secs(10);
 
 /// How long any of it may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -59,7 +64,7 @@ fn experiment(number: usize) -> bool {
         .map(|_| PrivateKey::generate().expect("a key"))
         .collect();
     let public = configure(directory.path(), address, &keys);
-    let server = Daemon::start(directory.path(), "server");
+    let server = start(directory.path());
     let empty = memory_of(&server);
     let began = Instant::now();
     let clients = Clients::start(address, public, keys);
@@ -72,7 +77,7 @@ fn experiment(number: usize) -> bool {
     assert_eq!(clients.entered(1), number, "all stay");
     drop(server);
     let killed = Instant::now();
-    let _server = Daemon::start(directory.path(), "server");
+    let _server = start(directory.path());
     clients.wait_for(2, PATIENCE);
     let back = killed.elapsed();
     println!(
@@ -82,6 +87,13 @@ fn experiment(number: usize) -> bool {
         back.as_secs_f64(),
     );
     memory <= MEMORY && cores <= CORES && back <= BACK
+}
+
+/// Starts the server that is configured in `directory`, and waits until it is ready.
+fn start(directory: &Path) -> Daemon {
+    let server = Daemon::start(BENTPIPE, "server", directory, "server").expect("a daemon");
+    server.wait_for("ready", READY);
+    server
 }
 
 fn memory_of(server: &Daemon) -> u64 {
@@ -94,7 +106,7 @@ fn cpu_of(server: &Daemon) -> f64 {
 
 /// Writes the server's configuration; returns its public key.
 fn configure(directory: &Path, address: SocketAddr, keys: &[PrivateKey]) -> PublicKey {
-    let public = make_key(directory, "server");
+    let public = generate(BENTPIPE, &directory.join("server.key")).expect("a key");
     let mut text = format!(
         "private_key_file = \"server.key\"\nlisten = \"{address}\"\nstatus_socket = \"server.sock\"\n\
          state_dir = \"state\"\n[dns]\nenabled = false\n[packets]\nenabled = false\n"

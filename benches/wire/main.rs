@@ -10,8 +10,6 @@
 //! ```
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
-#[path = "../../tests/common/mod.rs"]
-mod common;
 mod transfer;
 
 use std::process::ExitCode;
@@ -19,14 +17,17 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use bentpipe_emulator::scenario::preset;
+use bentpipe_emulator::topology::Topology;
 use bentpipe_lab::contender::kernel_bbr;
-use bentpipe_lab::scenario::preset;
-use bentpipe_lab::topology::Topology;
 use bentpipe_lab::workload::LinkLimit;
 use bentpipe_link::{Direction, ErrorUnit, Errors, Orbit, Scenario, Standard};
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use common::site::{Site, SiteConfig};
 use transfer::{Outcome, download};
+
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
 /// What bentpipe sends with; the first is held to the ceilings.
 const CONTROLLERS: [&str; 3] = ["satellite", "bbr3", "cubic"];
@@ -158,7 +159,7 @@ impl Row {
         SiteConfig {
             scenario: self.scenario(),
             client_tables,
-            ..SiteConfig::default()
+            ..SiteConfig::new(BENTPIPE)
         }
     }
 
@@ -226,7 +227,7 @@ fn sound(topology: Topology) -> Result<()> {
 }
 
 fn main() -> ExitCode {
-    if !common::privileged("wire") {
+    if !bentpipe_testbed::privileged("wire") {
         return ExitCode::SUCCESS;
     }
     // cargo itself passes `--bench`.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{Topology, WEB};
+use bentpipe_emulator::topology::{Topology, WEB};
 use socket2::SockRef;
 
 /// What came of a download.

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-#[path = "../../crates/lab/src/plot/columns.rs"]
+#[path = "../../crates/emulator/src/plot/columns.rs"]
 mod columns;
 
 use columns::Columns;

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use anyhow::Context;
-use bentpipe_lab::Stop;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::machine::{Tool, prepare};
 use bentpipe_lab::demo::{Demo, DemoConfig, Progress};
-use bentpipe_lab::machine::{Tool, prepare};
 
 use crate::cli;
 use crate::exit::Failure;

@@ -4,15 +4,15 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use bentpipe_lab::Stop;
-use bentpipe_lab::emulator::{
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::machine::{Tool, prepare, require_root};
+use bentpipe_emulator::selftest::{self, Selection};
+use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
+use bentpipe_emulator::{
     Emulator, EmulatorConfig, EmulatorStats, Live, Outputs, keep_memory, status,
 };
-use bentpipe_lab::machine::{Tool, prepare, require_root};
-use bentpipe_lab::selftest::{self, Selection};
-use bentpipe_lab::topology::{LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
+use bentpipe_emulator::{plot, scenario};
 use bentpipe_lab::workload::corpus;
-use bentpipe_lab::{plot, scenario};
 use tracing::{info, warn};
 
 use crate::cli::{Emulate, Namespaces};

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use bentpipe_lab::Stop;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::keep_memory;
+use bentpipe_emulator::machine::{Tool, prepare};
 use bentpipe_lab::contender::Stable;
-use bentpipe_lab::emulator::keep_memory;
 use bentpipe_lab::experiment::{Experiment, Extent, Filter};
 use bentpipe_lab::leaks::{self, Thoroughness};
-use bentpipe_lab::machine::{Tool, prepare};
 use bentpipe_lab::report::report;
 use bentpipe_lab::results::{Comparison, merge, read};
 use bentpipe_lab::runner::{self, RunnerConfig};

@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{Process, WEB};
 use bentpipe_lab::leaks::Prober;
-use bentpipe_lab::topology::{Process, WEB};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::keys;
+use bentpipe_testbed::peer::{Service, echo};
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::{expect_tunnel_alone, start};
 
-use crate::common::edit::edit;
-use crate::common::keys;
-use crate::common::peer::{Service, echo};
-use crate::common::reload::reload;
-use crate::common::site::{Site, SiteConfig};
-use crate::common::{expect_tunnel_alone, start};
+use crate::BENTPIPE;
 use crate::{RTT, SOON, lines, on_site};
 
 /// How soon an unknown client is told: its certificate is the last thing that a handshake of 1.5 RTT brings.
@@ -56,11 +57,11 @@ fn expect_shut(site: &Site, client: &Process, duration: Duration, count: usize) 
 
 #[test]
 fn an_unknown_client_is_told_what_to_do_and_gets_in_once_it_is_known() {
-    on_site("unknown client", SiteConfig::default(), |site| {
+    on_site("unknown client", SiteConfig::new(BENTPIPE), |site| {
         let file = site.server_file();
         let known = std::fs::read_to_string(&file)?;
         let key = public_key(&known)?;
-        let other = keys::generate(&site.topology.directory().join("other.key"))?;
+        let other = keys::generate(BENTPIPE, &site.topology.directory().join("other.key"))?;
         edit(&file, key, &other)?;
         site.start_server()?;
 
@@ -95,10 +96,10 @@ fn an_unknown_client_is_told_what_to_do_and_gets_in_once_it_is_known() {
 
 #[test]
 fn a_server_with_another_key_gets_nothing() {
-    on_site("wrong server", SiteConfig::default(), |site| {
+    on_site("wrong server", SiteConfig::new(BENTPIPE), |site| {
         let file = site.client_file();
         let text = std::fs::read_to_string(&file)?;
-        let other = keys::generate(&site.topology.directory().join("other.key"))?;
+        let other = keys::generate(BENTPIPE, &site.topology.directory().join("other.key"))?;
         edit(&file, public_key(&text)?, &other)?;
         site.start_server()?;
 

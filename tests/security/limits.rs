@@ -7,14 +7,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_lab::topology::{WEB, WEB6};
+use bentpipe_emulator::topology::{WEB, WEB6};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::keys;
+use bentpipe_testbed::peer::{Service, echo, read_exactly};
+use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::site::{Site, SiteConfig, with_config};
 use rustix::process::Signal;
 
-use crate::common::edit::edit;
-use crate::common::keys;
-use crate::common::peer::{Service, echo, read_exactly};
-use crate::common::route::{Place, Route};
-use crate::common::site::{Site, SiteConfig, with_config};
+use crate::BENTPIPE;
 use crate::{RTT, SLACK, SOON, on_site};
 
 fn exchange(stream: &mut TcpStream) -> Result<()> {
@@ -26,9 +27,9 @@ fn exchange(stream: &mut TcpStream) -> Result<()> {
 
 #[test]
 fn a_client_has_no_more_flows_than_it_may() {
-    on_site("flow limit", SiteConfig::default(), |site| {
+    on_site("flow limit", SiteConfig::new(BENTPIPE), |site| {
         // The tunnel announces the highest limit of all clients: this one's own must hold all the same.
-        let other = keys::generate(&site.topology.directory().join("other.key"))?;
+        let other = keys::generate(BENTPIPE, &site.topology.directory().join("other.key"))?;
         let file = site.server_file();
         edit(
             &file,
@@ -100,41 +101,45 @@ fn opened_at_once(route: &Route, web: SocketAddr, number: usize) -> Vec<TcpStrea
 /// What one host of the LAN holds open leaves room for the others, for the last of its connections make way.
 #[test]
 fn a_host_with_all_descriptors_of_the_client_makes_way_for_another() {
-    on_site("descriptors of the client", SiteConfig::default(), |site| {
-        site.start_server()?;
-        let mut command = Command::new("prlimit");
-        command.args(["--nofile=400:400", keys::BENTPIPE]);
-        with_config(&mut command, site.client_home());
-        let client = site.start_client_in(site.topology.terminal(), command)?;
-        let services = [WEB.into(), WEB6.into()].map(|address| {
-            let place: Place = site.topology.web().into();
-            Service::start(&place, SocketAddr::new(address, 0), echo).expect("a service")
-        });
-        let [greedy, modest] = site.routes();
-        // A hundred are kept for all else.
-        let mut held = opened_at_once(&greedy, services[0].address, 450);
-        let open = held.len();
-        ensure!((250..=300).contains(&open), "{open} of 450 are carried");
-        let mut other = modest.connect(services[1].address)?;
-        exchange(&mut other)?;
-        exchange(&mut held[0])?;
-        let log = client.stderr_text();
-        let said = log.matches("has most of the 300 connections").count();
-        ensure!(said == 1, "said {said} times: {log}");
-        drop(held);
-        let deadline = Instant::now() + SOON;
-        while opened_at_once(&greedy, services[0].address, 100).len() < 100 {
-            ensure!(Instant::now() < deadline, "no recovery");
-        }
-        client.signal(Signal::TERM)?;
-        ensure!(client.wait(SOON)?.success(), "{}", client.stderr_text());
-        Ok(())
-    });
+    on_site(
+        "descriptors of the client",
+        SiteConfig::new(BENTPIPE),
+        |site| {
+            site.start_server()?;
+            let mut command = Command::new("prlimit");
+            command.args(["--nofile=400:400", BENTPIPE]);
+            with_config(&mut command, site.client_home());
+            let client = site.start_client_in(site.topology.terminal(), command)?;
+            let services = [WEB.into(), WEB6.into()].map(|address| {
+                let place: Place = site.topology.web().into();
+                Service::start(&place, SocketAddr::new(address, 0), echo).expect("a service")
+            });
+            let [greedy, modest] = site.routes();
+            // A hundred are kept for all else.
+            let mut held = opened_at_once(&greedy, services[0].address, 450);
+            let open = held.len();
+            ensure!((250..=300).contains(&open), "{open} of 450 are carried");
+            let mut other = modest.connect(services[1].address)?;
+            exchange(&mut other)?;
+            exchange(&mut held[0])?;
+            let log = client.stderr_text();
+            let said = log.matches("has most of the 300 connections").count();
+            ensure!(said == 1, "said {said} times: {log}");
+            drop(held);
+            let deadline = Instant::now() + SOON;
+            while opened_at_once(&greedy, services[0].address, 100).len() < 100 {
+                ensure!(Instant::now() < deadline, "no recovery");
+            }
+            client.signal(Signal::TERM)?;
+            ensure!(client.wait(SOON)?.success(), "{}", client.stderr_text());
+            Ok(())
+        },
+    );
 }
 
 #[test]
 fn a_client_opens_no_more_flows_a_second_than_it_may() {
-    on_site("flow rate", SiteConfig::default(), |site| {
+    on_site("flow rate", SiteConfig::new(BENTPIPE), |site| {
         edit(
             &site.server_file(),
             "allow = ",
@@ -160,7 +165,7 @@ fn a_client_opens_no_more_flows_a_second_than_it_may() {
 /// What is open goes on, the operator hears of it once, and what ends makes room.
 #[test]
 fn a_server_without_descriptors_says_so_and_recovers() {
-    on_site("descriptors", SiteConfig::default(), |site| {
+    on_site("descriptors", SiteConfig::new(BENTPIPE), |site| {
         site.start_server()?;
         site.start_client()?;
         let web = SocketAddr::new(WEB.into(), 0);

@@ -1,4 +1,5 @@
-//! Who gets in, what they may reach, and what anybody else gets to see: over an RTT of 500 ms.
+//! Who gets in, what they may reach, and what anybody else gets to see; and that a daemon which dies or is taken apart lets
+//! nothing out.
 //!
 //! The real daemons between namespaces, with the terminal's side of the link captured. Needs root.
 #![expect(
@@ -7,8 +8,8 @@
 )]
 
 mod admission;
-#[path = "../common/mod.rs"]
-mod common;
+mod failclosed;
+mod leaks;
 mod limits;
 mod policy;
 mod privacy;
@@ -18,9 +19,11 @@ mod strangers;
 use std::time::Duration;
 
 use anyhow::Result;
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use common::privileged;
-use common::site::{Site, SiteConfig};
+/// Program under test, which cargo builds before this binary.
+pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");
 
 /// Of the emulated satellite, without queueing.
 const RTT: Duration = Duration::from_millis(500);

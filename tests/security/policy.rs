@@ -5,15 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{WEB, WEB6, host};
+use bentpipe_emulator::topology::{WEB, WEB6, host};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::peer::{Service, echo};
+use bentpipe_testbed::proxy::{Answer, Proxy, SOCKS5};
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
 
-use crate::common::edit::edit;
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{Service, echo};
-use crate::common::proxy::{Answer, Proxy, SOCKS5};
-use crate::common::reload::reload;
-use crate::common::route::Place;
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 use crate::{SOON, on_site};
 
 const PORT: u16 = 7001;
@@ -72,7 +72,7 @@ fn config() -> SiteConfig {
         // The answer is the server's own.
         client_tables: format!("[socks5]\nlisten = \"{SOCKS5}\"\n[[rule]]\noptimistic = false\n"),
         server_hosts: Some(HOSTS.into()),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     }
 }
 

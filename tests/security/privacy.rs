@@ -10,20 +10,20 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::{WEB, WEB6};
+use bentpipe_emulator::topology::{WEB, WEB6};
+use bentpipe_testbed::peer::{Service, accept, payload, read_exactly, read_to_eof};
+use bentpipe_testbed::proxy::{Proxy, SOCKS5};
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::transfer::{Transfer, Way};
+use bentpipe_testbed::{expect_tunnel_alone, start};
 use serde_json::Value;
 
-use crate::common::keys::BENTPIPE;
-use crate::common::peer::{Service, accept, payload, read_exactly, read_to_eof};
-use crate::common::proxy::{Proxy, SOCKS5};
-use crate::common::site::{Site, SiteConfig};
-use crate::common::transfer::{Transfer, Way};
-use crate::common::{expect_tunnel_alone, start};
+use crate::BENTPIPE;
 use crate::{SOON, on_site};
 
 #[test]
 fn secrets_are_written_only_where_the_operator_asks_for_it() {
-    on_site("key log", SiteConfig::default(), |site| {
+    on_site("key log", SiteConfig::new(BENTPIPE), |site| {
         site.start_server()?;
         let directory = site.topology.directory().to_owned();
         let (asked, environment) = (directory.join("asked"), directory.join("environment"));
@@ -71,7 +71,7 @@ fn logs_and_link_tell_nothing_about_flows() {
             "[intercept]\ninterfaces = [\"lan0\"]\n[socks5]\nlisten = \"{SOCKS5}\"\n"
         ),
         server_hosts: Some("10.30.0.2 web.example\n".into()),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     };
     on_site("what logs tell", config, |site| {
         let capture = site.watch()?;
@@ -172,7 +172,7 @@ fn sockets(site: &Site) -> [PathBuf; 2] {
 
 #[test]
 fn status_tells_what_is_going_on() {
-    on_site("status", SiteConfig::default(), |site| {
+    on_site("status", SiteConfig::new(BENTPIPE), |site| {
         site.start_server()?;
         site.start_client()?;
         let [route, _] = site.routes();

@@ -4,13 +4,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_lab::topology::Process;
+use bentpipe_emulator::topology::Process;
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::site::{Site, SiteConfig};
 use serde_json::Value;
 
-use crate::common::edit::edit;
-use crate::common::keys::BENTPIPE;
-use crate::common::reload::reload;
-use crate::common::site::{Site, SiteConfig};
+use crate::BENTPIPE;
 use crate::on_site;
 
 /// CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW.
@@ -61,7 +61,7 @@ fn check(process: &Process, socket: &std::path::Path) -> Result<bool> {
 
 #[test]
 fn daemons_keep_what_they_need_and_reach_nothing_else() {
-    on_site("sandbox", SiteConfig::default(), |site| {
+    on_site("sandbox", SiteConfig::new(BENTPIPE), |site| {
         site.start_server()?;
         site.start_client()?;
         let (server, client) = (

@@ -13,16 +13,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, ensure};
-use bentpipe_lab::topology::{GATEWAY_SAT, WEB};
-use bentpipe_lab::usage::{cpu_seconds, resident};
+use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
+use bentpipe_emulator::usage::{cpu_seconds, resident};
+use bentpipe_testbed::daemon::{Daemon, free_port};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{PORT, SiteConfig, fast_geo};
+use bentpipe_testbed::transfer::{Transfer, Way};
 use bentpipe_tunnel::engine::identity::PrivateKey;
 
-use crate::common::route::Place;
-use crate::common::site::{PORT, SiteConfig, fast_geo};
-use crate::common::transfer::{Transfer, Way};
+use crate::BENTPIPE;
 use crate::{SOON, on_site};
 use initial::Forger;
-use peers::{Daemon, Server, Stranger, Tunnels, free_port};
+use peers::{Server, Stranger, Tunnels};
 
 /// Listed clients that connect and say nothing.
 const IDLE: usize = 200;
@@ -113,7 +115,7 @@ fn flood(mut stranger: Stranger, stop: &AtomicBool) -> usize {
 fn half_open_handshakes_leave_a_tunnel_its_rate() {
     let config = SiteConfig {
         scenario: fast_geo(),
-        ..SiteConfig::default()
+        ..SiteConfig::new(BENTPIPE)
     };
     on_site("flood beside a tunnel", config, |site| {
         site.start_server()?;
@@ -152,7 +154,7 @@ fn nobody_forges_lines_of_a_clients_log() {
     let server = PrivateKey::generate().expect("a key");
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = socket.local_addr().expect("bound");
-    let client = Daemon::client(address, &server.public());
+    let client = peers::client(address, &server.public());
     let forged = "x\n2026-11-25T09:00:00.000000Z  INFO ready: tunnel to forged\r\x1b[2J";
     Forger::new(socket).close(0x0a, forged.as_bytes());
     client.wait_for("without having shown", SOON);
@@ -172,7 +174,7 @@ fn a_refusal_is_believed_only_of_the_server() {
     let server = PrivateKey::generate().expect("a key");
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = socket.local_addr().expect("bound");
-    let client = Daemon::client(address, &server.public());
+    let client = peers::client(address, &server.public());
     // ACCESS_DENIED of TLS, which says that a client is unknown.
     Forger::new(socket).close(0x100 + 49, b"");
     client.wait_for("without having shown the server's key", SOON);
@@ -207,7 +209,7 @@ fn of_two_servers_started_at_once_one_runs() {
     for round in 0..25 {
         let port = free_port();
         let address = SocketAddr::new(IpAddr::from(Ipv4Addr::LOCALHOST), port);
-        let daemons = [(); 2].map(|()| Daemon::server(address, &key, 4));
+        let daemons = [(); 2].map(|()| peers::server(address, &key, 4));
         let deadline = Instant::now() + SOON;
         let ready = |daemon: &Daemon| daemon.log().contains("INFO ready");
         let done = |daemon: &Daemon| ready(daemon) || daemon.ended().is_some();

@@ -1,11 +1,11 @@
-//! Namespaces, links and workloads around the bentpipe binary.
+//! Experiments around the bentpipe binary: contenders, workloads, results and reports, over the links of `bentpipe-emulator`.
 //!
 //! Everything that is measured is a process of its own, started like any other contender; this crate never
 //! links `bentpipe-pep`. It is a shell: it reads clocks, starts threads and talks to the kernel through `sys`.
 //!
 //! ```text
 //!  fetch                                                                      web
-//!    │   ┌───────────── topology: one experiment's namespaces ────────────┐    │
+//!    │   ┌─────── topology of the emulator: one run's namespaces ─────────┐    │
 //!    ▼   │                                                                │    ▼
 //!  user ─veth─ terminal ─ sat0 ══ emulator (TUN, link model) ══ sat0 ─ gateway ─veth─ web
 //!                 ▲         ▲                                     ▲       ▲
@@ -19,27 +19,16 @@
     reason = "the lab is a shell: it measures with the machine's clock"
 )]
 
-mod awake;
 pub mod capture;
 pub mod contender;
 pub mod demo;
-pub mod emulator;
 pub mod experiment;
 #[cfg(test)]
 mod hostile;
 pub mod leaks;
-pub mod machine;
-mod page;
-pub mod plot;
 pub mod report;
 pub mod results;
 pub mod runner;
-pub mod scenario;
-pub mod selftest;
-mod stop;
-pub mod topology;
-pub mod usage;
 pub mod workload;
 
 pub use bentpipe_units::{Ratio, TimeSpan};
-pub use stop::Stop;

@@ -4,20 +4,15 @@
 //! the simulated link between them are counted; the link takes the same in either run. Each seed counts with the least of its
 //! times: whatever else a machine does only adds to them. `-- auto 0.02` makes one run of a kind, for a profiler.
 
-#[allow(dead_code, unused_imports, reason = "each target uses its part")]
-#[path = "../tests/world/mod.rs"]
-mod world;
-
+use bentpipe_tunnel::engine::Wishes;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_proto::fec::Fec;
-use bentpipe_tunnel::engine::Wishes;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::Ratio;
 use rustix::time::{ClockId, clock_gettime};
-
-use world::{Setup, World, preset};
 
 /// A download in a flow of its own, in bytes; the first one warms the tunnel.
 const BYTES: u64 = 100_000_000;

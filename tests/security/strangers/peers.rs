@@ -1,15 +1,14 @@
 //! Daemons on loopback addresses, and the peers that these tests play: listed clients, and strangers.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bentpipe_testbed::daemon::{Daemon, free_port};
+use bentpipe_testbed::keys;
 use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
 use bytes::BytesMut;
 use quinn::{Connection, VarInt};
@@ -17,115 +16,50 @@ use quinn_proto::{DatagramEvent, EndpointConfig};
 use tempfile::TempDir;
 use tokio::runtime::Builder;
 
+use crate::BENTPIPE;
 use crate::SOON;
-use crate::common::keys::{self, BENTPIPE};
 
-/// A running `bentpipe`; killed at the end.
-pub(crate) struct Daemon {
-    child: Mutex<Child>,
-    log: PathBuf,
-    home: TempDir,
+/// Starts a daemon in a directory of its own, with `config` besides what each needs.
+fn start(role: &str, home: TempDir, config: &str) -> Daemon {
+    let own = format!(
+        "private_key_file = \"own.key\"\nstatus_socket = \"status.sock\"\nstate_dir = \"state\"\n{config}"
+    );
+    fs::write(home.path().join("daemon.toml"), own).expect("a file");
+    Daemon::start(BENTPIPE, role, home.path(), "daemon")
+        .expect("a daemon")
+        .keeping(home)
 }
 
-impl Daemon {
-    fn start(role: &str, home: TempDir, config: &str) -> Self {
-        let (file, log) = (home.path().join("daemon.toml"), home.path().join("log"));
-        let own = format!(
-            "private_key_file = \"own.key\"\nstatus_socket = \"status.sock\"\nstate_dir = \"state\"\n{config}"
-        );
-        fs::write(&file, own).expect("a file");
-        let child = Command::new(BENTPIPE)
-            .arg(role)
-            .arg("--config")
-            .arg(file)
-            .stdin(Stdio::null())
-            .stderr(File::create(&log).expect("a file"))
-            .spawn()
-            .expect("a daemon");
-        Self {
-            child: Mutex::new(child),
-            log,
-            home,
-        }
+/// A server with `shards` shards that knows clients with these keys.
+pub(crate) fn server(address: SocketAddr, clients: &[PrivateKey], shards: usize) -> Daemon {
+    let mut config = format!(
+        "listen = \"{address}\"\nshards = {shards}\n[dns]\nenabled = false\n[packets]\nenabled = false\n"
+    );
+    for (number, key) in clients.iter().enumerate() {
+        let key = key.public();
+        write!(
+            config,
+            "[[client]]\nname = \"c{number}\"\npublic_key = \"{key}\"\n"
+        )
+        .expect("text");
     }
-
-    /// A server with `shards` shards that knows clients with these keys.
-    pub(crate) fn server(address: SocketAddr, clients: &[PrivateKey], shards: usize) -> Self {
-        let (home, _) = home();
-        let mut config = format!(
-            "listen = \"{address}\"\nshards = {shards}\n[dns]\nenabled = false\n[packets]\nenabled = false\n"
-        );
-        for (number, key) in clients.iter().enumerate() {
-            let key = key.public();
-            write!(
-                config,
-                "[[client]]\nname = \"c{number}\"\npublic_key = \"{key}\"\n"
-            )
-            .expect("text");
-        }
-        Self::start("server", home, &config)
-    }
-
-    /// A client that looks for a server there.
-    pub(crate) fn client(server: SocketAddr, key: &PublicKey) -> Self {
-        let (home, _) = home();
-        let config = format!(
-            "[server]\naddress = \"{server}\"\npublic_key = \"{key}\"\n[socks5]\nlisten = \"127.0.0.1:{}\"\n",
-            free_port()
-        );
-        Self::start("client", home, &config)
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.lock().expect("no panic").id()
-    }
-
-    pub(crate) fn log(&self) -> String {
-        fs::read_to_string(&self.log).expect("a log")
-    }
-
-    /// Its exit code, if it has ended.
-    pub(crate) fn ended(&self) -> Option<i32> {
-        let status = self
-            .child
-            .lock()
-            .expect("no panic")
-            .try_wait()
-            .expect("a child");
-        status.and_then(|status| status.code())
-    }
-
-    pub(crate) fn wait_for(&self, text: &str, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        while !self.log().contains(text) {
-            assert!(Instant::now() < deadline, "no `{text}`:\n{}", self.log());
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
+    start("server", home(), &config)
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let mut child = self.child.lock().expect("no panic");
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+/// A client that looks for a server there.
+pub(crate) fn client(server: SocketAddr, key: &PublicKey) -> Daemon {
+    let config = format!(
+        "[server]\naddress = \"{server}\"\npublic_key = \"{key}\"\n[socks5]\nlisten = \"127.0.0.1:{}\"\n",
+        free_port()
+    );
+    start("client", home(), &config)
 }
 
-/// A directory with a private key, and the public one.
-fn home() -> (TempDir, String) {
+/// A directory with a private key.
+fn home() -> TempDir {
     let home = tempfile::tempdir().expect("a directory");
-    let file = home.path().join("own.key");
-    let public = keys::generate(&file).expect("a key");
-    let owner_alone = fs::Permissions::from_mode(0o600);
-    fs::set_permissions(&file, owner_alone).expect("its mode");
-    (home, public)
-}
-
-/// A UDP and TCP port that nobody had a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    socket.local_addr().expect("bound").port()
+    keys::generate(BENTPIPE, &home.path().join("own.key")).expect("a key");
+    home
 }
 
 /// A server that is ready.
@@ -138,14 +72,14 @@ impl Server {
     pub(crate) fn start(clients: &[PrivateKey]) -> Self {
         // All of 127.0.0.0/8 leads here.
         let address = ([127, 0, 0, 1], free_port()).into();
-        let daemon = Daemon::server(address, clients, 2);
+        let daemon = server(address, clients, 2);
         daemon.wait_for("ready", SOON);
         Self { daemon, address }
     }
 
     pub(crate) fn public_key(&self) -> PublicKey {
-        let file: &Path = &self.daemon.home.path().join("own.key");
-        bentpipe_pep::keys::read(file).expect("a key").public()
+        let file = self.daemon.directory().join("own.key");
+        bentpipe_pep::keys::read(&file).expect("a key").public()
     }
 }
 

@@ -7,8 +7,8 @@ use etherparse::{
 };
 
 use super::{Expected, Tunnel};
-use crate::topology::{RESOLVER, RESOLVER6};
 use crate::workload::DNS_PORT;
+use bentpipe_emulator::topology::{RESOLVER, RESOLVER6};
 
 const ARP: u16 = 0x0806;
 /// Router and neighbour solicitations and advertisements, redirects (RFC 4861).

@@ -25,8 +25,8 @@ use memchr::memmem::Finder;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::Stop;
 use crate::workload::MARKER;
+use bentpipe_emulator::Stop;
 use classify::{Class, classify, describe, kind};
 
 /// Packets in clear that a report shows; more are only counted.

@@ -11,7 +11,7 @@ use bentpipe_sys::netns::NetNs;
 use serde_json::Value;
 
 use super::Repairs;
-use crate::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
+use bentpipe_emulator::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;

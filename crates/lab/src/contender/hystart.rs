@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::Stop;
-use crate::topology::Congestion;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::Congestion;
 
 const PARAMETER: &str = "/sys/module/tcp_cubic/parameters/hystart";
 /// Who waits for the lock holds the directory's: else those who share it would come and go without end before who wants it alone.

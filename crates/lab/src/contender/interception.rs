@@ -12,7 +12,7 @@ use bentpipe_sys::netns::NetNs;
 use serde::Deserialize;
 
 use super::Carried;
-use crate::topology::Topology;
+use bentpipe_emulator::topology::Topology;
 
 const TABLE: &str = "bentpipe_lab";
 /// Where the servers are.

@@ -14,7 +14,7 @@ use bentpipe_sys::netns::NetNs;
 
 use super::build::Build;
 use super::{Tuning, clamp, first_line, kernel};
-use crate::topology::{GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
+use bentpipe_emulator::topology::{GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
 
 const DAEMON: &str = "/usr/sbin/charon-systemd";
 const CIPHERS: &str = "/usr/lib/ipsec/plugins/libstrongswan-openssl.so";

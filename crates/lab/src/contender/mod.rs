@@ -28,7 +28,7 @@ use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
 use crate::capture::Tunnel;
-use crate::topology::{Congestion, Process, Topology};
+use bentpipe_emulator::topology::{Congestion, Process, Topology};
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 use interception::Interception;

@@ -11,7 +11,7 @@ use super::openvpn::Protocol;
 use super::program::{Known, Named, Program};
 use super::split::Place;
 use super::{Carrier, Contender, Programs, Tuned, Tuning, Vpn};
-use crate::topology::Congestion;
+use bentpipe_emulator::topology::Congestion;
 
 /// Each carrier that needs no word of the user's, and its name.
 pub(super) fn carriers() -> Vec<(String, Carrier)> {

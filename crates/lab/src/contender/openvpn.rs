@@ -14,7 +14,7 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::{Tuning, first_line, route_through};
 use crate::capture::Tunnel;
-use crate::topology::{Congestion, GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
+use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
 
 const PORT: u16 = 1194;
 const DEVICE: &str = "tun0";

@@ -33,7 +33,7 @@ use super::interception::Interception;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
 use crate::results::sha256;
-use crate::topology::{GATEWAY_SAT, Process, Topology};
+use bentpipe_emulator::topology::{GATEWAY_SAT, Process, Topology};
 
 const COMES_UP: Duration = Duration::from_secs(30);
 /// What a program gets at least that does not say when it is ready; one that takes connections in is waited for.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 
 use super::bentpipe::{run_daemon, status, write};
-use crate::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
+use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
 
 /// The TCP port of the server.
 pub(super) const PORT: u16 = 4433;

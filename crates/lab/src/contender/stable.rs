@@ -10,7 +10,7 @@ use bentpipe_sys::netns::NetNs;
 use super::build::Build;
 use super::name::carriers;
 use super::{Carrier, Contender, ipsec, openvpn, wireguard};
-use crate::topology::Congestion;
+use bentpipe_emulator::topology::Congestion;
 
 /// What this machine has to start contenders with.
 #[derive(Debug)]

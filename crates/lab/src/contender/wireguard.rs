@@ -14,7 +14,7 @@ use bentpipe_sys::netns::NetNs;
 
 use super::build::Build;
 use super::{Tuning, clamp, first_line, kernel, route_through};
-use crate::topology::{Congestion, GATEWAY_SAT, Process, Topology};
+use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, Process, Topology};
 
 /// The UDP port of both ends.
 pub(super) const PORT: u16 = 51_820;

@@ -7,11 +7,11 @@ use bentpipe_sys::netns::NetNs;
 use bentpipe_units::Seed;
 
 use super::progress::Progress;
-use crate::Stop;
 use crate::workload::{
     Authority, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Object, Page, Shape, get, load,
     run_in,
 };
+use bentpipe_emulator::Stop;
 
 /// Requests whose median counts.
 const REQUESTS: u32 = 5;

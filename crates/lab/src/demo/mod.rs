@@ -23,13 +23,15 @@ use bentpipe_link::Scenario;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_units::BitRate;
 
-use crate::Stop;
 use crate::capture::{Capture, CaptureReport};
 use crate::contender::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, hystart};
-use crate::emulator::EmulatorStats;
-use crate::machine::Standing;
-use crate::topology::{Congestion, LINK_DEVICE, Topology, TopologyConfig, unique_prefix};
 use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, Shape, Web};
+use bentpipe_emulator::EmulatorStats;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::machine::Standing;
+use bentpipe_emulator::topology::{
+    Congestion, LINK_DEVICE, Topology, TopologyConfig, unique_prefix,
+};
 
 use figures::{Figures, Workload};
 pub use progress::Progress;
@@ -53,7 +55,7 @@ const SETTINGS: Settings = Settings {
 pub struct DemoConfig {
     /// The binary `bentpipe`.
     pub bentpipe: PathBuf,
-    /// What [`crate::machine::prepare`] answered.
+    /// What [`bentpipe_emulator::machine::prepare`] answered.
     pub standing: Standing,
 }
 

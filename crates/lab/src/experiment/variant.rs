@@ -14,7 +14,7 @@ use toml::{Spanned, Table, Value};
 use super::checks::check_unique;
 use super::file::Names;
 use super::{Axis, NamedScenario};
-use crate::scenario::{load_beside, load_changed};
+use bentpipe_emulator::scenario::{load_beside, load_changed};
 
 /// The links that an experiment names, its own among them.
 pub(super) fn scenarios(
@@ -214,7 +214,7 @@ mod tests {
     fn unchanged_it_is_its_base_with_another_name() {
         for preset in PRESETS {
             let found = made(&format!("base = \"{preset}\"\n")).unwrap();
-            let mut expected = crate::scenario::preset(preset).unwrap();
+            let mut expected = bentpipe_emulator::scenario::preset(preset).unwrap();
             expected.general.name = "near".into();
             assert_eq!(found.scenario, expected, "{preset}");
             assert_eq!(found.udp_policer, None);
@@ -228,7 +228,7 @@ mod tests {
             made("base = \"paper-plr\"\nudp_policer = \"4 Mbit/s\"\nerrors.rate = \"2 %\"\n")
                 .unwrap();
         let text = |scenario: &Scenario| format!("{scenario:?}").replace("near", "paper-plr");
-        let base = crate::scenario::preset("paper-plr").unwrap();
+        let base = bentpipe_emulator::scenario::preset("paper-plr").unwrap();
         assert_eq!(found.udp_policer, Some(BitRate::megabits_per_second(4)));
         assert_ne!(found.scenario, base);
         let mut back = found.scenario;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use bentpipe_sys::capture::PacketSocket;
 use bentpipe_sys::netns::NetNs;
 
-use crate::topology::{GATEWAY_WAN, GATEWAY_WAN6};
+use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6};
 
 /// The gateway's interface towards the web.
 const DEVICE: &str = "wan0";

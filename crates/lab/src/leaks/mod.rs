@@ -26,9 +26,9 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::capture::{Capture, CaptureReport, Tunnel};
 use crate::contender::{Contender, Stable};
-use crate::scenario::preset;
-use crate::stop::Stop;
-use crate::topology::{LINK_DEVICE, Topology, TopologyConfig, WEB, WEB6};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::scenario::preset;
+use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, WEB, WEB6};
 
 use inner::InnerWatch;
 pub use probe::Prober;

@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::netns::NetNs;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::topology::{WEB, WEB6};
 use crate::workload::MARKER;
+use bentpipe_emulator::topology::{WEB, WEB6};
 
 /// From one round of probes to the next.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use bentpipe_sys::netns::NetNs;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::contender::{AtWork, Contender, Stable};
-use crate::topology::{
+use bentpipe_emulator::topology::{
     GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT,
     TERMINAL_SAT6, Topology, USER, USER6, WEB, WEB6,
 };

@@ -2,7 +2,7 @@
 //! what was not valid and why, and how to run it again.
 //!
 //! Tables are there without any script, for print and for the smallest browser; distributions are drawn by uPlot, as the plots
-//! of [`crate::plot`] are.
+//! of [`bentpipe_emulator::plot`] are.
 //!
 //! ```text
 //!  DIR/results.jsonl, DIR/manifest.json ──► Summary ──► tables, bars ─► report.html
@@ -25,8 +25,8 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
-use crate::page::{Page, escape};
 use crate::results::{Manifest, Record, Row, Summary, read, shares};
+use bentpipe_emulator::page::{Page, escape};
 use table::table;
 
 const HEAD: &str = include_str!("head.html");

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::page::escape;
 use crate::results::{Known, Outline, Row, Spread, Status};
+use bentpipe_emulator::page::escape;
 
 /// Columns that only some tasks have: the heading, and what a row has there.
 type Column = (&'static str, fn(&Row) -> Option<String>);

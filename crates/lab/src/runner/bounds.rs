@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result};
 use bentpipe_link::Counters;
 use bentpipe_units::BitRate;
 
-use crate::Stop;
-use crate::emulator::{EmulatorStats, Live};
 use crate::experiment::Direction;
 use crate::workload::LinkLimit;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::{EmulatorStats, Live};
 
 /// At least as often as the emulator shows something new.
 const PERIOD: Duration = Duration::from_millis(50);

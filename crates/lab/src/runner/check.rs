@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result};
 use super::Kit;
 use super::bounds::Watch;
 use super::single::link;
-use crate::Stop;
-use crate::emulator::Live;
 use crate::experiment::NamedScenario;
 use crate::results::LinkCheck;
-use crate::topology::{GATEWAY_SAT, TERMINAL_SAT, Topology, TopologyConfig};
+use bentpipe_emulator::Live;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_SAT, Topology, TopologyConfig};
 
 const PROBES: u32 = 15;
 const INTERVAL: Duration = Duration::from_millis(100);

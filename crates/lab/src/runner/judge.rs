@@ -6,9 +6,9 @@ use super::bounds::Best;
 use super::perform::Prepared;
 use crate::capture::CaptureReport;
 use crate::contender::Carried;
-use crate::emulator::{EmulatorStats, Verdict};
 use crate::experiment::Direction;
 use crate::results::{Crossed, Outcome, Record};
+use bentpipe_emulator::{EmulatorStats, Verdict};
 
 /// A tunnel may carry this share of the content's bytes and still have carried all of it: markers in the content can be
 /// compressed, and nothing else.
@@ -116,9 +116,9 @@ mod tests {
 
     use super::*;
     use crate::capture::ClearPacket;
-    use crate::emulator::Health;
     use crate::experiment::{RunKey, Task};
     use crate::results::Status;
+    use bentpipe_emulator::Health;
 
     const BYTES: u64 = 1_000_000;
 

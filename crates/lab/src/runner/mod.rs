@@ -22,12 +22,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::Stop;
-use crate::awake::Awake;
 use crate::contender::Stable;
 use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
 use crate::workload::Chromium;
+use bentpipe_emulator::Awake;
+use bentpipe_emulator::Stop;
 use course::Course;
 pub use residue::prefix;
 

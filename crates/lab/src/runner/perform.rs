@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, bail};
 use bentpipe_units::{ByteCount, Seed};
 use tokio::task::JoinSet;
 
-use crate::Stop;
 use crate::experiment::{Direction, Task};
-use crate::topology::Topology;
 use crate::workload::{
     Authority, Call, Chromium, ECHO_SIZE, Echo, Expected, ExpectedPage, HTTP_PORT, Hosts,
     LinkLimit, Load, Object, Page, call, get, get_in_turn, iperf3, load, probe, put, run_in,
 };
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::Topology;
 
 /// Between a transfer that is not measured and the one that is: queues empty.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::nft::Table;
 use bentpipe_units::BitRate;
 
-use crate::topology::{LINK_DEVICE, Topology};
+use bentpipe_emulator::topology::{LINK_DEVICE, Topology};
 
 /// The policer's table.
 const POLICER: &str = "lab_policer";

@@ -15,8 +15,8 @@ use bentpipe_sys::netns::NetNs;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::contender::{hystart, wireguard};
-use crate::topology::EXPERIMENT_VARIABLE;
-use crate::usage::start_time;
+use bentpipe_emulator::topology::EXPERIMENT_VARIABLE;
+use bentpipe_emulator::usage::start_time;
 
 const NAMESPACES: &str = "/run/netns";
 const START: &str = "bp-lab-";

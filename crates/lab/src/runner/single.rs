@@ -13,14 +13,16 @@ use super::bounds::Watch;
 use super::judge::{Evidence, judge};
 use super::perform::{Done, Place, Prepared, since};
 use super::police::police;
-use crate::Stop;
 use crate::capture::{Capture, Expected};
 use crate::contender::{AtWork, hystart};
-use crate::emulator::{EmulatorConfig, Live, Outputs};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record};
-use crate::topology::{Ground, LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig};
 use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::{
+    Ground, LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig,
+};
+use bentpipe_emulator::{EmulatorConfig, Live, Outputs};
 
 /// The link of one run.
 pub(super) fn link(

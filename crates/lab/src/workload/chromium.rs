@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use super::hosts::Hosts;
 use super::page::Page;
 use super::tls::Authority;
-use crate::Stop;
-use crate::topology::{Process, Topology};
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::{Process, Topology};
 
 const DRIVER: &str = include_str!("../../browser/load.cjs");
 /// Debian's name for it.

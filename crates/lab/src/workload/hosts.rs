@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::topology::{host, host6};
+use bentpipe_emulator::topology::{host, host6};
 
 /// Host names and their addresses; a host is known by its place in the table.
 #[derive(Debug, Clone)]

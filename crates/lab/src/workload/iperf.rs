@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_sys::command::{run_command, tool};
 use serde::Deserialize;
 
-use crate::Stop;
-use crate::topology::Topology;
+use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::Topology;
 
 const PROGRAM: &str = "iperf3";
 const POLL: Duration = Duration::from_millis(20);

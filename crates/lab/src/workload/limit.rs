@@ -106,7 +106,7 @@ impl LinkLimit {
 
 #[cfg(test)]
 mod tests {
-    use crate::scenario::preset;
+    use bentpipe_emulator::scenario::preset;
     use bentpipe_units::Seed;
 
     use super::*;

@@ -35,7 +35,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use bentpipe_sys::netns::NetNs;
 
-use crate::Stop;
+use bentpipe_emulator::Stop;
 
 pub use browser::{CONNECTIONS_PER_HOST, ExpectedPage, PageLoad, load};
 pub use chromium::{Chromium, Load, Loading};

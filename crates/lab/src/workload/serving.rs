@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::netns::NetNs;
 use tokio::net::{TcpListener, UdpSocket};
 
-use crate::Stop;
+use bentpipe_emulator::Stop;
 
 /// Tasks on a thread of their own; dropping it ends them.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::NetNs;
 
 use super::MARKER;
-use crate::Stop;
+use bentpipe_emulator::Stop;
 
 /// Between datagrams.
 pub const VOICE_INTERVAL: Duration = Duration::from_millis(20);

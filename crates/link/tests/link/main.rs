@@ -1,14 +1,19 @@
-//! The general link, in virtual time.
-
-#[path = "../common/origin.rs"]
-mod common;
+//! Links in virtual time: the pipe, the general link, scenarios, and a model of TCP across them.
 
 mod adaptive;
 mod bursts;
+mod common;
 mod constant;
+mod docs;
+mod drops;
 mod errors;
 mod forward;
+mod presets;
+mod scenario;
+mod schedule;
 mod space;
+mod tcp;
+mod timing;
 
 use std::time::Instant;
 

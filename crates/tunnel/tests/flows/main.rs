@@ -1,19 +1,14 @@
 //! Forty thousand connections that say nothing, and two hundred that do: what they cost both engines, and what the
 //! silent ones cost the others. In virtual time, in a process of its own: what is measured is the process.
 
-#[allow(dead_code, unused_imports, reason = "each target uses its part")]
-#[path = "../world/mod.rs"]
-mod world;
-
 use std::fs;
 use std::time::Duration;
 
 use bentpipe_link::Scenario;
+use bentpipe_testbed::world::{World, source};
 use bentpipe_tunnel::transport::FlowKey;
 use bentpipe_units::BitRate;
 use bytes::Bytes;
-
-use world::{World, source};
 
 const IDLE: usize = 40_000;
 const ACTIVE: usize = 200;
@@ -27,7 +22,7 @@ const BULK: u64 = 50_000_000;
 /// What the conversations may hold besides, in bytes: BDPs of the link on their way, in queues and in buffers.
 const CEILING: u64 = 400_000_000;
 
-/// What an idle flow may cost both engines; the daemons' sockets and tasks come on top (`tests/idle_flows.rs`).
+/// What an idle flow may cost both engines; the daemons' sockets and tasks come on top (`tests/capacity`).
 /// The heap has next to nothing in reserve when counting begins: what a start-up that overshot left there would be used
 /// first and not be counted.
 const EACH: u64 = 4_100;

@@ -8,17 +8,12 @@
 //! ```
 
 mod gates;
-mod limit;
 mod report;
 mod row;
 mod run;
 mod scenario;
 mod table;
 mod transfer;
-#[allow(dead_code, unused_imports, reason = "each target uses its part")]
-#[path = "../world/mod.rs"]
-mod world;
-
 use std::process::ExitCode;
 
 use bentpipe_proto::congestion::Kind;

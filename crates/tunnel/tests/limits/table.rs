@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
+use bentpipe_testbed::limit::DOWN;
 use bentpipe_tunnel::engine::Profile;
 
 use crate::gates;
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Goal, Row};
 use crate::scenario::{Loss, Scenario, Variation};

@@ -1,15 +1,15 @@
 //! Transfers against the limit of their link: cold, warm, down, up, one flow or several.
 
+use bentpipe_tunnel::engine::Wishes;
 use std::time::Duration;
 
 use bentpipe_link::LinkConfig;
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::Wishes;
+use bentpipe_testbed::limit::{DOWN, Transfer, UP, earliest, realised_loss};
+use bentpipe_testbed::world::{Ending, Setup, World};
 
-use crate::limit::{DOWN, Transfer, UP, earliest, realised_loss};
 use crate::row::{Figure, Goal, Row, Sample};
 use crate::scenario::{Scenario, Variation, mbit};
-use crate::world::{Ending, Setup, World};
 
 /// Longest that the pauses before warm transfers take, by seed: warm means 2 to 60 s.
 const PAUSES: [u64; 5] = [2, 10, 60, 30, 5];

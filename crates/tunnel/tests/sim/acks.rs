@@ -1,13 +1,12 @@
 //! What acknowledgements cost the return link, and that they never stay away.
 
+use bentpipe_tunnel::engine::{Link, Profile, Wishes};
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel, Orbit, Standard};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::{Link, Profile, Wishes};
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::{BitRate, Ratio};
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

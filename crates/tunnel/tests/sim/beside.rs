@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bentpipe_testbed::world::{World, preset};
+
 use crate::outage::set_outage;
-use crate::world::{World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

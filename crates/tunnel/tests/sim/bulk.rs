@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel};
+use bentpipe_testbed::world::World;
 use bentpipe_units::Ratio;
 
 use crate::satellite::link;
-use crate::world::World;
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,14 +1,13 @@
 //! A tunnel that nothing was sent through yet: the first transfer comes close to the limit all the same, because a train
 //! of packets has shown what the path carries.
 
+use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, Scenario};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::Profile;
+use bentpipe_testbed::world::World;
 use bentpipe_units::BitRate;
-
-use crate::world::World;
 
 const SOON: Duration = Duration::from_secs(60);
 /// IP packets of the trains at the packet size that every path carries, and what else precedes the first request, three times.

@@ -1,13 +1,12 @@
 //! Flows that end in every order leave nothing behind, at either end.
 
+use bentpipe_tunnel::engine::Engine;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::AbortCode;
-use bentpipe_tunnel::engine::Engine;
+use bentpipe_testbed::world::{World, preset, source};
 use bytes::Bytes;
 use quinn_proto::{Dir, VarInt, WriteError};
-
-use crate::world::{World, preset, source};
 
 const SETTLED: Duration = Duration::from_secs(5);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::world::{Setup, World, preset};
+use bentpipe_testbed::world::{Setup, World, preset};
 
 fn new_world() -> World {
     let link = preset("geo").expect("a preset");

@@ -1,16 +1,16 @@
 //! Clients that want more than their share: of the link, by acknowledging what has not come, and of the server's memory.
 
+use bentpipe_tunnel::engine::Connection;
+use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{FlowId, Open, StreamKind};
-use bentpipe_tunnel::engine::Connection;
-use bentpipe_tunnel::transport::{FlowKey, Incoming};
+use bentpipe_testbed::world::{Setup, World, preset, source};
 use bytes::Bytes;
 use quinn_proto::{Dir, StreamId};
 
 use crate::forger::Forger;
-use crate::world::{Setup, World, preset, source};
 
 const SOON: Duration = Duration::from_secs(60);
 /// What HELLO lets every flow send.

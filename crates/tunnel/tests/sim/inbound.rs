@@ -1,17 +1,16 @@
 //! Flows that the server opens: they carry like others, within the client's credit, and only where ports are published.
 
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
+use bentpipe_tunnel::transport::{FlowKey, Incoming, OpenError, Tunnel};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::LinkConfig;
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{FlowId, Inbound, Open, Publish, PublishCode, ReplyCode, StreamKind};
-use bentpipe_tunnel::engine::{Connection, ConnectionId};
-use bentpipe_tunnel::transport::{FlowKey, Incoming, OpenError, Tunnel};
+use bentpipe_testbed::world::{Setup, World, preset, source};
 use bytes::Bytes;
 use quinn_proto::Dir;
-
-use crate::world::{Setup, World, preset, source};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -1,19 +1,19 @@
 //! Losses in flows that the server opens: mended like those of the client's, and never with bytes of a flow of the client's
 //! whose stream has the same index.
 
+use bentpipe_tunnel::engine::{Connection, Wishes};
+use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use std::time::{Duration, Instant};
 
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_tunnel::engine::{Connection, Wishes};
-use bentpipe_tunnel::transport::{FlowKey, Incoming};
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::{Ratio, Seed};
 use bytes::Bytes;
 
 use crate::inbound::{client, open, server};
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 const SIZE: usize = 20_000;

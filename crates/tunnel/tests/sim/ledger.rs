@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bentpipe_testbed::world::World;
 use bentpipe_tunnel::engine::Ledger;
 
 use super::satellite::link;
-use crate::world::World;
 
 const DOWNLOAD: u64 = 3_000_000;
 

@@ -8,12 +8,10 @@ mod ends;
 mod flood;
 mod forger;
 mod hostile;
+mod identity;
 mod inbound;
 mod inbound_losses;
 mod ledger;
-#[allow(dead_code, reason = "the table's own")]
-#[path = "../limits/limit.rs"]
-mod limit;
 mod memory;
 mod outage;
 mod packets;
@@ -25,6 +23,3 @@ mod resume;
 mod satellite;
 mod settings;
 mod shared;
-#[allow(dead_code, unused_imports, reason = "each target uses its part")]
-#[path = "../world/mod.rs"]
-mod world;

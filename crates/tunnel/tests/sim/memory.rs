@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use bentpipe_testbed::world::{World, preset, source};
 use bentpipe_tunnel::engine::Engine;
 use bytes::Bytes;
-
-use crate::world::{World, preset, source};
 
 /// More flows than full send buffers fit.
 const FLOWS: usize = 1000;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use bentpipe_testbed::world::{Ending, World, preset};
 use bentpipe_units::BitRate;
 
 use crate::satellite::link;
-use crate::world::{Ending, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

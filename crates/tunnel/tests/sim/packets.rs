@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use bentpipe_link::tcp::{Algorithm, Config, PAYLOAD, SEGMENT};
 use bentpipe_link::{LinkConfig, LossModel};
+use bentpipe_testbed::world::World;
 use bentpipe_units::Ratio;
 
 use crate::bulk;
 use crate::outage::set_outage;
 use crate::satellite::link;
-use crate::world::World;
 
 const CUBIC: Config = Config::new(Algorithm::Cubic { hystart: true });
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bentpipe_link::{Change, Schedule};
+use bentpipe_testbed::limit::{DOWN, Transfer, UP, earliest, efficiency};
+use bentpipe_testbed::world::{Setup, World};
 use bentpipe_tunnel::engine::Wishes;
 use bentpipe_units::BitRate;
 
-use crate::limit::{DOWN, Transfer, UP, earliest, efficiency};
 use crate::satellite::link;
-use crate::world::{Setup, World};
 
 fn transfer(direction: usize, payload: u64) -> Transfer {
     Transfer {

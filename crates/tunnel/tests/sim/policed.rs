@@ -1,14 +1,14 @@
 //! A policer far below the link's rate: it queues nothing, so only what is lost shows it.
 
+use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
 use bentpipe_link::{Policer, QueueLimit};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::Profile;
+use bentpipe_testbed::world::World;
 use bentpipe_units::BitRate;
 
 use crate::satellite::link;
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 const POLICED: BitRate = BitRate::megabits_per_second(5);

@@ -4,13 +4,13 @@
 //! start-up jumps to the rate of packet trains; kernel BBR doubles like ours and takes 2.3. A doubling per round trip
 //! from 64 packets is 1.9 by itself.
 
-use bentpipe_proto::congestion::Kind;
-
 use std::time::Duration;
 
-use crate::satellite::{link, transfers};
-use crate::world::World;
+use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::world::World;
 use bentpipe_tunnel::engine::Profile;
+
+use crate::satellite::{link, transfers};
 
 #[test]
 fn published_controllers_come_as_close_to_the_limit_as_elsewhere() {

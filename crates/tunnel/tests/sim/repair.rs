@@ -1,13 +1,12 @@
 //! Losses that cost no round trip: at the ends of flows, in handshakes, in voice. Each test has the same without repairs beside it.
 
+use bentpipe_tunnel::engine::Wishes;
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_proto::fec::Fec;
-use bentpipe_tunnel::engine::Wishes;
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::Ratio;
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,14 +1,13 @@
 //! A new process takes up a path where the last one left it; what it knows has been on disk meanwhile.
 
+use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, Scenario};
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::paths::{PathKey, Paths};
-use bentpipe_tunnel::engine::Profile;
+use bentpipe_testbed::world::{World, preset};
 use bentpipe_units::BitRate;
-
-use crate::world::{World, preset};
 
 /// Nearly three BDP.
 const BYTES: u64 = 50_000_000;

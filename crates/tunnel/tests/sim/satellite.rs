@@ -1,13 +1,12 @@
 //! How close to the physical limit transfers come with the controller `satellite`.
 
+use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
 use bentpipe_link::{LinkConfig, LossModel};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::Profile;
+use bentpipe_testbed::world::{World, preset};
 use bentpipe_units::Ratio;
-
-use crate::world::{World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Payload per IP byte: what headers and framing leave of a full packet.

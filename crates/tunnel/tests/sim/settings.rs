@@ -1,15 +1,14 @@
 //! What a client wishes of the server's sending, and what the server makes of it.
 
+use bentpipe_tunnel::engine::{Link, Profile, Wishes};
 use std::time::Duration;
 
 use bentpipe_link::LinkConfig;
 use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::Forward;
-use bentpipe_tunnel::engine::{Link, Profile, Wishes};
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::BitRate;
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 

@@ -1,14 +1,13 @@
 //! Several terminals and TCP connections on one link.
 
+use bentpipe_tunnel::engine::{Profile, Wishes};
 use std::time::Duration;
 
 use bentpipe_link::QueueLimit;
 use bentpipe_link::tcp::{Algorithm, Config};
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::{Profile, Wishes};
+use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::BitRate;
-
-use crate::world::{Setup, World, preset};
 
 const SOON: Duration = Duration::from_secs(60);
 const CUBIC: Algorithm = Algorithm::Cubic { hystart: true };

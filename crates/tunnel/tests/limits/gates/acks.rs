@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use bentpipe_testbed::limit::DOWN;
+use bentpipe_testbed::world::World;
 use bentpipe_units::Seed;
 
 use super::probe::{ENDLESS, alone, percentile};
-use crate::limit::DOWN;
 use crate::row::Goal::{AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::{Scenario, mbit};
 use crate::transfer::warm;
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What the pacer lets out together (DESIGN §2): what the rate carries in this time, 1 to 10 packets.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::limit::{DOWN, UP, efficiency};
+use bentpipe_testbed::world::World;
 use bentpipe_units::Seed;
 
 use super::probe::{ENDLESS, alone, percentile, read, tunnel_rate};
-use crate::limit::{DOWN, UP, efficiency};
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::Scenario;
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 

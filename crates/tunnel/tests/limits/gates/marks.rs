@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_proto::fec::Fec;
+use bentpipe_testbed::world::World;
 
 use super::probe::{ENDLESS, percentile};
 use super::queue::Managed;
@@ -10,7 +11,6 @@ use super::repair::warmed;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::Scenario;
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use bentpipe_link::{Change, Outage, Schedule};
+use bentpipe_testbed::limit::DOWN;
 use bentpipe_tunnel::engine::Profile;
 
 use super::probe::{ENDLESS, alone, dropped, read, tunnel_rate};
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::{Loss, Queue, Scenario};

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use bentpipe_link::tcp::Config;
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::limit::DOWN;
 
 use super::probe::{ENDLESS, alone, percentile, tcp_rate};
 use super::share::CUBIC;
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::Scenario;
@@ -82,7 +82,7 @@ fn goodput(scenario: &Scenario, inside: bool, kind: Kind, seed: u64) -> f64 {
     } else {
         world.compete(Config::new(CUBIC), true, Duration::ZERO);
     }
-    let received = |world: &crate::world::World| {
+    let received = |world: &bentpipe_testbed::world::World| {
         let receivers = world.inner.bulks.iter().map(|bulk| &bulk.receiver);
         let receivers = receivers.chain(world.competitors.iter().map(|flow| &flow.receiver));
         receivers.map(|receiver| receiver.received()).sum::<u64>()

@@ -1,16 +1,16 @@
 //! What the gates measure with: a world with bulk in it, looked at every few milliseconds.
 
+use bentpipe_tunnel::engine::Wishes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_link::PipeStats;
 use bentpipe_proto::congestion::Kind;
-use bentpipe_tunnel::engine::Wishes;
+use bentpipe_testbed::limit::{DOWN, efficiency};
+use bentpipe_testbed::world::{Setup, World};
 
-use crate::limit::{DOWN, efficiency};
 use crate::scenario::Scenario;
 use crate::transfer::connect;
-use crate::world::{Setup, World};
 
 /// How often the queue is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
@@ -87,7 +87,7 @@ pub(super) fn heaviest(world: &mut World, span: Duration, window: Duration) -> f
 
 /// Payload that each terminal has read in all its flows.
 pub(super) fn read(world: &World) -> Vec<u64> {
-    let of = |terminal: &crate::world::Terminal| {
+    let of = |terminal: &bentpipe_testbed::world::Terminal| {
         terminal.apps.readers.iter().map(|reader| reader.got).sum()
     };
     world.terminals.iter().map(of).collect()

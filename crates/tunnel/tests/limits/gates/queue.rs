@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use bentpipe_link::{Change, CoDel, Law, Marking, Policer, Schedule};
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::limit::DOWN;
+use bentpipe_testbed::world::Packet;
 use bentpipe_units::ByteCount;
 
 use super::probe::{
     ENDLESS, LOOK, alone, dropped, percentile, read, restart, tunnel_rate, wait, watch,
 };
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::{Loss, Queue, Scenario, mbit};
 use crate::transfer::{Before, warm};
-use crate::world::Packet;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -151,7 +151,7 @@ pub(crate) fn answered(scenario: Scenario) -> Row {
             let mut world = alone(&scenario, kind, seed);
             world.download(ENDLESS, None);
             world.run_for(30 * SECOND);
-            let sent = |world: &mut crate::world::World, span| {
+            let sent = |world: &mut bentpipe_testbed::world::World, span| {
                 let before = world.sent[DOWN].bytes;
                 world.run_for(span);
                 (world.sent[DOWN].bytes - before) as f64
@@ -246,7 +246,7 @@ pub(crate) fn step(scenario: Scenario, to: f64) -> Row {
     })
 }
 
-fn slow_down(world: &mut crate::world::World, to: f64) {
+fn slow_down(world: &mut bentpipe_testbed::world::World, to: f64) {
     let schedule = Schedule::new([(Duration::ZERO, Change::Rate(mbit(to)))]);
     let now = world.now;
     world.link.forward_link.plan(now, &schedule, Vec::new());

@@ -1,20 +1,20 @@
 //! What repairs bring, and what they cost those who need none.
 
+use bentpipe_tunnel::engine::Wishes;
 use std::time::Duration;
 
 use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::fec::Fec;
-use bentpipe_tunnel::engine::Wishes;
+use bentpipe_testbed::limit::{DOWN, UP};
+use bentpipe_testbed::world::{Setup, World};
 use bentpipe_units::Seed;
 
 use super::probe::percentile;
 use super::share;
-use crate::limit::{DOWN, UP};
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::{Loss, Queue, Scenario};
 use crate::transfer::{connect, warm};
-use crate::world::{Setup, World};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// What a session may spend on repairs: so many times the share lost, and this on top.

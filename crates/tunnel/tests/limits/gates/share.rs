@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bentpipe_link::tcp::{Algorithm, Config};
 use bentpipe_proto::congestion::Kind;
+use bentpipe_testbed::limit::DOWN;
+use bentpipe_testbed::world::World;
 use bentpipe_units::Seed;
 
 use super::probe::{ENDLESS, alone, dropped, read, received, restart, tcp_rate, tunnel_rate};
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::{Queue, Scenario};
 use crate::transfer::{Before, warm};
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long shares are measured.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bentpipe_link::Outage;
 use bentpipe_link::Schedule;
+use bentpipe_testbed::limit::DOWN;
+use bentpipe_testbed::world::World;
 
 use super::probe::{
     ENDLESS, dropped, heaviest, jain, percentile, read, ready, restart, tunnel_rate, wait, watch,
 };
-use crate::limit::DOWN;
 use crate::row::Goal::{AtLeast, AtMost, Shown};
 use crate::row::{Figure, Row, Sample};
 use crate::scenario::Scenario;
-use crate::world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
 const SPAN: Duration = Duration::from_secs(60);

@@ -1,0 +1,244 @@
+//! The pages in a real browser: every figure is drawn, with every curve in its colour, on a desk, on a phone and on paper; and
+//! pages without curves, or too wide for a phone, are found out by the same checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bentpipe_lab::experiment::RunKey;
+use bentpipe_lab::report::report;
+use bentpipe_lab::results::{Manifest, Outcome, Record, Store};
+use bentpipe_testbed::chromium;
+use bentpipe_units::Seed;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const CONTENDERS: [&str; 3] = ["plain/cubic", "wireguard/cubic", "bentpipe"];
+const SCENARIOS: [&str; 2] = ["cnes-geo", "leo"];
+const TASKS: [(&str, f64); 3] = [("1-MB", 1e6), ("2-MB", 2e6), ("10-MB", 10e6)];
+/// Of the figures, one for each contender, as in the page's script.
+const CURVES: [[u8; 3]; 3] = [[0x00, 0x72, 0xb2], [0xd5, 0x5e, 0x00], [0x00, 0x9e, 0x73]];
+/// Of the nearest and the farthest cell of a heat map.
+const HEAT: [[u8; 3]; 2] = [[0xfe, 0xe8, 0x38], [0x00, 0x22, 0x4e]];
+
+fn manifest() -> Manifest {
+    let text: String = TASKS
+        .iter()
+        .map(|(name, bytes)| format!("[task.{name}]\nkind = \"transfer\"\nsize = \"{bytes} B\"\n"))
+        .collect();
+    let manifest = json!({
+        "experiment": "example", "extent": "full", "seed": 1, "selection": [], "file": "example.toml", "text": text,
+        "outline": {
+            "question": "Is everything drawn?", "contenders": CONTENDERS, "scenarios": SCENARIOS,
+            "tasks": TASKS.map(|(name, _)| name),
+            "published": [{
+                "contender": "plain/cubic", "scenario": "cnes-geo", "task": "10-MB", "seconds": 11.0, "source": "somebody",
+            }],
+            "axis": { "of": "rate in Mbit/s", "at": { "cnes-geo": 10, "leo": 20 } },
+        },
+        "bentpipe": { "version": "v", "sha256": "0", "revision": null },
+        "machine": { "kernel": "k", "cpu": "c", "cpus": 2, "sysctls": {} },
+        "contenders": {},
+    });
+    serde_json::from_value(manifest).unwrap()
+}
+
+/// Six runs of everybody with everything; the first contender is near the limit, the last ten times as far.
+fn results(directory: &Path) {
+    let mut store = Store::open(directory, &manifest()).unwrap();
+    for (place, contender) in CONTENDERS.iter().enumerate() {
+        for scenario in SCENARIOS {
+            for (task, bytes) in TASKS {
+                let limit = 0.5 + bytes * 8.0 / 10e6;
+                for repeat in 1..=6u32 {
+                    let far = [1.0, 3.0, 12.0][place] + 0.05 * f64::from(repeat);
+                    let key = RunKey {
+                        contender: (*contender).into(),
+                        scenario: scenario.into(),
+                        task: task.into(),
+                        repeat,
+                    };
+                    let outcome = Outcome::Measured {
+                        seconds: vec![limit * far],
+                        bytes: bytes as u64,
+                    };
+                    store.add(record(key, outcome, limit)).unwrap();
+                }
+            }
+        }
+    }
+}
+
+fn record(key: RunKey, outcome: Outcome, limit: f64) -> Record {
+    Record {
+        limit_s: Some(limit),
+        ..Record::new(key, Seed::new(1), outcome)
+    }
+}
+
+/// What the script says of a page.
+#[derive(Deserialize)]
+struct Seen {
+    figures: Vec<Figure>,
+    faults: Vec<String>,
+    /// How many pixels it is wider than the desk and than the phone.
+    wider: [i64; 2],
+}
+
+#[derive(Deserialize)]
+struct Figure {
+    id: String,
+    /// Where its plot is; none if nothing was drawn.
+    plot: Option<Rectangle>,
+}
+
+#[derive(Deserialize)]
+struct Rectangle {
+    x: f64,
+    y: f64,
+    width: f64,
+    height: f64,
+}
+
+/// RGB, row by row.
+struct Picture {
+    pixels: Vec<[u8; 3]>,
+    width: usize,
+}
+
+impl Picture {
+    fn read(path: &Path) -> Self {
+        let file = fs::File::open(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let decoder = png::Decoder::new(std::io::BufReader::new(file));
+        let mut reader = decoder.read_info().unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut bytes).unwrap();
+        let pixels = bytes[..info.buffer_size()].chunks(info.color_type.samples());
+        Self {
+            pixels: pixels.map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
+            width: info.width as usize,
+        }
+    }
+
+    fn part(&self, of: &Rectangle) -> Self {
+        let [left, right] = [of.x, of.x + of.width].map(|x| x as usize);
+        let rows = self.pixels.chunks(self.width);
+        let rows = rows.skip(of.y as usize).take(of.height as usize);
+        Self {
+            pixels: rows.flat_map(|row| row[left..right].to_vec()).collect(),
+            width: right - left,
+        }
+    }
+
+    /// How many pixels have this colour, nearly: edges are smoothed.
+    fn count(&self, colour: [u8; 3]) -> usize {
+        let near = |pixel: &&[u8; 3]| pixel.iter().zip(colour).all(|(a, b)| a.abs_diff(b) <= 12);
+        self.pixels.iter().filter(near).count()
+    }
+}
+
+/// Has a browser look at the pages in `place`, all at once: it takes its time to start.
+fn look(place: &Path, pages: &[PathBuf]) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/report/shots.cjs");
+    let mut node = Command::new("node");
+    node.arg(script).arg(std::env::current_exe().unwrap());
+    node.arg("/usr/bin/chromium").arg(place).args(pages);
+    let output = node.env("HOME", place).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+fn seen(place: &Path, page: &str) -> Seen {
+    let text = fs::read(place.join(format!("{page}.json"))).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// Whether a figure has a plot, and in it every curve's colour.
+fn check(place: &Path, page: &str, figure: &Figure) -> Result<(), String> {
+    let id = &figure.id;
+    let plot = figure.plot.as_ref().ok_or(format!("{id} is not drawn"))?;
+    let picture = Picture::read(&place.join(format!("{page}-{id}.png"))).part(plot);
+    for colour in CURVES {
+        let found = picture.count(colour);
+        if found < 100 {
+            return Err(format!("{id}: {found} pixels of {colour:?} in its plot"));
+        }
+    }
+    Ok(())
+}
+
+/// The page with the same figures, and nothing in their curves.
+fn emptied(text: &str) -> String {
+    let start = "<script id=\"data\" type=\"application/json\">";
+    let (before, rest) = text.split_once(start).unwrap();
+    let (data, after) = rest.split_once("</script>").unwrap();
+    let mut figures: Vec<Value> = serde_json::from_str(data).unwrap();
+    for curve in figures
+        .iter_mut()
+        .flat_map(|figure| figure["curves"].as_array_mut().unwrap())
+    {
+        for column in curve.as_object_mut().unwrap().values_mut() {
+            // All but the name.
+            for value in column.as_array_mut().into_iter().flatten() {
+                *value = Value::Null;
+            }
+        }
+    }
+    format!("{before}{start}{}</script>{after}", json!(figures))
+}
+
+#[test]
+fn every_figure_is_drawn_wherever_it_is_looked_at() {
+    if chromium("report").is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    results(place);
+    let page = |name: &str| place.join(format!("{name}.html"));
+    report(&[place.to_owned()], &page("report")).unwrap();
+    let text = fs::read_to_string(page("report")).unwrap();
+    fs::write(page("empty"), emptied(&text)).unwrap();
+    let wide = "<style>.table { overflow: visible !important }</style></head>";
+    fs::write(page("wide"), text.replacen("</head>", wide, 1)).unwrap();
+    fs::write(page("nothing"), "<!DOCTYPE html>").unwrap();
+    look(place, &["report", "empty", "wide", "nothing"].map(page));
+
+    let report = seen(place, "report");
+    assert_eq!(report.faults, [""; 0]);
+    // Shares of figures for each link and task, goodput for each link, each task over all links.
+    let figures = SCENARIOS.len() * TASKS.len() + SCENARIOS.len() + TASKS.len();
+    assert_eq!(report.figures.len(), figures);
+    for figure in &report.figures {
+        check(place, "report", figure).unwrap();
+    }
+    // Bars of the tables, and the cells of heat maps.
+    let whole = Picture::read(&place.join("report.png"));
+    for colour in [CURVES[0], HEAT[0], HEAT[1]] {
+        assert!(whole.count(colour) > 500, "{colour:?}");
+    }
+    // No wider than a desk or a phone, where everything is to be seen too.
+    assert_eq!(report.wider, [0, 0]);
+    let phone = Picture::read(&place.join("report-phone.png"));
+    assert_eq!(phone.width, 390);
+    for colour in CURVES.iter().chain(&HEAT) {
+        assert!(phone.count(*colour) > 500, "{colour:?} on a phone");
+    }
+    let [paper, blank] = ["report", "nothing"].map(|name| {
+        let bytes = fs::read(place.join(format!("{name}.pdf"))).unwrap();
+        assert!(bytes.starts_with(b"%PDF"));
+        bytes.len()
+    });
+    assert!(
+        paper > 20 * blank,
+        "{paper} bytes on paper, {blank} for nothing"
+    );
+
+    // The checks find out what they are for.
+    let empty = seen(place, "empty");
+    assert_eq!(empty.figures.len(), figures);
+    for figure in &empty.figures {
+        assert!(check(place, "empty", figure).is_err(), "{}", figure.id);
+    }
+    assert!(seen(place, "wide").wider[1] > 0);
+}

@@ -1,0 +1,88 @@
+//! The workload over the topology, without any proxy: what is fetched is checked, and no faster than the link allows.
+
+use std::time::Duration;
+
+use bentpipe_lab::workload::{
+    Authority, CONNECTIONS_PER_HOST, Expected, ExpectedPage, Object, Page, Shape, load, run_in,
+};
+use bentpipe_units::Seed;
+
+use super::world::{PATIENCE, object, world};
+
+#[test]
+fn objects_come_whole_over_both_families_and_never_too_soon() {
+    let Some(world) = world("get") else { return };
+    for (host, length) in [(0, 1000), (1, 1000), (0, 2_000_000), (1, 0)] {
+        let (time, seen) = world.get(host, &object(9, length)).unwrap();
+        assert_eq!(seen, length);
+        // Plain TCP: a round trip more than the limit, which takes TCP's handshake for free.
+        let least = world.limit.object(length) + Duration::from_millis(100);
+        assert!(time >= least, "{length} bytes in {time:?}");
+        assert!(time < least * 4, "{length} bytes in {time:?}");
+    }
+}
+
+#[test]
+fn a_wrong_body_is_an_error_that_names_the_object() {
+    let Some(world) = world("hash") else { return };
+    let right = object(3, 5000);
+    let wrong = Expected {
+        digest: object(4, 5000).digest,
+        ..right
+    };
+    let error = format!("{:#}", world.get(0, &wrong).unwrap_err());
+    assert!(
+        error.contains("/object/3/5000") && error.contains("SHA-256"),
+        "{error}"
+    );
+    let missing = Expected {
+        object: Object {
+            length: 1 << 40,
+            ..right.object
+        },
+        ..right
+    };
+    let error = format!("{:#}", world.get(0, &missing).unwrap_err());
+    assert!(error.contains("404"), "{error}");
+}
+
+#[test]
+fn a_page_comes_whole_over_several_connections() {
+    let Some(world) = world("page") else { return };
+    let page = Page::new(&Shape::USUAL, Seed::new(1));
+    let expected = ExpectedPage::new(page.clone(), &world.hosts);
+    let mut done = Vec::new();
+    let tls = world.authority.client_config().unwrap();
+    let loaded = run_in(world.topology.user(), &world.stop, PATIENCE, || {
+        load(&expected, &world.hosts, tls, |count| done.push(count))
+    })
+    .unwrap();
+    eprintln!("{loaded:?}, limit {:?}", world.limit.page(&page));
+    assert_eq!(done, (1..=Shape::USUAL.objects()).collect::<Vec<usize>>());
+    let hosts = usize::from(page.hosts());
+    let most = hosts * CONNECTIONS_PER_HOST;
+    assert!((2 * hosts..=most).contains(&loaded.connections));
+    // Three levels of new hosts: TCP's handshakes come on top of the limit.
+    let least = world.limit.page(&page) + Duration::from_millis(300);
+    assert!(
+        loaded.time >= least && loaded.time < least * 3,
+        "{loaded:?}"
+    );
+}
+
+#[test]
+fn a_browser_that_trusts_another_authority_refuses() {
+    let Some(world) = world("trust") else { return };
+    let page = Page::new(&Shape::USUAL, Seed::new(1));
+    let page = ExpectedPage::new(page, &world.hosts);
+    let tls = Authority::new().unwrap().client_config().unwrap();
+    let error = run_in(world.topology.user(), &world.stop, PATIENCE, || {
+        load(&page, &world.hosts, tls, |_| ())
+    })
+    .unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("certificate") && error.contains("host 0"),
+        "{error}"
+    );
+}

@@ -1,0 +1,6 @@
+//! What the protocol's machines make of input: names, headers and queries, hostile ones too, and the vectors of PROTOCOL.md.
+
+mod address;
+mod dns;
+mod tunnel;
+mod vectors;

@@ -1,0 +1,10 @@
+//! Interception end to end: LAN host, router, uplink. What must be relayed is, what must not leave
+//! does not, and nothing of ours stays behind.
+
+mod connections;
+mod inside;
+mod net;
+mod packets;
+mod policy;
+mod routed;
+mod upkeep;

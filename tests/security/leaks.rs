@@ -1,0 +1,80 @@
+//! Nothing crosses the link in clear, whatever happens: the quick form of `make leak-test`, which also has to see a leak
+//! where there is one. Needs root.
+
+use std::process::{Command, Output};
+
+use bentpipe_testbed::{installed, privileged};
+
+use crate::BENTPIPE;
+
+fn leaks(contender: &str) -> (String, Output) {
+    let output = Command::new(BENTPIPE)
+        .args(["lab", "leaks", contender, "--quick"])
+        .output()
+        .expect("bentpipe runs");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output)
+}
+
+/// Packets of the tunnel and in clear, for each state.
+fn rows(table: &str) -> Vec<(&str, u64, u64)> {
+    table
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let (state, figures) = line.split_at(34);
+            let mut figures = figures.split_whitespace().map(|word| word.parse::<u64>());
+            let mut figure = || figures.next().expect("a figure").expect("a number");
+            (state.trim(), figure(), figure())
+        })
+        .collect()
+}
+
+#[test]
+fn bentpipe_lets_nothing_out_in_any_state() {
+    if !privileged("leaks: bentpipe") {
+        return;
+    }
+    let (table, output) = leaks("bentpipe");
+    println!("{table}");
+    assert!(output.status.success(), "{table}\n{output:?}");
+    let rows = rows(&table);
+    assert_eq!(rows.len(), 21, "{table}");
+    assert!(rows.iter().all(|(_, _, clear)| *clear == 0), "{table}");
+    // And the tunnel carries where it runs: while it does, and started again after either end was killed.
+    for row in [2, 6, 10, 12, 14] {
+        assert!(rows[row].1 > 20, "{table}");
+    }
+}
+
+/// A VPN without rules of its operator's leaks before it starts and when it dies; a suite that does not see that sees nothing.
+#[test]
+fn a_leak_is_seen() {
+    if !privileged("leaks: a leak") || !installed("leaks: a leak", "openvpn") {
+        return;
+    }
+    let (table, output) = leaks("openvpn-udp");
+    println!("{table}");
+    assert_eq!(output.status.code(), Some(1), "{table}\n{output:?}");
+    let rows = rows(&table);
+    assert!(rows[0].2 > 100 && rows[11].2 > 100, "{table}");
+    let kinds = [
+        "TCP",
+        "UDP",
+        "DNS",
+        "ICMP",
+        "fragment",
+        "IPv6 TCP",
+        "IPv6 UDP",
+        "IPv6 ICMP",
+        "IPv6 fragment",
+        "protocol 47",
+        "protocol 132",
+        "protocol 253",
+        "UDP multicast",
+        "IPv6 UDP multicast",
+    ];
+    let first = table.lines().nth(1).expect("a row");
+    for kind in kinds {
+        assert!(first.contains(&format!(" {kind} ")), "no {kind}: {table}");
+    }
+}

@@ -1,0 +1,300 @@
+//! TCP through bentpipe is TCP: the same cases over plain TCP, through bentpipe, and through relays that are wrong.
+//!
+//! The twelve cases that a split connection must get right, over IPv4 and IPv6, between namespaces with an emulated
+//! satellite of 500 ms RTT between them. Needs root, except for the relays on loopback.
+mod cases;
+mod mixture;
+mod wrong;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::{Place, Route};
+use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
+
+use crate::BENTPIPE;
+use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
+use wrong::Fault;
+
+/// How one case ended on one route.
+struct Outcome {
+    route: &'static str,
+    case: &'static str,
+    took: Duration,
+    result: Result<()>,
+}
+
+/// Runs every case on every route at the same time.
+fn together(routes: &[Route], cases: &[Case]) -> Vec<Outcome> {
+    thread::scope(|scope| {
+        let started: Vec<_> = routes
+            .iter()
+            .flat_map(|route| cases.iter().map(move |case| (route, *case)))
+            .map(|(route, case)| {
+                scope.spawn(move || {
+                    let start = Instant::now();
+                    let result = (case.run)(route);
+                    Outcome {
+                        route: route.name,
+                        case: case.name,
+                        took: start.elapsed(),
+                        result,
+                    }
+                })
+            })
+            .collect();
+        started
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+/// Fails with one line for each failed case.
+fn judge(outcomes: &[Outcome], logs: &str) {
+    let mut table = String::from("\n");
+    for outcome in outcomes {
+        let verdict = match &outcome.result {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => format!("FAILED: {error:#}"),
+        };
+        let Outcome {
+            route, case, took, ..
+        } = outcome;
+        table += &format!(
+            "{route} {case:40} {:6.2} s  {verdict}\n",
+            took.as_secs_f64()
+        );
+    }
+    let failed = outcomes.iter().filter(|outcome| outcome.result.is_err());
+    assert_eq!(failed.count(), 0, "{table}{logs}");
+    println!("{table}");
+}
+
+/// All cases: the silent ones beside the others, those that fill the link and the thousand on their own.
+fn all_cases(routes: &[Route]) -> Vec<Outcome> {
+    thread::scope(|scope| {
+        let silent = scope.spawn(|| together(routes, SILENCE));
+        let mut outcomes = Vec::new();
+        for phase in [ENDS, TRAPS, MANY, BULK] {
+            outcomes.extend(together(routes, phase));
+        }
+        outcomes.extend(
+            silent
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        );
+        outcomes
+    })
+}
+
+#[test]
+fn plain_tcp_passes_every_case() {
+    if !privileged("fidelity of plain TCP") {
+        return;
+    }
+    let site = Site::plain(SiteConfig {
+        scenario: fast_geo(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let mut routes = site.routes();
+    for route in &mut routes {
+        // That silence breaks nothing in the topology itself is soon seen.
+        route.silence = Duration::from_secs(3);
+    }
+    let mut outcomes = all_cases(&routes);
+    outcomes.extend(together(&routes, LOSS));
+    judge(&outcomes, "");
+}
+
+#[test]
+fn bentpipe_passes_every_case() {
+    if !privileged("fidelity of bentpipe") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    judge(&all_cases(&site.routes()), &site.logs());
+}
+
+/// Splitting without a tunnel is held to the same.
+fn split(carried: Carried, interface: &str) {
+    if !privileged("fidelity of splitters") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        carried,
+        client_tables: format!("[intercept]\ninterfaces = [\"{interface}\"]\n"),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let routes = site.routes();
+    let mut outcomes = Vec::new();
+    for phase in [ENDS, TRAPS, MANY, BULK, LOSS] {
+        outcomes.extend(together(&routes, phase));
+    }
+    judge(&outcomes, &site.logs());
+}
+
+#[test]
+fn splitters_at_both_ends_pass_every_case() {
+    split(Carried::Distributed, "lan0");
+}
+
+#[test]
+fn a_splitter_at_the_terminal_passes_every_case() {
+    split(Carried::IntegratedAtTerminal, "lan0");
+}
+
+#[test]
+fn a_splitter_at_the_gateway_passes_every_case() {
+    split(Carried::IntegratedAtGateway, "sat0");
+}
+
+#[test]
+fn bentpipe_delivers_every_byte_before_a_reset_under_loss() {
+    if !privileged("fidelity of bentpipe under loss") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: lossy_geo(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let routes = site.routes();
+    // Losses fall anywhere: each round is another draw.
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        outcomes.extend(together(&routes, LOSS));
+    }
+    outcomes.extend(together(&routes, ENDS));
+    judge(&outcomes, &site.logs());
+}
+
+/// As many as keep both ends busy; a near satellite, because time is short and what is looked for is disorder.
+#[test]
+fn a_mixture_of_conversations_is_carried_whole() {
+    if !privileged("fidelity of bentpipe in disorder") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: near(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let failures = mixture::hold(&site.routes(), 400, 60);
+    assert!(
+        failures.is_empty(),
+        "\n{}\n{}",
+        failures.join("\n"),
+        site.logs()
+    );
+}
+
+/// Each case, and the faults that it alone must be enough to find.
+const FINDS: [(&str, &[Fault]); 13] = [
+    (
+        "digest_after_half_close",
+        &[Fault::NoHalfClose, Fault::HoldsEnds, Fault::Corrupts],
+    ),
+    (
+        "server_closes_first_and_still_receives",
+        &[Fault::NoHalfClose, Fault::HoldsEnds],
+    ),
+    ("server_reset_is_a_reset", &[Fault::EndForReset]),
+    (
+        "client_reset_is_a_reset",
+        &[Fault::EndForReset, Fault::LosesTail],
+    ),
+    (
+        "client_end_is_an_end",
+        &[Fault::NoHalfClose, Fault::HoldsEnds],
+    ),
+    (
+        "refused_is_an_error",
+        &[Fault::EndForRefusal, Fault::SilenceForRefusal],
+    ),
+    (
+        "unreachable_is_an_error",
+        &[Fault::EndForRefusal, Fault::SilenceForRefusal],
+    ),
+    ("banner_comes_first", &[Fault::WaitsForClient]),
+    ("upload_digest", &[Fault::Corrupts]),
+    ("thousand_at_once", &[Fault::Small]),
+    ("silence_is_survived", &[Fault::Impatient]),
+    (
+        "every_byte_then_the_reset",
+        &[Fault::EndForReset, Fault::LosesTail],
+    ),
+    (
+        "answer_then_reset_while_uploading",
+        &[Fault::EndForReset, Fault::LosesTail],
+    ),
+];
+
+#[test]
+fn every_case_finds_the_faults_it_is_there_for() {
+    bentpipe_testbed::raise_file_limit();
+    let mut wrong = Vec::new();
+    thread::scope(|scope| {
+        let mut checks = Vec::new();
+        for case in [ENDS, TRAPS, MANY, BULK, SILENCE, LOSS].concat() {
+            let Some((_, faults)) = FINDS.iter().find(|(name, _)| *name == case.name) else {
+                continue;
+            };
+            for &fault in [Fault::None].iter().chain(*faults) {
+                checks.push(scope.spawn(move || (case.name, fault, (case.run)(&loopback(fault)))));
+            }
+        }
+        let expected: usize = FINDS.iter().map(|(_, faults)| faults.len() + 1).sum();
+        assert_eq!(checks.len(), expected, "a case without a fault");
+        for fault in [Fault::None, Fault::EndForReset, Fault::LosesTail] {
+            checks.push(scope.spawn(move || {
+                let failures = mixture::hold(&[loopback(fault)], 40, 20);
+                let result = failures
+                    .into_iter()
+                    .next()
+                    .map_or(Ok(()), |text| Err(anyhow!(text)));
+                ("a mixture", fault, result)
+            }));
+        }
+        for check in checks {
+            let (case, fault, result) = check.join().expect("a verdict");
+            match (fault, result) {
+                (Fault::None, Err(error)) => {
+                    wrong.push(format!("{case}: fails without a fault: {error:#}"));
+                }
+                (Fault::None, Ok(())) | (_, Err(_)) => {}
+                (_, Ok(())) => wrong.push(format!("{case}: does not notice {fault:?}")),
+            }
+        }
+    });
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// To servers on loopback, through a relay that is wrong.
+fn loopback(fault: Fault) -> Route {
+    Route {
+        name: "loopback",
+        user: Place::here(),
+        web: Place::here(),
+        server: Ipv4Addr::LOCALHOST.into(),
+        // The kernel refuses to connect to it by itself.
+        nobody: IpAddr::V4(Ipv4Addr::BROADCAST),
+        patience: Duration::from_secs(5),
+        silence: Duration::from_secs(3),
+        detour: Some(Box::new(move |server| wrong::relay(fault, server))),
+    }
+}

@@ -1,0 +1,119 @@
+//! Connections that are not accepted before the server has connected: `connect` itself tells the truth.
+//!
+//! Ports 25 and 179 always, others by rule; from the LAN and from the terminal, over IPv4 and IPv6. Needs root.
+
+use std::io::{ErrorKind, Result};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, host};
+use bentpipe_testbed::peer::{PATIENCE, Service, read_to_eof, set_patience, who};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+
+use crate::BENTPIPE;
+
+const RTT: Duration = Duration::from_millis(500);
+
+/// A refusal takes one RTT, and the host's second attempt a second after the first.
+const REFUSED_BY: Duration = Duration::from_secs(3);
+
+const CLIENT: &str = "[intercept]\ninterfaces = [\"lan0\"]\nlocal = true\nbypass = [\"10.30.0.11\"]\n\
+    [[rule]]\ndestinations = [\"10.30.0.12\"]\noptimistic = true\n[[rule]]\nports = [8025]\noptimistic = false\n";
+
+/// How `connect` ends, and how long it takes.
+fn connect(place: &Place, address: SocketAddr) -> (Result<TcpStream>, Duration) {
+    let connecting = || {
+        let began = Instant::now();
+        (
+            TcpStream::connect_timeout(&address, PATIENCE),
+            began.elapsed(),
+        )
+    };
+    place.at(connecting).expect("the namespace is there")
+}
+
+fn seen(stream: TcpStream) -> IpAddr {
+    let mut stream = stream;
+    set_patience(&stream, PATIENCE).expect("a socket");
+    let line = read_to_eof(&mut stream).expect("a line");
+    String::from_utf8(line)
+        .expect("text")
+        .trim()
+        .parse()
+        .expect("an address")
+}
+
+#[test]
+fn connect_succeeds_and_fails_as_at_the_destination() {
+    if !privileged("gates: connect") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        client_tables: CLIENT.into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let web: Place = site.topology.web().into();
+    let places: [Place; 2] = [site.topology.user().into(), site.topology.terminal().into()];
+    for (address, gateway) in [
+        (IpAddr::from(WEB), IpAddr::from(GATEWAY_WAN)),
+        (WEB6.into(), GATEWAY_WAN6.into()),
+    ] {
+        for port in [25, 8025] {
+            let service =
+                Service::start(&web, SocketAddr::new(address, port), who).expect("a server");
+            for place in &places {
+                let (stream, took) = connect(place, service.address);
+                let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", service.address));
+                assert!(
+                    took >= RTT,
+                    "accepted after {took:?}, before the server can have answered"
+                );
+                assert_eq!(seen(stream), gateway);
+            }
+        }
+        // Nobody listens: from the LAN first, then the kernel knows for both.
+        let closed = SocketAddr::new(address, 179);
+        for place in &places {
+            let (stream, took) = connect(place, closed);
+            assert_eq!(
+                stream.expect_err("nobody listens").kind(),
+                ErrorKind::ConnectionRefused
+            );
+            assert!(took <= REFUSED_BY, "{took:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_left_alone_and_what_a_rule_excepts_does_not_wait() {
+    if !privileged("gates: exceptions") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        client_tables: CLIENT.into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+    let bypassed =
+        Service::start(&web, SocketAddr::new(host(1).into(), 25), who).expect("a server");
+    let (stream, _) = connect(&user, bypassed.address);
+    assert_eq!(
+        seen(stream.expect("a direct connection")),
+        IpAddr::from(USER)
+    );
+    let excepted =
+        Service::start(&web, SocketAddr::new(host(2).into(), 8025), who).expect("a server");
+    let (stream, took) = connect(&user, excepted.address);
+    assert_eq!(
+        seen(stream.expect("a connection")),
+        IpAddr::from(GATEWAY_WAN)
+    );
+    assert!(
+        took < RTT,
+        "an earlier rule accepts it at once, not after {took:?}"
+    );
+}

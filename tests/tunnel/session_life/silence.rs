@@ -1,0 +1,239 @@
+//! Nobody answers: the operator hears why, `status` says so, waiting is cheap, and another server takes over.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{GATEWAY_SAT, LINK_DEVICE, Process};
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::peer::{Service, echo};
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{PORT, Site, SiteConfig};
+use bentpipe_testbed::start;
+use serde_json::Value;
+
+use super::{RTT, SLACK, SOON, connect, echo_address, exchange, link, on_site};
+use crate::BENTPIPE;
+
+/// Silence after which another server is tried, and what may pass until it is told and up: probes, attempt, grace.
+const LEFT: Duration = Duration::from_secs(30);
+
+/// Exit code and first line of `bentpipe status` with these arguments, asked of the client.
+fn status(site: &Site, arguments: &[&str]) -> Result<(i32, String)> {
+    let mut command = Command::new(BENTPIPE);
+    let socket = site.client_home().join("client.sock");
+    command.arg("status").args(arguments).arg("--socket");
+    let output = command.arg(socket).output()?;
+    let code = output.status.code().context("a code")?;
+    Ok((code, String::from_utf8(output.stdout)?))
+}
+
+/// Somebody on the internet who answers everything.
+fn echo_service(site: &Site) -> Result<Service> {
+    Service::start(&Place::from(site.topology.web()), echo_address(), echo)
+}
+
+fn report(site: &Site) -> Result<Value> {
+    Ok(serde_json::from_str(&status(site, &["--json"])?.1)?)
+}
+
+/// Bytes that the terminal has sent over the satellite, IP packets whole.
+fn sent(site: &Site) -> Result<u64> {
+    let arguments = ["-s", "-j", "link", "show", LINK_DEVICE];
+    let text = site.topology.terminal().run("ip", &arguments)?;
+    let value: Value = serde_json::from_str(&text)?;
+    value[0]["stats64"]["tx"]["bytes"]
+        .as_u64()
+        .context("a count")
+}
+
+/// Warnings and errors in the log, apart from those about limits of the machine.
+fn complaints(client: &Process) -> Vec<String> {
+    let log = client.stderr_text();
+    let lines = log
+        .lines()
+        .filter(|line| line.contains(" WARN ") || line.contains("ERROR"));
+    let lines = lines.filter(|line| !line.contains("open files"));
+    lines.map(str::to_owned).collect()
+}
+
+/// Without a server for a while: what is said, what it costs, and that every byte is accounted for.
+fn waits_cheaply(site: &Site, client: &Process, expected: &str) -> Result<()> {
+    client.wait_for_line(expected, Duration::from_secs(5) + SLACK)?;
+    thread::sleep(Duration::from_secs(15));
+    let bytes = sent(site)?;
+    // Attempts after 0, 3 and 8 s, two datagrams and their repetition each, of the first with copies.
+    ensure!((7_000..25_000).contains(&bytes), "{bytes} bytes in 17 s");
+    let lines = complaints(client);
+    ensure!(lines.len() == 1, "{lines:?}");
+    let report = report(site)?;
+    let (tunnel, ledger) = (&report["tunnel"], &report["ledger_bytes"]["sent"]);
+    ensure!(tunnel["state"] == "connecting", "{tunnel}");
+    let error = tunnel["last_error"].as_str().context("a reason")?;
+    ensure!(error.contains("no answer from 10.20.0.1:4433"), "{error}");
+    let counted = ledger["handshake"].as_u64().context("a count")?
+        + ledger["ip_headers"].as_u64().context("a count")?;
+    // The device counts what leaves while it is read.
+    ensure!(counted.abs_diff(bytes) <= 2_600, "{counted} of {bytes}");
+    let used = report["metering"]["used_bytes"]
+        .as_u64()
+        .context("a count")?;
+    ensure!(used >= counted, "{used} metered of {counted}");
+    let (code, line) = status(site, &["--check"])?;
+    ensure!(code == 1 && line.lines().count() == 1, "{code}: {line}");
+    ensure!(line.contains("no answer from 10.20.0.1:4433"), "{line}");
+    Ok(())
+}
+
+fn metered() -> SiteConfig {
+    SiteConfig {
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[metering]\ncap = \"1 GB\"\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named_and_costs_little() {
+    if !super::privileged("silence: no server") {
+        return;
+    }
+    let site = Site::plain(metered()).expect("a site");
+    let client = start::client(&site, |_| ()).expect("a client");
+    let text = "no answer from 10.20.0.1:4433: port unreachable, says 10.20.0.1 (ICMP)";
+    let result = waits_cheaply(&site, &client, text);
+    assert!(
+        result.is_ok(),
+        "{:#}\n{}",
+        result.unwrap_err(),
+        client.stderr_text()
+    );
+}
+
+#[test]
+fn a_link_that_swallows_everything_is_named_and_a_host_that_asks_is_served_soon() {
+    if !super::privileged("silence: swallowed") {
+        return;
+    }
+    let mut site = Site::plain(metered()).expect("a site");
+    site.start_server().expect("a server");
+    let result = thread::scope(|scope| {
+        let outage = scope.spawn(|| link::outage(&site.topology, Duration::from_secs(26)));
+        thread::sleep(Duration::from_secs(1));
+        let client = start::client(&site, |_| ())?;
+        let text =
+            "no answer from 10.20.0.1:4433 in 3 s (UDP blocked, wrong port, or server not running)";
+        let waited = waits_cheaply(&site, &client, text);
+        outage.join().expect("no panic")?;
+        waited.with_context(|| client.stderr_text())?;
+        // The next attempt by itself would come in ten seconds and more.
+        let asked = Instant::now();
+        let web = echo_service(&site)?;
+        exchange(&mut connect(&site, web.address, SOON)?)?;
+        let served = asked.elapsed();
+        // The last attempt may just have begun, and then has its 3 s.
+        let most = Duration::from_secs(3) + 5 * RTT + SLACK;
+        ensure!(served <= most, "served after {served:?}");
+        Ok(())
+    });
+    assert!(result.is_ok(), "{:#}", result.unwrap_err());
+}
+
+#[test]
+fn a_silent_tunnel_is_called_silent_and_then_back() {
+    on_site("silent tunnel", SiteConfig::new(BENTPIPE), |site| {
+        let web = echo_service(site)?;
+        let mut flow = connect(site, web.address, SOON)?;
+        exchange(&mut flow)?;
+        let (code, line) = status(site, &["--check"])?;
+        ensure!(
+            code == 0 && line.starts_with("healthy: tunnel to"),
+            "{code}: {line}"
+        );
+        thread::scope(|scope| {
+            let outage = scope.spawn(|| link::outage(&site.topology, Duration::from_secs(16)));
+            site.client()
+                .wait_for_line("link silent since", Duration::from_secs(12))?;
+            let (code, line) = status(site, &["--check"])?;
+            ensure!(code == 1 && line.contains("silent for"), "{code}: {line}");
+            let (_, text) = status(site, &[])?;
+            ensure!(text.contains("silent for"), "{text}");
+            let tunnel = report(site)?["tunnel"].clone();
+            ensure!(tunnel["state"] == "silent", "{tunnel}");
+            let heard = tunnel["last_heard_s"].as_u64().context("a time")?;
+            ensure!((5..=16).contains(&heard), "{tunnel}");
+            outage.join().expect("no panic")?;
+            site.client().wait_for_line("link is back after", SOON)?;
+            exchange(&mut flow)?;
+            let (code, line) = status(site, &["--check"])?;
+            ensure!(code == 0, "{code}: {line}");
+            let log = site.client().stderr_text();
+            let count = |text: &str| log.matches(text).count();
+            ensure!(
+                count("link silent since") == 1 && count("link is back") == 1,
+                "{log}"
+            );
+            Ok(())
+        })
+    });
+}
+
+/// A second server at the gateway, on another port.
+fn second_server(site: &Site) -> Result<Process> {
+    let text = fs::read_to_string(site.server_file())?;
+    let text = text.replace(&format!(":{PORT}\""), ":4999\"");
+    let text = text
+        .replace("\"state\"", "\"state2\"")
+        .replace("server.sock", "second.sock");
+    let file = site.topology.directory().join("second.toml");
+    fs::write(&file, format!("{text}\n"))?;
+    let mut command = Command::new(BENTPIPE);
+    command.args(["server", "--config"]).arg(file);
+    let process = site.topology.spawn_in(site.topology.gateway(), command)?;
+    process.wait_for_line("ready", SOON)?;
+    Ok(process)
+}
+
+#[test]
+fn a_dead_server_is_left_for_the_next_one() {
+    if !super::privileged("failover") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
+    let result = fails_over(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+fn fails_over(site: &mut Site) -> Result<()> {
+    let file = site.client_file();
+    let text = fs::read_to_string(&file)?;
+    let key = text.split("public_key = \"").nth(1).context("a key")?;
+    let key = key.split('"').next().context("a key")?.to_owned();
+    let second =
+        format!("[[server]]\naddress = \"{GATEWAY_SAT}:4999\"\npublic_key = \"{key}\"\n[link]");
+    edit(&file, "[server]", "[[server]]")?;
+    edit(&file, "[link]", &second)?;
+    // Packets belong to one device, and so to one server of the gateway.
+    edit(
+        &site.server_file(),
+        "[[client]]",
+        "[packets]\nenabled = false\n[[client]]",
+    )?;
+    site.start_server()?;
+    let _second = second_server(site)?;
+    site.start_client()?;
+    let web = echo_service(site)?;
+    exchange(&mut connect(site, web.address, SOON)?)?;
+    site.kill_server()?;
+    let killed = Instant::now();
+    let mut flow = connect(site, web.address, LEFT)?;
+    // What was opened before the silence was noticed goes down with the first tunnel.
+    let _ = exchange(&mut flow);
+    let mut flow = connect(site, web.address, LEFT)?;
+    exchange(&mut flow)?;
+    let after = killed.elapsed();
+    println!("left after {after:?}");
+    ensure!(after <= LEFT, "left after {after:?}");
+    site.client().wait_for_line("takes over", SOON)
+}

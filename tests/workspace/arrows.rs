@@ -1,0 +1,394 @@
+//! Rules of the workspace that the compiler does not hold: who may depend on whom, what pure means, where `unsafe`
+//! may stand, and that every crate root shows its part of the data path.
+//!
+//! Clocks, environment variables and TLS verifiers are forbidden by `clippy.toml`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
+/// in no middle column, so that nothing of it ships.
+const ARROWS: [(&str, &[&str], &[&str]); 12] = [
+    (
+        "bentpipe",
+        &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
+        &[
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-testbed",
+            "bentpipe-tunnel",
+        ],
+    ),
+    ("bentpipe-aqm", &["bentpipe-units"], &[]),
+    ("bentpipe-config", &[], &[]),
+    (
+        "bentpipe-emulator",
+        &[
+            "bentpipe-config",
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
+        &["bentpipe-testbed"],
+    ),
+    (
+        "bentpipe-lab",
+        &[
+            "bentpipe-config",
+            "bentpipe-emulator",
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-units",
+        ],
+        &["bentpipe-testbed"],
+    ),
+    ("bentpipe-link", &["bentpipe-aqm", "bentpipe-units"], &[]),
+    (
+        "bentpipe-pep",
+        &[
+            "bentpipe-config",
+            "bentpipe-proto",
+            "bentpipe-sys",
+            "bentpipe-tunnel",
+            "bentpipe-units",
+        ],
+        &[],
+    ),
+    ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
+    ("bentpipe-sys", &[], &["bentpipe-testbed"]),
+    (
+        "bentpipe-testbed",
+        &[
+            "bentpipe-emulator",
+            "bentpipe-lab",
+            "bentpipe-link",
+            "bentpipe-proto",
+            "bentpipe-sys",
+            "bentpipe-tunnel",
+            "bentpipe-units",
+        ],
+        &[],
+    ),
+    (
+        "bentpipe-tunnel",
+        &["bentpipe-proto", "bentpipe-units"],
+        &["bentpipe-link", "bentpipe-testbed"],
+    ),
+    ("bentpipe-units", &[], &[]),
+];
+
+/// Crates without clock, environment, runtime, threads or sockets: `now` and a seeded generator are arguments.
+const PURE: [&str; 5] = [
+    "bentpipe-aqm",
+    "bentpipe-link",
+    "bentpipe-proto",
+    "bentpipe-tunnel",
+    "bentpipe-units",
+];
+
+/// What the tunnel may use besides: the QUIC state machine, TLS, and what its keys and log lines need. None of them opens
+/// anything by itself.
+const TUNNEL_LIBRARIES: [&str; 6] = [
+    "aws-lc-rs",
+    "base64",
+    "quinn-proto",
+    "rustls",
+    "tracing",
+    "zeroize",
+];
+
+/// What code that is pure does not name: sockets, files, processes, threads and clocks.
+const IMPURE: [&str; 11] = [
+    "Instant::now",
+    "SystemTime",
+    "TcpListener",
+    "TcpStream",
+    "UdpSocket",
+    "UnixStream",
+    "std::env",
+    "std::fs",
+    "std::process",
+    "std::thread",
+    "tokio",
+];
+
+/// Folders of crates, from the lowest layer up: a module may use what stands before its own layer, and nothing else of its
+/// crate. Tests in modules may use anything.
+const LAYERS: [(&str, &[&[&str]]); 2] = [
+    ("tunnel", &[&["text"], &["transport"], &["engine"]]),
+    (
+        "pep",
+        &[
+            &["device", "keys", "shard", "state"],
+            &["config"],
+            &["status"],
+            &["process", "relay"],
+            &["congestion_control", "kernel", "paths", "qlog", "sandbox"],
+            &["net", "sampler"],
+            &["client", "server"],
+        ],
+    ),
+];
+
+/// The libraries that those crates may use; none of them does any I/O.
+const PURE_LIBRARIES: [&str; 10] = [
+    "bytes",
+    "domain",
+    "httparse",
+    "ipnet",
+    "rand_core",
+    "rand_pcg",
+    "reed-solomon-simd",
+    "serde",
+    "serde_json",
+    "thiserror",
+];
+
+/// What follows the word `unsafe` where it is code, not prose.
+const UNSAFE_CODE: [&str; 7] = ["{", "(", "fn ", "impl", "trait ", "extern ", "_code"];
+
+/// The workspace's packages, as `cargo metadata` describes them.
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs this test, so it can be run");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    array(&metadata, "packages").to_vec()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn array<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().expect("cargo names this list")
+}
+
+/// A dependency that only tests use.
+fn is_for_tests(dependency: &Value) -> bool {
+    text(dependency, "kind") == "dev"
+}
+
+fn assert_none(faults: &[String]) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn crates_use_only_those_below_them() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let name = text(&package, "name");
+        let Some((_, normal, tests)) = ARROWS.iter().find(|(known, ..)| *known == name) else {
+            faults.push(format!("{name} has no arrows yet: add it to ARROWS"));
+            continue;
+        };
+        let inside = array(&package, "dependencies")
+            .iter()
+            .filter(|dependency| !dependency["path"].is_null());
+        for dependency in inside {
+            let other = text(dependency, "name");
+            let for_tests = is_for_tests(dependency) && tests.contains(&other);
+            if !normal.contains(&other) && !for_tests {
+                faults.push(format!("{name} must not depend on {other}"));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn pure_crates_use_pure_libraries() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let name = text(&package, "name");
+        if !PURE.contains(&name) {
+            continue;
+        }
+        let outside = array(&package, "dependencies")
+            .iter()
+            .filter(|dependency| dependency["path"].is_null() && !is_for_tests(dependency));
+        for dependency in outside {
+            let other = text(dependency, "name");
+            let of_tunnel = name == "bentpipe-tunnel" && TUNNEL_LIBRARIES.contains(&other);
+            if !PURE_LIBRARIES.contains(&other) && !of_tunnel {
+                faults.push(format!(
+                    "{name} is pure and must not depend on {other}; a library without I/O belongs in PURE_LIBRARIES"
+                ));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn pure_crates_open_nothing_and_ask_no_clock() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let name = text(&package, "name");
+        if !PURE.contains(&name) {
+            continue;
+        }
+        let folder = name.trim_start_matches("bentpipe-");
+        for file in rust_files(&root().join("crates").join(folder).join("src")) {
+            for (line, code) in shipped_code(&file) {
+                if let Some(word) = IMPURE.iter().find(|word| code.contains(**word)) {
+                    faults.push(format!(
+                        "{}:{line}: {name} is pure and must not name {word}",
+                        file.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn folders_use_only_those_below_them() {
+    let mut faults = Vec::new();
+    for (name, layers) in LAYERS {
+        let source = root().join("crates").join(name).join("src");
+        let layer = |folder: &str| layers.iter().position(|layer| layer.contains(&folder));
+        for file in rust_files(&source) {
+            let inside = file.strip_prefix(&source).expect("a file of the crate");
+            let first = inside.components().next().expect("a name").as_os_str();
+            let folder = first.to_string_lossy();
+            let folder = folder.trim_end_matches(".rs");
+            if folder == "lib" {
+                continue;
+            }
+            let Some(own) = layer(folder) else {
+                faults.push(format!(
+                    "crates/{name}: {folder} has no layer: add it to LAYERS"
+                ));
+                continue;
+            };
+            for (line, code) in shipped_code(&file) {
+                for used in modules_named(&code).filter(|used| used != folder) {
+                    if layer(&used).is_some_and(|other| other >= own) {
+                        faults.push(format!(
+                            "{}:{line}: {folder} must not use {used}",
+                            file.display()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// Lines of `file` that are code and shipped, with their numbers: without comments and without the tests at its end.
+fn shipped_code(file: &Path) -> Vec<(usize, String)> {
+    let of_tests = ["tests.rs", "tests"];
+    if file
+        .iter()
+        .any(|part| of_tests.iter().any(|name| part == *name))
+    {
+        return Vec::new();
+    }
+    let code = fs::read_to_string(file).expect("a source file is UTF-8");
+    let shipped = code.split("\nmod tests {").next();
+    let lines = shipped.unwrap_or_default().lines().enumerate();
+    lines
+        .map(|(index, line)| {
+            let code = line.split("//").next().unwrap_or_default();
+            (index + 1, code.to_owned())
+        })
+        .collect()
+}
+
+/// The modules that `code` names after `crate::`, in braces too.
+fn modules_named(code: &str) -> impl Iterator<Item = String> + '_ {
+    let word = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        text[..end.unwrap_or(text.len())].to_owned()
+    };
+    code.match_indices("crate::").flat_map(move |(at, before)| {
+        let after = &code[at + before.len()..];
+        match after.strip_prefix('{') {
+            Some(list) => list.split(", ").map(word).collect(),
+            None => vec![word(after)],
+        }
+    })
+}
+
+#[test]
+fn unsafe_stands_in_sys_alone() {
+    let allowed = root().join("crates/sys/src");
+    let mut faults = Vec::new();
+    for file in ["benches", "crates", "fuzz", "src", "tests"]
+        .into_iter()
+        .flat_map(|directory| rust_files(&root().join(directory)))
+        .filter(|file| !file.starts_with(&allowed) && !file.ends_with("tests/workspace/arrows.rs"))
+    {
+        let code = fs::read_to_string(&file).expect("a source file is UTF-8");
+        for (index, line) in code.lines().enumerate() {
+            if has_unsafe_code(line) {
+                faults.push(format!(
+                    "{}:{}: unsafe code belongs in crates/sys/src",
+                    file.display(),
+                    index + 1
+                ));
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// Whether `line` holds unsafe code, or permits it.
+fn has_unsafe_code(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    code.match_indices("unsafe").any(|(at, word)| {
+        let after = code[at + word.len()..].trim_start();
+        UNSAFE_CODE.iter().any(|next| after.starts_with(next))
+    })
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let entries = fs::read_dir(directory).expect("a directory of the workspace");
+    for path in entries.map(|entry| entry.expect("readable").path()) {
+        if path.is_dir() && !path.ends_with("target") {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_crate_root_draws_its_part_of_the_data_path() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let roots = array(&package, "targets").iter().filter(|target| {
+            array(target, "kind")
+                .iter()
+                .any(|kind| kind == "lib" || kind == "bin")
+        });
+        for file in roots.map(|target| text(target, "src_path")) {
+            let code = fs::read_to_string(file).expect("cargo names existing roots");
+            if !code.lines().any(|line| line == "//! ```text") {
+                faults.push(format!(
+                    "{file}: draw the crate's part of the data path in its `//!` page, after \"```text\""
+                ));
+            }
+        }
+    }
+    assert_none(&faults);
+}

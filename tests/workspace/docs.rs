@@ -1,0 +1,149 @@
+//! What the documents say is held to the program: their configurations are valid, and `docs/configuration.md` names
+//! exactly the keys that there are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bentpipe_testbed::keys::generate;
+
+use crate::BENTPIPE;
+
+/// A key that no table knows; the fault lists those that are known.
+const NO_KEY: &str = "zzzzzzzz";
+
+fn bentpipe() -> Command {
+    Command::new(BENTPIPE)
+}
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    fs::read_to_string(path).expect("the document exists")
+}
+
+/// A directory of its own for `test`, under cargo's.
+fn directory(test: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(&path).expect("cargo's directory is writable");
+    path
+}
+
+/// Checks `text` as a file of `role`, or of the role that it shows.
+fn check(directory: &Path, role: Option<&str>, text: &str) -> Output {
+    let file = directory.join("example.toml");
+    fs::write(&file, text).expect("the directory is ours");
+    let mut command = bentpipe();
+    command.arg("check").arg(&file);
+    if let Some(role) = role {
+        command.args(["--role", role]);
+    }
+    command.output().expect("bentpipe runs")
+}
+
+/// The configurations shown on a page.
+fn examples(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```toml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next())
+}
+
+#[test]
+fn configurations_in_the_documents_are_valid() {
+    let directory = directory("examples");
+    let key = |name: &str| generate(BENTPIPE, &directory.join(name)).expect("a key");
+    key("client.key");
+    let server = key("server.key");
+    let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));
+    let mut count = 0;
+    for name in ["README.md", "docs/configuration.md"] {
+        for example in examples(&page(name)) {
+            let text = example
+                .replace("\"SERVER\"", &format!("{server:?}"))
+                .replace("\"TERMINAL_1\"", &format!("{:?}", terminals[0]))
+                .replace("\"TERMINAL_2\"", &format!("{:?}", terminals[1]));
+            let output = check(&directory, None, &text);
+            let fault = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name}: {fault}{text}");
+            count += 1;
+        }
+    }
+    assert!(count >= 6, "only {count} examples were found");
+}
+
+#[test]
+fn exit_codes_are_those_of_the_help() {
+    let output = bentpipe().arg("--help").output().expect("bentpipe runs");
+    let help = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, codes) = help.split_once("Exit codes:\n").expect("a list of codes");
+    let readme = page("README.md").replace('`', "");
+    for line in codes.lines().filter(|line| !line.is_empty()) {
+        let (code, meaning) = line.trim().split_once("  ").expect("code and meaning");
+        let row = format!("| {code} | {meaning} |");
+        assert!(readme.contains(&row), "README.md lacks: {row}");
+    }
+}
+
+#[test]
+fn every_key_is_documented_and_no_other() {
+    let text = page("docs/configuration.md");
+    let directory = directory("keys");
+    let plain = "transport = \"plain\"\n";
+    for (role, head, title) in [
+        ("server", "", "## The server's file\n"),
+        ("client", "", "## The client's file\n"),
+        ("server", plain, "## The server's file without a tunnel\n"),
+        ("client", plain, "## The client's file without a tunnel\n"),
+    ] {
+        let (_, chapter) = text.split_once(title).expect("the chapter exists");
+        let chapter = chapter.split("\n## ").next().unwrap_or_default();
+        let sections = sections(chapter);
+        for section in &sections {
+            for table in &section.tables {
+                let known = known_keys(&directory, role, &format!("{head}{table}"));
+                assert_eq!(section.keys, known, "keys of {table} in the {role}'s file");
+            }
+        }
+        let (top, rest) = sections.split_first().expect("the top-level keys");
+        let mut keys = top.keys.clone();
+        // A table within a table is a key of that one.
+        let tables = rest.iter().flat_map(|section| &section.tables);
+        let tables = tables.filter(|table| !table.contains('.'));
+        keys.extend(tables.map(|table| table.trim_matches(['[', ']']).to_owned()));
+        let known = known_keys(&directory, role, head);
+        assert_eq!(keys, known, "top-level keys of the {role}'s file");
+    }
+}
+
+/// Part of a chapter: the tables that its heading names, and the keys listed under it.
+struct Section {
+    tables: Vec<String>,
+    keys: BTreeSet<String>,
+}
+
+/// A heading is a line such as "**`[limits]`**, …"; the part before the first one is about top-level keys.
+fn sections(chapter: &str) -> Vec<Section> {
+    let section = |part: &str| {
+        let (heading, body) = part.split_once('\n').unwrap_or((part, ""));
+        let tables = heading.split('`').filter(|word| word.starts_with('['));
+        let keys = body
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .map(|key| key.trim_matches(['[', ']']).to_owned());
+        Section {
+            tables: tables.map(str::to_owned).collect(),
+            keys: keys.collect(),
+        }
+    };
+    chapter.split("\n**`").map(section).collect()
+}
+
+/// The keys that `table` has, by the program's own account; the empty name stands for the top level.
+fn known_keys(directory: &Path, role: &str, table: &str) -> BTreeSet<String> {
+    let output = check(directory, Some(role), &format!("{table}\n{NO_KEY} = 1\n"));
+    let fault = String::from_utf8_lossy(&output.stderr);
+    let list = fault.split_once("known here: ");
+    let (_, list) = list.unwrap_or_else(|| panic!("{role} {table}: {fault}"));
+    let keys = list.split('`').skip(1).step_by(2);
+    keys.map(str::to_owned).collect()
+}
