@@ -80,7 +80,7 @@ slow: privileges
 
 # Fails if a row is above its ceiling. LIMITS_FILTER: parts of titles, with commas between.
 limits: deps
-	cargo test --locked --profile limits -p bentpipe-pep --test limits -- --all \
+	cargo test --locked --profile limits -p bentpipe-tunnel --test limits -- --all \
 		$(if $(LIMITS_SEEDS),--seeds $(LIMITS_SEEDS)) \
 		$(if $(LIMITS_CONTROLLER),--controller $(LIMITS_CONTROLLER)) \
 		$(if $(LIMITS_FILTER),--filter "$(LIMITS_FILTER)")

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_emulator::usage::cpu_seconds;
-use bentpipe_pep::engine::identity::{self, PrivateKey};
+use bentpipe_tunnel::engine::identity::{self, PrivateKey};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,

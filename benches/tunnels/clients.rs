@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_pep::engine::identity::{self, PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
 use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};

@@ -16,9 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_emulator::usage::{cpu_seconds, resident};
-use bentpipe_pep::engine::identity::{PrivateKey, PublicKey};
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::keys::generate;
+use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
 use clients::Clients;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use bentpipe_pep::engine::identity::{MAX_KEY_FILE, PrivateKey};
+use bentpipe_pep::keys::{MAX_KEY_FILE, PrivateKey};
 
 use crate::cli::Genkey;
 use crate::exit::Failure;

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
 use bentpipe_emulator::usage::{cpu_seconds, resident};
-use bentpipe_pep::engine::identity::PrivateKey;
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{PORT, SiteConfig, fast_geo};
 use bentpipe_testbed::transfer::{Transfer, Way};
+use bentpipe_tunnel::engine::identity::PrivateKey;
 
 use crate::BENTPIPE;
 use crate::{SOON, on_site};
@@ -130,7 +130,7 @@ fn half_open_handshakes_leave_a_tunnel_its_rate() {
         let alone = took(13_000_000)?;
         let server = SocketAddr::new(GATEWAY_SAT.into(), PORT);
         let key = site.topology.directory().join("server.key");
-        let key = PrivateKey::read(&key).map_err(Error::msg)?.public();
+        let key = bentpipe_pep::keys::read(&key).map_err(Error::msg)?.public();
         let web = Place::from(site.topology.web());
         let stranger = web.at(|| Stranger::new(WEB, server, key))?;
         let stop = AtomicBool::new(false);

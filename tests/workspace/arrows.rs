@@ -11,11 +11,16 @@ use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
 /// in no middle column, so that nothing of it ships.
-const ARROWS: [(&str, &[&str], &[&str]); 11] = [
+const ARROWS: [(&str, &[&str], &[&str]); 12] = [
     (
         "bentpipe",
         &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
-        &["bentpipe-link", "bentpipe-sys", "bentpipe-testbed"],
+        &[
+            "bentpipe-link",
+            "bentpipe-sys",
+            "bentpipe-testbed",
+            "bentpipe-tunnel",
+        ],
     ),
     ("bentpipe-aqm", &["bentpipe-units"], &[]),
     ("bentpipe-config", &[], &[]),
@@ -47,9 +52,10 @@ const ARROWS: [(&str, &[&str], &[&str]); 11] = [
             "bentpipe-config",
             "bentpipe-proto",
             "bentpipe-sys",
+            "bentpipe-tunnel",
             "bentpipe-units",
         ],
-        &["bentpipe-link", "bentpipe-testbed"],
+        &[],
     ),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
     ("bentpipe-sys", &[], &["bentpipe-testbed"]),
@@ -59,22 +65,72 @@ const ARROWS: [(&str, &[&str], &[&str]); 11] = [
             "bentpipe-emulator",
             "bentpipe-lab",
             "bentpipe-link",
-            "bentpipe-pep",
             "bentpipe-proto",
             "bentpipe-sys",
+            "bentpipe-tunnel",
             "bentpipe-units",
         ],
         &[],
+    ),
+    (
+        "bentpipe-tunnel",
+        &["bentpipe-proto", "bentpipe-units"],
+        &["bentpipe-link", "bentpipe-testbed"],
     ),
     ("bentpipe-units", &[], &[]),
 ];
 
 /// Crates without clock, environment, runtime, threads or sockets: `now` and a seeded generator are arguments.
-const PURE: [&str; 4] = [
+const PURE: [&str; 5] = [
     "bentpipe-aqm",
     "bentpipe-link",
     "bentpipe-proto",
+    "bentpipe-tunnel",
     "bentpipe-units",
+];
+
+/// What the tunnel may use besides: the QUIC state machine, TLS, and what its keys and log lines need. None of them opens
+/// anything by itself.
+const TUNNEL_LIBRARIES: [&str; 6] = [
+    "aws-lc-rs",
+    "base64",
+    "quinn-proto",
+    "rustls",
+    "tracing",
+    "zeroize",
+];
+
+/// What code that is pure does not name: sockets, files, processes, threads and clocks.
+const IMPURE: [&str; 11] = [
+    "Instant::now",
+    "SystemTime",
+    "TcpListener",
+    "TcpStream",
+    "UdpSocket",
+    "UnixStream",
+    "std::env",
+    "std::fs",
+    "std::process",
+    "std::thread",
+    "tokio",
+];
+
+/// Folders of crates, from the lowest layer up: a module may use what stands before its own layer, and nothing else of its
+/// crate. Tests in modules may use anything.
+const LAYERS: [(&str, &[&[&str]]); 2] = [
+    ("tunnel", &[&["text"], &["transport"], &["engine"]]),
+    (
+        "pep",
+        &[
+            &["device", "keys", "shard", "state"],
+            &["config"],
+            &["status"],
+            &["process", "relay"],
+            &["congestion_control", "kernel", "paths", "qlog", "sandbox"],
+            &["net", "sampler"],
+            &["client", "server"],
+        ],
+    ),
 ];
 
 /// The libraries that those crates may use; none of them does any I/O.
@@ -167,7 +223,8 @@ fn pure_crates_use_pure_libraries() {
             .filter(|dependency| dependency["path"].is_null() && !is_for_tests(dependency));
         for dependency in outside {
             let other = text(dependency, "name");
-            if !PURE_LIBRARIES.contains(&other) {
+            let of_tunnel = name == "bentpipe-tunnel" && TUNNEL_LIBRARIES.contains(&other);
+            if !PURE_LIBRARIES.contains(&other) && !of_tunnel {
                 faults.push(format!(
                     "{name} is pure and must not depend on {other}; a library without I/O belongs in PURE_LIBRARIES"
                 ));
@@ -175,6 +232,99 @@ fn pure_crates_use_pure_libraries() {
         }
     }
     assert_none(&faults);
+}
+
+#[test]
+fn pure_crates_open_nothing_and_ask_no_clock() {
+    let mut faults = Vec::new();
+    for package in packages() {
+        let name = text(&package, "name");
+        if !PURE.contains(&name) {
+            continue;
+        }
+        let folder = name.trim_start_matches("bentpipe-");
+        for file in rust_files(&root().join("crates").join(folder).join("src")) {
+            for (line, code) in shipped_code(&file) {
+                if let Some(word) = IMPURE.iter().find(|word| code.contains(**word)) {
+                    faults.push(format!(
+                        "{}:{line}: {name} is pure and must not name {word}",
+                        file.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn folders_use_only_those_below_them() {
+    let mut faults = Vec::new();
+    for (name, layers) in LAYERS {
+        let source = root().join("crates").join(name).join("src");
+        let layer = |folder: &str| layers.iter().position(|layer| layer.contains(&folder));
+        for file in rust_files(&source) {
+            let inside = file.strip_prefix(&source).expect("a file of the crate");
+            let first = inside.components().next().expect("a name").as_os_str();
+            let folder = first.to_string_lossy();
+            let folder = folder.trim_end_matches(".rs");
+            if folder == "lib" {
+                continue;
+            }
+            let Some(own) = layer(folder) else {
+                faults.push(format!(
+                    "crates/{name}: {folder} has no layer: add it to LAYERS"
+                ));
+                continue;
+            };
+            for (line, code) in shipped_code(&file) {
+                for used in modules_named(&code).filter(|used| used != folder) {
+                    if layer(&used).is_some_and(|other| other >= own) {
+                        faults.push(format!(
+                            "{}:{line}: {folder} must not use {used}",
+                            file.display()
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    assert_none(&faults);
+}
+
+/// Lines of `file` that are code and shipped, with their numbers: without comments and without the tests at its end.
+fn shipped_code(file: &Path) -> Vec<(usize, String)> {
+    let of_tests = ["tests.rs", "tests"];
+    if file
+        .iter()
+        .any(|part| of_tests.iter().any(|name| part == *name))
+    {
+        return Vec::new();
+    }
+    let code = fs::read_to_string(file).expect("a source file is UTF-8");
+    let shipped = code.split("\nmod tests {").next();
+    let lines = shipped.unwrap_or_default().lines().enumerate();
+    lines
+        .map(|(index, line)| {
+            let code = line.split("//").next().unwrap_or_default();
+            (index + 1, code.to_owned())
+        })
+        .collect()
+}
+
+/// The modules that `code` names after `crate::`, in braces too.
+fn modules_named(code: &str) -> impl Iterator<Item = String> + '_ {
+    let word = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        text[..end.unwrap_or(text.len())].to_owned()
+    };
+    code.match_indices("crate::").flat_map(move |(at, before)| {
+        let after = &code[at + before.len()..];
+        match after.strip_prefix('{') {
+            Some(list) => list.split(", ").map(word).collect(),
+            None => vec![word(after)],
+        }
+    })
 }
 
 #[test]

@@ -1,35 +1,33 @@
 //! Client and server of the encrypted proxy.
 //!
 //! ```text
-//!   LAN host ─TCP─► frontend ─► relay ─► transport ─► engine ─► UDP ══ satellite ══ UDP ─► engine
-//!                   (tproxy, socks5, http)                                                  │
-//!                                            origin ◄─TCP─ net/dial  ◄─ relay ◄─ transport ┘
+//!   LAN host ─TCP─► client/frontend ─► relay ─► shard ─► tunnel ─► UDP ══ satellite ══ UDP ─► shard ─► tunnel
+//!                   (tproxy, socks5, http)                                                             │
+//!                                        origin ◄─TCP─ net/dial ◄─ server ◄─ relay ◄───────────────────┘
 //! ```
 //!
-//! `engine` and `transport` take `now` as an argument and run in virtual time as well;
-//! everything that touches sockets, clocks or tasks is in `engine/shard.rs`, `relay`, `client` and
-//! `server`.
+//! The tunnel itself is crate `tunnel`'s, which owns no socket and no clock. Here are the sockets, clocks and tasks around
+//! it: a shard gives a tunnel's engine its UDP socket and timer, a relay joins one TCP connection and one flow.
 
 pub mod client;
 pub mod config;
 mod congestion_control;
 #[cfg(target_os = "linux")]
 mod device;
-pub mod engine;
 #[cfg(target_os = "linux")]
 mod kernel;
-pub mod net;
+pub mod keys;
+mod net;
 mod paths;
 mod process;
 mod qlog;
-pub mod relay;
+mod relay;
 mod sampler;
 mod sandbox;
 pub mod server;
+mod shard;
 mod state;
 pub mod status;
-mod text;
-pub mod transport;
 
 #[cfg(target_os = "linux")]
 pub use client::guard;

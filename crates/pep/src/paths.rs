@@ -13,9 +13,9 @@ use bentpipe_proto::paths::{MAX_FILE, PathKey, Paths};
 use tokio::time::interval;
 
 use crate::config::Role;
-use crate::engine::Connection;
 use crate::process;
 use crate::state::StateFile;
+use bentpipe_tunnel::engine::Connection;
 
 /// What is learned meanwhile is lost if the process is killed; each write wears a router's flash.
 const WRITE_EVERY: Duration = Duration::from_secs(120);

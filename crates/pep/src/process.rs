@@ -18,9 +18,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
-use crate::engine::shard::Shard;
+use crate::shard::Shard;
 use crate::status::{SocketError, StatusSocket};
-use crate::text::printable;
+use bentpipe_tunnel::text::printable;
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -158,7 +158,7 @@ pub(crate) fn source_address(remote: IpAddr) -> Option<IpAddr> {
 
 pub(crate) fn random_u64() -> u64 {
     let mut bytes = [0; 8];
-    crate::engine::random(&mut bytes);
+    bentpipe_tunnel::engine::random(&mut bytes);
     u64::from_le_bytes(bytes)
 }
 

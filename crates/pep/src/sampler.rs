@@ -6,13 +6,13 @@ use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_units::BitRate;
 use quinn_proto::Side;
 
-use crate::engine::{Connection, Profile, identity};
 use crate::status::{
     self, Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
     Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes,
 };
-use crate::text::printable;
-use crate::transport::{PacketStats, Refusals};
+use bentpipe_tunnel::engine::{Connection, Profile, identity};
+use bentpipe_tunnel::text::printable;
+use bentpipe_tunnel::transport::{PacketStats, Refusals};
 
 /// IPv4 and UDP headers, in bytes: `status` gives rates at the IP layer.
 const HEADERS: u64 = 28;
@@ -37,7 +37,7 @@ impl Sampler {
         connection: &Connection,
         state: TunnelState,
     ) -> Session {
-        let stats = connection.quic.stats();
+        let stats = connection.quic().stats();
         let (tx, rx) = (stats.udp_tx, stats.udp_rx);
         let sent = tx.bytes + tx.datagrams * HEADERS;
         let received = rx.bytes + rx.datagrams * HEADERS;
@@ -63,7 +63,7 @@ impl Sampler {
                     false if connection.is_silent(now) => TunnelState::Silent,
                     false => state,
                 },
-                peer: Some(connection.quic.remote_address().to_string()),
+                peer: Some(connection.quic().remote_address().to_string()),
                 since_s: now.saturating_duration_since(self.since).as_secs(),
                 last_heard_s: connection
                     .heard()
@@ -78,7 +78,7 @@ impl Sampler {
                 window_bytes: window,
                 pacing_rate_bit_s: Some(pacing.as_u64()),
                 resumed_rate_bit_s: connection.resumed().map(|saved| saved.rate.as_u64()),
-                key_exchange: identity::key_exchange(&connection.quic).map(str::to_owned),
+                key_exchange: identity::key_exchange(connection.quic()).map(str::to_owned),
                 mtu: Some(stats.path.current_mtu),
                 link: hinted(connection),
                 sending: Some(sending(now, connection)),
@@ -125,14 +125,14 @@ pub(crate) fn refused(refusals: &Refusals) -> Refused {
 /// What a client has been told that its server reaches; a server says that of itself once.
 fn families(connection: &Connection) -> Option<Families> {
     let hello = connection.tunnel.remote()?;
-    let client = connection.quic.side().is_client();
+    let client = connection.quic().side().is_client();
     client.then(|| hello.families.into())
 }
 
 /// What crosses as packets, where both ends have agreed to it.
 fn packets(connection: &Connection) -> Option<Packets> {
     let tunnel = &connection.tunnel;
-    let server = match connection.quic.side() {
+    let server = match connection.quic().side() {
         Side::Client => tunnel.remote()?,
         Side::Server => tunnel.local(),
     };
@@ -175,7 +175,7 @@ impl Packets {
 /// What a client hints at; it knows itself why (`client/link.rs`).
 fn hinted(connection: &Connection) -> Option<LinkClass> {
     let link = connection.link();
-    connection.quic.side().is_server().then(|| LinkClass {
+    connection.quic().side().is_server().then(|| LinkClass {
         profile: link.profile,
         class: link.profile,
         source: match link.profile {
@@ -188,7 +188,7 @@ fn hinted(connection: &Connection) -> Option<LinkClass> {
 }
 
 fn sending(now: Instant, connection: &Connection) -> Sending {
-    let path = connection.quic.stats().path;
+    let path = connection.quic().stats().path;
     let (window, pacing, in_flight) = connection.congestion();
     let (_, min_rtt) = connection.rtt();
     let wishes = connection.sends_with();
@@ -232,7 +232,7 @@ fn receiving(connection: &Connection) -> Option<Receiving> {
         packets: acks.packets,
         delay_ms: acks.delay.as_secs_f64() * 1e3,
     });
-    let forward = Some(&hello.forward).filter(|_| connection.quic.side().is_client());
+    let forward = Some(&hello.forward).filter(|_| connection.quic().side().is_client());
     Some(Receiving {
         controller: match forward {
             Some(forward) => forward.controller.as_ref().map(printable),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_pep::engine::identity::{self, PrivateKey, PublicKey};
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::keys;
+use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
 use bytes::BytesMut;
 use quinn::{Connection, VarInt};
 use quinn_proto::{DatagramEvent, EndpointConfig};
@@ -79,7 +79,7 @@ impl Server {
 
     pub(crate) fn public_key(&self) -> PublicKey {
         let file = self.daemon.directory().join("own.key");
-        PrivateKey::read(&file).expect("a key").public()
+        bentpipe_pep::keys::read(&file).expect("a key").public()
     }
 }
 

@@ -18,8 +18,8 @@ use tokio::net::UdpSocket;
 
 use super::session::Session;
 use crate::config::{Carrier, ClientConfig};
-use crate::engine::{Connection, ConnectionId, Engine};
 use crate::{process, status};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, Engine};
 
 /// The associations of a client, and their sockets.
 pub(super) struct Relays {

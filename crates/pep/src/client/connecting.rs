@@ -12,8 +12,8 @@ use super::report::Told;
 use super::retry::{ANSWER, Failure, Start, Step};
 use super::session::Session;
 use crate::config::ServerAddress;
-use crate::engine::{ConnectionId, FirstWords, Unreachable};
 use crate::process;
+use bentpipe_tunnel::engine::{ConnectionId, FirstWords, Unreachable};
 
 /// Datagrams that an attempt sends before it was answered: ClientHello with an ML-KEM share takes two, which are sent once
 /// more when quinn's timer expires.
@@ -244,7 +244,8 @@ impl Session {
             return self.drop_connection(attempt.id);
         }
         let now = process::now();
-        let abandon = |connection: &mut crate::engine::Connection| connection.abandon(now);
+        let abandon =
+            |connection: &mut bentpipe_tunnel::engine::Connection| connection.abandon(now);
         self.shard.change(attempt.id, abandon);
     }
 

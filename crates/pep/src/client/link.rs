@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::config;
-use crate::engine::{self, Profile};
 use crate::status;
+use bentpipe_tunnel::engine::{self, Profile};
 
 /// RTTs are compared by the smallest of each such window: a satellite stays for as long, and few packets wait all along.
 const WINDOW: Duration = Duration::from_secs(15);

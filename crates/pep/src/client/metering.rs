@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::report::Told;
 use super::session::Session;
 use crate::config::{AtCap, ClientConfig, Metering, Period};
-use crate::engine::Engine;
-use crate::engine::shard::Shard;
+use crate::shard::Shard;
 use crate::status::{self, size};
 use crate::{process, state};
+use bentpipe_tunnel::engine::Engine;
 
 const FILE: &str = "usage.json";
 /// Longest file that is read, in bytes.

@@ -46,14 +46,15 @@ pub(crate) use session::{Session, Unready};
 pub(crate) use transport::Transport;
 
 use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
-use crate::engine::identity::{self, PrivateKey};
-use crate::engine::shard::{Driver, Shard};
-use crate::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
+use crate::keys::{self, PrivateKey};
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
+use crate::shard::{Driver, Shard};
 use crate::status::{Memory, Side, StatusReport};
-use crate::transport::{MemoryPool, TunnelEvent};
+use bentpipe_tunnel::engine::identity;
+use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
+use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
 use frontend::FrontEnds;
 
 /// Runs the client until SIGINT or SIGTERM.
@@ -69,7 +70,7 @@ pub fn run(config: ClientFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
 }
 
 fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
-    let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
+    let key = keys::read(&config.private_key_file).map_err(RunError::key)?;
     let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Client)?;
     Needs::of_client(&config, diagnosis).enter()?;
@@ -116,6 +117,7 @@ async fn serve(
         session.dns = dns.as_ref().map(|dns| dns.status());
         let uptime = process::now().saturating_duration_since(started);
         StatusReport {
+            sandbox: sandbox::entered(),
             rules: front_ends.rules(),
             all_tunnels_memory: Some(Memory::of(pool)),
             kernel: front_ends.kernel(),

@@ -261,6 +261,7 @@ impl Splitter {
         };
         StatusReport {
             transport: config::Transport::Plain,
+            sandbox: sandbox::entered(),
             ..StatusReport::new(self.config.file.clone(), up, Side::Client(session.into()))
         }
     }

@@ -15,11 +15,11 @@ use tokio::time::timeout;
 
 use super::session::Session;
 use crate::config::{Carrier, Publish};
-use crate::engine::ConnectionId;
 use crate::net::dial;
 use crate::relay::{FlowHandle, Relay};
 use crate::status::PublishStatus;
-use crate::transport::FlowKey;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::transport::FlowKey;
 
 /// Connections from outside at one time.
 pub(super) const MAX_INBOUND: u64 = 1024;

@@ -7,11 +7,11 @@ use quinn_proto::ConnectionError;
 use tokio::time::interval;
 
 use super::session::Session;
-use crate::engine::{ConnectionId, Engine, identity};
 use crate::process;
 use crate::sampler::refused;
 use crate::status::{self, TunnelState};
-use crate::text::printable;
+use bentpipe_tunnel::engine::{ConnectionId, Engine, identity};
+use bentpipe_tunnel::text::printable;
 
 /// What the log was last told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use ipnet::IpNet;
 
 use super::session::Session;
-use crate::engine::{ConnectionId, Engine};
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 /// What came of the prefixes in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

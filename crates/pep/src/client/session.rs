@@ -30,15 +30,17 @@ use super::retry::{Failure, Retry};
 use super::routes::Routes;
 use super::silence::Challenger;
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
-use crate::engine::identity::{self, PrivateKey, PublicKey};
-use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event, Unreachable};
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
+use crate::shard::Shard;
 use crate::status;
-use crate::text::printable;
-use crate::transport::{QueryKey, TunnelEvent};
+use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::{
+    Connection, ConnectionId, ConnectionNotice, Engine, Event, Unreachable,
+};
+use bentpipe_tunnel::text::printable;
+use bentpipe_tunnel::transport::{QueryKey, TunnelEvent};
 
 /// The tunnel did not come up in the time that a flow waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -394,7 +396,7 @@ impl Session {
         let details = self.shard.peek(|engine| {
             let connection = engine.peek(id)?;
             let hello = connection.tunnel.remote()?;
-            let exchange = identity::key_exchange(&connection.quic).unwrap_or("unknown");
+            let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
             let rtt = connection.rtt().0.as_millis();
             let resumed = connection.resumed().map(|saved| {
                 let rate = saved.rate.as_u64() as f64 / 1e6;
@@ -403,7 +405,7 @@ impl Session {
             Some(format!(
                 "{} at {}, RTT {rtt} ms, {exchange}{}",
                 printable(&hello.agent),
-                connection.quic.remote_address(),
+                connection.quic().remote_address(),
                 resumed.unwrap_or_default()
             ))
         });

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::connecting::Attempt;
 use super::session::Session;
 use crate::config::ServerAddress;
-use crate::engine::ConnectionId;
 use crate::process;
+use bentpipe_tunnel::engine::ConnectionId;
 
 /// Silence after which other servers are tried, and the server's name is looked up again.
 const ELSEWHERE: Duration = Duration::from_secs(10);

@@ -18,8 +18,8 @@ use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
-use crate::engine::identity::{PrivateKey, PublicKey};
-use crate::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
+use crate::keys::{self, PublicKey};
+use bentpipe_tunnel::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
 /// How long a flow waits for the tunnel when nothing else is said.
 const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
@@ -198,7 +198,7 @@ impl ClientConfig {
             front.check_any(source, "`[socks5]`, `[http]` or `[[publish]]`")?;
         }
         let private_key_file = source.resolve(file.private_key_file.get_ref());
-        let own = PrivateKey::read(&private_key_file)
+        let own = keys::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
         for server in &file.server {
             let key = &server.public_key;

@@ -45,7 +45,7 @@ pub(crate) use server::NAT64_LENGTHS;
 pub use server::{Client, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
-use crate::engine::identity::{PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);

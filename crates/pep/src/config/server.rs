@@ -19,7 +19,7 @@ use super::dns::ServerDns;
 use super::publish::{Permit, Permits};
 use super::value::{self, FromText, Transport, spanned_texts};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
-use crate::engine::identity::{PrivateKey, PublicKey};
+use crate::keys::{self, PublicKey};
 
 /// Flows that one client may have open when nothing else is said.
 pub(super) const DEFAULT_MAX_FLOWS: u32 = 50_000;
@@ -169,7 +169,7 @@ impl ServerConfig {
             )),
         });
         let private_key_file = source.resolve(file.private_key_file.get_ref());
-        let own = PrivateKey::read(&private_key_file)
+        let own = keys::read(&private_key_file)
             .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
         for key in keys {
             check_peer_key(source, &own, key.get_ref(), &key.span())?;

@@ -9,7 +9,7 @@ use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::fec::Fec;
 
 use super::*;
-use crate::engine::Profile;
+use bentpipe_tunnel::engine::Profile;
 
 const KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 /// What `good.key` holds: no peer's.

@@ -17,7 +17,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 
 use super::ConfigError;
-use crate::engine::identity::PublicKey;
 
 /// Below this a tunnel's own timers and ACKs are more than it carries.
 const SLOWEST: BitRate = BitRate::kilobits_per_second(16);
@@ -82,20 +81,6 @@ impl FromText for Ipv6Net {
         text.parse::<Self>()
             .map(|prefix| prefix.trunc())
             .map_err(|_| format!("bad prefix `{text}`; expected {}", Self::EXPECTED))
-    }
-}
-
-impl FromText for PublicKey {
-    const EXPECTED: &'static str = "a public key in base64";
-
-    fn from_text(text: &str) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl<'de> Deserialize<'de> for PublicKey {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text(deserializer)
     }
 }
 

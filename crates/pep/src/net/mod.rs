@@ -14,6 +14,3 @@ pub(crate) mod listen;
 pub(crate) mod nat64;
 pub(crate) mod policy;
 pub(crate) mod resolver;
-
-pub use nat64::Translation;
-pub use policy::{Denied, Policy};

@@ -24,25 +24,25 @@ const MOST: usize = 16;
 
 /// A prefix whose addresses hold IPv4 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Translation(Ipv6Net);
+pub(crate) struct Translation(Ipv6Net);
 
 impl Translation {
     /// `None`: no translator uses a prefix of this length.
     #[must_use]
-    pub fn new(prefix: Ipv6Net) -> Option<Self> {
+    pub(crate) fn new(prefix: Ipv6Net) -> Option<Self> {
         let known = NAT64_LENGTHS.contains(&prefix.prefix_len());
         known.then(|| Self(prefix.trunc()))
     }
 
     /// The prefix.
     #[must_use]
-    pub fn prefix(&self) -> Ipv6Net {
+    pub(crate) fn prefix(&self) -> Ipv6Net {
         self.0
     }
 
     /// The IPv4 address that a packet to `address` ends at; `None` outside the prefix.
     #[must_use]
-    pub fn embedded(&self, address: IpAddr) -> Option<Ipv4Addr> {
+    pub(crate) fn embedded(&self, address: IpAddr) -> Option<Ipv4Addr> {
         match address {
             IpAddr::V6(address) if self.0.contains(&address) => {
                 Some(embedded(address, self.0.prefix_len()))

@@ -41,7 +41,7 @@ const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> IpAddr {
 
 /// One client's rules.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// Destinations permitted although they are denied by default.
     pub allow: Vec<Destinations>,
     /// If not empty, the only destinations permitted.
@@ -50,7 +50,7 @@ pub struct Policy {
 
 /// Why a destination may not be reached, and what would permit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Denied {
+pub(crate) enum Denied {
     /// `only` is set and does not hold it.
     #[error("not in only; name it in only")]
     NotListed,
@@ -77,7 +77,7 @@ impl Policy {
     ///
     /// # Errors
     /// [`Denied`]: it may not.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         address: IpAddr,
         service: Service,
@@ -133,7 +133,7 @@ impl Policy {
 
     /// Whether `address`, one of the server's own, may be dialled: only if `allow` names it alone, or
     /// names loopback. A wider prefix opens the server's network, not the services on the server.
-    pub fn allows_own(&self, address: IpAddr, service: Service) -> bool {
+    pub(crate) fn allows_own(&self, address: IpAddr, service: Service) -> bool {
         let loopback = |entry: &Destinations| {
             entry.prefix().addr().is_loopback() && entry.cover(address, service)
         };
@@ -149,7 +149,7 @@ impl Policy {
 
     /// True if `address` is an IPv6 one that a translator of the network (NAT64) may turn into an IPv4 one. An address that
     /// an entry of at least 64 bits in `allow` or `only` covers is taken for a host of that IPv6 subnet.
-    pub fn may_be_translated(&self, address: IpAddr) -> bool {
+    pub(crate) fn may_be_translated(&self, address: IpAddr) -> bool {
         let mut entries = self.allow.iter().chain(&self.only);
         let named = entries.any(|entry| {
             entry.prefix().prefix_len() >= SUBNET && entry.cover(address, Service::Related)
@@ -158,7 +158,7 @@ impl Policy {
     }
 
     /// Whether a verdict depends on the port.
-    pub fn has_ports(&self) -> bool {
+    pub(crate) fn has_ports(&self) -> bool {
         let mut all = self.allow.iter().chain(&self.only);
         all.any(Destinations::has_ports)
     }

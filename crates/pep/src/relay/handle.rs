@@ -9,12 +9,12 @@ use std::task::{Context, Poll};
 use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
 use quinn_proto::Connection;
 
-use crate::engine::ConnectionId;
-use crate::engine::shard::Shard;
-use crate::transport::{FlowKey, Incoming, Tunnel};
+use crate::shard::Shard;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::transport::{FlowKey, Incoming, Tunnel};
 
 /// A flow of a tunnel. Its tunnel may be lost at any time; every question then has an answer that says so.
-pub struct FlowHandle {
+pub(crate) struct FlowHandle {
     shard: Rc<Shard>,
     connection: ConnectionId,
     flow: FlowKey,
@@ -24,7 +24,7 @@ pub struct FlowHandle {
 
 impl FlowHandle {
     /// Of a flow that the tunnel `connection` has just opened or taken.
-    pub fn new(shard: Rc<Shard>, connection: ConnectionId, flow: FlowKey) -> Self {
+    pub(crate) fn new(shard: Rc<Shard>, connection: ConnectionId, flow: FlowKey) -> Self {
         Self {
             shard,
             connection,
@@ -43,7 +43,7 @@ impl FlowHandle {
     ///
     /// # Errors
     /// The server's code; [`ReplyCode::Internal`] if the tunnel was lost.
-    pub async fn reply(&self) -> Result<Option<SocketAddr>, ReplyCode> {
+    pub(crate) async fn reply(&self) -> Result<Option<SocketAddr>, ReplyCode> {
         poll_fn(|cx| {
             self.watch(cx);
             match self.look(Tunnel::incoming) {
@@ -64,7 +64,7 @@ impl FlowHandle {
     }
 
     /// Waits until the flow is no more: it was thrown away, or its tunnel was lost.
-    pub async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         poll_fn(|cx| {
             self.watch(cx);
             match self.look(Tunnel::incoming) {

@@ -23,9 +23,9 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
 
-pub use handle::FlowHandle;
+pub(crate) use handle::FlowHandle;
 
-use crate::transport::{Incoming, Tunnel};
+use bentpipe_tunnel::transport::{Incoming, Tunnel};
 
 /// Chunks handed to the kernel in one call; a chunk is one datagram's payload.
 const MAX_SLICES: usize = 64;
@@ -38,7 +38,7 @@ const RESET_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a flow ended, for the front end and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Both directions ended with FIN.
     Closed,
     /// The LAN side was reset or timed out; the other end hears of it.
@@ -52,7 +52,7 @@ pub enum Outcome {
 }
 
 /// Prepares a socket for relaying: no delay, keepalive, reset on any close but an orderly one, and urgent data in its place.
-pub fn prepare(socket: &TcpStream) -> io::Result<()> {
+pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_linger(Some(Duration::ZERO))?;
     // The urgent byte (telnet's interrupt, FTP's ABOR) is part of the stream (RFC 6093 §3); without this option the kernel
@@ -71,7 +71,7 @@ pub fn prepare(socket: &TcpStream) -> io::Result<()> {
 type Hangup = Pin<Box<dyn Future<Output = io::Result<Ready>>>>;
 
 /// One relay.
-pub struct Relay {
+pub(crate) struct Relay {
     flow: FlowHandle,
     socket: Rc<TcpStream>,
     reading: bool,
@@ -85,7 +85,7 @@ pub struct Relay {
 impl Relay {
     /// `socket` must have been [`prepare`]d.
     #[must_use]
-    pub fn new(flow: FlowHandle, socket: TcpStream) -> Self {
+    pub(crate) fn new(flow: FlowHandle, socket: TcpStream) -> Self {
         Self {
             flow,
             socket: Rc::new(socket),
@@ -98,7 +98,7 @@ impl Relay {
 
     /// The LAN side had sent FIN before the relay began.
     #[must_use]
-    pub fn half_closed(mut self) -> Self {
+    pub(crate) fn half_closed(mut self) -> Self {
         self.end_of_lan();
         self
     }
@@ -111,7 +111,7 @@ impl Relay {
     }
 
     /// Relays until the flow is over.
-    pub async fn run(mut self) -> Outcome {
+    pub(crate) async fn run(mut self) -> Outcome {
         let outcome = poll_fn(|cx| self.poll(cx)).await;
         match outcome {
             // Apart: few flows end so, and all would keep room for its timer.

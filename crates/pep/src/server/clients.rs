@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 use super::bucket::Bucket;
 use super::worker::Command;
 use crate::config::{Permit, ServerConfig};
-use crate::engine::ConnectionId;
-use crate::engine::identity::PublicKey;
 use crate::net::dial::Rights;
 use crate::net::policy::Policy;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::engine::identity::PublicKey;
 
 /// One client with its rights.
 #[derive(Debug)]
@@ -242,7 +242,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::identity::PrivateKey;
+    use bentpipe_tunnel::engine::identity::PrivateKey;
 
     #[test]
     fn ports_are_the_newest_connections() {

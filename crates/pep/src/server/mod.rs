@@ -31,15 +31,17 @@ use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
-use crate::engine::identity::{self, PrivateKey};
-use crate::engine::{self, Neighbours, ServerSetup};
+use crate::keys::{self, PrivateKey};
 use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
+use crate::shard::{self, Neighbours};
 use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
-use crate::transport::MemoryPool;
+use bentpipe_tunnel::engine::ServerSetup;
+use bentpipe_tunnel::engine::identity;
+use bentpipe_tunnel::transport::MemoryPool;
 use clients::{Clients, Registry};
 use families::{Reached, Routes};
 #[cfg(not(target_os = "linux"))]
@@ -63,7 +65,7 @@ pub fn run(config: ServerFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
 }
 
 fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
-    let key = PrivateKey::read(&config.private_key_file).map_err(RunError::key)?;
+    let key = keys::read(&config.private_key_file).map_err(RunError::key)?;
     let clients = Arc::new(Clients::new(config));
     let setup = ServerSetup {
         crypto: identity::server_crypto(
@@ -178,7 +180,7 @@ fn bind_shards(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>>
 fn steer(sockets: &[UdpSocket], first: usize) {
     #[cfg(target_os = "linux")]
     if let [_, .., last] = sockets
-        && let Err(error) = engine::steer(last, first)
+        && let Err(error) = shard::steer(last, first)
     {
         tracing::debug!("the kernel does not steer datagrams to shards: {error}");
     }
@@ -434,13 +436,16 @@ fn report(
         .flat_map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).clone())
         .collect();
     let uptime: Duration = process::now() - started;
-    StatusReport::new(
-        config.file.clone(),
-        uptime.as_secs(),
-        Side::Server {
-            listen: config.listen.to_vec(),
-            families: Some(families.into()),
-            clients: sessions,
-        },
-    )
+    StatusReport {
+        sandbox: sandbox::entered(),
+        ..StatusReport::new(
+            config.file.clone(),
+            uptime.as_secs(),
+            Side::Server {
+                listen: config.listen.to_vec(),
+                families: Some(families.into()),
+                clients: sessions,
+            },
+        )
+    }
 }

@@ -13,10 +13,10 @@ use tokio::sync::mpsc;
 use super::clients::Client;
 use super::notices::Notices;
 use crate::config::ServerConfig;
-use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId};
 use crate::net::judge::Judge;
+use crate::shard::Shard;
 use crate::status;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
 
 pub(super) type Inbox = mpsc::Receiver<Vec<(ConnectionId, Bytes)>>;
 

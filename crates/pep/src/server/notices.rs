@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::engine::identity::PublicKey;
+use bentpipe_tunnel::engine::identity::PublicKey;
 
 /// Things named of one client; what is more is said to exist.
 const PER_CLIENT: usize = 128;
@@ -85,7 +85,7 @@ impl Notices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::identity::PrivateKey;
+    use bentpipe_tunnel::engine::identity::PrivateKey;
 
     #[test]
     fn each_thing_is_said_once_and_the_table_is_bounded() {

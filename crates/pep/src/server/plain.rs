@@ -257,6 +257,7 @@ impl Server {
         };
         StatusReport {
             transport: Transport::Plain,
+            sandbox: sandbox::entered(),
             ..StatusReport::new(self.config.file.clone(), up, side)
         }
     }

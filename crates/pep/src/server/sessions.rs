@@ -26,9 +26,6 @@ use super::packets::{Filter, Inbox, Packets, Rule, Sockets, Translator};
 use super::publish::Ports;
 use super::worker::{Command, Worker};
 use crate::config::Service;
-use crate::engine::identity::{self, PublicKey};
-use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use crate::net::dial::{Dialler, NotDialled};
 use crate::net::judge::Judge;
 use crate::net::nat64::{self, Translations};
@@ -37,9 +34,12 @@ use crate::paths::PathMemory;
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
+use crate::shard::Shard;
 use crate::status::{ClientStatus, TunnelState};
-use crate::text::printable;
-use crate::transport::{FlowKey, MAX_QUERIES, QueryKey, TunnelEvent};
+use bentpipe_tunnel::engine::identity::{self, PublicKey};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
+use bentpipe_tunnel::text::printable;
+use bentpipe_tunnel::transport::{FlowKey, MAX_QUERIES, QueryKey, TunnelEvent};
 
 /// How often a question's task looks whether its client still waits.
 const STOPPED_LOOK: Duration = Duration::from_millis(200);
@@ -82,7 +82,7 @@ pub(super) struct Sessions {
 }
 
 fn path(connection: &Connection, client: &PublicKey) -> PathKey {
-    PathKey::new(&client.to_string(), connection.quic.remote_address().ip())
+    PathKey::new(&client.to_string(), connection.quic().remote_address().ip())
 }
 
 impl Sessions {
@@ -164,7 +164,7 @@ impl Sessions {
         let key = self.shard.peek(|engine| {
             engine
                 .peek(id)
-                .and_then(|connection| identity::peer_key(&connection.quic))
+                .and_then(|connection| identity::peer_key(connection.quic()))
         });
         let known = key.and_then(|key| Some((key, self.clients.get(&key)?)));
         match known {
@@ -243,7 +243,7 @@ impl Sessions {
             Some((
                 hello.instance,
                 printable(&hello.agent),
-                connection.quic.remote_address(),
+                connection.quic().remote_address(),
                 connection.resumed().map(|saved| saved.rate),
             ))
         });

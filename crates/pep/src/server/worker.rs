@@ -18,14 +18,14 @@ use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::sessions::Sessions;
 use crate::config::ServerDns as Dns;
-use crate::engine::Neighbours;
-use crate::engine::shard::{Driver, Shard};
-use crate::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
 use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process;
 use crate::qlog::Qlog;
-use crate::transport::MemoryPool;
+use crate::shard::Neighbours;
+use crate::shard::{Driver, Shard};
+use bentpipe_tunnel::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
+use bentpipe_tunnel::transport::MemoryPool;
 
 /// First credit of an upload, announced before anything is known of the path, in bytes.
 const INITIAL_CREDIT: u64 = 1 << 20;

@@ -29,8 +29,8 @@ pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
 use crate::config::{Action, Period, Role, Transport};
-use crate::engine::{Ledger, Profile};
-use crate::transport::MemoryPool;
+use bentpipe_tunnel::engine::{Ledger, Profile};
+use bentpipe_tunnel::transport::MemoryPool;
 
 /// Version of the document's schema.
 pub const SCHEMA: u32 = 1;
@@ -80,7 +80,7 @@ impl StatusReport {
             uptime_s,
             config_file,
             transport: Transport::Quic,
-            sandbox: crate::sandbox::entered(),
+            sandbox: None,
             rules: Vec::new(),
             kernel: Vec::new(),
             all_tunnels_memory: None,

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::config::{Action, Period, Transport};
-use crate::engine::Account;
+use bentpipe_tunnel::engine::Account;
 use ipnet::IpNet;
 
 use super::{
@@ -264,8 +264,8 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     let text = format!("{} received, {} sent", size(received), size(sent));
     line(f, "link", &text)?;
     if let Some(ledger) = &session.ledger_bytes {
-        line(f, "sent for", &ledger.sent.to_string())?;
-        line(f, "received for", &ledger.received.to_string())?;
+        line(f, "sent for", &by_purpose(&ledger.sent))?;
+        line(f, "received for", &by_purpose(&ledger.received))?;
     }
     if let Some(metering) = &session.metering {
         line(f, "metered", &metering.to_string())?;
@@ -276,27 +276,26 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     }
 }
 
-impl Display for Account {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let entries = [
-            ("TCP", self.streams),
-            ("DNS", self.dns),
-            ("packets", self.packets),
-            ("control", self.control),
-            ("retransmissions", self.retransmissions),
-            ("repair", self.repair),
-            ("ACKs", self.acks),
-            ("probes", self.probes),
-            ("handshake", self.handshake),
-            ("stateless", self.stateless),
-            ("headers", self.headers + self.ip_headers),
-        ];
-        let named = entries.into_iter().filter(|(_, bytes)| *bytes > 0);
-        let texts: Vec<_> = named
-            .map(|(name, bytes)| format!("{name} {}", size(bytes)))
-            .collect();
-        f.write_str(&texts.join(", "))
-    }
+/// The bytes of `account` by what they were for.
+fn by_purpose(account: &Account) -> String {
+    let entries = [
+        ("TCP", account.streams),
+        ("DNS", account.dns),
+        ("packets", account.packets),
+        ("control", account.control),
+        ("retransmissions", account.retransmissions),
+        ("repair", account.repair),
+        ("ACKs", account.acks),
+        ("probes", account.probes),
+        ("handshake", account.handshake),
+        ("stateless", account.stateless),
+        ("headers", account.headers + account.ip_headers),
+    ];
+    let named = entries.into_iter().filter(|(_, bytes)| *bytes > 0);
+    let texts: Vec<_> = named
+        .map(|(name, bytes)| format!("{name} {}", size(bytes)))
+        .collect();
+    texts.join(", ")
 }
 
 impl Display for Metering {

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_pep::engine::{ConnectionId, Engine};
-use bentpipe_pep::transport::{FlowKey, Incoming};
 use bentpipe_proto::relay::End;
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
+use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 
 use super::origins::{payload, source};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_link::sim::next_wakeup;
 use bentpipe_link::tcp::{self, Ack, Config, Receiver, Segment, Sender};
-use bentpipe_pep::engine::{ConnectionId, Engine};
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
 use bytes::Bytes;
 
 /// From one packet of a call to the next: 50 a second.

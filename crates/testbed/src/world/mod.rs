@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bentpipe_link::{Duplex, LinkConfig, Scenario, tcp};
-use bentpipe_pep::engine::identity::{self, PrivateKey};
-use bentpipe_pep::engine::{
-    ConnectionId, Engine, EngineConfig, Link, Profile, ServerSetup, Wishes,
-};
-use bentpipe_pep::transport::FlowKey;
 use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
+use bentpipe_tunnel::engine::identity::{self, PrivateKey};
+use bentpipe_tunnel::engine::{
+    ConnectionId, Engine, EngineConfig, Link, Profile, ServerSetup, Wishes,
+};
+use bentpipe_tunnel::transport::FlowKey;
 use bentpipe_units::Seed;
 use quinn_proto::crypto::ClientConfig;
 

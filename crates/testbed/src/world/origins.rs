@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
-use bentpipe_pep::engine::{ConnectionId, Engine};
-use bentpipe_pep::transport::{FlowKey, Incoming};
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
+use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 
 /// What everybody sends, in pieces of this size that cost no memory.

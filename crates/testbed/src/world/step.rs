@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use bentpipe_link::Duplex;
 use bentpipe_link::sim::next_wakeup;
-use bentpipe_pep::engine::{Arrival, ConnectionNotice, Event};
-use bentpipe_pep::transport::TunnelEvent;
 use bentpipe_proto::tunnel::ReplyCode;
+use bentpipe_tunnel::engine::{Arrival, ConnectionNotice, Event};
+use bentpipe_tunnel::transport::TunnelEvent;
 
 use super::wire::{Access, Packet, Towards, packets};
 use super::{Competitor, SERVER, Terminal, World};

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bentpipe_link::sim::next_wakeup;
-use bentpipe_pep::engine::{ConnectionId, ConnectionNotice, Engine};
-use bentpipe_pep::transport::{FlowKey, TunnelEvent};
 use bentpipe_proto::tunnel::Inbound;
+use bentpipe_tunnel::engine::{ConnectionId, ConnectionNotice, Engine};
+use bentpipe_tunnel::transport::{FlowKey, TunnelEvent};
 
 use super::apps::Apps;
 

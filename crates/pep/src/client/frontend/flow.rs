@@ -22,7 +22,7 @@ use crate::client::plain::NotOpened;
 use crate::client::{Session, Transport, Unready};
 use crate::relay::split::{Bench, Far, Split};
 use crate::relay::{FlowHandle, Outcome, Relay};
-use crate::transport::OpenError;
+use bentpipe_tunnel::transport::OpenError;
 
 /// How long OPEN waits for the first bytes of an application: they usually follow at once, and
 /// travel in the same packet.

@@ -15,12 +15,12 @@ use bytes::Bytes;
 
 use super::plan::Assigned;
 use crate::config::Service;
-use crate::engine::Connection;
 use crate::net::judge::{Judge, Refusal};
 use crate::server::bucket::Bucket;
 use crate::server::clients::Client;
 use crate::server::notices::{Notices, Say};
 use crate::status::{PacketRefusals, Session};
+use bentpipe_tunnel::engine::Connection;
 
 /// How long a verdict holds at most.
 const VERDICT: Duration = Duration::from_secs(5);

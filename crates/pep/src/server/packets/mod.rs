@@ -40,8 +40,8 @@ pub(super) use sockets::{Sockets, Translator};
 use super::clients::Client;
 use crate::config::ServerConfig;
 use crate::device::{read_batch, write_batch};
-use crate::engine::{Connection, ConnectionId};
 use crate::kernel::{Guardian, Repairs};
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
 use kept::Kept;
 
 /// Batches that may wait for a shard before they are dropped.

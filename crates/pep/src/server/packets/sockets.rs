@@ -31,11 +31,11 @@ use super::filter::{Filter, Rule, Verdict};
 use super::outlet::Outlet;
 use super::plan::{Assigned, Plan};
 use crate::config::ServerConfig;
-use crate::engine::shard::Shard;
-use crate::engine::{Connection, ConnectionId};
 use crate::process;
 use crate::server::clients::Client;
+use crate::shard::Shard;
 use crate::status::Session;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
 
 /// The part of the process's files that mappings of all clients may take: TCP needs the others.
 const SHARE: u64 = 4;

@@ -33,10 +33,10 @@ use super::clients::Client;
 use super::packets::Filter;
 use super::sessions::Sessions;
 use crate::config::Carrier;
-use crate::engine::{ConnectionId, Engine};
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
 use crate::status::PublishStatus;
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 /// Before a port that could not be opened is tried again: soon at first, for its last owner is likely to be leaving.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];

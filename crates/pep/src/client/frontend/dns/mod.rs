@@ -29,10 +29,10 @@ use tokio::time::sleep_until;
 use super::direct::Decisions;
 use crate::client::Session;
 use crate::config::{ClientDns, Place, Placed};
-use crate::engine::ConnectionId;
 use crate::process::{self, RunError};
 use crate::status;
-use crate::transport::QueryKey;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::transport::QueryKey;
 use held::Held;
 use near::Near;
 

@@ -1,0 +1,531 @@
+//! The thin shell around [`Engine`]: one thread, one UDP socket, one timer, and the flows' wakers.
+//!
+//! A shard's connections and their TCP relays live on one thread with a current-thread runtime, so
+//! the data path takes no locks. Datagrams that the kernel gave to the wrong shard are handed over
+//! by a bounded channel. What the events mean is decided by `client` and `server`.
+
+mod alarm;
+mod buffers;
+mod handover;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+
+use bentpipe_tunnel::engine::{
+    Arrival, Connection, ConnectionId, ConnectionNotice, Engine, Event, Output, Unreachable,
+    UnreachableCause,
+};
+use bentpipe_tunnel::transport::{FlowKey, TunnelEvent};
+
+use alarm::Alarm;
+use buffers::Buffers;
+
+pub(crate) use handover::Neighbours;
+#[cfg(target_os = "linux")]
+pub(crate) use handover::steer;
+
+/// Receive buffer per message: a whole GRO batch.
+const RECEIVE_SIZE: usize = 64 * 1024;
+
+/// Batches sent or received before flows and timers get a turn.
+const TURN: usize = 64;
+
+/// Nothing waits longer to be read.
+const OLDEST: Duration = Duration::from_secs(1);
+
+/// From one line about failures to send to the next: on a server they may be one client's only.
+const COMPLAINTS: Duration = Duration::from_secs(60);
+
+/// What flows and roles see of a shard.
+pub(crate) struct Shard {
+    engine: RefCell<Engine>,
+    wakers: RefCell<BTreeMap<(ConnectionId, FlowKey), Waker>>,
+    driver: RefCell<Option<Waker>>,
+    /// Bytes through the socket: received, sent.
+    wire: Cell<(u64, u64)>,
+    scratch: RefCell<Box<[u8]>>,
+    buffers: RefCell<Buffers>,
+    /// The engine's allowance is used up.
+    spent: Notify,
+}
+
+impl Shard {
+    /// A shard around `engine`; [`Driver::run`] gives it life.
+    pub(crate) fn new(engine: Engine) -> Rc<Self> {
+        Rc::new(Self {
+            engine: RefCell::new(engine),
+            wakers: RefCell::default(),
+            driver: RefCell::default(),
+            wire: Cell::default(),
+            scratch: RefCell::new(vec![0; RECEIVE_SIZE].into_boxed_slice()),
+            buffers: RefCell::default(),
+            spent: Notify::new(),
+        })
+    }
+
+    /// Runs `f` on the engine; the driver then looks for output.
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Engine) -> T) -> T {
+        let result = f(&mut self.engine.borrow_mut());
+        if let Some(driver) = self.driver.borrow().as_ref() {
+            driver.wake_by_ref();
+        }
+        result
+    }
+
+    /// Runs `f` on the engine without asking for output.
+    pub(crate) fn peek<T>(&self, f: impl FnOnce(&Engine) -> T) -> T {
+        f(&self.engine.borrow())
+    }
+
+    /// Acts on one connection and looks at its output again; `None` if there is no such connection any more.
+    pub(crate) fn change<T>(
+        &self,
+        id: ConnectionId,
+        f: impl FnOnce(&mut Connection) -> T,
+    ) -> Option<T> {
+        self.with(|engine| engine.connection(id).map(f))
+    }
+
+    /// Registers the task of a flow.
+    pub(crate) fn watch(&self, connection: ConnectionId, flow: FlowKey, waker: &Waker) {
+        let mut wakers = self.wakers.borrow_mut();
+        match wakers.get_mut(&(connection, flow)) {
+            Some(known) => known.clone_from(waker),
+            None => {
+                wakers.insert((connection, flow), waker.clone());
+            }
+        }
+    }
+
+    /// Forgets the task of a flow.
+    pub(crate) fn unwatch(&self, connection: ConnectionId, flow: FlowKey) {
+        self.wakers.borrow_mut().remove(&(connection, flow));
+    }
+
+    /// Has tunnels and buffers give back memory that others need or nobody does. To be called every second.
+    pub(crate) fn share_memory(&self) {
+        self.with(Engine::share_memory);
+        self.buffers.borrow_mut().rest();
+    }
+
+    /// Waits until the engine's allowance of bytes is used up.
+    pub(crate) async fn until_spent(&self) {
+        self.spent.notified().await;
+    }
+
+    /// One buffer that all relays of the shard read their sockets into.
+    pub(crate) fn scratch(&self) -> &RefCell<Box<[u8]>> {
+        &self.scratch
+    }
+
+    fn wake(&self, connection: ConnectionId, flow: FlowKey) {
+        if let Some(waker) = self.wakers.borrow().get(&(connection, flow)) {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn wake_all(&self, connection: ConnectionId) {
+        let wakers = self.wakers.borrow();
+        let of_connection = (connection, FlowKey::MIN)..=(connection, FlowKey::MAX);
+        wakers
+            .range(of_connection)
+            .for_each(|(_, waker)| waker.wake_by_ref());
+    }
+}
+
+/// Moves datagrams between the socket and the engine.
+pub(crate) struct Driver {
+    shard: Rc<Shard>,
+    socket: UdpSocket,
+    state: UdpSocketState,
+    alarm: Alarm,
+    neighbours: Option<Neighbours>,
+    receive: Box<[u8]>,
+    /// A batch that the socket had no room for.
+    stuck: Option<(Output, Vec<u8>)>,
+    spare: Vec<u8>,
+    /// When the log was last told that sending fails.
+    complained: Cell<Option<Instant>>,
+    /// Before this nothing is done that can wait for others.
+    rests: Option<Instant>,
+    /// ICMP errors are reported by the kernel.
+    hears_failures: bool,
+    /// An error was reported on the socket since it was registered with the runtime.
+    failed: Cell<bool>,
+}
+
+impl Driver {
+    /// Takes over a bound, non-blocking socket.
+    pub(crate) fn new(
+        shard: Rc<Shard>,
+        socket: std::net::UdpSocket,
+        neighbours: Option<Neighbours>,
+    ) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        if let Some(neighbours) = &neighbours {
+            shard.with(|engine| engine.report_to(neighbours.placement()));
+        }
+        Ok(Self {
+            shard,
+            state,
+            socket: UdpSocket::from_std(socket)?,
+            alarm: Alarm::new()?,
+            neighbours,
+            receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
+            stuck: None,
+            spare: Vec::new(),
+            complained: Cell::default(),
+            rests: None,
+            hears_failures: false,
+            failed: Cell::new(false),
+        })
+    }
+
+    /// Has the kernel report ICMP errors, so that a client can name why nobody answers.
+    pub(crate) fn hear_failures(&mut self) {
+        let socket = UdpSockRef::from(&self.socket);
+        self.hears_failures = self.state.enable_transport_errors(socket).is_ok();
+    }
+
+    /// Runs until the socket fails. `on_event` hears everything but the flows' own events.
+    pub(crate) async fn run(mut self, mut on_event: impl FnMut(Event)) -> io::Result<()> {
+        poll_fn(|cx| self.poll(cx, &mut on_event)).await
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell gives the engine its clock"
+    )]
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        on_event: &mut impl FnMut(Event),
+    ) -> Poll<io::Result<()>> {
+        if self
+            .shard
+            .driver
+            .borrow()
+            .as_ref()
+            .is_none_or(|known| !known.will_wake(cx.waker()))
+        {
+            *self.shard.driver.borrow_mut() = Some(cx.waker().clone());
+        }
+        for _ in 0..TURN {
+            let now = Instant::now();
+            let mut busy = self.receive(cx, now)?;
+            busy |= self.receive_handovers(cx, now);
+            if let Some(neighbours) = &mut self.neighbours {
+                let (received, sent) = self.shard.wire.get();
+                neighbours.publish(now, received + sent);
+            }
+            self.shard.engine.borrow_mut().handle_timeout(now);
+            busy |= self.dispatch(now, on_event);
+            busy |= self.transmit(cx, now)?;
+            busy |= self.dispatch(now, on_event);
+            if self.shard.engine.borrow_mut().take_spent() {
+                self.shard.spent.notify_one();
+            }
+            let rests = self.rests.filter(|until| now < *until);
+            let due = self.shard.engine.borrow().poll_timeout();
+            let due = due.into_iter().chain(rests).min();
+            busy |= self.alarm.poll(cx, now, due).is_ready();
+            if !busy {
+                if self.work(now) {
+                    cx.waker().wake_by_ref();
+                }
+                return Poll::Pending;
+            }
+        }
+        self.work(Instant::now());
+        // Relays must get their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Does a piece of what can wait for others, and then rests as long as it took, if there are others: so a client that
+    /// sends what is expensive to receive keeps at least half of the time free for them. True if there was something to do.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the shell measures what its own work takes"
+    )]
+    fn work(&mut self, now: Instant) -> bool {
+        let mut engine = self.shard.engine.borrow_mut();
+        if !engine.has_work() {
+            self.rests = None;
+            return false;
+        }
+        if self.rests.is_some_and(|until| now < until) {
+            return false;
+        }
+        let began = Instant::now();
+        engine.work(now);
+        let ended = Instant::now();
+        let shared = engine.connections().nth(1).is_some();
+        self.rests = shared.then(|| ended + (ended - began));
+        true
+    }
+
+    fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        self.register_anew();
+        while self.socket.poll_recv_ready(cx)?.is_ready() {
+            let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
+            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+                std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+            let result = self.socket.try_io(Interest::READABLE, || {
+                self.state
+                    .recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
+            });
+            drop(parts);
+            match result {
+                Ok(count) => {
+                    for (index, meta) in metas[..count].iter().enumerate() {
+                        let bytes = &self.receive[index * RECEIVE_SIZE..][..meta.len];
+                        take_segments(&self.shard, self.neighbours.as_ref(), now, meta, bytes);
+                    }
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // An ICMP error for an earlier datagram; the engine's timers deal with silence.
+                Err(error) if is_about_another(&error) => {
+                    self.take_failures();
+                    self.register_anew();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn receive_handovers(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let Some(neighbours) = &mut self.neighbours else {
+            return false;
+        };
+        let mut any = false;
+        while let Poll::Ready(Some(datagram)) = neighbours.inbox.poll_recv(cx) {
+            any = true;
+            self.shard.engine.borrow_mut().handle_routed(now, datagram);
+        }
+        any
+    }
+
+    fn dispatch(&self, now: Instant, on_event: &mut impl FnMut(Event)) -> bool {
+        let mut any = false;
+        loop {
+            let event = self.shard.engine.borrow_mut().poll_event(now);
+            let Some(event) = event else { return any };
+            any = true;
+            match &event.notice {
+                ConnectionNotice::Tunnel(TunnelEvent::Flow(flow)) => {
+                    self.shard.wake(event.connection, *flow);
+                }
+                ConnectionNotice::Lost(_) | ConnectionNotice::Fault(_) => {
+                    self.shard.wake_all(event.connection);
+                    on_event(event);
+                }
+                ConnectionNotice::Connected
+                | ConnectionNotice::Tunnel(_)
+                | ConnectionNotice::UnknownKey(..)
+                | ConnectionNotice::Outage(_)
+                | ConnectionNotice::Unreachable(_) => on_event(event),
+            }
+        }
+    }
+
+    fn transmit(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
+        let mut any = false;
+        for _ in 0..TURN {
+            let (output, bytes) = match self.stuck.take() {
+                Some(stuck) => stuck,
+                None => {
+                    let mut buf = std::mem::take(&mut self.spare);
+                    buf.clear();
+                    let output = self.shard.engine.borrow_mut().poll_transmit(now, &mut buf);
+                    let Some(output) = output else {
+                        self.spare = buf;
+                        return Ok(any);
+                    };
+                    (output, buf)
+                }
+            };
+            if self.socket.poll_send_ready(cx)?.is_pending() || !self.send(now, &output, &bytes)? {
+                self.stuck = Some((output, bytes));
+                // Registers for the next time the socket has room.
+                return Ok(self.socket.poll_send_ready(cx)?.is_ready());
+            }
+            let (received, sent) = self.shard.wire.get();
+            self.shard.wire.set((received, sent + bytes.len() as u64));
+            self.spare = bytes;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// False if the socket was full.
+    fn send(&self, now: Instant, output: &Output, bytes: &[u8]) -> io::Result<bool> {
+        let bytes = &bytes[..output.size];
+        let segment = output.segment_size.unwrap_or(bytes.len()).max(1);
+        let whole = bytes.len().div_ceil(segment) <= self.state.max_gso_segments();
+        let step = if whole { bytes.len().max(1) } else { segment };
+        for part in bytes.chunks(step) {
+            let transmit = Transmit {
+                destination: output.destination,
+                ecn: output
+                    .ecn
+                    .and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+                contents: part,
+                segment_size: (part.len() > segment).then_some(segment),
+                src_ip: output.src_ip,
+            };
+            let send = || {
+                self.socket.try_io(Interest::WRITABLE, || {
+                    self.state
+                        .try_send(UdpSockRef::from(&self.socket), &transmit)
+                })
+            };
+            let mut sent = send();
+            if self.hears_failures && sent.as_ref().is_err_and(is_about_another) {
+                // The kernel reports an earlier datagram's error once, in place of sending.
+                self.take_failures();
+                sent = send();
+            }
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => self.complain(now, output.destination, &error),
+                Ok(()) => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Driver {
+    /// Reads what the kernel knows of datagrams that did not arrive.
+    fn take_failures(&self) {
+        if !self.hears_failures {
+            return;
+        }
+        self.failed.set(true);
+        for _ in 0..TURN {
+            let socket = UdpSockRef::from(&self.socket);
+            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
+                return;
+            };
+            let cause = match Errno::from_raw_os_error(error.raw_errno) {
+                Errno::CONNREFUSED => UnreachableCause::Port,
+                Errno::HOSTUNREACH => UnreachableCause::Host,
+                Errno::NETUNREACH => UnreachableCause::Network,
+                Errno::ACCESS | Errno::PERM => UnreachableCause::Prohibited,
+                _ => continue,
+            };
+            let from = error.addr.map(|address| address.ip());
+            let said = Unreachable { cause, from };
+            self.shard.engine.borrow_mut().handle_unreachable(said);
+        }
+    }
+
+    /// Registers the socket with the runtime once more after an error. To the runtime an error that was reported on it means that it is
+    /// closed for writing, which it then holds to be ready for ever: a full socket would be tried without a pause.
+    fn register_anew(&mut self) {
+        if !self.failed.take() {
+            return;
+        }
+        let again = self.socket.as_fd().try_clone_to_owned();
+        if let Ok(Ok(again)) = again.map(|again| UdpSocket::from_std(again.into())) {
+            self.socket = again;
+        }
+    }
+
+    /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
+    fn complain(&self, now: Instant, destination: SocketAddr, error: &io::Error) {
+        // A probe for a larger MTU may fail here already: an answer like any other.
+        let too_large = Errno::MSGSIZE.raw_os_error();
+        let due = |last: Instant| now.saturating_duration_since(last) >= COMPLAINTS;
+        if error.raw_os_error() != Some(too_large) && self.complained.get().is_none_or(due) {
+            self.complained.set(Some(now));
+            let address = destination.ip().to_canonical();
+            tracing::warn!("cannot send to {address}: {error}");
+        }
+    }
+}
+
+/// Whether an error of the socket is an ICMP error about an earlier datagram, or could be.
+fn is_about_another(error: &io::Error) -> bool {
+    let errors = [
+        Errno::CONNREFUSED,
+        Errno::CONNRESET,
+        Errno::HOSTUNREACH,
+        Errno::HOSTDOWN,
+        Errno::NETUNREACH,
+        Errno::NETDOWN,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::OPNOTSUPP,
+        Errno::MSGSIZE,
+    ];
+    let number = error.raw_os_error();
+    number.is_some_and(|number| errors.contains(&Errno::from_raw_os_error(number)))
+}
+
+/// When the kernel had what was just read: many packets are read at one instant.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the shell; the engine gets it as an argument"
+)]
+fn arrived(meta: &RecvMeta) -> Instant {
+    let (read, clock) = (Instant::now(), SystemTime::now());
+    let clock = clock.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age = meta.timestamp.and_then(|at| clock.checked_sub(at));
+    // The wall clock may have been set meanwhile.
+    age.filter(|age| *age <= OLDEST)
+        .and_then(|age| read.checked_sub(age))
+        .unwrap_or(read)
+}
+
+/// Splits what GRO joined and gives it to the engine.
+fn take_segments(
+    shard: &Shard,
+    neighbours: Option<&Neighbours>,
+    now: Instant,
+    meta: &RecvMeta,
+    bytes: &[u8],
+) {
+    let (received, sent) = shard.wire.get();
+    shard.wire.set((received + bytes.len() as u64, sent));
+    let at = arrived(meta);
+    for segment in bytes.chunks(meta.stride.max(1)) {
+        let arrival = Arrival {
+            at,
+            remote: meta.addr,
+            local: meta.dst_ip,
+            ecn: meta
+                .ecn
+                .and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8)),
+            data: shard.buffers.borrow_mut().copy(segment),
+        };
+        let mut engine = shard.engine.borrow_mut();
+        let Some(neighbours) = neighbours else {
+            engine.handle_datagram(now, arrival);
+            continue;
+        };
+        let judge = |arrival: &Arrival| engine.judge(now, arrival);
+        if let Some(routed) = neighbours.route(now, arrival, judge) {
+            engine.handle_routed(now, routed);
+        }
+    }
+}

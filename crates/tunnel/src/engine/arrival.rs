@@ -1,0 +1,31 @@
+//! Datagrams on their way to an engine.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::EcnCodepoint;
+
+/// A UDP datagram from the network.
+#[derive(Debug)]
+pub struct Arrival {
+    /// When the kernel had it: earlier than it is read.
+    pub at: Instant,
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// The address it was sent to, where that is known.
+    pub local: Option<IpAddr>,
+    /// The ECN field of its IP header.
+    pub ecn: Option<EcnCodepoint>,
+    /// Its payload.
+    pub data: BytesMut,
+}
+
+/// A datagram on its way to the engine that it is for.
+#[derive(Debug)]
+pub struct Routed {
+    /// The datagram.
+    pub arrival: Arrival,
+    /// It would begin a connection, and its source was judged: not to be judged again.
+    pub judged: bool,
+}

@@ -1,0 +1,538 @@
+//! All connections of one shard: routes datagrams and timers to them and gathers what they send.
+//!
+//! One quinn `Endpoint`, many [`Connection`]s. Connections that may have something to send wait in
+//! `dirty`; timers are kept in order. No socket, no clock: [`super::shard`] and the virtual-time
+//! tests drive it alike.
+
+mod admission;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bentpipe_proto::tunnel::{CloseCode, Families, Hello};
+use bentpipe_units::Seed;
+use quinn_proto::crypto::ServerConfig as ServerCrypto;
+use quinn_proto::{
+    DatagramEvent, EcnCodepoint, Endpoint, EndpointEvent, QlogStream, ServerConfig, Transmit,
+};
+
+use super::arrival::{Arrival, Routed};
+use super::connection::{Connection, ConnectionNotice, Kind, Unreachable};
+use super::handshakes::Handshakes;
+use super::identity;
+use super::ledger::Ledger;
+use super::placement::Placement;
+use super::settings::{Wishes, headers};
+use super::totals::{Allowance, Totals};
+use super::tuning;
+use crate::transport::MemoryPool;
+
+/// Names a connection of an engine; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Everything that is the same for all connections of an engine.
+pub struct EngineConfig {
+    /// Derived from the private key, so that a restarted server's resets are believed.
+    pub reset_key: Arc<dyn quinn_proto::crypto::HmacKey>,
+    /// The shard, for a server; `None` for a client.
+    pub shard: Option<u8>,
+    /// Server only: how to answer handshakes.
+    pub server: Option<ServerSetup>,
+    /// HELLO that every tunnel of this engine starts with.
+    pub hello: Hello,
+    /// Memory that one tunnel may hold for its LAN sides, in bytes.
+    pub memory: u64,
+    /// Memory for the tunnels of all engines of this process.
+    pub pool: Arc<MemoryPool>,
+    /// Wishes for what this side sends.
+    pub wishes: Wishes,
+    /// Seeds jitter; in simulations also connection IDs.
+    pub seed: Seed,
+    /// Simulations: every random number of quinn's repeats.
+    pub deterministic: bool,
+}
+
+/// The server's half of [`EngineConfig`].
+#[derive(Clone)]
+pub struct ServerSetup {
+    /// TLS.
+    pub crypto: Arc<dyn ServerCrypto>,
+    /// Keys of address-validation tokens.
+    pub token_key: Arc<dyn quinn_proto::crypto::HandshakeTokenKey>,
+}
+
+/// Something happened on a connection.
+#[derive(Debug)]
+pub struct Event {
+    /// On which.
+    pub connection: ConnectionId,
+    /// What.
+    pub notice: ConnectionNotice,
+}
+
+/// One batch of datagrams for the socket; the bytes are in the caller's buffer.
+pub type Output = Transmit;
+
+/// The engine of one shard.
+pub struct Engine {
+    endpoint: Endpoint,
+    config: EngineConfig,
+    /// Connections that live, each in an allocation of its own: a node of the tree has room for eleven, of 11 kB each.
+    connections: BTreeMap<ConnectionId, Box<Connection>>,
+    by_handle: BTreeMap<usize, ConnectionId>,
+    /// Server: connections whose client has not proven its key yet.
+    handshakes: Handshakes,
+    /// Server of several shards: who hears of connections, and this shard.
+    placement: Option<(u8, Arc<Placement>)>,
+    dirty: BTreeSet<ConnectionId>,
+    /// Connections with work that can wait for others, and after which of them the next is looked for.
+    working: BTreeSet<ConnectionId>,
+    worked: ConnectionId,
+    /// Where the round over dirty connections goes on.
+    cursor: ConnectionId,
+    timers: BTreeSet<(Instant, ConnectionId)>,
+    timer_of: BTreeMap<ConnectionId, Instant>,
+    responses: VecDeque<(Output, Vec<u8>)>,
+    /// What belongs to no connection, or not yet.
+    strays: Ledger,
+    /// Connections that have ended.
+    past: Totals,
+    allowance: Allowance,
+    events: VecDeque<Event>,
+    next_id: u64,
+    tracer: Option<Tracer>,
+}
+
+/// Begins the trace of a connection.
+pub type Tracer = Box<dyn FnMut(Instant) -> Option<QlogStream>>;
+
+impl Engine {
+    /// An engine without connections.
+    pub fn new(config: EngineConfig) -> Self {
+        let seed = config.deterministic.then(|| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&config.seed.as_u64().to_le_bytes());
+            bytes
+        });
+        let endpoint = tuning::endpoint(config.reset_key.clone(), config.shard, seed);
+        // The per-connection configuration is chosen in `accept`; this one only lets quinn listen.
+        let server = config.server.as_ref().map(|setup| {
+            Arc::new(ServerConfig::new(
+                setup.crypto.clone(),
+                setup.token_key.clone(),
+            ))
+        });
+        Self {
+            endpoint: Endpoint::new(Arc::new(endpoint), server, true, seed),
+            connections: BTreeMap::new(),
+            by_handle: BTreeMap::new(),
+            handshakes: Handshakes::new(config.seed.stream("handshakes")),
+            placement: None,
+            dirty: BTreeSet::new(),
+            working: BTreeSet::new(),
+            worked: ConnectionId(0),
+            cursor: ConnectionId(0),
+            timers: BTreeSet::new(),
+            timer_of: BTreeMap::new(),
+            responses: VecDeque::new(),
+            strays: Ledger::default(),
+            past: Totals::default(),
+            allowance: Allowance::default(),
+            events: VecDeque::new(),
+            next_id: 0,
+            tracer: None,
+            config,
+        }
+    }
+
+    /// Traces every connection from now on.
+    pub fn trace_with(&mut self, tracer: Tracer) {
+        self.tracer = Some(tracer);
+    }
+
+    /// Tells `placement` of this shard's connections from now on.
+    pub fn report_to(&mut self, placement: (u8, Arc<Placement>)) {
+        self.placement = Some(placement);
+    }
+
+    /// Takes a datagram from the socket.
+    pub fn handle_datagram(&mut self, now: Instant, arrival: Arrival) {
+        if self.judge(now, &arrival) {
+            self.take(now, arrival);
+        }
+    }
+
+    /// Takes a datagram from the socket or from another shard.
+    pub fn handle_routed(&mut self, now: Instant, routed: Routed) {
+        match routed.judged {
+            true => self.take(now, routed.arrival),
+            false => self.handle_datagram(now, routed.arrival),
+        }
+    }
+
+    /// Judges a datagram by its source, before anything is computed for it; false: it is dropped.
+    pub fn judge(&mut self, now: Instant, arrival: &Arrival) -> bool {
+        let (remote, size) = (arrival.remote, arrival.data.len());
+        let knocks = self.config.server.is_some() && is_initial(&arrival.data);
+        let passes = !knocks || self.handshakes.knock(now, remote.ip());
+        if !passes {
+            self.allowance.enter(size as u64 + headers_of(remote));
+            self.strays.received.enter_stray(remote, size);
+        }
+        passes
+    }
+
+    fn take(&mut self, now: Instant, arrival: Arrival) {
+        let Arrival {
+            at,
+            remote,
+            local,
+            ecn,
+            data,
+        } = arrival;
+        let mut buf = Vec::new();
+        let size = data.len();
+        self.allowance.enter(size as u64 + headers_of(remote));
+        let kind = Kind {
+            marked: ecn == Some(EcnCodepoint::Ce),
+            initial: is_initial(&data),
+        };
+        match self
+            .endpoint
+            .handle(now, remote, local, ecn, data, &mut buf)
+        {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(&id) = self.by_handle.get(&handle.0)
+                    && let Some(connection) = self.connections.get_mut(&id)
+                {
+                    connection.handle_event(now, event, at, size, kind);
+                    if connection.has_work() {
+                        self.working.insert(id);
+                    }
+                    self.dirty.insert(id);
+                    if let Some(key) = identity::take_refused() {
+                        let notice = ConnectionNotice::UnknownKey(key, remote);
+                        self.events.push_back(Event {
+                            connection: id,
+                            notice,
+                        });
+                    }
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                self.strays.received.enter_stray(remote, size);
+                self.accept(now, incoming, size);
+            }
+            Some(DatagramEvent::Response(transmit)) => {
+                self.strays.received.enter_stray(remote, size);
+                // A client's are stateless resets. A server that has forgotten the connection, too, would answer each
+                // with a shorter one, across the satellite and back.
+                if self.config.server.is_some() {
+                    self.respond(transmit, buf);
+                }
+            }
+            None => self.strays.received.enter_stray(remote, size),
+        }
+    }
+
+    /// Bytes on the link that are in no connection's ledger: first datagrams, stateless resets and what brought them about.
+    pub fn strays(&self) -> Ledger {
+        self.strays
+    }
+
+    /// Sums over all connections since the engine began, and what belongs to none.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.past;
+        totals.ledger += self.strays;
+        for connection in self.connections.values() {
+            totals += connection.totals();
+        }
+        totals
+    }
+
+    /// Bytes that have crossed the link in both directions, IP packets whole.
+    pub fn crossed(&self) -> u64 {
+        self.allowance.crossed()
+    }
+
+    /// Lets `more` bytes cross from now on, in both directions together; `None`: any number. Once they have, a few
+    /// datagrams that end connections still leave, and then nothing.
+    pub fn allow(&mut self, more: Option<u64>) {
+        self.allowance.grant(more);
+    }
+
+    /// True once after the allowance was used up.
+    pub fn take_spent(&mut self) -> bool {
+        self.allowance.take_news()
+    }
+
+    /// Takes an ICMP error about datagrams of handshakes; a client has one under way.
+    pub fn handle_unreachable(&mut self, said: Unreachable) {
+        for (id, connection) in &self.connections {
+            if connection.quic.is_handshaking() && !connection.lost {
+                self.events.push_back(Event {
+                    connection: *id,
+                    notice: ConnectionNotice::Unreachable(said),
+                });
+            }
+        }
+    }
+
+    /// Answers no more handshakes; their clients try again, and find whoever serves then.
+    pub fn stop_accepting(&mut self) {
+        self.config.server = None;
+    }
+
+    /// Memory for the tunnels of all engines.
+    pub fn pool(&self) -> &MemoryPool {
+        &self.config.pool
+    }
+
+    /// Server: what connections to come may hold, before their client is known.
+    pub fn set_limits(&mut self, max_flows: u64, memory: u64) {
+        self.config.hello.max_flows = max_flows;
+        self.config.memory = memory;
+    }
+
+    /// Server: which address families it reaches; every client is told.
+    pub fn set_families(&mut self, families: Families) {
+        self.config.hello.families = families;
+        for (id, connection) in &mut self.connections {
+            connection.tunnel.set_families(families);
+            self.dirty.insert(*id);
+        }
+    }
+
+    /// Server: true once after many strangers' handshakes have ended, whose memory can go back to the system.
+    pub fn strangers_subside(&mut self) -> bool {
+        self.handshakes.subsides()
+    }
+
+    fn respond(&mut self, transmit: Output, bytes: Vec<u8>) {
+        // Stateless answers are cheap to lose and must not pile up.
+        if self.responses.len() < 256 {
+            self.strays
+                .sent
+                .enter_stray(transmit.destination, transmit.size);
+            self.responses.push_back((transmit, bytes));
+        }
+    }
+
+    /// Runs every timer that is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(due, id)) = self.timers.first()
+            && due <= now
+        {
+            self.timers.pop_first();
+            self.timer_of.remove(&id);
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.handle_timeout(now);
+                self.dirty.insert(id);
+            }
+        }
+        while let Some(id) = self.handshakes.give_up(now) {
+            if let Some(connection) = self.connection(id) {
+                connection.close(now, CloseCode::NoError.code(), String::new());
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] wants to be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let timer = self.timers.first().map(|(due, _)| *due);
+        [timer, self.handshakes.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The next event for the shell.
+    pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
+        if self.events.is_empty() {
+            let ids: Vec<_> = self.dirty.iter().copied().collect();
+            for id in ids {
+                self.pump(now, id);
+            }
+        }
+        self.events.pop_front()
+    }
+
+    /// Moves events between one connection, the endpoint and the shell.
+    fn pump(&mut self, now: Instant, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        while let Some(event) = connection.quic.poll_endpoint_events() {
+            if let Some(event) = self.endpoint.handle_event(connection.handle, event) {
+                connection.quic.handle_event(event);
+            }
+        }
+        while let Some(notice) = connection.poll(now) {
+            if matches!(notice, ConnectionNotice::Connected) {
+                self.handshakes.succeed(id);
+            }
+            self.events.push_back(Event {
+                connection: id,
+                notice,
+            });
+        }
+    }
+
+    /// The next batch for the socket; its bytes are written to `buf`, which must be empty.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        if !self.allowance.permits() {
+            return None;
+        }
+        let transmit = self.next_transmit(now, buf)?;
+        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let datagrams = transmit.size.div_ceil(segment) as u64;
+        let headers = datagrams * headers_of(transmit.destination);
+        self.allowance.enter_sent(transmit.size as u64 + headers);
+        Some(transmit)
+    }
+
+    fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Output> {
+        if let Some((transmit, bytes)) = self.responses.pop_front() {
+            buf.extend_from_slice(&bytes);
+            return Some(transmit);
+        }
+        while let Some(id) = self.next_dirty() {
+            self.pump(now, id);
+            let Some(connection) = self.connections.get_mut(&id) else {
+                self.dirty.remove(&id);
+                continue;
+            };
+            if let Some(transmit) = connection.poll_transmit(now, buf) {
+                self.cursor = ConnectionId(id.0 + 1);
+                return Some(transmit);
+            }
+            self.settle(now, id);
+        }
+        None
+    }
+
+    /// Connections take turns, one batch each.
+    fn next_dirty(&self) -> Option<ConnectionId> {
+        let after = self.dirty.range(self.cursor..).next();
+        after.or_else(|| self.dirty.first()).copied()
+    }
+
+    /// Nothing to send now: note when to come back, and forget the connection if it is over.
+    fn settle(&mut self, now: Instant, id: ConnectionId) {
+        self.pump(now, id);
+        self.dirty.remove(&id);
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let due = connection.poll_timeout();
+        let over = connection.is_over();
+        if over {
+            self.forget(id);
+        } else {
+            self.clear_timer(id);
+            if let Some(due) = due {
+                self.timers.insert((due, id));
+                self.timer_of.insert(id, due);
+            }
+        }
+    }
+
+    fn clear_timer(&mut self, id: ConnectionId) {
+        if let Some(old) = self.timer_of.remove(&id) {
+            self.timers.remove(&(old, id));
+        }
+    }
+
+    /// Lets go of a connection, in whatever state it is.
+    fn forget(&mut self, id: ConnectionId) {
+        self.clear_timer(id);
+        self.dirty.remove(&id);
+        self.handshakes.forget(id);
+        let Some(mut connection) = self.connections.remove(&id) else {
+            return;
+        };
+        self.past += connection.totals();
+        if let Some((shard, placement)) = &self.placement {
+            placement.closed(*shard);
+        }
+        let handle = connection.handle;
+        // quinn may have given the handle of a drained connection to a newer one already.
+        if self.by_handle.get(&handle.0) != Some(&id) {
+            return;
+        }
+        self.by_handle.remove(&handle.0);
+        while let Some(event) = connection.quic.poll_endpoint_events() {
+            self.endpoint.handle_event(handle, event);
+        }
+        if !connection.quic.is_drained() {
+            self.endpoint.handle_event(handle, EndpointEvent::drained());
+        }
+    }
+
+    /// True if [`Self::work`] would do something.
+    pub fn has_work(&self) -> bool {
+        !self.working.is_empty()
+    }
+
+    /// Does what can wait for others (decoding repairs), some milliseconds' worth of it, for one connection: they take turns.
+    /// To be called when nothing else is to be done, or now and then.
+    pub fn work(&mut self, now: Instant) {
+        let next = self.working.range(ConnectionId(self.worked.0 + 1)..).next();
+        let Some(&id) = next.or_else(|| self.working.first()) else {
+            return;
+        };
+        self.worked = id;
+        let connection = self.connections.get_mut(&id);
+        if !connection.is_some_and(|connection| connection.work(now)) {
+            self.working.remove(&id);
+        }
+        self.dirty.insert(id);
+    }
+
+    /// Has tunnels that hold more than they may of the memory for all give way. To be called every second: those that hold
+    /// most may be those of which nothing is heard.
+    pub fn share_memory(&mut self) {
+        for (id, connection) in &mut self.connections {
+            if connection.share_memory() {
+                self.dirty.insert(*id);
+            }
+        }
+    }
+
+    /// A connection, to look at or to act on; it is then looked at for output again.
+    pub fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(&id)?;
+        self.dirty.insert(id);
+        Some(&mut **connection)
+    }
+
+    /// A connection, to look at only.
+    pub fn peek(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(&id).map(Box::as_ref)
+    }
+
+    /// Every connection.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.connections
+            .iter()
+            .map(|(id, connection)| (*id, &**connection))
+    }
+
+    /// True while something may be waiting for [`Self::poll_event`] or [`Self::poll_transmit`].
+    pub fn is_dirty(&self) -> bool {
+        !self.dirty.is_empty() || !self.events.is_empty() || !self.responses.is_empty()
+    }
+}
+
+/// True for an Initial packet of QUIC (RFC 9000 §17.2.2): with one of these a connection begins.
+fn is_initial(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first & 0xf0 == 0xc0)
+}
+
+/// IP and UDP headers of a datagram from or to `other`, in bytes.
+fn headers_of(other: SocketAddr) -> u64 {
+    headers(other.ip().to_canonical().is_ipv6())
+}

@@ -1,0 +1,44 @@
+//! The engine: quinn-proto driven by our own loop.
+//!
+//! ```text
+//!   UDP socket ─► shard.rs ─► Engine ─► Connection ─► quinn-proto ─► Tunnel ─► relay ─► LAN socket
+//!   UDP socket ◄─ shard.rs ◄─ Engine ◄─ pacer, gate ◄─ quinn-proto ◄─ Tunnel::write ◄─ LAN socket
+//! ```
+//!
+//! [`Engine`] and everything below it take `now` as an argument and own no socket: a client, a link
+//! model and a server run in virtual time in one thread. `shard.rs` gives them a real socket.
+
+mod ack_demand;
+mod arrival;
+mod cid;
+mod connection;
+mod endpoint;
+mod gate;
+mod handshakes;
+pub mod identity;
+mod insist;
+mod ledger;
+mod placement;
+mod prober;
+mod profile;
+mod repeat;
+mod settings;
+mod totals;
+mod train;
+mod tuning;
+
+pub use arrival::{Arrival, Routed};
+pub use cid::{Addressee, SERVER_CID, addressee};
+pub use connection::{Connection, ConnectionNotice, FirstWords, Unreachable, UnreachableCause};
+pub use endpoint::{ConnectionId, Engine, EngineConfig, Event, Output, ServerSetup, Tracer};
+pub use ledger::{Account, Ledger};
+pub use placement::Placement;
+pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
+pub use settings::{MAX_INITIAL_WINDOW, Wishes};
+pub use totals::Totals;
+
+/// Fills `bytes` from the operating system's random source.
+pub fn random(bytes: &mut [u8]) {
+    // The only way this fails is a kernel without random numbers; nothing can be encrypted then.
+    aws_lc_rs::rand::fill(bytes).expect("the operating system provides random numbers");
+}

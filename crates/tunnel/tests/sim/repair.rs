@@ -1,0 +1,138 @@
+//! Losses that cost no round trip: at the ends of flows, in handshakes, in voice. Each test has the same without repairs beside it.
+
+use bentpipe_tunnel::engine::Wishes;
+use std::time::Duration;
+
+use bentpipe_link::{LinkConfig, LossModel};
+use bentpipe_proto::fec::Fec;
+use bentpipe_testbed::world::{Setup, World, preset};
+use bentpipe_units::Ratio;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// 50/10 Mbit/s, 650 ms, with independent losses in both directions.
+fn link(loss: f64) -> LinkConfig {
+    let mut link = preset("g5")
+        .expect("a preset")
+        .link_config()
+        .expect("a link");
+    if loss > 0.0 {
+        let loss = LossModel::Iid(Ratio::new(loss).expect("a ratio"));
+        (link.forward_link.loss, link.return_link.loss) = (loss, loss);
+    }
+    link
+}
+
+fn ready(link: &LinkConfig, fec: Fec, seed: u64) -> World {
+    let wishes = Wishes {
+        fec,
+        ..Wishes::default()
+    };
+    let mut world = World::with(&Setup {
+        wishes,
+        ..Setup::new(link, seed)
+    });
+    world.run_until(SOON, "the handshake", World::is_ready);
+    world
+}
+
+/// How many of 60 flows of 20 kB take longer than they would without losses, after a download.
+fn late(fec: Fec) -> usize {
+    let run = |loss, flows| {
+        let mut world = ready(&link(loss), fec, 7);
+        world.timed_download(20_000_000);
+        world.run_for(Duration::from_secs(5));
+        let times = (0..flows).map(|_| {
+            world.run_for(Duration::from_millis(700));
+            world.timed_download(20_000)
+        });
+        times.collect::<Vec<_>>()
+    };
+    let least = run(0.0, 3)[2];
+    let times = run(0.02, 60);
+    times.iter().filter(|time| **time > least * 23 / 20).count()
+}
+
+#[test]
+fn short_flows_do_not_wait_for_what_is_lost() {
+    let (with, without) = (late(Fec::Auto), late(Fec::Off));
+    println!("of 60 flows {with} are late, {without} without repairs");
+    assert!(with <= 2, "{with}");
+    assert!(without >= 10, "{without}: the test shows nothing");
+}
+
+#[test]
+fn handshakes_do_not_wait_for_what_is_lost() {
+    let late = |seed: &u64| {
+        let mut world = World::new(&link(0.05), *seed);
+        world.run_until(SOON, "the handshake", World::is_ready);
+        world.at() > Duration::from_millis(650 * 22 / 10)
+    };
+    let late = (0..100).filter(late).count();
+    println!("of 100 handshakes at 5 % loss {late} take more than 2.2 round trips");
+    assert!(late <= 2, "{late}");
+}
+
+/// Shares of a call's packets that are lost, there and back, and the latest of all.
+fn call(fec: Fec, loss: f64) -> (f64, Duration) {
+    let mut world = ready(&link(loss), fec, 5);
+    world.timed_download(20_000_000);
+    let span = Duration::from_secs(60);
+    let calls = [true, false].map(|down| world.inner.call(world.now, down, span));
+    world.run_for(span + Duration::from_secs(2));
+    let calls = calls.map(|call| &world.inner.calls[call]);
+    let sent: u64 = calls.iter().map(|call| call.sent).sum();
+    let delays = || calls.iter().flat_map(|call| &call.delays);
+    let latest = *delays().max().expect("some");
+    let (_, server) = world.server.connections().next().expect("a tunnel");
+    let copied = server.ledger().sent.repair >= calls[0].sent * 100;
+    assert_eq!(copied, fec == Fec::Auto && loss > 0.0, "in the account");
+    (1.0 - delays().count() as f64 / sent as f64, latest)
+}
+
+#[test]
+fn voice_comes_twice_and_is_heard_once() {
+    let ((lost, latest), (without, _)) = (call(Fec::Auto, 0.02), call(Fec::Off, 0.02));
+    let (none, usual) = call(Fec::Auto, 0.0);
+    println!("{lost:.4} of voice lost, the latest after {latest:?}; {without:.4} without copies");
+    assert!(lost <= 0.002 && none == 0.0, "{lost} {none}");
+    assert!(without >= 0.01, "{without}: the test shows nothing");
+    assert!(latest <= usual + Duration::from_millis(40), "{latest:?}");
+}
+
+/// Memory that repairs would need is let go of when nothing is lost any more.
+#[test]
+fn nothing_is_kept_for_a_path_that_has_become_clean() {
+    let mut world = ready(&link(0.02), Fec::Auto, 1);
+    let kept = |world: &World| {
+        let mut tunnels = world.terminals[0].engine.connections();
+        tunnels.next().expect("a tunnel").1.tunnel.kept()
+    };
+    world.timed_download(20_000_000);
+    assert!(kept(&world) > 1 << 20, "{}", kept(&world));
+    let now = world.now;
+    world.link.forward_link.set_loss(now, LossModel::None);
+    world.link.return_link.set_loss(now, LossModel::None);
+    for _ in 0..12 {
+        world.timed_download(5_000_000);
+        world.run_for(Duration::from_secs(4));
+    }
+    assert_eq!(kept(&world), 0);
+}
+
+/// What the operator asks for leaves whatever is lost.
+#[test]
+fn a_fixed_rate_is_kept() {
+    for (repair, per) in [(1, 20), (1, 5)] {
+        let mut world = ready(&link(0.0), Fec::Fixed { repair, per }, 1);
+        for _ in 0..30 {
+            world.timed_download(200_000);
+            world.run_for(Duration::from_millis(300));
+        }
+        let (_, server) = world.server.connections().next().expect("a tunnel");
+        let share = server.tunnel.fec().sent.bytes as f64 / (30.0 * 200_000.0);
+        let asked = f64::from(repair) / f64::from(per);
+        println!("{repair} for {per}: {share:.3}");
+        assert!((0.9 * asked..1.3 * asked).contains(&share), "{share}");
+    }
+}
