@@ -8,8 +8,7 @@ use std::time::Instant;
 use bentpipe_units::{BitRate, ByteCount, Decibel};
 use serde::Serialize;
 
-use crate::channel::Way;
-use crate::link::TerminalId;
+use crate::ids::{DropCause, TerminalId, Way};
 
 /// Events that wait to be collected; a flood that fills a queue for a second has about as many.
 const MOST: usize = 1 << 16;
@@ -70,20 +69,6 @@ pub enum EventKind {
         /// Its number in EN 301 545-2.
         waveform: Option<u8>,
     },
-}
-
-/// Why a packet was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropCause {
-    /// Its queue was full.
-    QueueFull,
-    /// CoDel took it.
-    Codel,
-    /// The channel destroyed it, or a part of it.
-    Channel,
-    /// The satellite was gone: no way through space, or a handover.
-    Outage,
 }
 
 impl EventKind {

@@ -6,31 +6,14 @@
 use std::time::Instant;
 
 use bentpipe_units::ByteCount;
-use serde::Serialize;
 
-use crate::channel::{Channel, Space, Way};
+use crate::channel::{Channel, Space};
 use crate::event::{Event, EventLog};
+use crate::ids::{PacketHeader, TerminalId, Way};
 use crate::model::Model;
 use crate::probe::{Probe, TerminalProbe};
 use crate::propagation::Propagation;
 use crate::sim::next_wakeup;
-
-/// A terminal's number, from 0, in the order of the scenario.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-pub struct TerminalId(usize);
-
-impl TerminalId {
-    /// The terminal `index`.
-    pub const fn new(index: usize) -> Self {
-        Self(index)
-    }
-
-    /// Its place in lists of terminals.
-    pub const fn index(self) -> usize {
-        self.0
-    }
-}
 
 /// Where packets enter and leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,17 +25,6 @@ pub enum Port {
     },
     /// A terminal.
     Terminal(TerminalId),
-}
-
-/// What the link has to know of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PacketHeader {
-    /// IP-layer size.
-    pub size: ByteCount,
-    /// Differentiated-services code point (RFC 2474), six bits.
-    pub dscp: u8,
-    /// What kernels hand on in one piece (segmentation offload) has the same number; `None` if the packet came alone.
-    pub train: Option<u64>,
 }
 
 /// A packet that has arrived.

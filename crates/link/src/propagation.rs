@@ -8,7 +8,7 @@ use std::time::Duration;
 use bentpipe_units::Decibel;
 
 use crate::budget::Budget;
-use crate::channel::Way;
+use crate::ids::Way;
 use crate::orbit::{Path, PathState};
 
 /// C/N of both directions, and what each terminal's hop lacks besides.

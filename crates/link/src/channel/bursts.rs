@@ -9,8 +9,8 @@ use bentpipe_units::{BitRate, Seed};
 
 use super::carrier::{Carrier, Frame};
 use super::{Channel, Encapsulation, Space, Way};
-use crate::event::{DropCause, EventKind, EventLog};
-use crate::link::TerminalId;
+use crate::event::{EventKind, EventLog};
+use crate::ids::{DropCause, TerminalId};
 use crate::propagation::Propagation;
 use crate::rcs2::{Access, AccessModel, Note, Slot};
 

@@ -12,8 +12,8 @@ use super::errors::Unit;
 use super::station::Piece;
 use super::{Channel, Space};
 use crate::dvbs2::PlFrames;
-use crate::event::{DropCause, EventKind, EventLog};
-use crate::link::TerminalId;
+use crate::event::{EventKind, EventLog};
+use crate::ids::{DropCause, TerminalId};
 
 /// A piece in a frame, with the station that it belongs to.
 type Cargo<P> = (usize, Piece<P>);

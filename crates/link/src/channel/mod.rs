@@ -26,10 +26,9 @@ use std::time::Instant;
 
 use bentpipe_aqm::CoDel;
 use bentpipe_units::{ByteCount, Seed};
-use serde::{Deserialize, Serialize};
 
-use crate::event::{DropCause, EventKind, EventLog};
-use crate::link::{PacketHeader, TerminalId};
+use crate::event::{EventKind, EventLog};
+use crate::ids::{DropCause, PacketHeader, TerminalId, Way};
 use crate::probe::ChannelProbe;
 use crate::queue::QueueLimit;
 use crate::schedule::{Change, Schedule, Upcoming};
@@ -43,33 +42,6 @@ pub(crate) use self::encapsulation::{Encapsulation, Gse, Remaining};
 pub(crate) use self::errors::{Chance, Code, Curve, ErrorModel, Unit};
 pub(crate) use self::space::Space;
 use self::station::{Load, Station};
-
-/// A direction of the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// Gateway to terminal.
-    Forward,
-    /// Terminal to gateway.
-    Return,
-}
-
-impl Way {
-    /// The name of its table in a scenario.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Return => "return",
-        }
-    }
-
-    pub(crate) const fn other(self) -> Self {
-        match self {
-            Self::Forward => Self::Return,
-            Self::Return => Self::Forward,
-        }
-    }
-}
 
 /// A class of packets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use bentpipe_units::ByteCount;
 use super::carrier::Carrier;
 use super::station::Load;
 use super::{Channel, Space};
-use crate::event::{DropCause, EventKind, EventLog};
-use crate::link::TerminalId;
+use crate::event::{EventKind, EventLog};
+use crate::ids::{DropCause, TerminalId};
 
 impl<P> Channel<P> {
     /// Sends one packet as it is.

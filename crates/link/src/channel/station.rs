@@ -9,8 +9,7 @@ use super::encapsulation::{Encapsulation, Remaining};
 use super::errors::ErrorProcess;
 use super::{ChannelModel, ClassConfig};
 use crate::delay::DelayLine;
-use crate::event::DropCause;
-use crate::link::PacketHeader;
+use crate::ids::{DropCause, PacketHeader};
 use crate::probe::{Counters, QueueProbe};
 use crate::queue::DropTail;
 

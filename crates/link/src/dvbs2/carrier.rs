@@ -10,9 +10,9 @@ use bentpipe_units::{BitRate, ByteCount, Decibel, Seed, SymbolRate};
 
 use super::ticks::Ticks;
 use super::{AcmConfig, Adaptation, Modcod};
-use crate::channel::{Code, Frame, Space, Way};
+use crate::channel::{Code, Frame, Space};
 use crate::event::{EventKind, EventLog};
-use crate::link::TerminalId;
+use crate::ids::{TerminalId, Way};
 use crate::rate::Serialiser;
 
 /// Decades of frame error ratio per decibel about the threshold.

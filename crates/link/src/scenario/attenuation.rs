@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Files, ScenarioError};
 use crate::attenuation::Attenuation;
 use crate::budget::{Budget, Hop};
-use crate::channel::Way;
+use crate::ids::Way;
 use crate::series::{Interpolation, Series};
 
 /// No fade is deeper.

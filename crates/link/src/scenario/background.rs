@@ -4,7 +4,8 @@ use bentpipe_units::{BitRate, ByteCount};
 use serde::{Deserialize, Serialize};
 
 use super::ScenarioError;
-use crate::channel::{BackgroundModel, Way};
+use crate::channel::BackgroundModel;
+use crate::ids::Way;
 
 /// `[background]`: packets of others, at random instants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use bentpipe_units::Decibel;
 
 use super::{Files, Orbit, Scenario, ScenarioError, Standard, change, terminal};
-use crate::channel::{ChannelModel, Way};
+use crate::channel::ChannelModel;
+use crate::ids::Way;
 use crate::model::Model;
 use crate::pipe::{LinkConfig, PipeConfig};
 use crate::propagation::{Budgets, Propagation};

@@ -4,7 +4,7 @@ use bentpipe_units::{BitRate, Ratio, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::{Direction, ScenarioError, Standard};
-use crate::channel::Way;
+use crate::ids::Way;
 use crate::loss::LossModel;
 use crate::schedule::{Change, Schedule};
 

@@ -7,7 +7,8 @@ use bentpipe_units::{Ratio, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::{Files, ScenarioError};
-use crate::channel::{Chance, Curve, ErrorModel, Unit, Way};
+use crate::channel::{Chance, Curve, ErrorModel, Unit};
+use crate::ids::Way;
 use crate::loss::{GilbertElliott, LossModel};
 
 /// `[errors]`: what does not arrive.

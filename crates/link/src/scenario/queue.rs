@@ -8,7 +8,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::{Direction, ScenarioError};
-use crate::channel::{ClassConfig, Way};
+use crate::channel::ClassConfig;
+use crate::ids::Way;
 use crate::queue::QueueLimit;
 
 /// The smallest default queue: ten full packets, for links whose BDP is (nearly) nothing.

@@ -16,8 +16,8 @@ use super::controller::{Contract, Controller, Grant, Request, payload};
 use super::model::AccessModel;
 use super::plan::Superframe;
 use super::waveform::Waveform;
-use crate::channel::Way;
 use crate::event::EventKind;
+use crate::ids::Way;
 use crate::propagation::Propagation;
 use crate::random::Random;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Access;
-use crate::channel::Way;
+use crate::ids::Way;
 use crate::propagation::Propagation;
 use crate::rcs2::waveform::Waveform;
 
