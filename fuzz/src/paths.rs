@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_proto::paths::{MAX_PATHS, PathKey, Paths};
+use bentpipe_congestion::paths::{MAX_PATHS, PathKey, Paths};
 
 pub(crate) fn paths(data: &[u8]) {
     let Ok(paths) = Paths::decode(data) else {

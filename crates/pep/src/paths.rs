@@ -1,6 +1,6 @@
 //! The memory of paths on disk: read at start, kept in step while tunnels run, written when one ends.
 //!
-//! What is remembered, for how long, and in which form is `proto/paths`; this gives it a file and the wall clock. All
+//! What is remembered, for how long, and in which form is `congestion/paths`; this gives it a file and the wall clock. All
 //! shards of a server share one memory, which they touch once a second, never on the data path. A file that cannot be
 //! read or written costs one warning and what was learned.
 
@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::Saved;
-use bentpipe_proto::paths::{MAX_FILE, PathKey, Paths};
+use bentpipe_congestion::Saved;
+use bentpipe_congestion::paths::{MAX_FILE, PathKey, Paths};
 use tokio::time::interval;
 
 use crate::config::Role;

@@ -4,8 +4,6 @@
 //!  proxy, opening      relay: sender ─ scheduler ─►╮                   ╭─► relay: receiver
 //!  (who wants what)            credit, budget      ├── tunnel: OPEN, ──┤          credit
 //!                      LAN bytes ─────────────────►╯   REPLY, control  ╰─► LAN bytes
-//!                                     congestion: how much, how fast
-//!                                     paths: what is remembered of it
 //!                                     fec: what was lost, without another round trip
 //!  dns: what the terminal answers itself, and what of the rest is believed
 //!  packets of a TUN device ─► packets: queue ─ pack ══ DATAGRAM ══ join ─► packets of a TUN device,
@@ -13,13 +11,11 @@
 //! ```
 
 mod compact;
-pub mod congestion;
 pub mod dns;
 pub mod fec;
 pub mod nat;
 pub mod opening;
 pub mod packets;
-pub mod paths;
 pub mod proxy;
 pub mod relay;
 pub mod tunnel;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::paths::PathKey;
+use bentpipe_congestion::paths::PathKey;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::link::Choice;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_config::{Placed, Source};
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 use bentpipe_proto::fec::Fec;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use serde::{Deserialize, Deserializer};

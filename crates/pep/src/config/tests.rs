@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 use bentpipe_proto::fec::Fec;
 
 use super::*;

@@ -8,7 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use bentpipe_config::Source;
-use bentpipe_proto::congestion;
 use bentpipe_units::{BitRate, ByteCount};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
@@ -168,12 +167,12 @@ impl FromText for InterfaceName {
     }
 }
 
-impl FromText for congestion::Kind {
+impl FromText for bentpipe_congestion::Kind {
     const EXPECTED: &'static str = "the name of a congestion controller, such as \"cubic\"";
 
     fn from_text(text: &str) -> Result<Self, String> {
         text.parse()
-            .map_err(|error: congestion::UnknownController| error.to_string())
+            .map_err(|error: bentpipe_congestion::UnknownController| error.to_string())
     }
 }
 

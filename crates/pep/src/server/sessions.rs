@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use bentpipe_congestion::paths::PathKey;
 use bentpipe_proto::dns::{Answer, Query};
-use bentpipe_proto::paths::PathKey;
 use bentpipe_proto::tunnel::{AbortCode, CloseCode, Open, ReplyCode};
 use bytes::Bytes;
 use tokio::sync::mpsc;

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_proto::congestion::Kind as ControllerKind;
+use bentpipe_congestion::Kind as ControllerKind;
 use bentpipe_proto::tunnel::{Families, Hello, VERSION, capability};
 use bentpipe_units::Seed;
 use quinn_proto::crypto::HmacKey;

@@ -2,7 +2,7 @@
 //! (`PROTOCOL.md` §5.4).
 //!
 //! One DATAGRAM frame each. Only the form: when a train leaves is the engine's business, what its arrival says that of
-//! [`Dispersion`](crate::congestion::Dispersion).
+//! `Dispersion` of crate `congestion`.
 
 use super::varint;
 

@@ -20,8 +20,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bentpipe_congestion::{Kind, Saved};
 use bentpipe_link::{Duplex, LinkConfig, Scenario, tcp};
-use bentpipe_proto::congestion::{Kind, Saved};
 use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
 use bentpipe_tunnel::engine::identity::{self, PrivateKey};
 use bentpipe_tunnel::engine::{

@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{Pacer, Saved};
+use bentpipe_congestion::{Pacer, Saved};
 use bentpipe_proto::tunnel::{Acks, CloseCode};
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;

@@ -4,13 +4,13 @@
 //! large" while our own loop permits sending and "one byte" while it does not: with the gate shut,
 //! `poll_transmit` still yields what must never wait (pure ACKs, probes, path challenges). Bytes in
 //! flight, delivery-rate samples and the real controller live behind the same handle. Not here: when
-//! the gate opens (`connection.rs`) and how the window moves (`proto/congestion`).
+//! the gate opens (`connection.rs`) and how the window moves (crate `congestion`).
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{
+use bentpipe_congestion::{
     AckSample, Config, Controller, Kind as ControllerKind, LossSample, RateSample, RateSampler,
     Saved,
 };

@@ -2,11 +2,11 @@
 //!
 //! The client's configuration holds both directions. Its own is applied when a connection begins; the server's travels in
 //! HELLO ([`Forward`]) and is applied when that arrives (`connection.rs`). What the numbers mean for the sender is the
-//! business of `proto/congestion`.
+//! business of crate `congestion`.
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{Config, Kind as ControllerKind};
+use bentpipe_congestion::{Config, Kind as ControllerKind};
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_units::BitRate;

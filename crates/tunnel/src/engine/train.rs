@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{Dispersion, Estimate};
+use bentpipe_congestion::{Dispersion, Estimate};
 use bentpipe_proto::tunnel::TrainPacket;
 use bytes::Bytes;
 use quinn_proto::Side;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_proto::congestion::Estimate;
+use bentpipe_congestion::Estimate;
 use bentpipe_proto::tunnel::{AbortCode, Control};
 use quinn_proto::Connection;
 

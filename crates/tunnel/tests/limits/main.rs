@@ -16,7 +16,7 @@ mod table;
 mod transfer;
 use std::process::ExitCode;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 
 /// What the command line asks for.
 struct Args {

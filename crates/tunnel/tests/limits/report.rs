@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 
 use crate::row::{Goal, Row, Sample};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 
 /// Seeds of a row in which chance plays a part, and of one in which it decides next to nothing.
 const SEEDS: [u64; 2] = [20, 3];

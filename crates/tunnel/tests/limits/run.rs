@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 
 use crate::row::{Row, Sample};
 

@@ -3,8 +3,8 @@
 use bentpipe_tunnel::engine::Wishes;
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::LinkConfig;
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::limit::{DOWN, Transfer, UP, earliest, realised_loss};
 use bentpipe_testbed::world::{Ending, Setup, World};
 

@@ -3,8 +3,8 @@
 use bentpipe_tunnel::engine::{Link, Profile, Wishes};
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::{LinkConfig, LossModel, Orbit, Standard};
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::{BitRate, Ratio};
 

@@ -3,8 +3,8 @@
 use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::{Policer, QueueLimit};
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::world::World;
 use bentpipe_units::BitRate;
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 use bentpipe_testbed::world::World;
 use bentpipe_tunnel::engine::Profile;
 

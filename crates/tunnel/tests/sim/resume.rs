@@ -3,9 +3,9 @@
 use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
+use bentpipe_congestion::paths::{PathKey, Paths};
+use bentpipe_congestion::{Kind, Saved};
 use bentpipe_link::{LinkConfig, Scenario};
-use bentpipe_proto::congestion::{Kind, Saved};
-use bentpipe_proto::paths::{PathKey, Paths};
 use bentpipe_testbed::world::{World, preset};
 use bentpipe_units::BitRate;
 

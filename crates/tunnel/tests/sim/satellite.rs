@@ -3,8 +3,8 @@
 use bentpipe_tunnel::engine::Profile;
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::{LinkConfig, LossModel};
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::world::{World, preset};
 use bentpipe_units::Ratio;
 

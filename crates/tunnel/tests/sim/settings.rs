@@ -3,8 +3,8 @@
 use bentpipe_tunnel::engine::{Link, Profile, Wishes};
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::LinkConfig;
-use bentpipe_proto::congestion::Kind;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::Forward;
 use bentpipe_testbed::world::{Setup, World, preset};

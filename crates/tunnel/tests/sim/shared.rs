@@ -3,9 +3,9 @@
 use bentpipe_tunnel::engine::{Profile, Wishes};
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::QueueLimit;
 use bentpipe_link::tcp::{Algorithm, Config};
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::world::{Setup, World, preset};
 use bentpipe_units::BitRate;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 use bentpipe_units::BitRate;
 
 use super::super::ledger::Ledger;

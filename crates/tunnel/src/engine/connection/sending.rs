@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::congestion::{LARGEST_BATCH, MAX_BATCH as PACED_BATCH};
+use bentpipe_congestion::{LARGEST_BATCH, MAX_BATCH as PACED_BATCH};
 use bentpipe_proto::fec::Path;
 use bentpipe_proto::relay::SEND_BUFFER;
 use bentpipe_proto::tunnel::{Awaited, MAX_TRAIN};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 use bentpipe_testbed::limit::{DOWN, UP, efficiency};
 use bentpipe_testbed::world::World;
 use bentpipe_units::Seed;

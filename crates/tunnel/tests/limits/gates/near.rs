@@ -105,7 +105,7 @@ impl Near {
         }
     }
 
-    fn run(&self, kind: bentpipe_proto::congestion::Kind, seed: u64) -> Sample {
+    fn run(&self, kind: bentpipe_congestion::Kind, seed: u64) -> Sample {
         let scenario = self.scenario();
         let mut world = alone(&scenario, kind, seed);
         if self.warm {
@@ -215,7 +215,7 @@ impl Step {
         })
     }
 
-    fn run(&self, kind: bentpipe_proto::congestion::Kind, seed: u64) -> Sample {
+    fn run(&self, kind: bentpipe_congestion::Kind, seed: u64) -> Sample {
         // The queue is the modem's own and does not change with the path: 100 ms.
         let scenario = Scenario {
             queue: Queue::Packets((self.rate * 1e6 * 0.1 / 8.0 / 1500.0) as usize),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::tcp::Config;
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::limit::DOWN;
 
 use super::probe::{ENDLESS, alone, percentile, tcp_rate};

@@ -4,8 +4,8 @@ use bentpipe_tunnel::engine::Wishes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::PipeStats;
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::limit::{DOWN, efficiency};
 use bentpipe_testbed::world::{Setup, World};
 

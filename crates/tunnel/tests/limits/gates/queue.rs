@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_congestion::Kind;
 use bentpipe_link::{Change, CoDel, Law, Marking, Policer, Schedule};
-use bentpipe_proto::congestion::Kind;
 use bentpipe_testbed::limit::DOWN;
 use bentpipe_testbed::world::Packet;
 use bentpipe_units::ByteCount;

@@ -3,7 +3,7 @@
 use bentpipe_tunnel::engine::Wishes;
 use std::time::Duration;
 
-use bentpipe_proto::congestion::Kind;
+use bentpipe_congestion::Kind;
 use bentpipe_proto::fec::Fec;
 use bentpipe_testbed::limit::{DOWN, UP};
 use bentpipe_testbed::world::{Setup, World};

@@ -1,4 +1,4 @@
-//! NewReno where it differs from CUBIC, which `congestion/tests.rs` runs in the closed loop.
+//! NewReno where it differs from CUBIC, which `tests.rs` of the crate runs in the closed loop.
 
 use std::time::{Duration, Instant};
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use bentpipe_units::{BitRate, Ratio};
 use serde::{Deserialize, Serialize};
 
-use crate::congestion::Saved;
+use crate::Saved;
 
 /// Most entries; beyond that the one learned longest ago goes.
 pub const MAX_PATHS: usize = 4096;

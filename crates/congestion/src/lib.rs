@@ -1,4 +1,12 @@
-//! How fast the tunnel may send: congestion controllers, delivery-rate samples, rounds and the pacer.
+//! How fast the tunnel may send: congestion controllers, delivery-rate samples, rounds, the pacer, and what is remembered of
+//! paths.
+//!
+//! ```text
+//!   packets sent, acknowledged, lost ─► rate samples ─► controller ─► window, pacing rate ─► pacer ─► when a batch may leave
+//!   trains of packets ─► dispersion ──────────────────►    ▲ │
+//!                                                          │ └─► saved ─► paths ─► the next tunnel's first rate
+//!                                                          └──────────────┘
+//! ```
 //!
 //! On the data path this stands between the engine's loop, which counts packets and acknowledgements, and the gate
 //! in front of quinn's `poll_transmit`. Everything is pure: time is an argument and nothing is random.
@@ -10,6 +18,7 @@ mod dispersion;
 mod every_controller;
 mod loss_based;
 mod pacer;
+pub mod paths;
 mod rate_sample;
 mod round;
 mod satellite;

@@ -2,7 +2,7 @@
 //!
 //! Asked on the data path once per ACK frame while the window is below the threshold. It does not hold the window.
 //!
-//! Deviations from RFC 9406, chosen in the virtual-time runs of `congestion/tests.rs`:
+//! Deviations from RFC 9406, chosen in the virtual-time runs of `tests.rs` of the crate:
 //! - The receiver acknowledges eight to sixteen times per round trip, so N_RTT_SAMPLE = 8 per round may never be reached. A delay
 //!   counts when the minimum of the last [`SAMPLES`] ACKs, whatever their round, exceeds the baseline; the baseline is
 //!   the minimum of the whole slow start, which is short against any change of a satellite's path.
