@@ -5,7 +5,7 @@ use std::fmt::Display;
 /// Longest text of a peer's that is repeated, in bytes, before the mark that something was left out.
 const MOST: usize = 128;
 
-/// Text of a peer's as one line of at most [`MOST`] bytes: control characters, line ends and what cannot be printed are escaped.
+/// Text of a peer's as one line of at most 128 bytes and a mark: control characters, line ends and what cannot be printed are escaped.
 #[must_use]
 pub fn printable(text: impl Display) -> String {
     let text = text.to_string();
