@@ -21,6 +21,8 @@ mod signed;
 mod size;
 mod span;
 mod symbols;
+#[cfg(test)]
+mod tests;
 
 pub use decibel::Decibel;
 pub use distance::Distance;

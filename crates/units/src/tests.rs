@@ -1,7 +1,8 @@
 //! The quantities as they stand in a TOML file: what is read, what is written, what the refusal says.
 
-use bentpipe_units::{BitRate, ByteCount, Ratio, Seed, TimeSpan};
 use serde::{Deserialize, Serialize};
+
+use crate::{BitRate, ByteCount, Ratio, Seed, TimeSpan};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct File {
