@@ -9,6 +9,7 @@ use bentpipe_proto::relay::End;
 use bytes::Bytes;
 
 use super::origins::{payload, source};
+use super::page::Browser;
 
 /// How often a slow reader reads.
 const TICK: Duration = Duration::from_millis(20);
@@ -49,6 +50,8 @@ pub(crate) enum Ending {
 #[derive(Default)]
 pub(crate) struct Apps {
     pub(crate) readers: Vec<Reader>,
+    /// Pages, whole ones as well.
+    pub(crate) pages: Vec<Browser>,
 }
 
 impl Apps {
@@ -117,6 +120,9 @@ impl Apps {
         for reader in self.readers.iter_mut().filter(open) {
             busy |= reader.send(client);
             busy |= reader.read(now, client);
+        }
+        for page in &mut self.pages {
+            busy |= page.poll(now, client);
         }
         busy
     }
