@@ -22,6 +22,8 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25
 /// While other streams go on, repairs of those that are dry wait for them for this share of a round trip at most. One block of many
 /// packets needs far fewer repairs than many blocks of a few, and what is lost comes after that share and not after a round trip.
 const LONGEST_PAUSE_SHARE: u32 = 2;
+/// A block of so many bytes has little to gain from more.
+const ENOUGH: u64 = 256 << 10;
 /// In so many round trips quinn sees a loss, and what was lost has left again.
 const AGAIN: f32 = 1.125;
 /// What is older has left so many times, and come.
@@ -223,8 +225,15 @@ impl Outgoing {
         self.held
     }
 
-    /// While other streams are given something, one that is dry waits for them for so long at most.
+    /// While other streams are given something, one that is dry waits for them for so long at most; not if enough is dry.
     fn longest_pause(&self) -> Duration {
+        let runs = self
+            .dry
+            .keys()
+            .filter_map(|stream| self.streams.get(stream));
+        if runs.map(Run::held).sum::<u64>() >= ENOUGH {
+            return self.pause();
+        }
         (self.rtt / LONGEST_PAUSE_SHARE).max(self.pause())
     }
 
