@@ -148,17 +148,22 @@ pub enum Collection {
     Corpus,
     /// Pages of usual size, each another: 70 objects, 2 MB, 11 hosts.
     Usual,
+    /// Deep pages, each another: 70 objects whose lengths are lognormal, 2 MB, 12 hosts, dependencies four deep.
+    Deep,
 }
 
 impl Collection {
     /// The first `count` of them.
     #[must_use]
     pub fn pages(self, count: u32) -> Vec<Page> {
+        let each = |shape: Shape| {
+            let seeds = (0..count).map(|place| Seed::new(place.into()));
+            seeds.map(|seed| Page::new(&shape, seed)).collect()
+        };
         match self {
             Self::Corpus => corpus::pages(count as usize).collect(),
-            Self::Usual => (0..count)
-                .map(|place| Page::new(&Shape::USUAL, Seed::new(place.into())))
-                .collect(),
+            Self::Usual => each(Shape::USUAL),
+            Self::Deep => each(Shape::DEEP),
         }
     }
 }

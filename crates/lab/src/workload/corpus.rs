@@ -79,6 +79,7 @@ fn page(place: usize) -> Page {
             images,
             // No larger than HOSTS, so it fits.
             hosts: hosts.clamp(2, usize::from(HOSTS)) as u8,
+            deep: false,
         },
         seed,
     )

@@ -124,6 +124,10 @@ mod tests {
             let transmit = limit.transmit(2_000_000);
             assert!(page > Duration::from_millis(2500), "{page:?}");
             assert!(page < Duration::from_millis(3000) + transmit, "{page:?}");
+            // Two levels more, on hosts that are known by then.
+            let deep = limit.page(&Page::new(&Shape::DEEP, Seed::new(seed)));
+            assert!(deep > Duration::from_millis(3500), "{deep:?}");
+            assert!(deep < Duration::from_millis(4000) + transmit, "{deep:?}");
         }
     }
 }

@@ -149,7 +149,8 @@ mod tests {
     #[test]
     fn bodies_have_their_lengths_and_refer_to_each_object_once() {
         let usual = Page::new(&Shape::USUAL, Seed::new(1));
-        for page in corpus::pages(corpus::PAGES).chain([usual]) {
+        let deep = (0..50).map(|seed| Page::new(&Shape::DEEP, Seed::new(seed)));
+        for page in corpus::pages(corpus::PAGES).chain([usual]).chain(deep) {
             let mut seen = vec![0; page.objects().len()];
             for (place, object) in page.objects().iter().enumerate() {
                 let body = page.body(place, &names());

@@ -20,6 +20,7 @@ mod echo;
 mod fetch;
 mod hosts;
 mod iperf;
+mod lengths;
 mod limit;
 mod lookup;
 mod markup;

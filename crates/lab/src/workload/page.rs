@@ -1,8 +1,9 @@
-//! A page: documents, style sheets, scripts and images on several hosts, in three levels of dependency.
+//! A page: documents, style sheets, scripts and images on several hosts, in three or five levels of dependency.
 //!
 //! Everything about it follows from its shape and one seed. The document comes first; what it refers to comes next, over
-//! most of the hosts; then what the first scripts of that insert, which takes in the rest of the hosts. Style sheets are all
-//! in the document's head. Bodies are real HTML, CSS, JavaScript and bitmaps: see `markup`.
+//! most of the hosts; then what the first scripts of that insert, which takes in the rest of the hosts. In a deep page that goes
+//! on for two levels more, each of which begins with such scripts, and lengths are as unequal as the web's. Style sheets are all
+//! in the document's head. Bodies are real HTML, CSS, JavaScript and bitmaps: see `markup` and `lengths`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,14 +13,15 @@ use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::content::{Digest, generator};
+use super::lengths::Lengths;
 use super::markup;
 
 /// The most objects of a kind, and the most bytes: what a path may make the server do.
 const MOST_OBJECTS: usize = 1000;
 const MOST_BYTES: u64 = 1 << 25;
 /// The smallest object.
-const MIN_BYTES: u64 = 400;
-/// So many scripts, at most, insert the objects that the document does not refer to.
+pub(super) const MIN_BYTES: u64 = 400;
+/// So many scripts of a level, at most, insert the objects of the next.
 const REFERRERS: usize = 6;
 /// What the paths of pages' objects start with.
 const PREFIX: &str = "/page/";
@@ -59,6 +61,8 @@ pub struct Shape {
     pub images: Part,
     /// Hosts that its objects are on.
     pub hosts: u8,
+    /// Whether it has five levels of dependency instead of three, and lengths that are distributed lognormally.
+    pub deep: bool,
 }
 
 /// One object of a page.
@@ -72,6 +76,17 @@ pub struct PageObject {
     pub host: u8,
     /// The object that refers to it; the document has none. Always an earlier one.
     pub parent: Option<usize>,
+}
+
+/// One level of dependency below the document.
+struct Level {
+    /// Objects up to its end, the document not counted.
+    end: usize,
+    /// Hosts that objects are on up to here.
+    hosts: u8,
+    /// The first of the objects that refer to it, and how many there are.
+    parent: usize,
+    parents: usize,
 }
 
 /// A page.
@@ -99,6 +114,26 @@ impl Shape {
             bytes: 1_200_000,
         },
         hosts: 11,
+        deep: false,
+    };
+
+    /// A deep page with many objects that many others wait for: 70 objects, 2 MB, 12 hosts.
+    pub const DEEP: Self = Self {
+        document: 30_000,
+        styles: Part {
+            count: 8,
+            bytes: 228_000,
+        },
+        scripts: Part {
+            count: 26,
+            bytes: 741_000,
+        },
+        images: Part {
+            count: 35,
+            bytes: 1_001_000,
+        },
+        hosts: 12,
+        deep: true,
     };
 
     /// Objects, the document included.
@@ -107,13 +142,41 @@ impl Shape {
         1 + self.styles.count + self.scripts.count + self.images.count
     }
 
-    /// How many of them the document refers to: two of three, and at least what refers to the rest.
+    /// How many of them the document refers to: two of three, of a deep page half, and at least what refers to the rest.
     fn early(&self) -> usize {
         let referrers = REFERRERS.min(self.scripts.count);
-        ((self.objects() - 1) * 2 / 3).max(self.styles.count + referrers)
+        let rest = self.objects() - 1;
+        let early = if self.deep { rest / 2 } else { rest * 2 / 3 };
+        early.max(self.styles.count + referrers)
     }
 
-    fn parts(&self) -> [Part; 3] {
+    /// Levels below the document.
+    fn levels(&self) -> Vec<Level> {
+        let (early, rest) = (self.early(), self.objects() - 1);
+        let late = rest - early;
+        let ends = match self.deep {
+            true => vec![early, early + late / 2, early + late * 4 / 5, rest],
+            false => vec![early, rest],
+        };
+        // What refers to the next level: the document, then the first scripts.
+        let mut referrers = (0, 1);
+        let mut next = 1 + self.styles.count;
+        let level = |(place, end): (usize, usize)| {
+            let early_hosts = (self.hosts * 3 / 4).max(1);
+            let (parent, parents) = referrers;
+            referrers = (next, REFERRERS.min(self.scripts.count));
+            next = 1 + end;
+            Level {
+                end,
+                hosts: if place == 0 { early_hosts } else { self.hosts },
+                parent,
+                parents,
+            }
+        };
+        ends.into_iter().enumerate().map(level).collect()
+    }
+
+    pub(super) fn parts(&self) -> [Part; 3] {
         [self.styles, self.scripts, self.images]
     }
 
@@ -126,6 +189,8 @@ impl Shape {
         let room = |part: Part| part.count as u64 * MIN_BYTES <= part.bytes;
         self.hosts > 0
             && self.scripts.count > 0
+            && (!self.deep || self.scripts.count >= 3 * REFERRERS)
+            && (!self.deep || self.objects() > 10 * REFERRERS)
             && self.document >= markup::least_document(self.early())
             && parts
                 .all(|part| part.count <= MOST_OBJECTS && part.bytes <= MOST_BYTES && room(part))
@@ -138,7 +203,7 @@ impl fmt::Display for Shape {
         for part in self.parts() {
             write!(f, "-{}-{}", part.count, part.bytes)?;
         }
-        write!(f, "-{}", self.hosts)
+        write!(f, "-{}-{}", self.hosts, u8::from(self.deep))
     }
 }
 
@@ -148,7 +213,7 @@ impl FromStr for Shape {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let numbers: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
         let impossible = "no shape of a page";
-        let Ok(&[document, s, sb, j, jb, i, ib, hosts]) = numbers.as_deref() else {
+        let Ok(&[document, s, sb, j, jb, i, ib, hosts, deep @ (0 | 1)]) = numbers.as_deref() else {
             return Err(impossible);
         };
         let part = |count, bytes| {
@@ -163,6 +228,7 @@ impl FromStr for Shape {
             scripts,
             images,
             hosts: u8::try_from(hosts).map_err(|_| impossible)?,
+            deep: deep == 1,
         };
         // Not to overflow below.
         let few = shape.parts().iter().all(|part| part.count <= MOST_OBJECTS);
@@ -185,23 +251,17 @@ impl Page {
         }];
         let kinds = order(shape, &mut numbers);
         let mut lengths = Lengths::new(shape, &mut numbers);
-        let referrers = REFERRERS.min(shape.scripts.count);
-        let early = shape.early();
-        let early_hosts = (shape.hosts * 3 / 4).max(1);
-        for (place, kind) in kinds.into_iter().enumerate() {
-            let (parent, host) = match place.checked_sub(early) {
-                None => (0, host(&mut numbers, place, 0, early_hosts)),
-                Some(late) => {
-                    let script = 1 + shape.styles.count + late % referrers;
-                    (script, host(&mut numbers, late, early_hosts, shape.hosts))
-                }
-            };
-            objects.push(PageObject {
-                kind,
-                length: lengths.next(kind),
-                host,
-                parent: Some(parent),
-            });
+        let (mut first, mut hosts, mut left) = (0, 0, kinds.into_iter());
+        for level in shape.levels() {
+            for (place, kind) in left.by_ref().take(level.end - first).enumerate() {
+                objects.push(PageObject {
+                    kind,
+                    length: lengths.next(kind),
+                    host: host(&mut numbers, place, hosts, level.hosts),
+                    parent: Some(level.parent + place % level.parents),
+                });
+            }
+            (first, hosts) = (level.end, level.hosts);
         }
         Self {
             shape: *shape,
@@ -272,53 +332,25 @@ impl Page {
     }
 }
 
-/// Kinds of all objects but the document: style sheets, the scripts that refer to others, and the rest as chance has it.
+/// Kinds of all objects but the document: style sheets, the scripts that refer to others, and the rest as chance has it, with
+/// those scripts among it that the lower levels of a deep page begin with.
 fn order(shape: &Shape, numbers: &mut Pcg64Mcg) -> Vec<Kind> {
+    let levels = shape.levels();
+    let begun = &levels[..levels.len() - 1];
+    // The document's own level begins with style sheets.
+    let later = begun.len() - 1;
     let mut kinds = vec![Kind::Style; shape.styles.count];
-    kinds.extend(vec![Kind::Script; shape.scripts.count]);
+    kinds.extend(vec![Kind::Script; shape.scripts.count - later * REFERRERS]);
     kinds.extend(vec![Kind::Image; shape.images.count]);
     let first = shape.styles.count + REFERRERS.min(shape.scripts.count);
     for last in (first + 1..kinds.len()).rev() {
         let other = first + (numbers.next_u64() % (last - first + 1) as u64) as usize;
         kinds.swap(last, other);
     }
+    for level in &begun[..later] {
+        kinds.splice(level.end..level.end, [Kind::Script; REFERRERS]);
+    }
     kinds
-}
-
-/// Lengths of the objects of each kind: many small ones and a few large ones, which sum up to what the shape says.
-struct Lengths([Vec<u64>; 3]);
-
-impl Lengths {
-    fn new(shape: &Shape, numbers: &mut Pcg64Mcg) -> Self {
-        Self(shape.parts().map(|part| {
-            let mut weight = || {
-                let uniform = numbers.next_u64() % 1000;
-                20 + uniform.pow(3) / 1_000_000
-            };
-            let weights: Vec<u64> = (0..part.count).map(|_| weight()).collect();
-            let shared = part.bytes.saturating_sub(MIN_BYTES * part.count as u64);
-            let total: u64 = weights.iter().sum();
-            let share = |weight: &u64| MIN_BYTES + shared * weight / total;
-            let mut lengths: Vec<u64> = weights.iter().map(share).collect();
-            let sum: u64 = lengths.iter().sum();
-            if let Some(last) = lengths.last_mut() {
-                // What rounding left over.
-                *last += part.bytes - sum;
-            }
-            lengths
-        }))
-    }
-
-    fn next(&mut self, kind: Kind) -> u64 {
-        let [styles, scripts, images] = &mut self.0;
-        let lengths = match kind {
-            Kind::Style => styles,
-            Kind::Script => scripts,
-            Kind::Document | Kind::Image => images,
-        };
-        // As many as the shape has of the kind.
-        lengths.pop().unwrap_or(MIN_BYTES)
-    }
 }
 
 /// The host of a level's object: the level's own hosts (`first..end`) get one each, then lower ones get more.
@@ -332,7 +364,20 @@ fn host(numbers: &mut Pcg64Mcg, place: usize, first: u8, end: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    fn depth(page: &Page, mut index: usize) -> usize {
+        let mut depth = 0;
+        while let Some(parent) = page.objects()[index].parent {
+            assert!(parent < index);
+            let script = page.objects()[parent].kind == Kind::Script;
+            assert!(parent == 0 || script);
+            (index, depth) = (parent, depth + 1);
+        }
+        depth
+    }
 
     fn usual(seed: u64) -> Page {
         Page::new(&Shape::USUAL, Seed::new(seed))
@@ -348,20 +393,34 @@ mod tests {
             hosts.sort_unstable();
             hosts.dedup();
             assert_eq!(hosts, (0..Shape::USUAL.hosts).collect::<Vec<u8>>());
-            let depth = |mut index: usize| {
-                let mut depth = 0;
-                while let Some(parent) = page.objects()[index].parent {
-                    assert!(parent < index);
-                    let script = page.objects()[parent].kind == Kind::Script;
-                    assert!(parent == 0 || script);
-                    (index, depth) = (parent, depth + 1);
-                }
-                depth
-            };
-            assert_eq!((0..70).map(depth).max(), Some(2));
+            assert_eq!((0..70).map(|index| depth(&page, index)).max(), Some(2));
             assert_eq!(page.children(0).count(), 46);
         }
         assert_ne!(usual(1), usual(2));
+    }
+
+    #[test]
+    fn deep_pages_have_two_levels_more_and_lengths_as_unequal_as_the_webs() {
+        let mut logarithms = Vec::new();
+        for seed in 1..20 {
+            let page = Page::new(&Shape::DEEP, Seed::new(seed));
+            assert_eq!(Page::at(&page.path(69)), Some((page.clone(), 69)));
+            assert_eq!((page.objects().len(), page.bytes()), (70, 2_000_000));
+            let levels = [0, 1, 2, 3, 4].map(|level| {
+                let of = |index: &usize| depth(&page, *index) == level;
+                (0..70).filter(of).count()
+            });
+            assert_eq!(levels, [1, 34, 17, 11, 7]);
+            let hosts = page.objects().iter().map(|object| object.host);
+            assert_eq!(hosts.collect::<BTreeSet<_>>().len(), 12);
+            let below = page.objects()[1..].iter();
+            logarithms.extend(below.map(|object| (object.length as f64).ln()));
+        }
+        let count = logarithms.len() as f64;
+        let mean = logarithms.iter().sum::<f64>() / count;
+        let variance = logarithms.iter().map(|ln| (ln - mean).powi(2)).sum::<f64>() / count;
+        // The least length and the sums of kinds change it a little.
+        assert!((1.15..1.35).contains(&variance.sqrt()), "{variance}");
     }
 
     #[test]
@@ -373,13 +432,14 @@ mod tests {
             page.path(70),
             format!("/page/3/{shape}/0/0"),
             format!("/page/3/{shape}-1/0"),
+            format!("/page/3/{}2/0", shape.trim_end_matches('0')),
             format!("/page/3/{shape}/-1"),
-            "/page/3/1000-1-400-1-400-1-400-0/0".into(),
-            "/page/3/60000-1-400-0-400-1-400-2/0".into(),
-            "/page/3/60000-1-399-1-400-1-400-2/0".into(),
-            "/page/3/60000-18446744073709551615-1-1-400-1-400-2/0".into(),
-            "/page/3/60000-1-999999999999-1-400-1-400-2/0".into(),
-            "/page/3/10-1-400-1-400-1-400-2/0".into(),
+            "/page/3/1000-1-400-1-400-1-400-0-0/0".into(),
+            "/page/3/60000-1-400-0-400-1-400-2-0/0".into(),
+            "/page/3/60000-1-399-1-400-1-400-2-0/0".into(),
+            "/page/3/60000-18446744073709551615-1-1-400-1-400-2-0/0".into(),
+            "/page/3/60000-1-999999999999-1-400-1-400-2-0/0".into(),
+            "/page/3/10-1-400-1-400-1-400-2-0/0".into(),
             "/object/3/100".into(),
         ] {
             assert_eq!(Page::at(&path), None, "{path}");

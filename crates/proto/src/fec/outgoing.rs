@@ -1,8 +1,8 @@
 //! The sender's half: remembers what streams were given lately, and makes repairs when they have run dry.
 //!
-//! A stream has run dry when its sender has nothing more for it now. Some milliseconds later, because a burst of losses is
-//! to be over and because an origin that delivers in small pieces has not ended, everything that such streams carried
-//! within the horizon becomes a block, and its repairs leave. What was in a block once is not in another.
+//! A stream has run dry when its sender has nothing more for it now. Some milliseconds after the last of all was given anything,
+//! because a burst of losses is to be over and because an origin that delivers in small pieces has not ended, everything that
+//! such streams carried within the horizon becomes a block, and its repairs leave. What was in a block once is not in another.
 
 mod encode;
 mod sizes;
@@ -19,6 +19,11 @@ use sizes::Sizes;
 /// A second sending follows the first by this share of a round trip, within bounds.
 const PAUSE_SHARE: u32 = 32;
 const PAUSE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
+/// While other streams go on, repairs of those that are dry wait for them for this share of a round trip at most. One block of many
+/// packets needs far fewer repairs than many blocks of a few, and what is lost comes after that share and not after a round trip.
+const LONGEST_PAUSE_SHARE: u32 = 2;
+/// A block of so many bytes has little to gain from more.
+const ENOUGH: u64 = 256 << 10;
 /// In so many round trips quinn sees a loss, and what was lost has left again.
 const AGAIN: f32 = 1.125;
 /// What is older has left so many times, and come.
@@ -52,6 +57,8 @@ pub struct Outgoing {
     /// Everything remembered, the oldest first: number, stream.
     order: VecDeque<(u64, u64)>,
     next_chunk: u64,
+    /// When a stream was given something last.
+    written: Option<Instant>,
     /// Streams that have run dry, and when.
     dry: BTreeMap<u64, Instant>,
     blocks: VecDeque<Block>,
@@ -126,6 +133,7 @@ impl Outgoing {
         if bytes.is_empty() || !self.is_active() {
             return;
         }
+        self.written = Some(now);
         let run = self.streams.entry(stream).or_default();
         if run.end != offset {
             // Something between was not remembered.
@@ -174,7 +182,10 @@ impl Outgoing {
     /// When repairs are due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let due = self.dry.values().min().map(|since| *since + self.pause());
+        let due = self.dry.values().min().map(|since| {
+            let written = self.written.map_or(*since, |at| at.max(*since));
+            (written + self.pause()).min(*since + self.longest_pause())
+        });
         [due, self.waiting].into_iter().flatten().min()
     }
 
@@ -212,6 +223,18 @@ impl Outgoing {
     #[must_use]
     pub fn memory(&self) -> u64 {
         self.held
+    }
+
+    /// While other streams are given something, one that is dry waits for them for so long at most; not if enough is dry.
+    fn longest_pause(&self) -> Duration {
+        let runs = self
+            .dry
+            .keys()
+            .filter_map(|stream| self.streams.get(stream));
+        if runs.map(Run::held).sum::<u64>() >= ENOUGH {
+            return self.pause();
+        }
+        (self.rtt / LONGEST_PAUSE_SHARE).max(self.pause())
     }
 
     fn pause(&self) -> Duration {

@@ -48,6 +48,10 @@ const MARGIN: [f64; 2] = [2.5, 3.0];
 const FLOW: f64 = 200.0;
 /// The share that is lost was found with so many packets, about.
 const MEASURED: f64 = 3000.0;
+/// With less than so many bytes in hand margins are narrower in proportion, down to this share of them: else what comes first is
+/// repaired for certain, and what comes later not at all.
+const PLENTY: f64 = 80e3;
+const NARROWEST: f64 = 0.2;
 /// A block that loses fewer packets is left to itself.
 const WORTH: f64 = 0.001;
 /// What a session may spend: this many times the bytes lost. It leaves room within 1.5 times the share of packets for the
@@ -61,13 +65,14 @@ const FIRST_CREDIT: f64 = 12e3;
 const MOST_CREDIT: f64 = 4e6;
 
 impl Fec {
-    /// How many packets of `packets` at risk are to come back if they are lost, on a path with such losses.
+    /// How many packets of `packets` at risk are to come back if they are lost, on a path with such losses: their mean, and this
+    /// share of the margin.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "few packets"
     )]
-    pub(super) fn repairs(self, packets: f64, loss: Option<Loss>) -> usize {
+    pub(super) fn repairs(self, packets: f64, loss: Option<Loss>, margin: f64) -> usize {
         match (self, loss) {
             (Self::Off | Self::Fixed { repair: 0, .. }, _) | (Self::Auto, None) => 0,
             (Self::Fixed { repair, per }, _) => {
@@ -79,7 +84,7 @@ impl Fec {
                 if mean < WORTH {
                     return 0;
                 }
-                (mean + loss.margin(packets)).round().max(1.0) as usize
+                (mean + margin * loss.margin(packets)).round().max(1.0) as usize
             }
         }
     }
@@ -140,6 +145,11 @@ impl Credit {
     pub(super) fn in_hand(&self, loss: Loss) -> f64 {
         // A long time without losses does not pay for all that comes later.
         (self.earned(loss) - self.spent).min(MOST_CREDIT)
+    }
+
+    /// The share of a block's margin that what is in hand is enough for.
+    pub(super) fn margin(&self, loss: Loss) -> f64 {
+        (self.in_hand(loss) / PLENTY).clamp(NARROWEST, 1.0)
     }
 
     /// Takes `bytes`; false if the session has not earned so many over a path with such losses.

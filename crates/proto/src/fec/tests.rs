@@ -202,6 +202,55 @@ fn a_stream_that_goes_on_is_not_repaired() {
 /// Less than the time after which a stream counts as dry.
 const PAUSE: Duration = Duration::from_millis(3);
 
+/// While others go on, a stream that is dry waits for those that become so, and half a round trip at most.
+#[test]
+fn streams_that_run_dry_together_are_one_block() {
+    let mut outgoing = Both::new(Fec::Auto, Some(LOSS)).outgoing;
+    let start = origin();
+    let step = Duration::from_millis(10);
+    outgoing.on_written(start, 0, 0, Bytes::from_static(&[1; 1000]));
+    outgoing.on_dry(start, 0, 1000, false);
+    for stream in 1..100 {
+        let now = start + step * stream;
+        outgoing.on_written(now, stream.into(), 0, Bytes::from_static(&[2; 1000]));
+        outgoing.on_dry(now, stream.into(), 1000, false);
+        let due = outgoing.poll_timeout().expect("streams are dry");
+        assert_eq!(due, (now + RTT / 32).min(start + RTT / 2));
+        if due <= now {
+            assert_eq!(now, start + RTT / 2);
+            let repair = outgoing.poll(now, PACKET).expect("it is due");
+            let ranges = Repair::decode(&repair).expect("a repair").shape.ranges;
+            assert_eq!(ranges.len(), MAX_RANGES);
+            return;
+        }
+    }
+    panic!("nothing was repaired");
+}
+
+/// A session that has earned little spreads it, and pays for nothing that brings no packet back.
+#[test]
+fn little_in_hand_is_spread_and_spent_on_whole_packets() {
+    let mut outgoing = Outgoing::default();
+    outgoing.configure(Fec::Auto, 1 << 24);
+    outgoing.on_path(&path(Some(LOSS)));
+    let mut now = origin();
+    let (mut blocks, mut packets) = (0, Vec::new());
+    for stream in 0..40 {
+        outgoing.on_written(now, stream, 0, Bytes::from_static(&[3; 40_000]));
+        outgoing.on_dry(now, stream, 40_000, true);
+        now += RTT;
+        packets.clear();
+        packets.extend(std::iter::from_fn(|| outgoing.poll(now, PACKET)));
+        blocks += usize::from(!packets.is_empty());
+        let bytes: usize = packets.iter().map(Bytes::len).sum();
+        assert!(
+            bytes == 0 || bytes > PACKET,
+            "{bytes} bytes bring no packet back"
+        );
+    }
+    assert!(blocks >= 7, "{blocks} of 40 were repaired");
+}
+
 #[test]
 fn an_end_that_comes_later_is_told_as_well() {
     let mut both = Both::new(FIXED, None);

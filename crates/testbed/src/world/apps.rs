@@ -9,6 +9,7 @@ use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 
 use super::origins::{payload, source};
+use super::page::Browser;
 
 /// How often a slow reader reads.
 const TICK: Duration = Duration::from_millis(20);
@@ -54,6 +55,8 @@ pub enum Ending {
 pub struct Apps {
     /// Downloads, in the order of their beginning.
     pub readers: Vec<Reader>,
+    /// Pages, whole ones as well.
+    pub pages: Vec<Browser>,
 }
 
 impl Apps {
@@ -122,6 +125,9 @@ impl Apps {
         for reader in self.readers.iter_mut().filter(open) {
             busy |= reader.send(client);
             busy |= reader.read(now, client);
+        }
+        for page in &mut self.pages {
+            busy |= page.poll(now, client);
         }
         busy
     }

@@ -11,6 +11,8 @@ mod apps;
 mod competitor;
 mod inner;
 mod origins;
+mod page;
+mod sites;
 mod step;
 mod terminal;
 mod wire;
@@ -35,6 +37,8 @@ pub use apps::{Ending, Reader};
 pub use competitor::Competitor;
 pub use inner::Inner;
 pub use origins::{Origins, source};
+use page::Browser;
+pub use page::PagePlan;
 pub use terminal::Terminal;
 use wire::Access;
 pub use wire::{Packet, Sent};
@@ -341,6 +345,21 @@ impl World {
         let (at, got) = self.origins.uploads[before];
         assert_eq!(got, bytes);
         at - began
+    }
+
+    /// Time that the first terminal takes to load a page.
+    pub fn timed_page(&mut self, plan: PagePlan) -> Duration {
+        let (now, tunnel) = (self.now, self.tunnel());
+        let pages = &mut self.terminals[0].apps.pages;
+        pages.push(Browser::new(now, tunnel, plan));
+        let index = pages.len() - 1;
+        // Wakes the terminal.
+        self.terminals[0].engine.connection(tunnel);
+        let time = |world: &Self| world.terminals[0].apps.pages[index].time();
+        self.run_until(Duration::from_secs(300), "a page", |world| {
+            time(world).is_some()
+        });
+        time(self).expect("it is whole")
     }
 
     /// Time that a DNS query of the first terminal takes, which the server answers at once.

@@ -9,6 +9,8 @@ use bentpipe_tunnel::engine::{ConnectionId, Engine};
 use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 
+use super::sites::{Site, site};
+
 /// What everybody sends, in pieces of this size that cost no memory.
 static PAYLOAD: [u8; 1 << 16] = [0x5a; 1 << 16];
 
@@ -49,6 +51,7 @@ pub(super) fn answer(server: &mut Engine, connection: ConnectionId, flow: FlowKe
 #[derive(Default)]
 pub struct Origins {
     open: Vec<Origin>,
+    sites: Vec<Site>,
     /// Flows that ended with FIN from the client: when, and how many bytes came.
     pub uploads: Vec<(Instant, u64)>,
 }
@@ -70,6 +73,9 @@ impl Origins {
         flow: FlowKey,
         destination: &Destination,
     ) {
+        if *destination == site() {
+            return self.sites.push(Site::open(server, connection, flow));
+        }
         if let Some(held) = server.connection(connection) {
             let (tunnel, quic) = held.parts();
             tunnel.reply(quic, flow, ReplyCode::Ok, None);
@@ -92,6 +98,11 @@ impl Origins {
             if !open {
                 self.uploads.push((now, origin.got));
             }
+            open
+        });
+        self.sites.retain_mut(|site| {
+            let (moved, open) = site.poll(server);
+            busy |= moved;
             open
         });
         busy

@@ -42,15 +42,12 @@ impl Outgoing {
         if shape.symbol == 0 || room < shape.symbol {
             return;
         }
-        // Of whole vectors there may be room for one more.
-        let symbols = room / shape.symbol;
-        let wanted = self.wanted(block, room, shape.symbol, shape.sources());
-        let packets = wanted.div_ceil(symbols);
-        let each = wanted.div_ceil(packets.max(1));
-        let cost = head.len() + 3 + each * shape.symbol;
-        let paid = (0..packets).take_while(|_| self.pay(cost)).count();
-        shape.repairs = paid * each;
-        if paid == 0 || !shape.is_supported() {
+        let head_size = head.len() + 3;
+        let Some((packets, each)) = self.afford(block, room, &shape, head_size) else {
+            return;
+        };
+        shape.repairs = packets * each;
+        if !shape.is_supported() {
             return;
         }
         if total == 0 {
@@ -63,28 +60,52 @@ impl Outgoing {
         let symbols = repair_symbols(&shape, &block.content).unwrap_or_default();
         let packets = symbols.chunks(each * shape.symbol).enumerate();
         for (index, symbols) in packets {
-            let mut out = Vec::with_capacity(cost);
+            let mut out = Vec::with_capacity(head_size + symbols.len());
             Repair::head(&shape, number, index * each, &mut out);
             out.extend_from_slice(symbols);
             self.repairs.push_back(out.into());
         }
     }
 
-    /// Repair symbols that are worth it, for a block of `sources` symbols of `symbol` bytes, if a packet has `room` for some.
+    /// Packets of repair, and symbols in each, that are worth it and paid for; `None` if there are none. Part of the symbols that
+    /// bring a lost packet back bring nothing back, so it is one lost packet less until what is in hand pays for all of them.
+    fn afford(
+        &mut self,
+        block: &Block,
+        room: usize,
+        shape: &Shape,
+        head: usize,
+    ) -> Option<(usize, usize)> {
+        // Of whole vectors there may be room for one more.
+        let symbols = room / shape.symbol;
+        let margin = self
+            .loss_heeded()
+            .map_or(1.0, |loss| self.credit.margin(loss));
+        let lost = self.fec.repairs(block.packets(room), self.loss, margin);
+        (1..=lost).rev().find_map(|lost| {
+            let wanted = self.symbols(lost, room, shape);
+            let packets = wanted.div_ceil(symbols);
+            let each = wanted.div_ceil(packets.max(1));
+            let paid = self.pay(packets * (head + each * shape.symbol));
+            paid.then_some((packets, each))
+        })
+    }
+
+    /// Repair symbols that bring `lost` packets of this block back, if a packet has `room` for some.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss,
         reason = "some thousand symbols at most"
     )]
-    fn wanted(&self, block: &Block, room: usize, symbol: usize, sources: usize) -> usize {
-        let packets = self.fec.repairs(block.packets(room), self.loss);
+    fn symbols(&self, lost: usize, room: usize, shape: &Shape) -> usize {
+        let (symbol, sources) = (shape.symbol, shape.sources());
         let hit = match self.fec {
             Fec::Fixed { .. } => (room / symbol) as f64,
             _ => room as f64 / symbol as f64 * HIT[0] + HIT[1],
         };
         // A packet that has everything needs no more symbols than there are.
-        let wanted = packets as f64 * hit.min(sources.max(1) as f64);
+        let wanted = lost as f64 * hit.min(sources.max(1) as f64);
         (wanted.ceil() as usize).min(MAX_REPAIRS as usize)
     }
 }

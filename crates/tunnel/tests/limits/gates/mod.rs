@@ -5,6 +5,7 @@ mod beside;
 mod marks;
 mod near;
 mod packets;
+mod pages;
 mod probe;
 mod queue;
 mod repair;
@@ -48,7 +49,8 @@ const NEAR: Scenario = Scenario::geo("M1-near", [100.0, 20.0], 75);
 const LEO_BEAM: Scenario = Scenario::geo("M1-leo", [100.0, 20.0], 25);
 
 /// What `make test` runs: with so many seeds, and what the first figures hold today. The others hold their goals.
-const CHECKED: [(&str, u64, &[f64]); 32] = [
+const CHECKED: [(&str, u64, &[f64]); 33] = [
+    ("C2 pages", 10, &[0.6, 5.25, 6.5]),
     ("E-leo steady, queue 1 BDP", 1, &[20.0]),
     ("E-geo step to 4 Mbit/s", 1, &[2.5]),
     ("E-leo 1 % loss, then half the rate", 2, &[1.2]),
@@ -236,6 +238,10 @@ fn repairs() -> Vec<Row> {
         ..lossy("G5-2%-GE", 0.02)
     };
     let two = lossy("G5-2%", 0.02);
+    let ten = Scenario {
+        loss: Loss::Iid(0.01),
+        ..Scenario::geo("C2", [10.0, 10.0], 250)
+    };
     let [near, far] = [("E-leo-2%", LEO), ("E-geo-2%", GEO)].map(|(name, clean)| Scenario {
         name,
         loss: Loss::Iid(0.02),
@@ -244,6 +250,7 @@ fn repairs() -> Vec<Row> {
     vec![
         repair::short_flows(two),
         repair::short_flows(bursts),
+        pages::lossy(ten),
         repair::queries(two),
         repair::handovers(LEO),
         repair::handshake(lossy("G5-5%", 0.05)),

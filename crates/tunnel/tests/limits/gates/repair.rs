@@ -20,7 +20,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What a session may spend on repairs: so many times the share lost, and this on top.
 const ALLOWED: [f64; 2] = [1.5, 0.01];
 
-fn clean(scenario: Scenario) -> Scenario {
+pub(super) fn clean(scenario: Scenario) -> Scenario {
     Scenario {
         loss: Loss::None,
         ..scenario
@@ -72,7 +72,7 @@ fn spent(world: &World) -> [f64; 2] {
 }
 
 /// What repairs took of what they may take.
-fn overhead(world: &World) -> f64 {
+pub(super) fn overhead(world: &World) -> f64 {
     let [repair, all] = spent(world);
     repair / all / (ALLOWED[0] * share_lost(world) + ALLOWED[1])
 }
