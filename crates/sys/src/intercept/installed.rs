@@ -1,0 +1,392 @@
+//! An interception in force: what changes while it is, what is put back, and its removal.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::forwarding::{self, Forwarding, Setting};
+use super::gate::ADMITTED_FOR;
+use super::hold::Hold;
+use super::lan::{self, Lan};
+use super::policy::{self, Count, Kept, Lesson};
+use super::upkeep::{self, Lack, Wanted};
+use super::{Claim, Interception, REFUSED_FOR, TABLE, barrier, invalid, passage};
+use crate::command::run;
+use crate::nft::{self, Table};
+use crate::nftables::{self, Fingerprint};
+use crate::policy_rule::PolicyRule;
+use crate::route::{MarkedRoute, Target};
+
+/// Why a destination is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The destination refused: the next connection is reset (ECONNREFUSED).
+    Refused,
+    /// The destination cannot be reached: an ICMP host-unreachable answers (EHOSTUNREACH). The kernel
+    /// rate-limits it per host, and a process of this machine may see it only after its second SYN (1 s).
+    Unreachable,
+}
+
+/// An interception in force. Dropping it removes it; drop it in the namespace it was installed in.
+#[derive(Debug)]
+pub struct Installed {
+    exempt: Vec<IpNet>,
+    routes: Vec<MarkedRoute>,
+    table: Table,
+    forwarding: Forwarding,
+    /// Whether each of them learns.
+    rules: Vec<bool>,
+    armed: bool,
+    current: Interception,
+    /// What the table was made for.
+    lan: Lan,
+    /// The table as we left it.
+    print: Option<Fingerprint>,
+    generation: u64,
+    attached: bool,
+    /// For the table's next copy, if this one is taken away.
+    counted: Vec<Count>,
+    lessons: HashMap<(usize, IpAddr), Duration>,
+    /// What holds this machine's own traffic while the table is away.
+    hold: Option<Hold>,
+    _claim: Claim,
+}
+
+/// Addresses of names that are kept for the table's next copy: as many as one set of it holds.
+const MAX_LESSONS: usize = 65_535;
+
+impl Installed {
+    /// Puts `it` in force, for who holds the `claim`.
+    ///
+    /// # Errors
+    /// As [`Interception::install_claimed`].
+    pub(super) fn put_in_force(it: &Interception, claim: Claim) -> io::Result<Self> {
+        let lan = Lan::of(it)?;
+        let (body, exempt) = it.prepared(&lan, &Kept::default())?;
+        // The guard exists first: whatever fails below is undone by it.
+        let mut installed = Self {
+            exempt,
+            routes: it.routes(),
+            table: Table::new(TABLE),
+            forwarding: Forwarding::left_behind_by_both()?,
+            rules: it.rules.iter().map(|rule| rule.learned).collect(),
+            armed: true,
+            current: it.clone(),
+            lan,
+            print: None,
+            generation: 0,
+            attached: false,
+            counted: Vec::new(),
+            lessons: HashMap::new(),
+            hold: None,
+            _claim: claim,
+        };
+        for route in &installed.routes {
+            route.install()?;
+        }
+        if !it.needs_device() {
+            it.packet_route().remove()?;
+        }
+        // In force first: what is forwarded from then on is subject to it.
+        installed.replace(&body)?;
+        // And behind it the rules that let pass only what it marks.
+        let barrier = barrier::of_client(it);
+        barrier::remove(barrier::Holder::Client, &barrier)?;
+        installed.heed_marks()?;
+        barrier.iter().try_for_each(PolicyRule::add)?;
+        installed.lan.keep_in()?;
+        installed.hold_own()?;
+        passage::close_all()?;
+        if it.needs_device() {
+            installed.forward_interfaces()?;
+        }
+        Ok(installed)
+    }
+
+    /// Has the kernel answer further connections to `destination` by itself for [`REFUSED_FOR`]. Starts
+    /// a process (milliseconds): call it off the data path, and not more often than needed.
+    ///
+    /// # Errors
+    /// Somebody removed the table, or the set is full (65535 destinations).
+    pub fn refuse(&self, destination: SocketAddr, kind: Refusal) -> io::Result<()> {
+        let set = match (kind, destination) {
+            (Refusal::Refused, SocketAddr::V4(_)) => "refused4",
+            (Refusal::Refused, SocketAddr::V6(_)) => "refused6",
+            (Refusal::Unreachable, SocketAddr::V4(_)) => "unreachable4",
+            (Refusal::Unreachable, SocketAddr::V6(_)) => "unreachable6",
+        };
+        let element = format!("{} . {}", destination.ip(), destination.port());
+        self.table.add_element(set, &element, Some(REFUSED_FOR))
+    }
+
+    /// Lets a connection through that a [`super::Gate`] holds: the next of its opening segments passes.
+    ///
+    /// # Errors
+    /// As [`Self::refuse`].
+    pub fn admit(&self, source: SocketAddr, destination: SocketAddr) -> io::Result<()> {
+        let set = if destination.is_ipv4() {
+            "admitted4"
+        } else {
+            "admitted6"
+        };
+        let [from, to] = [source, destination].map(|end| format!("{} . {}", end.ip(), end.port()));
+        self.table
+            .add_element(set, &format!("{from} . {to}"), Some(ADMITTED_FOR))
+    }
+
+    /// From now on these addresses count as destinations of their rules; one that did already counts for its new time. All
+    /// of them, or none if there is an error. To be told before a host hears of the addresses.
+    ///
+    /// # Errors
+    /// As [`Self::refuse`]; or a rule has no such destinations.
+    pub fn learn(&mut self, lessons: &[Lesson]) -> io::Result<()> {
+        if self.lessons.len() + lessons.len() > MAX_LESSONS {
+            // Those that are still used have their time from the set itself.
+            self.lessons.clear();
+        }
+        let known = lessons
+            .iter()
+            .map(|one| ((one.rule, one.address), one.time));
+        self.lessons.extend(known);
+        nft::apply(&policy::teaching(TABLE, lessons))
+    }
+
+    /// What each rule has decided on so far.
+    ///
+    /// # Errors
+    /// `nft` or the privilege is missing.
+    pub fn counts(&mut self) -> io::Result<Vec<Count>> {
+        if self.rules.is_empty() {
+            return Ok(Vec::new());
+        }
+        let listing = run("nft", &["list", "counters", "table", "inet", TABLE])?;
+        self.counted = policy::counts(&listing, self.rules.len());
+        Ok(self.counted.clone())
+    }
+
+    /// Whether connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
+    /// broadcast and multicast.
+    #[must_use]
+    pub fn exempts(&self, address: IpAddr) -> bool {
+        self.exempt.iter().any(|net| net.contains(&address))
+    }
+
+    /// Leads [`super::Other::Tunnel`] into the device, which must exist and be up. To be called again whenever it has been made
+    /// anew; while it is missing, packets for it are dropped.
+    ///
+    /// # Errors
+    /// There is no such device, it is down, or `ip` or the privilege is missing.
+    pub fn attach(&mut self) -> io::Result<()> {
+        self.attached = true;
+        self.generation += 1;
+        for route in &self.routes {
+            if let Target::Device { name, .. } = &route.target {
+                forwarding::prepare_device(name)?;
+            }
+            route.attach()?;
+        }
+        self.heed_marks()
+    }
+
+    /// Has all other interfaces heed marks, if routing rules drop what has none.
+    fn heed_marks(&mut self) -> io::Result<()> {
+        if barrier::of_client(&self.current).is_empty() {
+            return Ok(());
+        }
+        let unheeded = Setting::unheeded(&self.current.interfaces)?;
+        unheeded
+            .iter()
+            .try_for_each(|setting| self.forwarding.mend(setting, &self.table))?;
+        match unheeded.is_empty() {
+            true => Ok(()),
+            false => self.remember(),
+        }
+    }
+
+    /// Puts `changed` in force in one step, without a gap (reload, new address of an interface). What
+    /// was refused is forgotten.
+    ///
+    /// # Errors
+    /// As [`Interception::install`], but what was in force stays. Marks and routing table cannot change.
+    pub fn update(&mut self, changed: &Interception) -> io::Result<()> {
+        if changed.routes() != self.routes {
+            return Err(invalid(
+                "marks and routing table cannot change while in force".into(),
+            ));
+        }
+        // Of an interface that is not taken in any more nothing is remembered.
+        let same = changed.interfaces == self.current.interfaces;
+        let known = same.then_some(&self.lan);
+        let lan = Lan::present(&changed.interfaces, changed.device(), known)?;
+        let kept = self.kept();
+        let (body, exempt) = changed.prepared(&lan, &kept)?;
+        self.replace(&body)?;
+        lan.keep_in()?;
+        self.lan = lan;
+        self.exempt = exempt;
+        self.current = changed.clone();
+        self.hold_own()
+    }
+
+    /// Puts the second line for this machine's own traffic in force, or takes it back, as the interception has it. After
+    /// the table, whose marks let pass what the second line drops.
+    fn hold_own(&mut self) -> io::Result<()> {
+        if self
+            .hold
+            .as_ref()
+            .is_some_and(|hold| hold.fits(&self.current))
+        {
+            return Ok(());
+        }
+        match self.hold.take() {
+            Some(hold) => hold.remove()?,
+            None => Hold::remove_leftover()?,
+        }
+        if Hold::is_needed(&self.current) {
+            self.hold = Hold::put_up(&self.current)?;
+        }
+        Ok(())
+    }
+
+    /// Whether something of this machine's own traffic would leave in clear if another program removed the table: it is
+    /// taken in, and the kernel has no tables that others cannot remove (before Linux 6.9).
+    #[must_use]
+    pub const fn lacks_hold(&self) -> bool {
+        Hold::is_needed(&self.current) && self.hold.is_none()
+    }
+
+    /// What goes on from one table to the next: as the table has it, or, if that was taken away, as it was when it was
+    /// asked last.
+    fn kept(&mut self) -> Kept {
+        let counts = self.counts().unwrap_or_else(|_| self.counted.clone());
+        let remembered = self.lessons.iter().map(|((rule, address), time)| Lesson {
+            rule: *rule,
+            address: *address,
+            time: *time,
+        });
+        let learned = policy::learned(&self.rules).unwrap_or_else(|_| remembered.collect());
+        Kept { counts, learned }
+    }
+
+    /// Puts the table with `body` in force.
+    fn replace(&mut self, body: &str) -> io::Result<()> {
+        self.table
+            .replace(&format!("{}{body}", self.forwarding.sets()))?;
+        self.remember()
+    }
+
+    /// The table is as it is to be.
+    fn remember(&mut self) -> io::Result<()> {
+        self.print = nftables::fingerprint(TABLE)?;
+        self.generation += 1;
+        Ok(())
+    }
+
+    fn forward_interfaces(&mut self) -> io::Result<()> {
+        for interface in &self.current.interfaces {
+            self.forwarding.enable(interface, &self.table)?;
+        }
+        self.remember()
+    }
+
+    /// What there is to be in the kernel now.
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        let routes = self
+            .routes
+            .iter()
+            .flat_map(|route| route.routes(self.attached));
+        Wanted {
+            generation: self.generation,
+            table: self.print,
+            rules: upkeep::rules(&self.current),
+            routes: routes.chain(self.lan.routes()).collect(),
+            interfaces: self.current.interfaces.clone(),
+            lan: self.lan.clone(),
+            guard_rules: barrier::of_guard(&self.current),
+            device: self.current.device().map(str::to_owned),
+            attached: self.attached,
+        }
+    }
+
+    /// Names of intercepted interfaces that no interface has now: it was removed, or has another name. What comes in by
+    /// one that was renamed is dropped.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        self.lan.missing()
+    }
+
+    /// Whether packets are led into the device.
+    #[must_use]
+    pub const fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// Whether `wanted` is what there is to be still.
+    #[must_use]
+    pub fn is_current(&self, wanted: &Wanted) -> bool {
+        self.generation == wanted.generation
+    }
+
+    /// Puts back what is missing. Of a route into a device that is gone there is nothing to put back yet.
+    ///
+    /// # Errors
+    /// As [`Interception::install`].
+    pub fn mend(&mut self, lack: &Lack) -> io::Result<()> {
+        match lack {
+            Lack::Table { .. } | Lack::Lan { .. } => {
+                let current = self.current.clone();
+                self.update(&current)
+            }
+            Lack::Rule(rule) => rule.add(),
+            Lack::Route(route) => route.replace(),
+            Lack::Guard => self.current.guard(),
+            Lack::Setting(setting) => {
+                self.forwarding.mend(setting, &self.table)?;
+                self.remember()
+            }
+            Lack::Passage(passage) => passage.open(),
+        }
+    }
+
+    /// Removes table and route, with an error if that fails (dropping would swallow it).
+    ///
+    /// # Errors
+    /// `nft` or `ip` or the privilege is missing.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.armed = false;
+        self.remove_all()
+    }
+
+    fn remove_all(&mut self) -> io::Result<()> {
+        // First, while the table marks what the second line lets pass.
+        if let Some(hold) = self.hold.take() {
+            hold.remove()?;
+        }
+        let_go(&self.forwarding, &self.table)?;
+        self.routes.iter().try_for_each(MarkedRoute::remove)
+    }
+}
+
+/// Puts `settings` back and removes what keeps the LAN in, the `table` last.
+pub(super) fn let_go(settings: &Forwarding, table: &Table) -> io::Result<()> {
+    // While the table still keeps in what is forwarded.
+    let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
+    settings.restore(guarded);
+    passage::close_all()?;
+    barrier::remove(barrier::Holder::Client, &[])?;
+    lan::let_out()?;
+    table.remove()
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        if self.armed {
+            // Drop cannot report; what stays is found and replaced at the next start.
+            let _ = self.remove_all();
+        }
+    }
+}
