@@ -61,7 +61,7 @@ const CHECKED: [(&str, u64, &[f64]); 33] = [
     ("E-leo-1% CUBIC inside", 3, &[0.95]),
     ("E-leo CoDel, marking", 1, &[0.0]),
     ("E-leo CoDel, dropping", 3, &[0.5]),
-    ("E-leo-2% repairs, ECN queue, 5 ms", 1, &[0.01]),
+    ("E-leo-2% repairs, ECN queue, 5 ms", 7, &[0.01]),
     ("E-geo all marked for one RTT", 1, &[0.855]),
     ("E-geo policed to 5 Mbit/s, 50ms", 1, &[0.95]),
     ("E-geo ping beside bulk", 1, &[20.0]),
