@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_emulator::topology::{GATEWAY_WAN, GATEWAY_WAN6, USER, WEB, WEB6, host};
@@ -116,4 +117,30 @@ fn what_is_left_alone_and_what_a_rule_excepts_does_not_wait() {
         took < RTT,
         "an earlier rule accepts it at once, not after {took:?}"
     );
+}
+
+/// A table that is put back has forgotten whom it was to admit.
+#[test]
+fn an_admission_that_another_program_flushes_is_given_again() {
+    if !privileged("gates: flushed") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        client_tables: CLIENT.into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
+    let service = Service::start(&web, SocketAddr::new(WEB.into(), 25), who).expect("a server");
+    let (stream, took) = thread::scope(|scope| {
+        let connecting = scope.spawn(|| connect(&user, service.address));
+        // After the server's answer, before the host's second attempt.
+        thread::sleep(RTT + Duration::from_millis(250));
+        let flush = ["flush", "set", "inet", "bentpipe_client", "admitted4"];
+        site.topology.terminal().run("nft", &flush).expect("a set");
+        connecting.join().expect("an outcome")
+    });
+    let stream = stream.unwrap_or_else(|error| panic!("{error} after {took:?}"));
+    assert!(took <= Duration::from_secs(5), "{took:?}");
+    assert_eq!(seen(stream), IpAddr::from(GATEWAY_WAN));
 }

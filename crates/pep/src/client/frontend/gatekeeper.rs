@@ -36,6 +36,9 @@ const MAX_WAITING_OF_HOST: usize = 128;
 /// The connections that wait; `None` until the server has answered.
 pub(super) type Waiting = RefCell<HashMap<Opening, Option<Flow>>>;
 
+/// After this time an opening segment that the table let pass has become a connection.
+const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
+
 /// How soon an interface that was removed and made anew is watched again.
 const RENEWED_WITHIN: Duration = Duration::from_millis(300);
 
@@ -103,11 +106,18 @@ fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     let destination = opening.destination;
     let mut waiting = front.waiting.borrow_mut();
     let host = opening.source.ip();
+    match waiting.get(&opening) {
+        Some(None) => return,
+        Some(Some(_)) => {
+            spawn_local(admit_again(front.clone(), opening));
+            return;
+        }
+        None => {}
+    }
     let of_host = waiting.keys().filter(|other| other.source.ip() == host);
     if of_host.count() >= MAX_WAITING_OF_HOST
         || front.transport.is_optimistic(&to_tunnel(destination))
         || waiting.len() >= MAX_WAITING
-        || waiting.contains_key(&opening)
         || front.is_elsewhere(interface, &opening)
         || is_left_alone(front, destination)
     {
@@ -150,6 +160,21 @@ async fn ask(front: Rc<Front>, opening: Opening) {
         Err(Failure::Application | Failure::NoTunnel) => {}
     }
     front.waiting.borrow_mut().remove(&opening);
+}
+
+/// Admits `opening` once more if it waits still: a table that was put back, or follows a changed interface, has forgotten.
+async fn admit_again(front: Rc<Front>, opening: Opening) {
+    sleep(TAKEN_IN_WITHIN).await;
+    let waits = front.waiting.borrow().contains_key(&opening);
+    if waits {
+        let Opening {
+            source,
+            destination,
+        } = opening;
+        front
+            .tell(move |rules| rules.admit(source, destination))
+            .await;
+    }
 }
 
 pub(super) fn to_tunnel(destination: SocketAddr) -> Destination {
