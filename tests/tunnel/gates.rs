@@ -23,6 +23,14 @@ const REFUSED_BY: Duration = Duration::from_secs(3);
 const CLIENT: &str = "[intercept]\ninterfaces = [\"lan0\"]\nlocal = true\nbypass = [\"10.30.0.11\"]\n\
     [[rule]]\ndestinations = [\"10.30.0.12\"]\noptimistic = true\n[[rule]]\nports = [8025]\noptimistic = false\n";
 
+fn site() -> Site {
+    Site::start(SiteConfig {
+        client_tables: CLIENT.into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site")
+}
+
 /// How `connect` ends, and how long it takes.
 fn connect(place: &Place, address: SocketAddr) -> (Result<TcpStream>, Duration) {
     let connecting = || {
@@ -51,11 +59,7 @@ fn connect_succeeds_and_fails_as_at_the_destination() {
     if !privileged("gates: connect") {
         return;
     }
-    let site = Site::start(SiteConfig {
-        client_tables: CLIENT.into(),
-        ..SiteConfig::new(BENTPIPE)
-    })
-    .expect("a site");
+    let site = site();
     let web: Place = site.topology.web().into();
     let places: [Place; 2] = [site.topology.user().into(), site.topology.terminal().into()];
     for (address, gateway) in [
@@ -93,11 +97,7 @@ fn what_is_left_alone_and_what_a_rule_excepts_does_not_wait() {
     if !privileged("gates: exceptions") {
         return;
     }
-    let site = Site::start(SiteConfig {
-        client_tables: CLIENT.into(),
-        ..SiteConfig::new(BENTPIPE)
-    })
-    .expect("a site");
+    let site = site();
     let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
     let bypassed =
         Service::start(&web, SocketAddr::new(host(1).into(), 25), who).expect("a server");
@@ -125,11 +125,7 @@ fn an_admission_that_another_program_flushes_is_given_again() {
     if !privileged("gates: flushed") {
         return;
     }
-    let site = Site::start(SiteConfig {
-        client_tables: CLIENT.into(),
-        ..SiteConfig::new(BENTPIPE)
-    })
-    .expect("a site");
+    let site = site();
     let (user, web): (Place, Place) = (site.topology.user().into(), site.topology.web().into());
     let service = Service::start(&web, SocketAddr::new(WEB.into(), 25), who).expect("a server");
     let (stream, took) = thread::scope(|scope| {

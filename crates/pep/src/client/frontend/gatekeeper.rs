@@ -22,8 +22,9 @@ use bentpipe_sys::capture::PacketSocket;
 use bentpipe_sys::intercept::ADMITTED_FOR;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::{interval, sleep};
+use tokio::time::{interval, sleep, timeout};
 
 use super::flow::{Failure, Flow, open_and_wait};
 use super::tproxy::Front;
@@ -33,8 +34,17 @@ const MAX_WAITING: usize = 1024;
 /// And of one host, so that one that scans ports leaves room for the others.
 const MAX_WAITING_OF_HOST: usize = 128;
 
-/// The connections that wait; `None` until the server has answered.
-pub(super) type Waiting = RefCell<HashMap<Opening, Option<Flow>>>;
+/// The connections that wait.
+pub(super) type Waiting = RefCell<HashMap<Opening, Wait>>;
+
+/// A connection that waits.
+#[derive(Default)]
+pub(super) struct Wait {
+    /// There once the server has answered.
+    pub(super) flow: Option<Flow>,
+    /// Told of the host's further attempts.
+    attempted: Rc<Notify>,
+}
 
 /// After this time an opening segment that the table let pass has become a connection.
 const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
@@ -106,13 +116,9 @@ fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     let destination = opening.destination;
     let mut waiting = front.waiting.borrow_mut();
     let host = opening.source.ip();
-    match waiting.get(&opening) {
-        Some(None) => return,
-        Some(Some(_)) => {
-            spawn_local(admit_again(front.clone(), opening));
-            return;
-        }
-        None => {}
+    if let Some(wait) = waiting.get(&opening) {
+        wait.attempted.notify_one();
+        return;
     }
     let of_host = waiting.keys().filter(|other| other.source.ip() == host);
     if of_host.count() >= MAX_WAITING_OF_HOST
@@ -123,8 +129,9 @@ fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     {
         return;
     }
-    waiting.insert(opening, None);
-    spawn_local(ask(front.clone(), opening));
+    let wait = Wait::default();
+    spawn_local(ask(front.clone(), opening, wait.attempted.clone()));
+    waiting.insert(opening, wait);
 }
 
 /// Not intercepted at all, as the rules have it: the gate never saw it.
@@ -137,7 +144,7 @@ fn is_left_alone(front: &Front, destination: SocketAddr) -> bool {
         || UdpSocket::bind((address, 0)).is_ok()
 }
 
-async fn ask(front: Rc<Front>, opening: Opening) {
+async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
     let Opening {
         source,
         destination,
@@ -146,15 +153,11 @@ async fn ask(front: Rc<Front>, opening: Opening) {
     let opened = open_and_wait(&front.transport, &wanted, Some(source), Bytes::new()).await;
     match opened {
         Ok(opened) => {
-            front
-                .waiting
-                .borrow_mut()
-                .insert(opening, Some(opened.flow));
-            front
-                .tell(move |rules| rules.admit(source, destination))
-                .await;
+            if let Some(wait) = front.waiting.borrow_mut().get_mut(&opening) {
+                wait.flow = Some(opened.flow);
+            }
             // A host that does not come back has given up.
-            sleep(ADMITTED_FOR).await;
+            let _ = timeout(ADMITTED_FOR, admit(&front, opening, &attempted)).await;
         }
         Err(Failure::Code(code)) => front.refuse(destination, code).await,
         Err(Failure::Application | Failure::NoTunnel) => {}
@@ -162,18 +165,25 @@ async fn ask(front: Rc<Front>, opening: Opening) {
     front.waiting.borrow_mut().remove(&opening);
 }
 
-/// Admits `opening` once more if it waits still: a table that was put back, or follows a changed interface, has forgotten.
-async fn admit_again(front: Rc<Front>, opening: Opening) {
-    sleep(TAKEN_IN_WITHIN).await;
-    let waits = front.waiting.borrow().contains_key(&opening);
-    if waits {
-        let Opening {
-            source,
-            destination,
-        } = opening;
+/// Admits `opening`, and again after each attempt that is not taken in: a table that was put back, or follows a changed
+/// interface, has forgotten.
+async fn admit(front: &Rc<Front>, opening: Opening, attempted: &Notify) {
+    let Opening {
+        source,
+        destination,
+    } = opening;
+    let waits = || {
+        let waiting = front.waiting.borrow();
+        waiting
+            .get(&opening)
+            .is_some_and(|wait| wait.flow.is_some())
+    };
+    while waits() {
         front
             .tell(move |rules| rules.admit(source, destination))
             .await;
+        attempted.notified().await;
+        sleep(TAKEN_IN_WITHIN).await;
     }
 }
 

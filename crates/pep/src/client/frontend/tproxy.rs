@@ -418,7 +418,8 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
         destination: canonical(destination),
     };
     let destination = opening.destination;
-    let admitted = front.waiting.borrow_mut().remove(&opening).flatten();
+    let admitted = front.waiting.borrow_mut().remove(&opening);
+    let admitted = admitted.and_then(|wait| wait.flow);
     let outcome = match admitted {
         Some(flow) => flow.relay(&front.transport, socket).run().await,
         None => {
