@@ -139,14 +139,14 @@ impl<'a> Run<'a> {
         self.wait()
     }
 
-    /// What restarting a firewall does.
+    /// Flushes all tables, as the restart of a firewall does.
     fn flush(&mut self) -> Result<()> {
         let terminal = self.topology.terminal();
         terminal.run("nft", &["flush", "ruleset"])?;
         self.wait()
     }
 
-    /// The same where no process lives that could own a table: only the flushed one held the terminal's own packets, which
+    /// Flushes all tables where no process lives that could own a table: only the flushed one held the terminal's own packets, which
     /// are not sent meanwhile.
     fn flush_guard(&mut self) -> Result<()> {
         self.quiet.store(true, Ordering::Relaxed);

@@ -21,7 +21,7 @@ const MOST_OBJECTS: usize = 1000;
 const MOST_BYTES: u64 = 1 << 25;
 /// The smallest object.
 pub(super) const MIN_BYTES: u64 = 400;
-/// So many scripts of a level, at most, insert the objects of the next.
+/// Most scripts of a level that insert the objects of the next.
 const REFERRERS: usize = 6;
 /// What the paths of pages' objects start with.
 const PREFIX: &str = "/page/";

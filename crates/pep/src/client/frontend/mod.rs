@@ -38,7 +38,7 @@ use share::Open;
 
 use dns::Dns;
 
-/// What every front end of a client works with.
+/// Parts of a client that every front end works with.
 struct Context<'a> {
     transport: &'a Transport,
     decisions: &'a Rc<Decisions>,
