@@ -15,8 +15,8 @@ pub const MAX_BATCH: u32 = 10;
 pub const LARGEST_BATCH: u32 = 40;
 /// A batch holds what the rate sends in this time, within 1 and [`MAX_BATCH`] packets.
 const QUANTUM: Duration = Duration::from_millis(1);
-/// More than [`MAX_BATCH`] packets are a batch where the rate sends them in this time, from 300 Mbit/s on: every send costs CPU
-/// time, which is scarce there, and no queue is so short that it minds.
+/// Sending time of a batch of more than [`MAX_BATCH`] packets, from 300 Mbit/s on: every send costs CPU time, which is scarce
+/// there. The shortest round trip bounds this time, because a queue of one bandwidth-delay product drops what exceeds it.
 const FAST_QUANTUM: Duration = Duration::from_micros(400);
 /// After idle at least this many packets may leave together: a short request and its first bytes.
 const IDLE_BURST: u32 = 2;
@@ -45,11 +45,11 @@ impl Pacer {
         }
     }
 
-    /// Packets of `mtu` bytes that may leave now, 0 to [`LARGEST_BATCH`]. The pacer credits time only to a caller that was
-    /// waiting for it: see [`Self::on_shut`].
-    pub fn budget(&mut self, now: Instant, rate: BitRate, mtu: u16) -> u32 {
+    /// Packets of `mtu` bytes that may leave now, 0 to [`LARGEST_BATCH`], on a path whose shortest round trip is `min_rtt`.
+    /// The pacer credits time only to a caller that was waiting for it: see [`Self::on_shut`].
+    pub fn budget(&mut self, now: Instant, rate: BitRate, mtu: u16, min_rtt: Duration) -> u32 {
         let packet_time = duration_of(u64::from(mtu.max(1)), rate);
-        let most = packets(FAST_QUANTUM, packet_time).max(MAX_BATCH);
+        let most = packets(FAST_QUANTUM.min(min_rtt), packet_time).max(MAX_BATCH);
         let batch = packets(QUANTUM, packet_time).clamp(1, most);
         self.batch_time = packet_time * batch;
         let continuous = self.waiting || now.saturating_duration_since(self.last_call) <= QUANTUM;

@@ -217,7 +217,9 @@ impl World {
         loop {
             let sender = &mut self.senders[index];
             let rate = sender.controller.pacing_rate();
-            let budget = sender.pacer.budget(self.now, rate, MTU);
+            let budget = sender
+                .pacer
+                .budget(self.now, rate, MTU, 2 * self.link.one_way);
             if let Some(due) = sender
                 .pacer
                 .poll_timeout()

@@ -247,6 +247,9 @@ fn samples_and_losses_know_what_was_in_flight_and_lost_since() {
     assert_eq!(sampler.on_loss(start + SECOND / 3, 0), None);
 }
 
+/// Shortest round trip of a path that holds any batch.
+const FAR: Duration = Duration::from_millis(500);
+
 /// A fixed sequence of wake-up delays up to 3 ms.
 fn lateness(step: u64) -> Duration {
     let mixed = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -260,7 +263,7 @@ fn late_wake_ups_do_not_change_the_long_run_rate() {
         let (mut now, mut sent) = (start, 0);
         let mut pacer = Pacer::new(start);
         for step in 0.. {
-            while let count @ 1.. = pacer.budget(now, bits(rate), MTU) {
+            while let count @ 1.. = pacer.budget(now, bits(rate), MTU, FAR) {
                 assert!(count <= MAX_BATCH);
                 pacer.on_sent(now, u64::from(count) * BYTES, bits(rate));
                 sent += u64::from(count) * BYTES;
@@ -275,6 +278,22 @@ fn late_wake_ups_do_not_change_the_long_run_rate() {
             (measured / rate as f64 - 1.0).abs() < 0.001,
             "{measured} of {rate}"
         );
+    }
+}
+
+/// A batch at 1 Gbit/s over 0.1 ms, where a queue of one bandwidth-delay product holds eight packets.
+#[test]
+fn no_batch_is_larger_than_a_path_holds() {
+    let now = origin();
+    for (min_rtt, batch) in [(100, 10), (300, 25), (1_000, 33)] {
+        let mut pacer = Pacer::new(now);
+        let budget = pacer.budget(
+            now,
+            bits(1_000_000_000),
+            MTU,
+            Duration::from_micros(min_rtt),
+        );
+        assert_eq!(budget, batch, "at {min_rtt} us");
     }
 }
 
@@ -295,7 +314,7 @@ fn idle_time_is_worth_one_batch() {
             let mut burst = 0;
             while let count @ 1.. =
                 pacer
-                    .budget(now, bits(rate), MTU)
+                    .budget(now, bits(rate), MTU, FAR)
                     .min(if wait == 0 { 1 } else { 10 })
             {
                 burst += count;
@@ -308,7 +327,7 @@ fn idle_time_is_worth_one_batch() {
             if wait > 0 {
                 assert!(burst <= batch, "{burst} at {rate} after {wait} ms");
                 let ready = pacer.poll_timeout().expect("the pacer refused");
-                assert_eq!(pacer.budget(ready, bits(rate), MTU).min(1), 1);
+                assert_eq!(pacer.budget(ready, bits(rate), MTU, FAR).min(1), 1);
             }
         }
     }
@@ -320,12 +339,12 @@ fn time_with_a_shut_window_is_idle_time() {
     let rate = bits(60_000_000);
     let start = origin();
     let mut pacer = Pacer::new(start);
-    while let count @ 1.. = pacer.budget(start, rate, MTU) {
+    while let count @ 1.. = pacer.budget(start, rate, MTU, FAR) {
         pacer.on_sent(start, u64::from(count) * BYTES, rate);
     }
     pacer.on_shut();
     let (opened, mut burst) = (start + SECOND / 4, 0);
-    while let count @ 1.. = pacer.budget(opened, rate, MTU) {
+    while let count @ 1.. = pacer.budget(opened, rate, MTU, FAR) {
         pacer.on_sent(opened, u64::from(count) * BYTES, rate);
         burst += count;
     }

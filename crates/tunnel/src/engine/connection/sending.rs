@@ -336,6 +336,7 @@ impl Connection {
             now,
             flight.controller.pacing_rate(),
             self.quic.current_mtu(),
+            self.quic.min_rtt(),
         );
         match room.min(paced as usize) {
             0 => Err(Shut::Pacer),
