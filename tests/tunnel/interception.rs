@@ -297,6 +297,15 @@ fn back_again(route: &Route) -> Result<Duration> {
     let (held, address) = route.closed_port()?;
     read_to_eof(&mut route.connect(address)?).expect_err("nobody listens");
     let refused = Instant::now();
+    // The service comes back after the kernel has begun to refuse: else this measures nothing.
+    while !matches!(route.try_connect(address)?, Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+    {
+        ensure!(
+            refused.elapsed() < Duration::from_secs(5),
+            "never refused at once"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
     drop(held);
     let service = Service::start(&route.web, address, echo)?;
     while refused.elapsed() < Duration::from_secs(30) {
