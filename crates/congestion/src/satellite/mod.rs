@@ -117,6 +117,8 @@ pub struct Satellite {
     marked_at: Option<Instant>,
     delivered: u64,
     busy_at: Instant,
+    /// When the last ACK came, or the flight began that nothing has answered yet.
+    heard: Instant,
     now: Instant,
 }
 
@@ -155,6 +157,7 @@ impl Satellite {
             marked_at: None,
             delivered: 0,
             busy_at: now,
+            heard: now,
             now,
         }
     }
@@ -168,6 +171,7 @@ impl Satellite {
         if in_flight > bytes {
             return;
         }
+        self.heard = now;
         if let Phase::Startup(startup) = &mut self.phase {
             startup.begin_flight(now);
             self.path.rest(now);
@@ -195,6 +199,7 @@ impl Satellite {
         if self.is_nearby(ack) {
             return;
         }
+        self.end_silence(ack.now);
         if self.path.is_filling() || self.losses.exceeds_share(self.losses.baseline(), OVERLOAD) {
             self.path.on_overload(ack.now);
         }
@@ -240,6 +245,21 @@ impl Satellite {
                     self.end_competing(ack, round);
                 }
             }
+        }
+    }
+
+    /// Notes that an ACK came. After an outage start-up begins anew: it would take the loss of a whole flight for the path's
+    /// limit, and the few bytes that came through for its rate.
+    fn end_silence(&mut self, now: Instant) {
+        let silence = now.saturating_duration_since(self.heard);
+        self.heard = now;
+        let base = self.path.base();
+        if let Phase::Startup(startup) = &mut self.phase
+            && path::is_outage(silence, base)
+        {
+            let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
+            startup.restart(now, window, base);
+            self.losses.forget(now);
         }
     }
 

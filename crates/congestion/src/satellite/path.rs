@@ -414,7 +414,12 @@ pub(super) fn is_busy(ack: &AckSample) -> bool {
 
 /// A sample that spans much more than a round trip measured a silence (an outage), not the path.
 fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
-    sample.interval <= rtt * 2 + Duration::from_millis(100)
+    !is_outage(sample.interval, rtt)
+}
+
+/// Whether `silence` is longer than what delays an answer on a path with round trips of `rtt`.
+pub(super) fn is_outage(silence: Duration, rtt: Duration) -> bool {
+    silence > rtt * 2 + Duration::from_millis(100)
 }
 
 #[cfg(test)]

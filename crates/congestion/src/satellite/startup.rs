@@ -159,6 +159,17 @@ impl Startup {
         self.stood = None;
     }
 
+    /// Begins anew at `now` after an outage: the flight that was lost in it says nothing of the path. A rate that the path is
+    /// believed or was measured to carry is kept; `window` and `rtt` are the initial window and the shortest round trip.
+    pub(super) fn restart(&mut self, now: Instant, window: u64, rtt: Duration) {
+        let jump = self.hint.map_or(0, |hint| bytes_in(hint, late(rtt)));
+        *self = Self {
+            hint: self.hint,
+            limit: self.limit,
+            ..Self::new(window.max(jump), now)
+        };
+    }
+
     /// A flight at a rate that was not tried before is judged when a part of it is answered, so that its answers have a rate:
     /// the queue may have stood before.
     fn is_answered(&self, sent: Instant, rtt: Duration) -> bool {

@@ -190,3 +190,37 @@ fn a_changed_address_is_followed() {
         assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
     }
 }
+
+/// An outage that begins while a new tunnel starts up takes the whole first flight. What is downloaded then takes little
+/// longer from its end on than in a tunnel without an outage.
+#[test]
+fn start_up_begins_anew_after_an_outage() {
+    for (name, bytes) in [("geo", 10_000_000), ("g1", 10_000_000), ("leo", 10_000_000)] {
+        let fresh = || {
+            let mut world = World::new(&link(name, 0.0), 1);
+            world.run_until(SOON, "the handshake", World::is_ready);
+            world
+        };
+        let cold = fresh().timed_download(bytes);
+        for (before, lasts) in [(0, 3), (100, 3), (300, 3), (700, 3), (100, 14)] {
+            let mut world = fresh();
+            let index = world.download(bytes, None);
+            world.run_for(Duration::from_millis(before));
+            set_outage(&mut world, true);
+            world.run_for(Duration::from_secs(lasts));
+            set_outage(&mut world, false);
+            let ended = world.now;
+            let patience = Duration::from_secs(100);
+            world.run_until(patience, "the rest", |world| {
+                world.reader(index).end.is_some()
+            });
+            let took = world.now - ended;
+            let most = cold.mul_f64(1.25) + Duration::from_millis(500);
+            println!("{name}: {lasts} s after {before} ms: {took:?}, cold {cold:?}");
+            assert!(
+                took <= most,
+                "{name}: {lasts} s after {before} ms: {took:?}, cold {cold:?}"
+            );
+        }
+    }
+}
