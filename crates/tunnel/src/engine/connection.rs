@@ -140,6 +140,9 @@ enum Shut {
     Window,
     /// It is too early: time opens it.
     Pacer,
+    /// quinn keeps its DATAGRAM frames to itself: the peer's new address has not proved itself, which a datagram from there
+    /// ends, or the connection is closed.
+    Unproven,
 }
 
 /// An ICMP error about datagrams of a handshake. Anybody may have forged it: a hint, and nothing else.

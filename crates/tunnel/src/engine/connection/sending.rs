@@ -262,7 +262,7 @@ impl Connection {
                     return None;
                 }
                 if had == 0 && waiting > 0 {
-                    // It keeps its DATAGRAM frames to itself: the connection is closed.
+                    self.shut = Some(Shut::Unproven);
                     return None;
                 }
                 if had == 0 {
