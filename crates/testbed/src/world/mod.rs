@@ -132,6 +132,8 @@ pub struct World {
     pub largest: Option<usize>,
     /// Destinations answer once and then neither speak nor end.
     pub silent: bool,
+    /// Destinations are the test's own: flows that the server has heard of, with the number in [`source`], gather here.
+    pub opened: Option<Vec<(ConnectionId, FlowKey, u64)>>,
     /// Packets that tunnels offered to the forward and the return link.
     pub sent: [Sent; 2],
     /// Every batch that left, as (when, over which link as in `sent`, size): equal runs have equal traces.
@@ -218,6 +220,7 @@ impl World {
             expects_fault: false,
             largest: None,
             silent: false,
+            opened: None,
             sent: [Sent::default(); 2],
             trace: Vec::new(),
         };

@@ -29,7 +29,7 @@ pub fn source(bytes: u64) -> Destination {
     }
 }
 
-fn amount(destination: &Destination) -> u64 {
+pub(super) fn amount(destination: &Destination) -> u64 {
     let Host::Ip(std::net::IpAddr::V4(address)) = destination.host else {
         panic!("destinations here are numbers");
     };

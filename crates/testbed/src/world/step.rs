@@ -224,6 +224,10 @@ impl World {
     fn on_server_event(&mut self, event: Event) {
         match event.notice {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
+                if let Some(opened) = &mut self.opened {
+                    let number = super::origins::amount(&open.destination);
+                    return opened.push((event.connection, flow, number));
+                }
                 if let Some(delay) = self.refuse_after {
                     let due = self.now + delay;
                     return self.refusals.push((due, event.connection, flow));

@@ -1,0 +1,218 @@
+//! A reference model beside the whole system: hosts, client, link and server in virtual time do random things in a random
+//! order, and every byte and every end is compared with what the hosts have said.
+//!
+//! The model is one record for each flow ([`flow::Flow`]): what both hosts have written, and how each has ended. What a host
+//! hears follows from that: all bytes in order, FIN after the last, a reset after those before it, a refusal before any, and the
+//! loss of the tunnel only if a daemon was restarted. In the end nothing is left at either end.
+
+mod dice;
+mod flow;
+
+use std::time::Duration;
+
+use bentpipe_link::LinkConfig;
+use bentpipe_testbed::world::{World, preset};
+use bentpipe_tunnel::engine::{ConnectionId, Engine};
+
+use crate::outage::set_outage;
+use crate::satellite::link;
+use dice::Dice;
+use flow::{Flow, Heard, Side};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Time in which things happen, and in which all must then come to its end.
+const LIVELY: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A client without a tunnel tries again after this time.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Flows at once, at most.
+const MOST: usize = 40;
+
+/// Seeds that `make test` runs, and how many more `make test-full` does.
+const SEEDS: u64 = 12;
+const MORE_SEEDS: u64 = 400;
+
+/// One run.
+struct Run {
+    world: World,
+    dice: Dice,
+    flows: Vec<Flow>,
+    opened: u64,
+    heard: Heard,
+    /// Tunnel of which the server knows nothing any more.
+    forgotten: Option<ConnectionId>,
+    /// The link is dark until then.
+    dark_until: Option<Duration>,
+    /// When the last tunnel was begun.
+    connected: Duration,
+}
+
+fn path(seed: u64) -> LinkConfig {
+    match seed % 4 {
+        0 => link("geo", 0.0),
+        1 => link("geo", 0.01),
+        2 => link("leo", 0.003),
+        _ => preset("g2")
+            .and_then(|link| link.link_config().ok())
+            .expect("a link"),
+    }
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let mut world = World::new(&path(seed), seed);
+        world.opened = Some(Vec::new());
+        world.run_until(SOON, "the handshake", World::is_ready);
+        Self {
+            world,
+            dice: Dice::new(seed),
+            flows: Vec::new(),
+            opened: 0,
+            heard: Heard::default(),
+            forgotten: None,
+            dark_until: None,
+            connected: Duration::ZERO,
+        }
+    }
+
+    /// Runs to the end; returns flows and what their hosts have heard.
+    fn run(mut self) -> (u64, Heard) {
+        let end = self.world.at() + LIVELY;
+        while self.world.at() < end {
+            let pause = Duration::from_millis(1 + self.dice.below(40));
+            self.world.run_for(pause);
+            self.disturb();
+            self.turn(false);
+        }
+        set_outage(&mut self.world, false);
+        let end = self.world.at() + PATIENCE;
+        while !self.flows.is_empty() {
+            self.world.run_for(Duration::from_millis(20));
+            self.turn(true);
+            let (first, left) = (self.flows.first(), self.flows.len());
+            assert!(
+                self.world.at() < end,
+                "{left} flows do not end, the first is {first:?}"
+            );
+        }
+        self.world.run_for(Duration::from_secs(10));
+        let left = [&self.world.terminals[0].engine, &self.world.server].map(held);
+        assert_eq!(
+            left,
+            [(0, 0); 2],
+            "flows and bytes that client and server still hold"
+        );
+        (self.opened, self.heard)
+    }
+
+    /// Lets something happen, or nothing.
+    fn disturb(&mut self) {
+        let now = self.world.at();
+        if self.dark_until.is_some_and(|until| until <= now) {
+            self.dark_until = None;
+            set_outage(&mut self.world, false);
+        }
+        match self.dice.below(1_500) {
+            0..300 => self.open(),
+            300..330 => self.abort(false),
+            330..335 => self.abort(true),
+            335..338 if self.dark_until.is_none() => {
+                let lasts = Duration::from_millis(50 + self.dice.below(15_000));
+                self.dark_until = Some(now + lasts);
+                set_outage(&mut self.world, true);
+            }
+            338 => self.restart(),
+            339..342 => {
+                let port = 50_000 + u16::try_from(self.dice.below(10_000)).expect("a port");
+                self.world.terminals[0].address.set_port(port);
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self) {
+        let Some((id, _)) = self.world.terminals[0].ready else {
+            return;
+        };
+        if self.flows.len() < MOST {
+            let number = self.opened + 1;
+            let lost = self.forgotten == Some(id);
+            let flow = Flow::open(&mut self.world, &mut self.dice, number, id, lost);
+            self.opened += u64::from(flow.is_some());
+            self.flows.extend(flow);
+        }
+    }
+
+    fn abort(&mut self, policy: bool) {
+        let count = self.flows.len() as u64;
+        if count == 0 {
+            return;
+        }
+        let index = usize::try_from(self.dice.below(count)).expect("an index");
+        let server = policy || self.dice.one_in(2);
+        let side = if server { Side::Server } else { Side::Client };
+        self.flows[index].abort(&mut self.world, side, policy);
+    }
+
+    /// The server's process is replaced by a new one.
+    fn restart(&mut self) {
+        self.forgotten = self.world.terminals[0].ready.map(|(id, _)| id);
+        self.world.restart_server();
+        self.world.opened = Some(Vec::new());
+        for flow in &mut self.flows {
+            flow.on_lost(Side::Server);
+        }
+    }
+
+    fn turn(&mut self, hurry: bool) {
+        let now = self.world.at();
+        if self.world.terminals[0].ready.is_none() && now > self.connected + AGAIN {
+            self.connected = now;
+            self.world.connect(0);
+        }
+        let opened = self.world.opened.as_mut().map(std::mem::take);
+        for (connection, key, number) in opened.unwrap_or_default() {
+            let flow = self.flows.iter_mut().find(|flow| flow.number() == number);
+            let flow =
+                flow.unwrap_or_else(|| panic!("the server hears of flow {number} after its end"));
+            flow.on_opened(&mut self.dice, self.world.now, (connection, key));
+        }
+        for flow in &mut self.flows {
+            flow.turn(&mut self.world, &mut self.dice, hurry);
+        }
+        for over in self.flows.extract_if(.., |flow| flow.is_over()) {
+            self.heard += over.heard();
+        }
+    }
+}
+
+/// Flows and bytes that an engine holds.
+fn held(engine: &Engine) -> (usize, u64) {
+    let tunnels = engine.connections().map(|(_, connection)| {
+        let tunnel = &connection.tunnel;
+        (tunnel.flow_count(), tunnel.memory().0)
+    });
+    tunnels.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
+}
+
+fn run(seeds: impl Iterator<Item = u64>) {
+    for seed in seeds {
+        println!("seed {seed}");
+        let (flows, heard) = Run::new(seed).run();
+        println!("{flows} flows, {heard:?}");
+    }
+}
+
+#[test]
+fn every_byte_and_end_is_as_the_hosts_said() {
+    run(1..=SEEDS);
+}
+
+#[test]
+#[ignore = "ten minutes; `make test-full` runs it"]
+fn every_byte_and_end_is_as_the_hosts_said_for_long() {
+    run(SEEDS + 1..=SEEDS + MORE_SEEDS);
+}
