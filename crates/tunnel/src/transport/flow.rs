@@ -155,7 +155,17 @@ impl Flow {
         let look = |offset, bytes: &Bytes| repairs.on_received(key.0, offset, bytes);
         let (taken, ended) = drain(&mut self.receiver, quic, stream, look)?;
         self.recv_done |= ended;
+        self.stop_if_whole(quic, stream);
         Ok(taken)
+    }
+
+    /// Ends the receiving direction once all of it has come: a repair may have told its end before the stream does, and the
+    /// bytes before that end may come either way. What is still under way is not needed any more.
+    pub(super) fn stop_if_whole(&mut self, quic: &mut Connection, stream: StreamId) {
+        if !self.recv_done && self.receiver.is_whole() {
+            self.recv_done = true;
+            let _ = quic.recv_stream(stream).stop(VarInt::from_u32(0));
+        }
     }
 
     /// Tries to parse the header of the receiving direction from what has arrived in order.

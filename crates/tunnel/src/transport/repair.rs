@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::fec::{Fec, Incoming, MendStats, Mended, Outgoing, Path, RepairStats};
 use bentpipe_proto::tunnel::{Control, Hello, capability};
 use bytes::Bytes;
-use quinn_proto::{Connection, VarInt};
+use quinn_proto::Connection;
 
 use super::event::Fault;
 use super::flow::FlowKey;
@@ -188,12 +188,8 @@ impl Tunnel {
             }
         }
         for key in flows {
-            if let Some(flow) = self.flows.get_mut(&key)
-                && flow.receiver.is_whole()
-            {
-                // What is under way of it is not needed any more.
-                flow.recv_done = true;
-                let _ = quic.recv_stream(key.stream()).stop(VarInt::from_u32(0));
+            if let Some(flow) = self.flows.get_mut(&key) {
+                flow.stop_if_whole(quic, key.stream());
             }
             self.on_bytes(now, quic, key)?;
         }

@@ -362,7 +362,7 @@ impl Flow {
     fn on_gone(&mut self, side: Side) {
         assert!(
             self.lost,
-            "{side:?} has lost its flow and no tunnel was lost"
+            "{side:?} has lost its flow and no tunnel was lost: {self:?}"
         );
         self.hosts[side.index()].left = true;
         self.heard.losses += 1;

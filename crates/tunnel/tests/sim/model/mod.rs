@@ -35,6 +35,12 @@ const MOST: usize = 40;
 const SEEDS: u64 = 12;
 const MORE_SEEDS: u64 = 400;
 
+/// Seeds that have found a fault which none of the first ones finds.
+const KEPT: [u64; 1] = [
+    // A repair brought the end of a stream before the stream brought the bytes, and the bytes of the other way were thrown away.
+    31,
+];
+
 /// One run.
 struct Run {
     world: World,
@@ -208,7 +214,7 @@ fn run(seeds: impl Iterator<Item = u64>) {
 
 #[test]
 fn every_byte_and_end_is_as_the_hosts_said() {
-    run(1..=SEEDS);
+    run((1..=SEEDS).chain(KEPT));
 }
 
 #[test]
