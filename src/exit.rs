@@ -5,7 +5,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+#[cfg(feature = "lab")]
 use bentpipe_emulator::machine::Missing;
+#[cfg(feature = "lab")]
 use bentpipe_emulator::scenario::BadScenario;
 use bentpipe_pep::RunError;
 use bentpipe_pep::config::ConfigError;
@@ -34,8 +36,10 @@ pub(crate) enum Failure {
     Daemon(RunError),
     /// There is no daemon to ask.
     NoDaemon(String),
+    #[cfg(feature = "lab")]
     /// A scenario is at fault; displays as `FILE:LINE: message`.
     Scenario(BadScenario),
+    #[cfg(feature = "lab")]
     /// The machine lacks a privilege or a tool.
     Missing(Missing),
 }
@@ -45,10 +49,12 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Run(_) => 1,
-            Self::Config(_) | Self::Key(_) | Self::Scenario(_) | Self::Daemon(RunError::Key(_)) => {
-                3
-            }
-            Self::Daemon(RunError::Privilege { .. }) | Self::Missing(_) => 4,
+            Self::Config(_) | Self::Key(_) | Self::Daemon(RunError::Key(_)) => 3,
+            #[cfg(feature = "lab")]
+            Self::Scenario(_) => 3,
+            #[cfg(feature = "lab")]
+            Self::Missing(_) => 4,
+            Self::Daemon(RunError::Privilege { .. }) => 4,
             Self::Daemon(
                 RunError::Bind { .. } | RunError::Taken { .. } | RunError::Status { .. },
             ) => 5,
@@ -63,7 +69,9 @@ impl fmt::Display for Failure {
         match self {
             Self::Run(error) => write!(f, "bentpipe: {error:#}"),
             Self::Config(error) => error.fmt(f),
+            #[cfg(feature = "lab")]
             Self::Scenario(error) => error.fmt(f),
+            #[cfg(feature = "lab")]
             Self::Missing(error) => write!(f, "bentpipe: {error}"),
             // These name file and line, as a wrong configuration does.
             Self::Daemon(
@@ -90,12 +98,14 @@ impl From<RunError> for Failure {
     }
 }
 
+#[cfg(feature = "lab")]
 impl From<BadScenario> for Failure {
     fn from(error: BadScenario) -> Self {
         Self::Scenario(error)
     }
 }
 
+#[cfg(feature = "lab")]
 impl From<Missing> for Failure {
     fn from(error: Missing) -> Self {
         Self::Missing(error)

@@ -39,8 +39,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),
         Command::Guard(options) => command::guard::run(&options),
+        #[cfg(feature = "lab")]
         Command::Demo(options) => command::demo::run(&options),
+        #[cfg(feature = "lab")]
         Command::Emulate(options) => command::emulate::run(&options),
+        #[cfg(feature = "lab")]
         Command::Lab(options) => command::lab::run(&options),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -2,10 +2,13 @@
 
 pub(crate) mod check;
 pub(crate) mod daemon;
+#[cfg(feature = "lab")]
 pub(crate) mod demo;
+#[cfg(feature = "lab")]
 pub(crate) mod emulate;
 pub(crate) mod guard;
 pub(crate) mod keys;
+#[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod status;
 

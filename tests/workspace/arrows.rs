@@ -214,6 +214,38 @@ fn crates_use_only_those_below_them() {
     assert_none(&faults);
 }
 
+/// Packages that only `demo`, `emulate` and `lab` need.
+const LAB_PACKAGES: [&str; 5] = [
+    "bentpipe-emulator",
+    "bentpipe-lab",
+    "bentpipe-link",
+    "hyper",
+    "rcgen",
+];
+
+#[test]
+fn the_daemon_without_the_lab_holds_nothing_of_it() {
+    let tree = |features: &[&str]| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--package", "bentpipe"])
+            .args(["--edges", "normal", "--prefix", "none"])
+            .args(features)
+            .current_dir(root())
+            .output()
+            .expect("cargo runs this test, so it can be run");
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).expect("cargo prints text");
+        let packages = text.lines().filter_map(|line| line.split(' ').next());
+        packages.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (whole, small) = (tree(&[]), tree(&["--no-default-features"]));
+    for package in LAB_PACKAGES {
+        let is_it = |known: &String| known == package;
+        assert!(whole.iter().any(is_it), "the lab does not use {package}");
+        assert!(!small.iter().any(is_it), "the small daemon holds {package}");
+    }
+}
+
 #[test]
 fn pure_crates_use_pure_libraries() {
     let mut faults = Vec::new();
