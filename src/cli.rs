@@ -4,8 +4,9 @@
 mod emulate;
 #[cfg(feature = "lab")]
 mod lab;
+mod operator;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -17,14 +18,30 @@ pub(crate) use lab::{
     Compare as LabCompare, Lab, LabCommand, Leaks as LabLeaks, Merge as LabMerge,
     Report as LabReport, Run as LabRun,
 };
+pub(crate) use operator::Generate;
+
+/// What `--version` says, besides the name.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("BENTPIPE_COMMIT"),
+    "\ntarget: ",
+    env!("BENTPIPE_TARGET"),
+    "\nfeatures: ",
+    env!("BENTPIPE_FEATURES"),
+);
 
 /// Encrypts and accelerates everything that crosses a satellite or other high-latency link.
 #[derive(Debug, Parser)]
-#[command(version, after_help = TABLE, arg_required_else_help = true)]
+#[command(version, long_version = VERSION, after_help = TABLE, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// What to log to standard error, down to this level
     #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
+
+    /// How to write the log [default: text, with priorities instead of times where standard error is the journal]
+    #[arg(long, global = true, value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -77,6 +94,10 @@ pub(crate) enum Command {
     )]
     Status(Status),
 
+    /// Write tab completion and man pages, for packages
+    #[command(hide = true)]
+    Generate(Generate),
+
     /// Keep traffic in while no client runs
     ///
     /// `on` puts a table of its own in force, which drops what would leave in clear of all that the client's file
@@ -125,8 +146,8 @@ pub(crate) struct Guard {
     #[arg(value_enum)]
     pub(crate) action: GuardAction,
 
-    /// The client's configuration
-    #[arg(long, value_name = "FILE", required_if_eq("action", "on"))]
+    /// The client's configuration [default: /etc/bentpipe/client.toml]
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -142,9 +163,9 @@ pub(crate) enum GuardAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// Its configuration
+    /// Its configuration [default: /etc/bentpipe/client.toml or server.toml]
     #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    pub(crate) config: Option<PathBuf>,
 
     /// Append TLS secrets to this file, for Wireshark: who reads it can read all traffic
     #[arg(long, value_name = "FILE")]
@@ -211,6 +232,25 @@ impl From<Role> for bentpipe_pep::config::Role {
             Role::Server => Self::Server,
         }
     }
+}
+
+impl Role {
+    /// The configuration of the daemon in this role when the command line names none.
+    pub(crate) fn default_config(self) -> &'static Path {
+        Path::new(match self {
+            Self::Client => "/etc/bentpipe/client.toml",
+            Self::Server => "/etc/bentpipe/server.toml",
+        })
+    }
+}
+
+/// Forms of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for each event
+    Text,
+    /// A JSON object for each event, one a line
+    Json,
 }
 
 /// Levels of the log.

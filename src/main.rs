@@ -9,7 +9,6 @@ mod command;
 mod exit;
 mod log;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,18 +17,18 @@ use cli::{Cli, Command};
 use exit::Failure;
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = Cli::parse();
+    let form = log::start(cli.log, cli.log_format);
+    match run(cli) {
         Ok(code) => code,
         Err(failure) => {
-            // Without a standard error there is nobody to tell.
-            let _ = writeln!(io::stderr(), "{failure}");
+            form.tell(&failure);
             failure.exit_code()
         }
     }
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    log::start(cli.log);
     let done = match cli.command {
         Command::Genkey(options) => command::keys::genkey(&options),
         Command::Pubkey => command::keys::pubkey(),
@@ -38,6 +37,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),
+        Command::Generate(options) => command::generate::run(&options),
         Command::Guard(options) => command::guard::run(&options),
         #[cfg(feature = "lab")]
         Command::Demo(options) => command::demo::run(&options),

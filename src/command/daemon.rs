@@ -1,21 +1,42 @@
 //! `bentpipe client` and `bentpipe server`: configuration in, daemon until a signal.
 
+use std::path::Path;
+
 use bentpipe_pep::config::{ClientFile, ServerFile};
 use bentpipe_pep::{client, end_on_panic, server};
 
-use crate::cli::Daemon;
+use crate::cli::{Daemon, Role};
 use crate::exit::Failure;
 
 /// Runs the client.
 pub(crate) fn client(options: &Daemon) -> Result<(), Failure> {
     end_on_panic();
-    let config = ClientFile::load(&options.config)?;
+    let config = ClientFile::load(config(options.config.as_deref(), Role::Client)?)?;
     Ok(client::run(config, &options.into())?)
 }
 
 /// Runs the server.
 pub(crate) fn server(options: &Daemon) -> Result<(), Failure> {
     end_on_panic();
-    let config = ServerFile::load(&options.config)?;
+    let config = ServerFile::load(config(options.config.as_deref(), Role::Server)?)?;
     Ok(server::run(config, &options.into())?)
+}
+
+/// The configuration that the command line names, or the usual one of `role`, which must be there.
+pub(crate) fn config(named: Option<&Path>, role: Role) -> Result<&Path, Failure> {
+    let usual = role.default_config();
+    match named {
+        Some(named) => Ok(named),
+        None if usual.exists() => Ok(usual),
+        None => {
+            let make = match role {
+                Role::Client => "bentpipe client join CODE",
+                Role::Server => "bentpipe server init --public HOST[:PORT]",
+            };
+            Err(Failure::Key(format!(
+                "{} does not exist; make it with `{make}`, or name a file with --config",
+                usual.display()
+            )))
+        }
+    }
 }

@@ -2,17 +2,16 @@
 
 use bentpipe_pep::guard::{self, GuardError};
 
-use crate::cli::{Guard, GuardAction};
+use super::daemon::config;
+use crate::cli::{Guard, GuardAction, Role};
 use crate::exit::Failure;
 
 /// Puts the guard in force, removes it, or shows it.
 pub(crate) fn run(options: &Guard) -> Result<(), Failure> {
-    match (options.action, &options.config) {
-        (GuardAction::On, Some(file)) => guard::on(file)?,
-        // The command line asks for the file.
-        (GuardAction::On, None) => {}
-        (GuardAction::Off, _) => guard::off()?,
-        (GuardAction::Show, _) => {
+    match options.action {
+        GuardAction::On => guard::on(config(options.config.as_deref(), Role::Client)?)?,
+        GuardAction::Off => guard::off()?,
+        GuardAction::Show => {
             let listing = guard::listing()?;
             return super::print(listing.as_deref().unwrap_or("the guard is off").trim_end());
         }

@@ -6,6 +6,7 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 #[cfg(feature = "lab")]
 pub(crate) mod emulate;
+pub(crate) mod generate;
 pub(crate) mod guard;
 pub(crate) mod keys;
 #[cfg(feature = "lab")]

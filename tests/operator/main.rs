@@ -7,6 +7,7 @@
 )]
 
 mod config_errors;
+mod program;
 mod shards;
 
 /// Program under test, which cargo builds before this binary.

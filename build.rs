@@ -1,0 +1,46 @@
+//! What `bentpipe --version` says about the build: commit, target and features.
+
+use std::env;
+use std::process::Command;
+
+/// Says `commit: unknown` for a tree that no repository holds, such as an unpacked archive.
+fn main() {
+    // An archive that was unpacked inside of another repository has nothing to do with its commits.
+    let ours = git(&["rev-parse", "--show-prefix"]).is_some_and(|below| below.is_empty());
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).filter(|_| ours);
+    println!(
+        "cargo::rustc-env=BENTPIPE_COMMIT={}",
+        commit.as_deref().unwrap_or("unknown")
+    );
+    println!(
+        "cargo::rustc-env=BENTPIPE_TARGET={}",
+        env::var_os("TARGET").unwrap_or_default().display()
+    );
+    println!("cargo::rustc-env=BENTPIPE_FEATURES={}", features());
+    println!("cargo::rerun-if-changed=build.rs");
+    // The log of the checkout grows with whatever changes the commit.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo::rerun-if-changed={log}");
+    }
+}
+
+/// The features of this package that are on, separated by blanks.
+fn features() -> String {
+    let on = env::vars().filter_map(|(name, _)| {
+        let name = name.strip_prefix("CARGO_FEATURE_")?;
+        Some(name.to_lowercase().replace('_', "-"))
+    });
+    let mut on: Vec<_> = on.filter(|name| name != "default").collect();
+    on.sort_unstable();
+    match on.is_empty() {
+        true => "none".to_owned(),
+        false => on.join(" "),
+    }
+}
+
+/// What git prints, if there are git and a repository of ours.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}

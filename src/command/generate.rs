@@ -1,0 +1,51 @@
+//! `bentpipe generate DIR`: what packages install beside the program, made from its own command line.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::cli::{Cli, Generate};
+use crate::exit::Failure;
+
+/// The program's name in completions and man pages.
+const NAME: &str = "bentpipe";
+
+/// Shells, and what the completion of each is called where it looks for it.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bentpipe.bash"),
+    (Shell::Zsh, "_bentpipe"),
+    (Shell::Fish, "bentpipe.fish"),
+];
+
+/// Writes `DIR/completions` and `DIR/man`.
+pub(crate) fn run(options: &Generate) -> Result<(), Failure> {
+    let completions = make(&options.directory, "completions")?;
+    for (shell, name) in COMPLETIONS {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), NAME, &mut text);
+        write(&completions.join(name), &text)?;
+    }
+    let man = make(&options.directory, "man")?;
+    Ok(pages(Cli::command(), &man).context("cannot write man pages")?)
+}
+
+/// A page for the program and one for each of its commands, `bentpipe-lab-run.1`.
+fn pages(command: clap::Command, man: &Path) -> std::io::Result<()> {
+    // Otherwise each command would have a page and an option of its own for help.
+    let command = command.disable_help_subcommand(true);
+    clap_mangen::generate_to(command, man)
+}
+
+fn make(directory: &Path, name: &str) -> Result<std::path::PathBuf, Failure> {
+    let directory = directory.join(name);
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
+    Ok(directory)
+}
+
+fn write(file: &Path, text: &[u8]) -> Result<(), Failure> {
+    Ok(fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?)
+}

@@ -1,0 +1,107 @@
+//! What the program says of itself: version, completion, man pages, the form of its log.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::BENTPIPE;
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = Command::new(BENTPIPE).args(arguments).output();
+    let output = output.expect("bentpipe runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_long_version_says_what_was_built() {
+    let long = stdout(&["--version"]);
+    for line in ["bentpipe ", "commit: ", "target: ", "features: "] {
+        let found = long.lines().find_map(|long| long.strip_prefix(line));
+        assert!(found.is_some_and(|rest| !rest.is_empty()), "{line}: {long}");
+    }
+    assert_eq!(stdout(&["-V"]).lines().count(), 1);
+}
+
+#[test]
+fn generate_writes_what_packages_install() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    stdout(&["generate", path]);
+    // A package is built anew over what was there.
+    stdout(&["generate", path]);
+    let read = |name: &str| {
+        let file = directory.path().join(name);
+        fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+    };
+    for (name, word) in [
+        ("completions/bentpipe.bash", "--log-format"),
+        ("completions/_bentpipe", "#compdef bentpipe"),
+        ("completions/bentpipe.fish", "complete -c bentpipe"),
+        ("man/bentpipe.1", "Exit codes"),
+        ("man/bentpipe-status.1", "--watch"),
+        ("man/bentpipe-lab-run.1", "--shard"),
+    ] {
+        // Dashes are escaped in pages.
+        let text = read(name).replace("\\-", "-");
+        assert!(text.contains(word), "no {word} in {name}");
+    }
+    for page in fs::read_dir(directory.path().join("man")).expect("a directory") {
+        let name = page.expect("an entry").file_name();
+        assert!(!name.to_string_lossy().contains("generate"), "{name:?}");
+    }
+    let help = stdout(&["--help"]);
+    assert!(!help.contains("generate"), "{help}");
+}
+
+#[test]
+fn a_daemon_without_its_usual_file_says_how_to_make_it() {
+    if fs::exists("/etc/bentpipe").unwrap_or(true) {
+        eprintln!("skipped: this machine has /etc/bentpipe");
+        return;
+    }
+    for (role, word) in [
+        ("server", "bentpipe server init"),
+        ("client", "client join"),
+    ] {
+        let output = Command::new(BENTPIPE).arg(role).output();
+        let output = output.expect("bentpipe runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains(word) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_log_in_json_is_an_object_a_line_to_the_last() {
+    let arguments = ["--log-format", "json", "client", "--config", "/none\u{9b}"];
+    let output = Command::new(BENTPIPE).args(arguments).output();
+    let said = output.expect("bentpipe runs").stderr;
+    let said = String::from_utf8(said).expect("text");
+    let object: Value = serde_json::from_str(&said).expect("an object");
+    assert_eq!(object["level"], "ERROR");
+    let message = object["message"].as_str().expect("text");
+    assert!(message.contains("cannot read this file"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn the_journal_is_given_priorities_and_no_times() {
+    let said = |stream: &str| {
+        // The shell's own standard error, which the program has too.
+        let output = Command::new("sh")
+            .args([
+                "-c",
+                &format!("JOURNAL_STREAM={stream} exec \"$0\" client --config /none"),
+            ])
+            .arg(BENTPIPE)
+            .output();
+        String::from_utf8(output.expect("sh runs").stderr).expect("text")
+    };
+    let journal = said("$(stat -L -c %d:%i /dev/stderr)");
+    assert!(journal.starts_with("<3>/none:1: "), "{journal}");
+    // Redirected since.
+    assert!(said("1:1").starts_with("/none:1: "));
+}
