@@ -434,6 +434,46 @@ mod tests {
     }
 
     #[test]
+    fn tables_are_those_of_the_snapshots() {
+        let full = Forwarding {
+            translated: vec![
+                "100.96.0.2/32".parse().unwrap(),
+                "fd00:96::2/128".parse().unwrap(),
+            ],
+            routed: vec![
+                "10.1.0.0/24".parse().unwrap(),
+                "2001:db8:1::/64".parse().unwrap(),
+            ],
+            published: vec![
+                (5060, "100.96.0.2".parse().unwrap()),
+                (5061, "fd00:96::2".parse().unwrap()),
+            ],
+        };
+        let router = Router {
+            ipv4: true,
+            ipv6: true,
+        };
+        let settings = Settings::sample();
+        let script = |name, forwarding, router| {
+            let body = body(&[4433, 443], forwarding, router);
+            let body = format!("{}{body}", settings.sets());
+            (name, Table::new(TABLE).replacement(&body))
+        };
+        let all = [
+            script("server", None, Router::default()),
+            script(
+                "server-without-clients",
+                Some(&Forwarding::default()),
+                Router::default(),
+            ),
+            script("server-forwarding", Some(&full), Router::default()),
+            script("server-on-a-router", Some(&full), router),
+        ];
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/forwarding/snapshots");
+        crate::snapshot::compare(directory, &all);
+    }
+
+    #[test]
     fn routed_prefixes_are_translated_towards_the_internet_alone_and_if_private() {
         let forwarding = Forwarding {
             routed: vec![

@@ -37,6 +37,8 @@ pub mod reach;
 pub mod route;
 pub mod sandbox;
 pub mod schedule;
+#[cfg(test)]
+mod snapshot;
 pub mod socket;
 pub mod stand_in;
 pub mod tun;

@@ -174,6 +174,20 @@ impl fmt::Display for Setting {
 }
 
 impl Forwarding {
+    /// Two settings of one kind and one of another.
+    #[cfg(test)]
+    pub(crate) fn sample() -> Self {
+        let setting = |kind, interface: &str| Setting {
+            kind,
+            interface: interface.to_owned(),
+        };
+        Self(vec![
+            setting(Kind::Ipv4, "lan0"),
+            setting(Kind::Ipv4, "lan1"),
+            setting(Kind::Marks, "wan0"),
+        ])
+    }
+
     /// What a process changed that was killed, as its `table` says.
     pub(crate) fn left_behind(table: &Table) -> io::Result<Self> {
         let mut settings = Vec::new();

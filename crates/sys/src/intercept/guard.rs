@@ -67,7 +67,7 @@ pub fn guard_listing() -> io::Result<Option<String>> {
     }
 }
 
-fn body(it: &Interception) -> String {
+pub(super) fn body(it: &Interception) -> String {
     let bypass: Vec<IpNet> = it.bypass.iter().map(IpNet::trunc).collect();
     let mut text = ruleset::exempt_sets(&ruleset::link_local().chain(bypass).collect::<Vec<_>>());
     text.push_str(&policy::sets(&it.rules, &policy::Kept::default()));

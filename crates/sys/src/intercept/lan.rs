@@ -43,6 +43,16 @@ impl Lan {
         }
     }
 
+    /// A LAN of these prefixes, own addresses and interface numbers.
+    #[cfg(test)]
+    pub(super) fn sample(prefixes: &[IpNet], addresses: &[IpAddr], indices: &[u32]) -> Self {
+        Self {
+            addresses: addresses.to_vec(),
+            indices: indices.to_vec(),
+            ..Self::with_prefixes(prefixes)
+        }
+    }
+
     /// Of interfaces that must exist.
     pub(super) fn of(it: &Interception) -> io::Result<Self> {
         let lan = Self::present(&it.interfaces, it.device(), None)?;

@@ -44,6 +44,8 @@ mod packets;
 mod passage;
 mod policy;
 mod ruleset;
+#[cfg(test)]
+mod snapshots;
 mod upkeep;
 
 /// The table's name; fixed, so that the leftover of a killed process is found.
