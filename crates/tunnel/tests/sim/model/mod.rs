@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bentpipe_link::LinkConfig;
 use bentpipe_testbed::world::{World, preset};
-use bentpipe_tunnel::engine::{ConnectionId, Engine};
+use bentpipe_tunnel::engine::Engine;
 
 use crate::outage::set_outage;
 use crate::satellite::link;
@@ -48,8 +48,8 @@ struct Run {
     flows: Vec<Flow>,
     opened: u64,
     heard: Heard,
-    /// Tunnel of which the server knows nothing any more.
-    forgotten: Option<ConnectionId>,
+    /// Tunnels, in the order of their beginning, of which the server may know nothing any more.
+    forgotten: usize,
     /// The link is dark until then.
     dark_until: Option<Duration>,
     /// When the last tunnel was begun.
@@ -78,7 +78,7 @@ impl Run {
             flows: Vec::new(),
             opened: 0,
             heard: Heard::default(),
-            forgotten: None,
+            forgotten: 0,
             dark_until: None,
             connected: Duration::ZERO,
         }
@@ -145,7 +145,8 @@ impl Run {
         };
         if self.flows.len() < MOST {
             let number = self.opened + 1;
-            let lost = self.forgotten == Some(id);
+            let tunnels = &self.world.terminals[0].tunnels;
+            let lost = tunnels[..self.forgotten].contains(&id);
             let flow = Flow::open(&mut self.world, &mut self.dice, number, id, lost);
             self.opened += u64::from(flow.is_some());
             self.flows.extend(flow);
@@ -165,7 +166,7 @@ impl Run {
 
     /// The server's process is replaced by a new one.
     fn restart(&mut self) {
-        self.forgotten = self.world.terminals[0].ready.map(|(id, _)| id);
+        self.forgotten = self.world.terminals[0].tunnels.len();
         self.world.restart_server();
         self.world.opened = Some(Vec::new());
         for flow in &mut self.flows {
