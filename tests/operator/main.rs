@@ -8,6 +8,7 @@
 
 mod config_errors;
 mod program;
+mod service_manager;
 mod shards;
 
 /// Program under test, which cargo builds before this binary.

@@ -25,6 +25,7 @@ mod relay;
 mod sampler;
 mod sandbox;
 pub mod server;
+mod service_manager;
 mod shard;
 mod state;
 pub mod status;

@@ -2,7 +2,7 @@
 //!
 //! The real binary on real files, ports and capabilities. What needs a network namespace is skipped without root.
 mod faults;
-mod home;
+pub(super) mod home;
 mod keys;
 mod signals;
 

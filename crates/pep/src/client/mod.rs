@@ -50,7 +50,8 @@ use crate::keys::{self, PrivateKey};
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
-use crate::shard::{Driver, Shard};
+use crate::service_manager::ServiceManager;
+use crate::shard::{Driver, Pulse, PulseView, Shard};
 use crate::status::{Memory, Side, StatusReport};
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
@@ -88,10 +89,12 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
             engine.trace_with(Box::new(move |now| qlog.trace(now)));
         }
         let shard = Shard::new(engine);
-        let mut driver = Driver::new(shard.clone(), socket, None)?;
+        let driver_pulse = Pulse::default();
+        let pulse = driver_pulse.view();
+        let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
         driver.hear_failures();
         let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
-        let served = serve(config, session, driver, &pool).await;
+        let served = serve(config, session, driver, &pulse, &pool).await;
         drop(claim);
         served
     })
@@ -101,6 +104,7 @@ async fn serve(
     config: Rc<ClientConfig>,
     session: Rc<Session>,
     driver: Driver,
+    pulse: &PulseView,
     pool: &MemoryPool,
 ) -> Result<(), RunError> {
     let started = process::now();
@@ -128,6 +132,9 @@ async fn serve(
             )
         }
     };
+    // Rules are in force from here on; the tunnel may take as long as the link does.
+    let manager = ServiceManager::find();
+    manager.ready();
     let rtt = Cell::new(Duration::ZERO);
     tokio::select! {
         result = driver.run(|event| match (event.notice, &dns) {
@@ -145,10 +152,12 @@ async fn serve(
         result = session.carry_packets() => result?,
         () = session.follow_assigned() => {}
         () = session.paths().keep() => {}
-        () = status.serve(snapshot) => {}
+        () = status.serve(&snapshot) => {}
+        () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            manager.stopping(config.drain_timeout);
             session.drain();
             let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;
             session.close();

@@ -27,6 +27,7 @@ use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay::split::{Bench, Far};
 use crate::sandbox::{self, Needs};
+use crate::service_manager::ServiceManager;
 use crate::status::{self, Side, StatusReport, TunnelState};
 
 /// Between looks at whether all is over.
@@ -74,15 +75,20 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
         Some(server) => tracing::info!("ready: splitting TCP towards {server}"),
         None => tracing::info!("ready: splitting TCP towards its destinations"),
     }
+    let snapshot = || StatusReport {
+        rules: front_ends.rules(),
+        kernel: front_ends.kernel(),
+        ..splitter.report()
+    };
+    let manager = ServiceManager::find();
+    manager.ready();
     tokio::select! {
-        () = status.serve(|| StatusReport {
-            rules: front_ends.rules(),
-            kernel: front_ends.kernel(),
-            ..splitter.report()
-        }) => {}
+        () = status.serve(&snapshot) => {}
+        () = manager.inform(&[], &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            manager.stopping(config.drain_timeout);
             splitter.draining.set(true);
             let _ = timeout(config.drain_timeout, splitter.until_idle()).await;
         } => {}

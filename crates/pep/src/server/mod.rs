@@ -37,7 +37,8 @@ use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
-use crate::shard::{self, Neighbours};
+use crate::service_manager::ServiceManager;
+use crate::shard::{self, Neighbours, Pulse, PulseView};
 use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
 use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
@@ -209,6 +210,7 @@ type Reports = Arc<Mutex<Vec<ClientStatus>>>;
 struct Pool {
     commands: Vec<mpsc::UnboundedSender<Command>>,
     reports: Vec<Reports>,
+    pulses: Vec<PulseView>,
     packets: Option<Arc<Packets>>,
     sockets: Option<Arc<Sockets>>,
     notices: Arc<Notices>,
@@ -237,7 +239,7 @@ impl Pool {
         let memory = MemoryPool::new(process::total_memory(config.total_memory));
         let memory = Arc::new(memory);
         let (end, ended) = mpsc::unbounded_channel();
-        let mut reports = Vec::new();
+        let (mut reports, mut pulses) = (Vec::new(), Vec::new());
         let (notices, translations) = (Arc::default(), Translations::new(&config.nat64));
         let mut routes = Routes::new();
         // Nothing is promised of which nothing is known.
@@ -254,6 +256,8 @@ impl Pool {
         for (index, ((neighbours, socket), commands)) in shards.enumerate() {
             let report = Reports::default();
             reports.push(report.clone());
+            let pulse = Pulse::default();
+            pulses.push(pulse.view());
             let worker = Worker {
                 index: u8::try_from(index).unwrap_or(u8::MAX),
                 reset_key: identity::reset_key(key),
@@ -262,6 +266,7 @@ impl Pool {
                 registry: registry.clone(),
                 commands,
                 report,
+                pulse,
                 connect_timeout: config.connect_timeout,
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
@@ -288,6 +293,7 @@ impl Pool {
         Ok(Self {
             commands: senders,
             reports,
+            pulses,
             packets: network.packets.clone(),
             sockets: network.sockets.clone(),
             notices,
@@ -314,7 +320,7 @@ impl Pool {
         } = orders;
         process::raise_file_limit();
         sandbox::announce();
-        let reports = self.reports.clone();
+        let (reports, pulses) = (self.reports.clone(), self.pulses.clone());
         let families = Cell::new(self.reached.now());
         let memory = self.memory.clone();
         let repairs = network.repairs();
@@ -329,12 +335,15 @@ impl Pool {
             clients.len(),
             self.commands.len()
         );
+        let manager = ServiceManager::find();
+        manager.ready();
         let mut left = self.commands.len();
         let mut stopping = false;
         let mut current = config.clone();
         let mut look = interval(LOOK);
         tokio::select! {
-            () = status.serve(snapshot) => {}
+            () = status.serve(&snapshot) => {}
+            () = manager.inform(&pulses, &snapshot) => {}
             () = paths.keep() => {}
             outcome = async {
                 while left > 0 {
@@ -346,9 +355,14 @@ impl Pool {
                         () = stop.wait(), if !stopping => {
                             stopping = true;
                             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+                            manager.stopping(config.drain_timeout);
                             self.tell(&Command::Drain);
                         }
-                        Some(()) = hangup.recv() => self.reload(config, &mut current, clients),
+                        Some(()) = hangup.recv() => {
+                            manager.reloading();
+                            self.reload(config, &mut current, clients);
+                            manager.ready();
+                        }
                         _ = look.tick() => families.set(self.look_for_routes(clients)),
                     }
                 }

@@ -29,6 +29,7 @@ use crate::process::{self, RunError};
 use crate::relay::split::{Bench, Far, Split, read_some};
 use crate::relay::{delivered, prepare};
 use crate::sandbox::{self, Needs};
+use crate::service_manager::ServiceManager;
 use crate::status::{self, ClientStatus, Side, StatusReport, TunnelState};
 
 /// For OPEN to come: it leaves right after the connection.
@@ -93,16 +94,24 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
         "transport = \"plain\": what crosses is neither encrypted nor authenticated, and clients are known by their addresses alone"
     );
     tracing::info!("ready: splitting TCP on {listening}");
+    let manager = ServiceManager::find();
+    manager.ready();
     tokio::select! {
         () = status.serve(|| server.report()) => {}
+        () = manager.inform(&[], || server.report()) => {}
         () = async {
             loop {
                 tokio::select! {
                     () = stop.wait() => break,
-                    Some(()) = hangup.recv() => server.reload(),
+                    Some(()) = hangup.recv() => {
+                        manager.reloading();
+                        server.reload();
+                        manager.ready();
+                    }
                 }
             }
             tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            manager.stopping(config.drain_timeout);
             tasks.iter().for_each(tokio::task::JoinHandle::abort);
             let _ = timeout(config.drain_timeout, server.until_idle()).await;
         } => {}

@@ -22,8 +22,7 @@ use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process;
 use crate::qlog::Qlog;
-use crate::shard::Neighbours;
-use crate::shard::{Driver, Shard};
+use crate::shard::{Driver, Neighbours, Pulse, Shard};
 use bentpipe_tunnel::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
 use bentpipe_tunnel::transport::MemoryPool;
 
@@ -54,6 +53,7 @@ pub(super) struct Worker {
     pub(super) registry: Arc<Registry>,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) report: Reports,
+    pub(super) pulse: Pulse,
     pub(super) connect_timeout: Duration,
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
@@ -97,7 +97,7 @@ impl Worker {
         let runtime = process::runtime()?;
         let sessions = Sessions::new(&self, shard.clone());
         LocalSet::new().block_on(&runtime, async {
-            let driver = Driver::new(shard, socket, Some(neighbours))?;
+            let driver = Driver::new(shard, socket, Some(neighbours), self.pulse)?;
             tokio::select! {
                 result = driver.run(|event| sessions.on_event(event)) => result,
                 () = sessions.deliver(self.inbox.take()) => Ok(()),

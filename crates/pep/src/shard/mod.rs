@@ -7,6 +7,7 @@
 mod alarm;
 mod buffers;
 mod handover;
+mod pulse;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ use buffers::Buffers;
 pub(crate) use handover::Neighbours;
 #[cfg(target_os = "linux")]
 pub(crate) use handover::steer;
+pub(crate) use pulse::{Pulse, PulseView};
 
 /// Receive buffer per message: a whole GRO batch.
 const RECEIVE_SIZE: usize = 64 * 1024;
@@ -153,6 +155,7 @@ pub(crate) struct Driver {
     state: UdpSocketState,
     alarm: Alarm,
     neighbours: Option<Neighbours>,
+    pulse: Pulse,
     receive: Box<[u8]>,
     /// A batch that the socket had no room for.
     stuck: Option<(Output, Vec<u8>)>,
@@ -168,11 +171,12 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Takes over a bound, non-blocking socket.
+    /// Takes over a bound, non-blocking socket; `pulse` counts the turns.
     pub(crate) fn new(
         shard: Rc<Shard>,
         socket: std::net::UdpSocket,
         neighbours: Option<Neighbours>,
+        pulse: Pulse,
     ) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         if let Some(neighbours) = &neighbours {
@@ -184,6 +188,7 @@ impl Driver {
             socket: UdpSocket::from_std(socket)?,
             alarm: Alarm::new()?,
             neighbours,
+            pulse,
             receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
             stuck: None,
             spare: Vec::new(),
@@ -223,6 +228,7 @@ impl Driver {
         {
             *self.shard.driver.borrow_mut() = Some(cx.waker().clone());
         }
+        self.pulse.beat();
         for _ in 0..TURN {
             let now = Instant::now();
             let mut busy = self.receive(cx, now)?;
