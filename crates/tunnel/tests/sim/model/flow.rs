@@ -18,6 +18,9 @@ const PERIOD: u64 = 65_521;
 /// Most bytes that a host writes in one turn.
 const PIECE: u64 = 60_000;
 
+/// Time after which the server does not hear any more of a flow that was opened and left.
+const UNHEARD: Duration = Duration::from_secs(60);
+
 /// End of the tunnel, and so engine, at which a host is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
@@ -103,6 +106,8 @@ pub(super) struct Flow {
     answers: Option<Instant>,
     /// Either end's daemon has forgotten the tunnel.
     lost: bool,
+    /// Since when the client's host has left a flow that the server has not heard of.
+    unheard: Option<Instant>,
     heard: Heard,
 }
 
@@ -155,6 +160,7 @@ impl Flow {
             refusal: None,
             answers: None,
             lost,
+            unheard: None,
             heard: Heard::default(),
         })
     }
@@ -164,6 +170,8 @@ impl Flow {
         let host = &mut self.hosts[Side::Server.index()];
         assert!(host.at.is_none(), "opened twice");
         host.at = Some(at);
+        // Whoever hears of the flow has not forgotten its tunnel.
+        self.lost = false;
         if dice.one_in(20) {
             self.refusal = Some(ReplyCode::Refused);
         }
@@ -190,10 +198,13 @@ impl Flow {
         }
     }
 
-    /// Nobody takes part any more, as far as anybody can know of it.
-    pub(super) fn is_over(&self) -> bool {
+    /// Nobody takes part any more. A server that has forgotten the tunnel may never hear of the flow.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let [client, server] = &self.hosts;
-        client.left && (server.left || (self.lost && server.at.is_none()))
+        let unheard = client.left && self.lost && server.at.is_none();
+        let since = *self.unheard.get_or_insert(now);
+        self.unheard = unheard.then_some(since);
+        client.left && server.left || unheard && now > since + UNHEARD
     }
 
     /// The host at `side` is reset; as its relay, or `policy`, has it.

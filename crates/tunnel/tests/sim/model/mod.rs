@@ -190,7 +190,8 @@ impl Run {
         for flow in &mut self.flows {
             flow.turn(&mut self.world, &mut self.dice, hurry);
         }
-        for over in self.flows.extract_if(.., |flow| flow.is_over()) {
+        let now = self.world.now;
+        for over in self.flows.extract_if(.., |flow| flow.is_over(now)) {
             self.heard += over.heard();
         }
     }
