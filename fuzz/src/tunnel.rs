@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, Families, FlowId,
+    AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, EnrolCode, Families, FlowId,
     Forward, Hello, Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Place, Publish,
     PublishCode, Reply, ReplyCode, TrainPacket, varint,
 };
@@ -214,6 +214,11 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         Control::Published {
             entry: 1,
             code: PublishCode::InUse,
+        },
+        Control::Enrol { key: [7; 32] },
+        Control::Enrolled {
+            code: EnrolCode::Used,
+            at: 1_700_000_000,
         },
         Control::RateHint {
             rate: BitRate::megabits_per_second(250),

@@ -6,7 +6,10 @@
 use bentpipe_units::BitRate;
 
 use super::wire::{Reader, put_sized, split_sized};
-use super::{AbortCode, Acks, DecodeError, Families, FlowId, Hello, Publish, PublishCode, varint};
+use super::{
+    AbortCode, Acks, DecodeError, ENROL_KEY, EnrolCode, Families, FlowId, Hello, Publish,
+    PublishCode, varint,
+};
 
 /// Longest value of a control frame, bytes.
 pub const MAX_FRAME: usize = 4096;
@@ -21,6 +24,8 @@ const PUBLISH: u64 = 0x14;
 const PUBLISHED: u64 = 0x15;
 const KEEP: u64 = 0x18;
 const ACKS: u64 = 0x19;
+const ENROL: u64 = 0x1c;
+const ENROLLED: u64 = 0x1d;
 
 /// One frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +76,18 @@ pub enum Control {
     },
     /// The sender wants to be acknowledged so from now on; the last word counts.
     Acks(Acks),
+    /// A client with an enrolment key names the key that it connects with from now on.
+    Enrol {
+        /// Its Ed25519 public key.
+        key: [u8; ENROL_KEY],
+    },
+    /// What came of it.
+    Enrolled {
+        /// Whether the key is the client's.
+        code: EnrolCode,
+        /// When the enrolment key was used or has expired, seconds since 1970; else 0.
+        at: u64,
+    },
 }
 
 impl Control {
@@ -123,6 +140,15 @@ impl Control {
             Self::Acks(acks) => {
                 acks.encode(&mut value);
                 ACKS
+            }
+            Self::Enrol { key } => {
+                value.extend_from_slice(key);
+                ENROL
+            }
+            Self::Enrolled { code, at } => {
+                varint::encode(code.code(), &mut value);
+                varint::encode(*at, &mut value);
+                ENROLLED
             }
         };
         varint::encode(kind, out);
@@ -187,6 +213,19 @@ impl Control {
                 let acks = Acks::read(&mut reader)?;
                 reader.end()?;
                 Ok(Some(Self::Acks(acks)))
+            }
+            ENROL => {
+                let mut reader = Reader::new(value, "ENROL");
+                let key = reader.array()?;
+                reader.end()?;
+                Ok(Some(Self::Enrol { key }))
+            }
+            ENROLLED => {
+                let mut reader = Reader::new(value, "ENROLLED");
+                let code = EnrolCode::from_code(reader.varint()?);
+                let at = reader.varint()?;
+                reader.end()?;
+                Ok(Some(Self::Enrolled { code, at }))
             }
             _ => Ok(None),
         }

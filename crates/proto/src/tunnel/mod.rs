@@ -10,6 +10,7 @@ mod address;
 mod again;
 mod codes;
 mod control;
+mod enrol;
 mod hello;
 mod inbound;
 mod open;
@@ -22,6 +23,7 @@ pub use address::{Destination, Host, HostName, MAX_NAME, NameError};
 pub use again::{AGAIN_HEAD, Again, Awaited, MAX_AWAITED, Place};
 pub use codes::{AbortCode, CloseCode};
 pub use control::{Control, ControlReader, MAX_FRAME};
+pub use enrol::{ENROL_KEY, EnrolCode};
 pub use hello::{
     Acks, Families, Forward, Hello, MAX_AGENT, MAX_ASSIGNED, MAX_CONTROLLER, MAX_ROUTED,
     PacketKinds,

@@ -8,8 +8,8 @@ use bentpipe_proto::dns::Query;
 use bentpipe_proto::fec::{Fec, Incoming, Mended, Outgoing, Repair};
 use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Again, Awaited, Control, ControlReader, Families, FlowId, Forward, Hello,
-    Inbound, Open, PacketKinds, Place, Publish, PublishCode, Reply, ReplyCode, StreamKind,
+    AbortCode, Acks, Again, Awaited, Control, ControlReader, EnrolCode, Families, FlowId, Forward,
+    Hello, Inbound, Open, PacketKinds, Place, Publish, PublishCode, Reply, ReplyCode, StreamKind,
     TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
@@ -289,6 +289,23 @@ fn reply() {
             code: ReplyCode::Refused,
             bound: None,
             credit: 0,
+        },
+    );
+}
+
+#[test]
+fn enrolment() {
+    let key = [
+        0xd7, 0x5a, 0x98, 0x01, 0x82, 0xb1, 0x0a, 0xb7, 0xd5, 0x4b, 0xfe, 0xd3, 0xc9, 0x64, 0x07,
+        0x3a, 0x0e, 0xe1, 0x72, 0xf3, 0xda, 0xa6, 0x23, 0x25, 0xaf, 0x02, 0x1a, 0x68, 0xf7, 0x07,
+        0x51, 0x1a,
+    ];
+    check_control("ENROL", &Control::Enrol { key });
+    check_control(
+        "ENROLLED",
+        &Control::Enrolled {
+            code: EnrolCode::Used,
+            at: 1_700_000_000,
         },
     );
 }

@@ -411,6 +411,8 @@ impl Connection {
                     | TunnelEvent::Inbound(..)
                     | TunnelEvent::Publish(_)
                     | TunnelEvent::Published(..)
+                    | TunnelEvent::Enrol(_)
+                    | TunnelEvent::Enrolled(..)
                     | TunnelEvent::Query(..)
                     | TunnelEvent::Answer(..)
                     | TunnelEvent::Families

@@ -4,7 +4,8 @@ use std::ops::AddAssign;
 
 use bentpipe_proto::relay::CreditExceeded;
 use bentpipe_proto::tunnel::{
-    CloseCode, DecodeError, Inbound, Open, Publish, PublishCode, ReplyCode, VERSION,
+    CloseCode, DecodeError, ENROL_KEY, EnrolCode, Inbound, Open, Publish, PublishCode, ReplyCode,
+    VERSION,
 };
 use bytes::Bytes;
 use thiserror::Error;
@@ -25,6 +26,11 @@ pub enum TunnelEvent {
     Publish(Publish),
     /// What came of a port that this side has asked for, by its number (client only).
     Published(u64, PublishCode),
+    /// A client with an enrolment key names its own (server only); answer with [`super::Tunnel::enrolled`].
+    Enrol([u8; ENROL_KEY]),
+    /// What came of the key that this side has named, and since when its enrolment key is void, seconds since 1970 (client
+    /// only).
+    Enrolled(EnrolCode, u64),
     /// Something changed for this flow's LAN side: look at [`super::Tunnel::incoming`], [`super::Tunnel::capacity`].
     Flow(FlowKey),
     /// A DNS query (server only); answer with [`super::Tunnel::answer`].

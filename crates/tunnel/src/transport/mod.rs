@@ -9,6 +9,7 @@ mod acks;
 mod again;
 mod control;
 mod early;
+mod enrol;
 mod event;
 mod flow;
 mod headers;

@@ -465,6 +465,8 @@ impl Tunnel {
             },
             Control::Publish(publish) => self.on_publish(publish)?,
             Control::Published { entry, code } => self.on_published(entry, code)?,
+            Control::Enrol { key } => self.on_enrol(key)?,
+            Control::Enrolled { code, at } => self.on_enrolled(code, at)?,
             Control::Keep { bytes } => self.on_keep(bytes),
             Control::Acks(acks) => self.ack_wish = Some(acks),
             Control::Goaway => {

@@ -17,6 +17,20 @@ use zeroize::Zeroizing;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey(pub(super) [u8; 32]);
 
+impl PublicKey {
+    /// The key of these 32 bytes; `None` for zeros, which are a point for which anybody can sign.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Option<Self> {
+        (bytes != [0; 32]).then_some(Self(bytes))
+    }
+
+    /// The 32 bytes of RFC 8032.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 32] {
+        self.0
+    }
+}
+
 impl FromStr for PublicKey {
     type Err = String;
 
@@ -76,6 +90,18 @@ impl PrivateKey {
     pub fn public(&self) -> PublicKey {
         let public = self.pair().public_key().as_ref().try_into();
         PublicKey(public.expect("an Ed25519 public key has 32 bytes"))
+    }
+
+    /// The key of this seed of 32 bytes (RFC 8032).
+    #[must_use]
+    pub const fn from_seed(seed: Zeroizing<[u8; 32]>) -> Self {
+        Self(seed)
+    }
+
+    /// The seed of 32 bytes: a secret.
+    #[must_use]
+    pub fn seed(&self) -> &[u8; 32] {
+        &self.0
     }
 
     /// Its base64 form, as key files hold it: a secret.
