@@ -1,0 +1,211 @@
+//! The status report as OpenMetrics: each number of `bentpipe status --json`, under its name there.
+//!
+//! `tunnel.rtt_ms` becomes `bentpipe_tunnel_rtt_ms`, with the label `client` at a server. A truth value is 1 or 0, and `state`
+//! and `version` are the label of a metric that is always 1. Whatever the report gains is exported with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use serde_json::{Map, Value};
+
+use crate::status::StatusReport;
+
+/// First word of every name.
+const PREFIX: &str = "bentpipe";
+
+/// Objects whose numbers only grow while a tunnel, or a daemon, lives, besides what is called `…_total`.
+const COUNTERS: [&str; 8] = [
+    "bentpipe_bytes_",
+    "bentpipe_flows_refused_",
+    "bentpipe_ledger_bytes_",
+    "bentpipe_packets_dropped_",
+    "bentpipe_packets_received",
+    "bentpipe_packets_sent",
+    "bentpipe_associations_dropped_",
+    "bentpipe_rules_",
+];
+
+/// Texts that are one of a few, and so may be labels.
+const TEXTS: [&str; 2] = ["state", "version"];
+
+/// Fields that tell the objects of a list from each other.
+const IDENTITIES: [&str; 5] = ["name", "rule", "part", "protocol", "port"];
+
+/// Labels of one sample, by name.
+type Labels = Vec<(String, String)>;
+
+/// Samples of one moment, by metric.
+#[derive(Debug)]
+pub(super) struct Export(BTreeMap<String, Vec<(Labels, f64)>>);
+
+impl Export {
+    /// Samples of `report`.
+    pub(super) fn new(report: &StatusReport) -> Self {
+        let mut export = Self(BTreeMap::new());
+        if let Ok(Value::Object(report)) = serde_json::to_value(report) {
+            export.object(PREFIX, &Labels::new(), &report);
+        }
+        export
+    }
+
+    /// The text that Prometheus reads.
+    pub(super) fn into_text(self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    fn object(&mut self, name: &str, labels: &Labels, object: &Map<String, Value>) {
+        for (key, value) in object {
+            match value {
+                // A server's clients have the names that a client's own figures have.
+                Value::Array(list) if name == PREFIX && key == "clients" => {
+                    self.list(name, Some("client"), list);
+                }
+                Value::Array(list) => self.list(&format!("{name}_{key}"), None, list),
+                Value::Object(inner) => self.object(&format!("{name}_{key}"), labels, inner),
+                Value::String(text) if TEXTS.contains(&key.as_str()) => {
+                    let mut labels = labels.clone();
+                    labels.push((key.clone(), text.clone()));
+                    self.sample(format!("{name}_{key}"), labels, 1.0);
+                }
+                Value::Bool(truth) => {
+                    self.sample(
+                        format!("{name}_{key}"),
+                        labels.clone(),
+                        f64::from(u8::from(*truth)),
+                    );
+                }
+                Value::Number(number) if !is_label(labels, key) => {
+                    let number = number.as_f64().unwrap_or(f64::NAN);
+                    self.sample(format!("{name}_{key}"), labels.clone(), number);
+                }
+                Value::Null | Value::String(_) | Value::Number(_) => {}
+            }
+        }
+    }
+
+    /// Objects of a list, told apart by labels; `called` names the label of their first identity.
+    fn list(&mut self, name: &str, called: Option<&str>, list: &[Value]) {
+        for object in list.iter().filter_map(Value::as_object) {
+            let identities = IDENTITIES.iter().filter_map(|field| {
+                let text = match object.get(*field)? {
+                    Value::String(text) => text.clone(),
+                    number => number.as_u64()?.to_string(),
+                };
+                Some((called.unwrap_or(field).to_owned(), text))
+            });
+            let labels: Labels = identities.collect();
+            self.object(name, &labels, object);
+        }
+    }
+
+    fn sample(&mut self, name: String, labels: Labels, value: f64) {
+        self.0.entry(name).or_default().push((labels, value));
+    }
+}
+
+/// Whether the field `key` of an object is one of its labels already.
+fn is_label(labels: &Labels, key: &str) -> bool {
+    labels.iter().any(|(name, _)| name == key)
+}
+
+impl Collector for Export {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, samples) in &self.0 {
+            let grows =
+                name.ends_with("_total") || COUNTERS.iter().any(|one| name.starts_with(one));
+            // The encoder adds the ending of a counter.
+            let bare = name.strip_suffix("_total").unwrap_or(name);
+            let kind = if grows {
+                MetricType::Counter
+            } else {
+                MetricType::Gauge
+            };
+            let field = name.trim_start_matches(PREFIX).trim_start_matches('_');
+            let help = format!("{field} of bentpipe status --json");
+            let mut family = encoder.encode_descriptor(bare, &help, None, kind)?;
+            for (labels, value) in samples {
+                let metric = family.encode_family(labels)?;
+                match grows {
+                    true => ConstCounter::new(*value).encode(metric)?,
+                    false => ConstGauge::new(*value).encode(metric)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::status::{ClientStatus, Session, Side};
+
+    fn lines(side: Side) -> Vec<String> {
+        let report = StatusReport::new(PathBuf::from("/etc/bentpipe/x.toml"), 17, side);
+        let text = Export::new(&report).into_text().expect("text");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn session() -> Session {
+        let mut session = Session::default();
+        session.tunnel.rtt_ms = Some(512.5);
+        session.flows.opened_total = 7;
+        session.bytes.wire_in = 1_000_000;
+        session
+    }
+
+    #[test]
+    fn a_clients_numbers_have_their_names() {
+        let lines = lines(Side::Client(Box::new(session())));
+        for wanted in [
+            "# TYPE bentpipe_tunnel_rtt_ms gauge",
+            "bentpipe_tunnel_rtt_ms 512.5",
+            "# TYPE bentpipe_flows_opened counter",
+            "bentpipe_flows_opened_total 7.0",
+            "bentpipe_bytes_wire_in_total 1000000.0",
+            "bentpipe_uptime_s 17.0",
+            "bentpipe_tunnel_state{state=\"connecting\"} 1.0",
+            "# EOF",
+        ] {
+            assert!(
+                lines.iter().any(|line| line == wanted),
+                "{wanted}: {lines:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_servers_clients_are_labels() {
+        let client = |name: &str| ClientStatus {
+            name: name.to_owned(),
+            shard: Some(1),
+            session: session(),
+        };
+        let lines = lines(Side::Server {
+            listen: Vec::new(),
+            families: None,
+            clients: vec![client("one"), client("a \"b\"\n")],
+        });
+        let of = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();
+        assert_eq!(of("bentpipe_tunnel_rtt_ms{"), 2, "{lines:#?}");
+        assert_eq!(of("# TYPE bentpipe_tunnel_rtt_ms "), 1);
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains(r#"{client="a \"b\"\n"}"#)),
+            "{lines:#?}"
+        );
+    }
+}
