@@ -18,7 +18,10 @@ pub(crate) use lab::{
     Compare as LabCompare, Lab, LabCommand, Leaks as LabLeaks, Merge as LabMerge,
     Report as LabReport, Run as LabRun,
 };
-pub(crate) use operator::Generate;
+pub(crate) use operator::{
+    Add, Client, ClientCommand, Generate, Init, Join, Listed, Remove, Server, ServerCommand,
+    ServerFile,
+};
 
 /// What `--version` says, besides the name.
 const VERSION: &str = concat!(
@@ -67,14 +70,14 @@ pub(crate) enum Command {
     /// Takes in TCP as its configuration says and carries it to the server. Prints a line with "ready" once the tunnel
     /// is up; SIGINT and SIGTERM let open connections end first.
     #[command(after_help = "Example:\n  bentpipe client --config client.toml")]
-    Client(Daemon),
+    Client(Client),
 
     /// Run the server, on the internet side
     ///
     /// Prints a line with "ready" once it serves. SIGHUP reads the list of clients again; SIGINT and SIGTERM let open
     /// connections end first.
     #[command(after_help = "Example:\n  bentpipe server --config server.toml")]
-    Server(Daemon),
+    Server(Server),
 
     /// Validate a configuration file and the key file that it names
     ///

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use crate::cli::{Cli, ClientCommand, Command, ServerCommand};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -32,8 +32,17 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let done = match cli.command {
         Command::Genkey(options) => command::keys::genkey(&options),
         Command::Pubkey => command::keys::pubkey(),
-        Command::Client(options) => command::daemon::client(&options),
-        Command::Server(options) => command::daemon::server(&options),
+        Command::Client(options) => match options.command {
+            None => command::daemon::client(&options.daemon),
+            Some(ClientCommand::Join(options)) => command::operator::join(&options),
+        },
+        Command::Server(options) => match options.command {
+            None => command::daemon::server(&options.daemon),
+            Some(ServerCommand::Init(options)) => command::operator::init(&options),
+            Some(ServerCommand::Add(options)) => command::operator::add(&options),
+            Some(ServerCommand::List(options)) => command::operator::list(&options),
+            Some(ServerCommand::Remove(options)) => command::operator::remove(&options),
+        },
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),

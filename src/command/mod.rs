@@ -11,6 +11,7 @@ pub(crate) mod guard;
 pub(crate) mod keys;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
+pub(crate) mod operator;
 pub(crate) mod status;
 
 use std::io::{self, Write};

@@ -7,6 +7,8 @@
 )]
 
 mod config_errors;
+mod joining;
+mod metrics;
 mod program;
 mod service_manager;
 mod shards;

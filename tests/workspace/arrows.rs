@@ -133,6 +133,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &[
                 "congestion_control",
                 "kernel",
+                "metrics",
                 "paths",
                 "qlog",
                 "sandbox",
@@ -222,11 +223,10 @@ fn crates_use_only_those_below_them() {
 }
 
 /// Packages that only `demo`, `emulate` and `lab` need.
-const LAB_PACKAGES: [&str; 5] = [
+const LAB_PACKAGES: [&str; 4] = [
     "bentpipe-emulator",
     "bentpipe-lab",
     "bentpipe-link",
-    "hyper",
     "rcgen",
 ];
 

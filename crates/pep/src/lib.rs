@@ -17,6 +17,7 @@ mod device;
 #[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;
+mod metrics;
 mod net;
 mod paths;
 mod process;

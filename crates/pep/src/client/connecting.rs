@@ -49,6 +49,8 @@ pub(super) struct Attempt {
     source: Option<IpAddr>,
     /// What is held of the link.
     pub(super) choice: Choice,
+    /// It shows a one-time key, to name our own.
+    pub(super) enrols: bool,
 }
 
 /// The network as it was at the last look.
@@ -196,7 +198,9 @@ impl Session {
     ) -> Result<(), quinn_proto::ConnectError> {
         let now = process::now();
         let choice = self.choose(start.server, source);
-        let crypto = self.crypto[start.server].clone();
+        let enrolment = self.enrolments.take(start.server);
+        let enrols = enrolment.is_some();
+        let crypto = enrolment.unwrap_or_else(|| self.crypto[start.server].clone());
         let remote = match address {
             SocketAddr::V4(v4) if self.dual_stack => {
                 SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
@@ -212,6 +216,7 @@ impl Session {
             address,
             source,
             choice,
+            enrols,
         };
         let path = self.path(&attempt);
         self.shard.change(id, |connection| {

@@ -6,6 +6,7 @@
 
 mod associations;
 mod connecting;
+mod enrol;
 pub(crate) mod frontend;
 #[cfg(target_os = "linux")]
 pub mod guard;
@@ -47,6 +48,7 @@ pub(crate) use transport::Transport;
 
 use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
 use crate::keys::{self, PrivateKey};
+use crate::metrics::Metrics;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
@@ -72,6 +74,7 @@ pub fn run(config: ClientFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
 
 fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     let key = keys::read(&config.private_key_file).map_err(RunError::key)?;
+    let enrolments = enrol::read_keys(&config)?;
     let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Client)?;
     Needs::of_client(&config, diagnosis).enter()?;
@@ -93,7 +96,8 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         let pulse = driver_pulse.view();
         let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
         driver.hear_failures();
-        let session = Session::new(config.clone(), &key, key_log, shard, dual_stack)?;
+        let keys = (&key, &enrolments[..]);
+        let session = Session::new(config.clone(), keys, key_log, shard, dual_stack)?;
         let served = serve(config, session, driver, &pulse, &pool).await;
         drop(claim);
         served
@@ -109,6 +113,7 @@ async fn serve(
 ) -> Result<(), RunError> {
     let started = process::now();
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
+    let metrics = Metrics::bind(config.metrics.as_ref())?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let transport = Transport::Tunnel(session.clone());
@@ -153,6 +158,7 @@ async fn serve(
         () = session.follow_assigned() => {}
         () = session.paths().keep() => {}
         () = status.serve(&snapshot) => {}
+        () = metrics.serve(&snapshot) => {}
         () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;

@@ -78,6 +78,8 @@ pub(super) enum Failure {
     Refused,
     /// Another process uses this client's key.
     Replaced,
+    /// The server has answered, and the next attempt shows it another key.
+    OtherKey,
 }
 
 /// Attempts that may be brought forward.
@@ -281,6 +283,10 @@ impl Retry {
             }
             Failure::Refused => self.wait(now, &REFUSED, |retry| &mut retry.refused),
             Failure::Replaced => self.wait(now, &REPLACED, |retry| &mut retry.replaced),
+            Failure::OtherKey => {
+                self.servers[server].failed = None;
+                self.next = now;
+            }
         }
     }
 

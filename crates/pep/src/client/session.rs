@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::SharedKeyLog;
 use super::associations::Relays;
 use super::connecting::Attempt;
+use super::enrol::Enrolments;
 use super::link::{Choice, LinkMeter, Seen};
 use super::lookup::Lookups;
 use super::memory::Memory;
@@ -51,6 +52,8 @@ pub(crate) struct Session {
     pub(super) config: Rc<ClientConfig>,
     pub(super) shard: Rc<Shard>,
     pub(super) crypto: Vec<Arc<dyn ClientCrypto>>,
+    /// Keys of codes to join by.
+    pub(super) enrolments: Enrolments,
     pub(super) public_key: PublicKey,
     pub(super) remembered: RefCell<Memory<SocketAddr>>,
     pub(super) links: RefCell<Memory<Seen>>,
@@ -105,11 +108,12 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(
         config: Rc<ClientConfig>,
-        key: &PrivateKey,
+        (key, enrolments): (&PrivateKey, &[Option<PrivateKey>]),
         key_log: SharedKeyLog,
         shard: Rc<Shard>,
         dual_stack: bool,
     ) -> Result<Rc<Self>, RunError> {
+        let enrolments = Enrolments::new(&config, enrolments, &key_log)?;
         let crypto = config.servers.iter().map(|server| {
             identity::client_crypto(
                 key,
@@ -143,6 +147,7 @@ impl Session {
             config,
             shard,
             crypto,
+            enrolments,
             public_key: key.public(),
             kick: Notify::new(),
             lookups: Lookups::default(),
@@ -345,8 +350,12 @@ impl Session {
                 | TunnelEvent::Publish(_)
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Query(..)
-                | TunnelEvent::Answer(..),
+                | TunnelEvent::Answer(..)
+                | TunnelEvent::Enrol(_),
             ) => {}
+            ConnectionNotice::Tunnel(TunnelEvent::Enrolled(code, at)) => {
+                self.on_enrolled(id, code, at);
+            }
             ConnectionNotice::Outage(outage) => {
                 if self.ready.get() == Some(id) {
                     self.outage.set(outage);
@@ -360,6 +369,9 @@ impl Session {
             ConnectionNotice::Lost(reason) => {
                 let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
                 let proven = self.shard.peek(trusts);
+                if proven && identity::is_unknown_client(&reason) && self.turns_to_enrolment(id) {
+                    return;
+                }
                 let (told, text) = self.explain(&reason, proven);
                 let failure = match told {
                     Told::Refused if is_replaced(&reason) => Failure::Replaced,
@@ -375,6 +387,9 @@ impl Session {
         let Some(attempt) = self.attempt.get().filter(|attempt| attempt.id == id) else {
             return self.drop_connection(id);
         };
+        if attempt.enrols {
+            return self.name_own_key(id);
+        }
         match self.ready.get() {
             Some(_) => self.challenge(attempt),
             None => self.install(attempt),

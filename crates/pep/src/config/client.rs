@@ -1,5 +1,6 @@
 //! The client's file: its servers, what it takes in (`front.rs`) and the link it crosses.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::dns::{self, ClientDns};
 use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::metering::{self, Metering};
+use super::metrics::{self, Metrics};
 use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
@@ -59,6 +61,8 @@ pub struct ClientConfig {
     pub status_socket: Option<Placed<PathBuf>>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
+    /// TCP address that serves figures for Prometheus.
+    pub metrics: Option<Placed<SocketAddr>>,
 }
 
 /// One server.
@@ -70,6 +74,8 @@ pub struct Server {
     pub address: ServerAddress,
     /// What it proves to hold.
     pub public_key: PublicKey,
+    /// File of a one-time key, with which a client that the server does not know names its own.
+    pub enrolment_key_file: Option<PathBuf>,
 }
 
 /// What is known about the link below the tunnel, and how its directions are to be used.
@@ -192,7 +198,11 @@ impl ClientConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let file: File = source.parse()?;
+        let mut file: File = source.parse()?;
+        for server in &mut file.server {
+            let key_file = server.enrolment_key_file.take();
+            server.enrolment_key_file = key_file.map(|path| source.resolve(&path));
+        }
         let front = FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?;
         if file.publish.is_empty() {
             front.check_any(source, "`[socks5]`, `[http]` or `[[publish]]`")?;
@@ -227,6 +237,7 @@ impl ClientConfig {
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             sandbox: file.sandbox,
+            metrics: metrics::listen(source, file.metrics),
         })
     }
 }
@@ -256,6 +267,7 @@ struct File {
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
+    metrics: Option<Metrics>,
     #[serde(default = "value::yes")]
     sandbox: bool,
     #[serde(default)]

@@ -13,6 +13,7 @@ mod dns;
 mod fec;
 mod front;
 mod metering;
+mod metrics;
 mod plain;
 mod publish;
 mod rule;
@@ -28,6 +29,7 @@ use std::{env, fmt};
 
 use bentpipe_config::Source;
 use bentpipe_units::ByteCount;
+pub use bentpipe_units::TimeSpan;
 use rustix::process::geteuid;
 use serde::Deserialize;
 
@@ -42,7 +44,7 @@ pub use publish::{Carrier, Permit, Publish};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
-pub use server::{Client, Nat64, Packets, ServerConfig};
+pub use server::{Client, ClientKey, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
 use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};

@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use toml::Spanned;
 
 use super::destinations::Destinations;
 use super::dns::ServerDns;
+use super::metrics::{self, Metrics};
 use super::publish::{Permit, Permits};
-use super::value::{self, FromText, Transport, spanned_texts};
+use super::value::{self, FromText, ServerAddress, Transport, spanned_texts};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
 use crate::keys::{self, PublicKey};
 
@@ -41,9 +43,11 @@ pub struct ServerConfig {
     pub private_key_file: PathBuf,
     /// UDP addresses to serve; at least one, no two the same.
     pub listen: Placed<Vec<SocketAddr>>,
+    /// Where clients reach the server, for the codes by which they join.
+    pub public_address: Option<ServerAddress>,
     /// Threads, 1 to 256; `None`: one per core.
     pub shards: Option<u16>,
-    /// The clients that may connect; at least one, names and keys unique.
+    /// The clients that may connect; names and keys unique.
     pub clients: Vec<Client>,
     /// Ceiling of what all tunnels hold together; `None`: as the machine's memory suggests.
     pub total_memory: Option<ByteCount>,
@@ -65,6 +69,8 @@ pub struct ServerConfig {
     pub allow_classical: bool,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
+    /// TCP address that serves figures for Prometheus.
+    pub metrics: Option<Placed<SocketAddr>>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -101,7 +107,7 @@ pub struct Client {
     /// Its name in logs and `status`.
     pub name: String,
     /// What it proves to hold.
-    pub public_key: PublicKey,
+    pub key: ClientKey,
     /// Destinations allowed although they are denied by default (loopback, private, …).
     pub allow: Vec<Destinations>,
     /// If not empty, the only destinations allowed.
@@ -122,6 +128,20 @@ pub struct Client {
     pub max_flows_per_s: u32,
     /// Most IP packets that it may send in a second, likewise.
     pub max_packets_per_s: u32,
+}
+
+/// Key that a client connects with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientKey {
+    /// The client's own.
+    Own(PublicKey),
+    /// A one-time key, with which the client names its own.
+    Enrolment {
+        /// Public half of the one-time key.
+        key: PublicKey,
+        /// When it expires, in seconds since 1970.
+        expires: u64,
+    },
 }
 
 /// Which prefixes lead to IPv4 addresses by a translator of the server's network (RFC 6052).
@@ -152,7 +172,7 @@ impl ServerConfig {
         let keys: Vec<_> = file
             .client
             .iter()
-            .map(|one| one.public_key.clone())
+            .filter_map(|one| one.public_key.clone().or(one.enrolment_key.clone()))
             .collect();
         let clients = clients(
             source,
@@ -178,6 +198,7 @@ impl ServerConfig {
             file: source.path().to_owned(),
             private_key_file,
             listen: source.placed(listen),
+            public_address: file.public_address,
             shards: shards.transpose()?,
             clients,
             total_memory: file.limits.total(source)?,
@@ -192,6 +213,7 @@ impl ServerConfig {
                 .map_or(Ok(Nat64::Discovered), |prefixes| nat64(source, prefixes))?,
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
+            metrics: metrics::listen(source, file.metrics),
             sandbox: file.sandbox,
         })
     }
@@ -226,6 +248,10 @@ impl ServerConfig {
             ("dns.enabled", self.dns.enabled != fresh.dns.enabled),
             ("dns.servers", self.dns.servers != fresh.dns.servers),
             ("nat64", self.nat64 != fresh.nat64),
+            (
+                "metrics.listen",
+                self.metrics.as_deref() != fresh.metrics.as_deref(),
+            ),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
@@ -249,8 +275,10 @@ struct File {
     private_key_file: Spanned<PathBuf>,
     #[serde(deserialize_with = "listen")]
     listen: Spanned<Vec<SocketAddr>>,
+    #[serde(default, deserialize_with = "value::some_text")]
+    public_address: Option<ServerAddress>,
     shards: Option<Spanned<u16>>,
-    #[serde(deserialize_with = "value::one_or_many")]
+    #[serde(default, deserialize_with = "value::one_or_many")]
     client: Vec<Entry>,
     #[serde(default)]
     limits: Limits,
@@ -267,6 +295,7 @@ struct File {
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
+    metrics: Option<Metrics>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }
@@ -358,7 +387,9 @@ pub(super) fn listen<'de, D: Deserializer<'de>>(
 #[serde(deny_unknown_fields)]
 struct Entry {
     name: Spanned<String>,
-    public_key: Spanned<PublicKey>,
+    public_key: Option<Spanned<PublicKey>>,
+    enrolment_key: Option<Spanned<PublicKey>>,
+    enrolment_expires: Option<Spanned<Expiry>>,
     #[serde(default, deserialize_with = "value::texts")]
     allow: Vec<Destinations>,
     #[serde(default, deserialize_with = "value::texts")]
@@ -377,6 +408,56 @@ struct Entry {
     max_flows_per_s: Option<u64>,
     #[serde(default, deserialize_with = "per_second")]
     max_packets_per_s: Option<u64>,
+}
+
+/// A moment as `2026-11-26T12:00:00Z`, in seconds since 1970.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(try_from = "String")]
+struct Expiry(u64);
+
+impl TryFrom<String> for Expiry {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let moment: Result<jiff::Timestamp, _> = text.parse();
+        let seconds = moment
+            .ok()
+            .and_then(|at| u64::try_from(at.as_second()).ok());
+        seconds.map(Self).ok_or_else(|| {
+            format!("`{text}` is no moment; expected one as \"2026-11-26T12:00:00Z\"")
+        })
+    }
+}
+
+impl Entry {
+    /// The key that is given, with its place: the client's own or a one-time key.
+    fn key(&self, source: &Source) -> Result<(ClientKey, Range<usize>), ConfigError> {
+        match (
+            &self.public_key,
+            &self.enrolment_key,
+            &self.enrolment_expires,
+        ) {
+            (Some(key), None, None) => Ok((ClientKey::Own(*key.get_ref()), key.span())),
+            (None, Some(key), Some(expires)) => {
+                let (span, key, expires) = (key.span(), *key.get_ref(), expires.get_ref().0);
+                Ok((ClientKey::Enrolment { key, expires }, span))
+            }
+            _ => Err(source.error(
+                &self.name.span(),
+                "a client needs `public_key`, or both `enrolment_key` and `enrolment_expires`",
+            )),
+        }
+    }
+}
+
+impl ClientKey {
+    /// The public key that is listed, whichever it is.
+    #[must_use]
+    pub const fn listed(&self) -> PublicKey {
+        match self {
+            Self::Own(key) | Self::Enrolment { key, .. } => *key,
+        }
+    }
 }
 
 /// `[limits]`: what a client gets that does not set its own.
@@ -453,19 +534,20 @@ fn clients(
     let mut keys = HashMap::new();
     let mut clients = Vec::new();
     for entry in entries {
-        let (name, key) = (entry.name.get_ref().clone(), *entry.public_key.get_ref());
+        let name = entry.name.get_ref().clone();
         check_name(source, &entry.name, &mut names)?;
-        if let Some(owner) = keys.insert(key, name.clone()) {
+        let (key, span) = entry.key(source)?;
+        if let Some(owner) = keys.insert(key.listed(), name.clone()) {
             let fault = format!(
                 "clients `{owner}` and `{name}` have the same public key; give each its own"
             );
-            return Err(source.error(&entry.public_key.span(), fault));
+            return Err(source.error(&span, fault));
         }
         let (addresses, routes) = claims.of(source, &name, &entry)?;
         let publish = permits.of(source, &name, &entry.publish, listen)?;
         clients.push(Client {
             name,
-            public_key: key,
+            key,
             addresses,
             routes,
             publish,

@@ -6,15 +6,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
+use bentpipe_proto::tunnel::EnrolCode;
 use bentpipe_units::BitRate;
 use tokio::sync::mpsc;
 
 use super::bucket::Bucket;
+use super::enrolment::Recorded;
 use super::worker::Command;
-use crate::config::{Permit, ServerConfig};
+use crate::config::{ClientKey, Permit, ServerConfig};
 use crate::net::dial::Rights;
 use crate::net::policy::Policy;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -49,52 +51,113 @@ impl Client {
     }
 }
 
-type Table = HashMap<PublicKey, Arc<Client>>;
+/// A client that joins by a code, or has joined.
+struct Enrolment {
+    client: Arc<Client>,
+    /// Seconds since 1970.
+    expires: u64,
+}
+
+/// Who may connect, by key.
+#[derive(Default)]
+struct Table {
+    clients: HashMap<PublicKey, Arc<Client>>,
+    enrolments: HashMap<PublicKey, Enrolment>,
+}
 
 /// The live list of clients.
-pub(super) struct Clients(Arc<RwLock<Table>>);
+pub(super) struct Clients {
+    table: Arc<RwLock<Table>>,
+    recorded: Recorded,
+}
 
 impl Clients {
     pub(super) fn new(config: &ServerConfig) -> Self {
-        Self(Arc::new(RwLock::new(table(config))))
+        let recorded = Recorded::load(&config.state_dir);
+        Self {
+            table: Arc::new(RwLock::new(table(config, &recorded))),
+            recorded,
+        }
     }
 
     pub(super) fn replace(&self, config: &ServerConfig) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = table(config);
+        let fresh = table(config, &self.recorded);
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn get(&self, key: &PublicKey) -> Option<Arc<Client>> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(key)
-            .cloned()
+        self.read().clients.get(key).cloned()
     }
 
+    /// Clients that have a key, and those that are to name one.
     pub(super) fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        let table = self.read();
+        let pending = |key: &&PublicKey| self.recorded.of(key).is_none();
+        table.clients.len() + table.enrolments.keys().filter(pending).count()
+    }
+
+    /// Whether some client is to join by a code.
+    pub(super) fn awaits(&self) -> bool {
+        let pending = |key| self.recorded.of(key).is_none();
+        self.read().enrolments.keys().any(pending)
+    }
+
+    /// Whether `key` lets a client name its own, or did.
+    pub(super) fn is_enrolment(&self, key: &PublicKey) -> bool {
+        self.read().enrolments.contains_key(key)
+    }
+
+    /// Name of the client that joins with the enrolment key `key`.
+    pub(super) fn enrolment_name(&self, key: &PublicKey) -> String {
+        let table = self.read();
+        let name = table.enrolments.get(key).map(|it| it.client.name.clone());
+        name.unwrap_or_else(|| "unknown".to_owned())
+    }
+
+    /// Lists `key` as that of the client that joins with `enrolment`, if it may still; `now` is in seconds since 1970.
+    pub(super) fn enrol(
+        &self,
+        enrolment: &PublicKey,
+        key: &PublicKey,
+        now: u64,
+    ) -> (EnrolCode, u64) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(found) = table.enrolments.get(enrolment) else {
+            return (EnrolCode::Internal, 0);
+        };
+        let own = self.recorded.of(enrolment).as_ref() == Some(key);
+        if !own && (table.clients.contains_key(key) || table.enrolments.contains_key(key)) {
+            return (EnrolCode::KeyTaken, 0);
+        }
+        let client = found.client.clone();
+        let answer = self.recorded.enrol(enrolment, found.expires, key, now);
+        if answer.0 == EnrolCode::Ok {
+            table.clients.entry(*key).or_insert(client);
+        }
+        answer
     }
 
     /// Largest limit of any client: what a tunnel's HELLO announces before its client is known.
     pub(super) fn limits(&self) -> (u64, u64) {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let flows = table
-            .values()
-            .map(|client| client.max_flows)
-            .max()
-            .unwrap_or(0);
-        let memory = table
-            .values()
-            .map(|client| client.memory)
-            .max()
-            .unwrap_or(0);
+        let table = self.read();
+        let all = || {
+            let joining = table.enrolments.values().map(|it| &it.client);
+            table.clients.values().chain(joining)
+        };
+        let flows = all().map(|client| client.max_flows).max().unwrap_or(0);
+        let memory = all().map(|client| client.memory).max().unwrap_or(0);
         (flows, memory)
     }
 
     /// The first address of every prefix that some client is expressly allowed, one of each family that has any.
     pub(super) fn allowed(&self) -> Vec<IpAddr> {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.read();
         table
+            .clients
             .values()
             .flat_map(|client| client.rights.policy.allow.iter())
             .map(|allowed| allowed.prefix().addr())
@@ -103,19 +166,36 @@ impl Clients {
 
     /// What the TLS verifier asks.
     pub(super) fn verifier(&self) -> Arc<dyn Fn(&PublicKey) -> bool + Send + Sync> {
-        let table = self.0.clone();
+        let table = self.table.clone();
         Arc::new(move |key| {
-            table
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .contains_key(key)
+            let table = table.read().unwrap_or_else(PoisonError::into_inner);
+            table.clients.contains_key(key) || table.enrolments.contains_key(key)
         })
     }
 }
 
-fn table(config: &ServerConfig) -> Table {
-    let entry = |client: &crate::config::Client| {
-        let entry = Client {
+fn table(config: &ServerConfig, recorded: &Recorded) -> Table {
+    let mut table = Table::default();
+    for listed in &config.clients {
+        let client = Arc::new(Client::new(listed));
+        match listed.key {
+            ClientKey::Own(key) => {
+                table.clients.insert(key, client);
+            }
+            ClientKey::Enrolment { key, expires } => {
+                if let Some(own) = recorded.of(&key) {
+                    table.clients.insert(own, client.clone());
+                }
+                table.enrolments.insert(key, Enrolment { client, expires });
+            }
+        }
+    }
+    table
+}
+
+impl Client {
+    fn new(client: &crate::config::Client) -> Self {
+        Self {
             name: client.name.clone(),
             rights: Rights::new(Policy {
                 allow: client.allow.clone(),
@@ -127,10 +207,8 @@ fn table(config: &ServerConfig) -> Table {
             max_rate: client.max_rate,
             flows: Mutex::new(Bucket::new(client.max_flows_per_s)),
             packets: Mutex::new(Bucket::new(client.max_packets_per_s)),
-        };
-        (client.public_key, Arc::new(entry))
-    };
-    config.clients.iter().map(entry).collect()
+        }
+    }
 }
 
 /// Connections of one client at once: attempts beside each other, and some that it has left unheard. Its limits hold for

@@ -5,6 +5,7 @@
 
 mod bucket;
 mod clients;
+mod enrolment;
 mod families;
 #[cfg(not(target_os = "linux"))]
 mod no_packets;
@@ -32,6 +33,7 @@ use tokio::time::interval;
 
 use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
 use crate::keys::{self, PrivateKey};
+use crate::metrics::Metrics;
 use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
@@ -53,6 +55,13 @@ use worker::{Command, Worker};
 
 /// Between looks at which families have a route.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Which key each client of `config` has named that joined by a code, by the one-time key of the code.
+pub fn joined(
+    config: &ServerConfig,
+) -> impl Fn(&keys::PublicKey) -> Option<keys::PublicKey> + use<> {
+    enrolment::joined(config)
+}
 
 /// Runs the server until SIGINT or SIGTERM.
 ///
@@ -107,6 +116,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
 /// Where the operator's orders come from; taken before anything that takes time.
 struct Orders {
     status: StatusSocket,
+    metrics: Metrics,
     stop: process::StopSignal,
     hangup: Signal,
 }
@@ -116,6 +126,7 @@ impl Orders {
     fn take(config: &ServerConfig) -> Result<Self, RunError> {
         Ok(Self {
             status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
+            metrics: Metrics::bind(config.metrics.as_ref())?,
             stop: process::stop_signal()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
         })
@@ -315,6 +326,7 @@ impl Pool {
         let started = process::now();
         let Orders {
             status,
+            metrics,
             mut stop,
             mut hangup,
         } = orders;
@@ -343,6 +355,7 @@ impl Pool {
         let mut look = interval(LOOK);
         tokio::select! {
             () = status.serve(&snapshot) => {}
+            () = metrics.serve(&snapshot) => {}
             () = manager.inform(&pulses, &snapshot) => {}
             () = paths.keep() => {}
             outcome = async {

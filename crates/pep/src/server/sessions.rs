@@ -68,7 +68,7 @@ const PROBE_AGAIN: [Duration; 2] = [Duration::from_secs(3600), Duration::from_se
 pub(super) struct Sessions {
     pub(super) shard: Rc<Shard>,
     pub(super) index: u8,
-    clients: Arc<Clients>,
+    pub(super) clients: Arc<Clients>,
     pub(super) registry: Arc<Registry>,
     paths: Arc<PathMemory>,
     pub(super) packets: Option<Arc<Packets>>,
@@ -79,6 +79,8 @@ pub(super) struct Sessions {
     /// The prefixes of the network's translator, if they are to be found out.
     translations: Option<Translations>,
     pub(super) open: RefCell<HashMap<ConnectionId, Session>>,
+    /// Connections of clients that are to name a key of their own, with their enrolment keys.
+    pub(super) enrolling: RefCell<HashMap<ConnectionId, PublicKey>>,
 }
 
 fn path(connection: &Connection, client: &PublicKey) -> PathKey {
@@ -108,6 +110,7 @@ impl Sessions {
             sockets: worker.sockets.clone(),
             resolver,
             open: RefCell::default(),
+            enrolling: RefCell::default(),
         })
     }
 
@@ -124,13 +127,15 @@ impl Sessions {
                 self.on_query(id, query, message);
             }
             ConnectionNotice::Tunnel(TunnelEvent::Publish(asked)) => self.on_publish(id, asked),
+            ConnectionNotice::Tunnel(TunnelEvent::Enrol(key)) => self.on_enrol(id, key),
             ConnectionNotice::Tunnel(
                 TunnelEvent::Goaway
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Answer(..)
                 | TunnelEvent::Families
                 | TunnelEvent::Inbound(..)
-                | TunnelEvent::Published(..),
+                | TunnelEvent::Published(..)
+                | TunnelEvent::Enrolled(..),
             ) => {}
             ConnectionNotice::Outage(outage) => self.on_outage(id, outage),
             ConnectionNotice::Unreachable(_) => {}
@@ -160,12 +165,15 @@ impl Sessions {
             .map_or_else(|| "unknown".to_owned(), |s| s.client.name.clone())
     }
 
-    fn on_connected(&self, id: ConnectionId) {
+    fn on_connected(self: &Rc<Self>, id: ConnectionId) {
         let key = self.shard.peek(|engine| {
             engine
                 .peek(id)
                 .and_then(|connection| identity::peer_key(connection.quic()))
         });
+        if let Some(key) = key.filter(|key| self.clients.is_enrolment(key)) {
+            return self.begin_enrolment(id, key);
+        }
         let known = key.and_then(|key| Some((key, self.clients.get(&key)?)));
         match known {
             Some((key, client)) => {
@@ -420,6 +428,10 @@ impl Sessions {
     /// A stranger, or a client that was not entered yet.
     fn on_unknown_key(&self, key: &PublicKey, address: SocketAddr) {
         match self.rule.notices.of_key(process::now(), *key) {
+            // A client that joins shows its own key first, and names it next.
+            Say::This if self.clients.awaits() => {
+                tracing::info!("{address} shows the key {key}, which no [[client]] has (yet)");
+            }
             Say::This => tracing::warn!(
                 "{address} shows a key that no [[client]] has; to let it in, add one with public_key = \"{key}\""
             ),
@@ -510,6 +522,9 @@ impl Sessions {
     }
 
     fn forget(&self, id: ConnectionId) {
+        if let Some(key) = self.enrolling.borrow_mut().remove(&id) {
+            self.registry.leave(&key, self.index, id);
+        }
         if let Some(session) = self.open.borrow_mut().remove(&id) {
             self.registry.leave(&session.key, self.index, id);
             if let Some(packets) = &self.packets {
@@ -519,7 +534,7 @@ impl Sessions {
         }
     }
 
-    fn close(&self, id: ConnectionId, code: CloseCode, reason: &str) {
+    pub(super) fn close(&self, id: ConnectionId, code: CloseCode, reason: &str) {
         let now = process::now();
         self.shard.change(id, |connection| {
             connection.close(now, code.code(), reason.to_owned());

@@ -1,0 +1,160 @@
+//! A client that joins by a code (`PROTOCOL.md` §16): once the server does not know its key, it connects with the one-time
+//! key of the code, names its own key, and goes on with that.
+
+use std::cell::Cell;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bentpipe_proto::tunnel::EnrolCode;
+use jiff::Timestamp;
+use quinn_proto::crypto::ClientConfig as ClientCrypto;
+
+use super::SharedKeyLog;
+use super::report::Told;
+use super::retry::Failure;
+use super::session::Session;
+use crate::config::ClientConfig;
+use crate::keys::{self, PrivateKey};
+use crate::process::{self, RunError};
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::engine::identity;
+
+/// One-time keys of the servers, and what came of them.
+pub(super) struct Enrolments {
+    /// One for each server of the configuration.
+    servers: Vec<Enrolment>,
+}
+
+/// One-time key for one server.
+struct Enrolment {
+    crypto: Option<Arc<dyn ClientCrypto>>,
+    /// Whether the next attempt shows it.
+    wanted: Cell<bool>,
+    /// Whether it was shown already: it is good for one time.
+    shown: Cell<bool>,
+}
+
+impl Enrolments {
+    /// Keys that `read_keys` gave, one for each server.
+    pub(super) fn new(
+        config: &ClientConfig,
+        keys: &[Option<PrivateKey>],
+        key_log: &SharedKeyLog,
+    ) -> Result<Self, RunError> {
+        let each = config.servers.iter().zip(keys).map(|(server, key)| {
+            let crypto = key.as_ref().map(|key| {
+                identity::client_crypto(
+                    key,
+                    server.public_key,
+                    config.allow_classical,
+                    key_log.clone(),
+                )
+                .map(|crypto| crypto as Arc<dyn ClientCrypto>)
+                .map_err(RunError::key)
+            });
+            Ok(Enrolment {
+                crypto: crypto.transpose()?,
+                wanted: Cell::new(false),
+                shown: Cell::new(false),
+            })
+        });
+        let servers = each.collect::<Result<_, RunError>>()?;
+        Ok(Self { servers })
+    }
+
+    /// What the next attempt at `server` shows, if that is the one-time key.
+    pub(super) fn take(&self, server: usize) -> Option<Arc<dyn ClientCrypto>> {
+        let enrolment = &self.servers[server];
+        enrolment.wanted.take().then(|| enrolment.crypto.clone())?
+    }
+
+    /// Has the next attempt at `server` show the one-time key; false if there is none, or it was shown before.
+    fn want(&self, server: usize) -> bool {
+        let enrolment = &self.servers[server];
+        let can = enrolment.crypto.is_some() && !enrolment.shown.replace(true);
+        enrolment.wanted.set(can);
+        can
+    }
+}
+
+/// One-time keys of the servers in `config`. The file of one that was used may be gone.
+pub(super) fn read_keys(config: &ClientConfig) -> Result<Vec<Option<PrivateKey>>, RunError> {
+    let read = |file: &Path| match file.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        _ => keys::read(file).map(Some).map_err(RunError::key),
+    };
+    let files = config
+        .servers
+        .iter()
+        .map(|server| server.enrolment_key_file.as_deref());
+    files.map(|file| file.map_or(Ok(None), read)).collect()
+}
+
+impl Session {
+    /// The server does not know our key: true if the next attempt is to show the one-time key instead.
+    pub(super) fn turns_to_enrolment(&self, id: ConnectionId) -> bool {
+        let attempt = self.attempt.get().filter(|attempt| attempt.id == id);
+        let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) else {
+            return false;
+        };
+        if !self.enrolments.want(attempt.server) {
+            return false;
+        }
+        tracing::info!("the server does not know this client yet: joining with the code's key");
+        self.attempt.set(None);
+        let mut retry = self.retry.borrow_mut();
+        retry.on_failed(process::now(), Failure::OtherKey);
+        drop(retry);
+        self.kick.notify_one();
+        true
+    }
+
+    /// The connection with the one-time key is there.
+    pub(super) fn name_own_key(&self, id: ConnectionId) {
+        let key = self.public_key.to_bytes();
+        self.shard
+            .change(id, |connection| connection.tunnel.enrol(key));
+    }
+
+    /// The server has answered; `at` is when the one-time key became void, in seconds since 1970.
+    pub(super) fn on_enrolled(&self, id: ConnectionId, code: EnrolCode, at: u64) {
+        let attempt = self.attempt.get().filter(|attempt| attempt.id == id);
+        let Some(attempt) = attempt.filter(|attempt| attempt.enrols) else {
+            return;
+        };
+        self.attempt.set(None);
+        self.drop_connection(id);
+        let failure = match code {
+            EnrolCode::Ok => {
+                tracing::info!("joined: the server knows this client's own key from now on");
+                Failure::OtherKey
+            }
+            refused => {
+                self.tell_of(attempt.server, Told::Refused, &explain(refused, at));
+                Failure::Refused
+            }
+        };
+        self.retry.borrow_mut().on_failed(process::now(), failure);
+        self.kick.notify_one();
+    }
+}
+
+fn explain(code: EnrolCode, at: u64) -> String {
+    let at = i64::try_from(at).ok().map(Timestamp::from_second);
+    let at = at.and_then(Result::ok).unwrap_or_default();
+    let mend = "ask for a new one (`bentpipe server add` at the server) and join again";
+    match code {
+        EnrolCode::Used => {
+            format!("the code was used on {at}, and not by this client's key; {mend}")
+        }
+        EnrolCode::Expired => format!("the code has expired on {at}; {mend}"),
+        EnrolCode::KeyTaken => {
+            "another client of the server has this client's key; make a new key and join again"
+                .to_owned()
+        }
+        EnrolCode::Internal | EnrolCode::Ok => {
+            format!("the server could not record this client's key; its log says why; then {mend}")
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! `bentpipe server add|list|remove`: the list of clients in the server's file, whose comments and order stay.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use bentpipe_pep::config::{Client, ClientKey, Role, ServerAddress, ServerConfig};
+use bentpipe_pep::keys::{self, PrivateKey};
+use bentpipe_pep::{server, status};
+use jiff::{SignedDuration, Timestamp};
+use qrcode::QrCode;
+use qrcode::render::unicode::Dense1x2;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+
+use super::code::{self, Code};
+use super::files::Draft;
+use crate::cli::{Add, Listed, Remove, ServerFile};
+use crate::exit::Failure;
+
+impl ServerFile {
+    /// What names the file on a command line that is suggested, if it is not the usual one.
+    pub(super) fn flag(&self) -> String {
+        match self.config == Path::new("/etc/bentpipe/server.toml") {
+            true => String::new(),
+            false => format!(" --config {}", self.config.display()),
+        }
+    }
+}
+
+/// Lists a client and prints its code.
+pub(crate) fn add(options: &Add) -> Result<(), Failure> {
+    code::check_name(&options.name).map_err(Failure::Key)?;
+    let config = ServerConfig::load(&options.file.config)?;
+    let public = public_address(&config)?;
+    if config
+        .clients
+        .iter()
+        .any(|client| client.name == options.name)
+    {
+        return Err(Failure::Key(format!(
+            "{} lists a client `{}` already; remove it first (`bentpipe server remove {}`), or choose another name",
+            options.file.config.display(),
+            options.name,
+            options.name
+        )));
+    }
+    let server_key = keys::read(&config.private_key_file)
+        .map_err(Failure::Key)?
+        .public();
+    let once = PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
+    let once = once.map_err(Failure::Run)?;
+    let expires = expiry(options)?;
+    change(&options.file, |document| {
+        let mut client = Table::new();
+        client["name"] = value(&options.name);
+        client["enrolment_key"] = value(once.public().to_string());
+        client["enrolment_expires"] = value(expires.to_string());
+        let clients = document
+            .entry("client")
+            .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+        clients
+            .as_array_of_tables_mut()
+            .map(|clients| clients.push(client))
+    })?;
+    let code = Code {
+        name: options.name.clone(),
+        server: public,
+        server_key,
+        once,
+    };
+    let code = code.to_string();
+    super::super::print(&code)?;
+    if options.qr || io::stdout().is_terminal() {
+        super::super::print(&picture(&code)?)?;
+    }
+    eprintln_plain(&format!(
+        "Hand this code to {} in private; it is good for one time, until {expires}.\n\
+         At the client:  bentpipe client join CODE [--lan IFACE]",
+        options.name
+    ));
+    reload(&options.file);
+    Ok(())
+}
+
+fn public_address(config: &ServerConfig) -> Result<ServerAddress, Failure> {
+    config.public_address.clone().ok_or_else(|| {
+        Failure::Key(format!(
+            "{} does not say where clients reach the server; add a line such as public_address = \"gateway.example.com:4433\"",
+            config.file.display()
+        ))
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "codes expire by the clock that the operator reads"
+)]
+fn expiry(options: &Add) -> Result<Timestamp, Failure> {
+    let lasts = SignedDuration::try_from(options.expires).context("`--expires` is too long");
+    let at = lasts.and_then(|lasts| {
+        let now = Timestamp::try_from(std::time::SystemTime::now())?;
+        Ok(now.checked_add(lasts)?)
+    });
+    let at = at.map_err(Failure::Run)?;
+    Timestamp::from_second(at.as_second()).map_err(|error| Failure::Run(error.into()))
+}
+
+fn picture(code: &str) -> Result<String, Failure> {
+    let picture = QrCode::new(code).context("the code does not fit into a picture")?;
+    // Light on dark: terminals are mostly dark.
+    Ok(picture
+        .render::<Dense1x2>()
+        .dark_color(Dense1x2::Light)
+        .light_color(Dense1x2::Dark)
+        .build())
+}
+
+/// Prints the clients.
+pub(crate) fn list(options: &Listed) -> Result<(), Failure> {
+    let config = ServerConfig::load(&options.file.config)?;
+    let joined = server::joined(&config);
+    let rows = config.clients.iter().map(|client| {
+        let key = match client.key {
+            ClientKey::Own(key) => Some(key),
+            ClientKey::Enrolment { key, .. } => joined(&key),
+        };
+        (client, key.map(|key| key.to_string()))
+    });
+    if options.json {
+        let rows: Vec<_> = rows
+            .map(|(client, key)| json!({"name": client.name, "public_key": key, "code_expires": expires(client)}))
+            .collect();
+        let text = serde_json::to_string_pretty(&rows).expect("texts");
+        return super::super::print(&text);
+    }
+    let rows: Vec<_> = rows
+        .map(|(client, key)| {
+            let state = key.unwrap_or_else(|| {
+                format!(
+                    "has not joined; code until {}",
+                    expires(client).unwrap_or_default()
+                )
+            });
+            format!("{:24} {state}", client.name)
+        })
+        .collect();
+    match rows.is_empty() {
+        true => super::super::print("no clients; `bentpipe server add NAME` adds one"),
+        false => super::super::print(&rows.join("\n")),
+    }
+}
+
+fn expires(client: &Client) -> Option<String> {
+    match client.key {
+        ClientKey::Own(_) => None,
+        ClientKey::Enrolment { expires, .. } => {
+            let at = i64::try_from(expires).ok()?;
+            Some(Timestamp::from_second(at).ok()?.to_string())
+        }
+    }
+}
+
+/// Removes a client.
+pub(crate) fn remove(options: &Remove) -> Result<(), Failure> {
+    change(&options.file, |document| {
+        let clients = document.get_mut("client")?.as_array_of_tables_mut()?;
+        let before = clients.len();
+        clients.retain(|client| client.get("name").and_then(Item::as_str) != Some(&options.name));
+        (clients.len() < before).then_some(())
+    })?;
+    super::super::print(&format!("removed {}", options.name))?;
+    reload(&options.file);
+    Ok(())
+}
+
+/// Changes the file by `edit`, which has nothing to change if it returns `None`. A file that would be faulty stays as it is.
+fn change(
+    file: &ServerFile,
+    edit: impl FnOnce(&mut DocumentMut) -> Option<()>,
+) -> Result<(), Failure> {
+    let path = &file.config;
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let document: Result<DocumentMut, _> = text.map_err(Failure::Run)?.parse();
+    let mut document =
+        document.map_err(|error| Failure::Key(format!("{}: {error}", path.display())))?;
+    edit(&mut document).ok_or_else(|| {
+        Failure::Key(format!(
+            "{} has no such client among its [[client]]; `bentpipe server list` names them",
+            path.display()
+        ))
+    })?;
+    let draft =
+        Draft::new(path, &document.to_string()).map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    ServerConfig::load(draft.path())?;
+    draft
+        .install()
+        .map_err(|fault| Failure::Run(anyhow!(fault)))
+}
+
+/// Has the server that runs on the file read it again, and says whether there is one.
+fn reload(file: &ServerFile) {
+    let path = fs::canonicalize(&file.config).unwrap_or_else(|_| file.config.clone());
+    let socket = ServerConfig::load(&file.config).ok();
+    let socket = socket.and_then(|config| config.status_socket);
+    let socket = socket.as_deref().map(std::path::PathBuf::as_path);
+    let report = status::query(socket, Some(Role::Server)).ok();
+    let ours = report.filter(|report| {
+        fs::canonicalize(&report.config_file).is_ok_and(|running| running == path)
+    });
+    let pid = ours.and_then(|report| Pid::from_raw(i32::try_from(report.pid).ok()?));
+    let text = match pid.map(|pid| kill_process(pid, Signal::HUP)) {
+        Some(Ok(())) => "The running server reads its clients again.".to_owned(),
+        Some(Err(error)) => format!("The running server could not be told ({error}): send it SIGHUP."),
+        None => "No server runs on this file, or none that this user may ask; one that does reads it on SIGHUP.".to_owned(),
+    };
+    eprintln_plain(&text);
+}
+
+/// A remark for whoever sits there, apart from what scripts read.
+fn eprintln_plain(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(io::stderr(), "{text}");
+}

@@ -1,0 +1,117 @@
+//! Files that are made or changed for an operator: never half, never over others, and the daemon's own where it has a directory.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use bentpipe_pep::keys::PrivateKey;
+
+/// The directory of `file`, made if need be, closed to others.
+fn directory(file: &Path) -> io::Result<PathBuf> {
+    let directory = match file.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    };
+    if !directory.exists() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o750)
+            .create(directory)?;
+    }
+    Ok(directory.to_owned())
+}
+
+/// Gives a file that root has made to the owner of its directory, for the daemon may run as that user.
+fn give(file: &File, directory: &Path) -> io::Result<()> {
+    let (own, theirs) = (file.metadata()?, fs::metadata(directory)?);
+    if own.uid() == 0 && theirs.uid() != 0 {
+        fchown(file, Some(theirs.uid()), Some(theirs.gid()))?;
+    }
+    Ok(())
+}
+
+/// Refuses to go on if one of `files` exists.
+pub(super) fn refuse_existing(files: &[&Path]) -> Result<(), String> {
+    match files.iter().find(|file| file.symlink_metadata().is_ok()) {
+        Some(file) => Err(format!(
+            "{} exists and stays as it is; remove it first, or choose another place with --config",
+            file.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Makes `file` with `text`, mode 0600 from birth.
+pub(super) fn make(file: &Path, text: &str) -> Result<(), String> {
+    let made = || {
+        let directory = directory(file)?;
+        let mut options = OpenOptions::new();
+        let mut made = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(file)?;
+        made.write_all(text.as_bytes())?;
+        made.sync_all()?;
+        give(&made, &directory)
+    };
+    made().map_err(|error: io::Error| format!("cannot make {}: {error}", file.display()))
+}
+
+/// Makes the key file `file`.
+pub(super) fn make_key(file: &Path, key: &PrivateKey) -> Result<(), String> {
+    make(file, &format!("{}\n", key.to_base64()))
+}
+
+/// A changed copy of `file` beside it, with its mode and owner; takes its place by [`Draft::install`].
+pub(super) struct Draft<'a> {
+    file: &'a Path,
+    aside: PathBuf,
+}
+
+impl<'a> Draft<'a> {
+    /// Writes `text` aside.
+    pub(super) fn new(file: &'a Path, text: &str) -> Result<Self, String> {
+        let aside = file.with_extension("toml.new");
+        let draft = Self { file, aside };
+        let write = || {
+            let old = fs::metadata(file)?;
+            let mut options = OpenOptions::new();
+            let mut new = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft.aside)?;
+            if new.metadata()?.uid() != old.uid() {
+                fchown(&new, Some(old.uid()), Some(old.gid()))?;
+            }
+            new.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+            new.write_all(text.as_bytes())?;
+            new.sync_all()
+        };
+        write().map_err(|error: io::Error| {
+            format!("cannot write {}: {error}", draft.aside.display())
+        })?;
+        Ok(draft)
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.aside
+    }
+
+    /// Has it take the file's place.
+    pub(super) fn install(self) -> Result<(), String> {
+        fs::rename(&self.aside, self.file)
+            .map_err(|error| format!("cannot replace {}: {error}", self.file.display()))
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        // Gone already if it was installed.
+        let _ = fs::remove_file(&self.aside);
+    }
+}

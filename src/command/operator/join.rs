@@ -1,0 +1,86 @@
+//! `bentpipe client join`: keys and a configuration, from a code.
+
+use anyhow::anyhow;
+use bentpipe_pep::config::ClientConfig;
+use bentpipe_pep::keys::PrivateKey;
+
+use super::code::Code;
+use super::files;
+use crate::cli::Join;
+use crate::exit::Failure;
+
+/// Names of the keys beside the configuration: the client's own, and the code's.
+const KEY: &str = "client.key";
+const ONCE: &str = "join.key";
+
+/// Makes them, and says what comes next.
+pub(crate) fn join(options: &Join) -> Result<(), Failure> {
+    let code: Code = options.code.parse().map_err(Failure::Key)?;
+    let config = &options.config;
+    let [key_file, once_file] = [KEY, ONCE].map(|name| config.with_file_name(name));
+    let make = || {
+        files::refuse_existing(&[config, &key_file, &once_file])?;
+        let key =
+            PrivateKey::generate().map_err(|_| "the system gives no random numbers".to_owned())?;
+        files::make_key(&key_file, &key)?;
+        files::make_key(&once_file, &code.once)?;
+        files::make(config, &text(&code, &options.lan))
+    };
+    make().map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    // A name of an interface may be wrong, or missing yet: said now, not at the next boot.
+    if let Err(fault) = ClientConfig::load(config) {
+        return Err(fault.into());
+    }
+    super::super::print(&format!(
+        "Made {}, {} and {} for the client {} of {}.\nNext:  bentpipe client{}   (or: systemctl enable --now bentpipe-client)\n\
+         The client names its key to the server when it first connects; after that {} may be deleted.",
+        config.display(),
+        key_file.display(),
+        once_file.display(),
+        code.name,
+        code.server,
+        flag(options),
+        once_file.display()
+    ))
+}
+
+fn flag(options: &Join) -> String {
+    match options.config.as_path() == crate::cli::Role::Client.default_config() {
+        true => String::new(),
+        false => format!(" --config {}", options.config.display()),
+    }
+}
+
+fn text(code: &Code, lan: &[String]) -> String {
+    let taken = match lan {
+        [] => "# Applications use these proxies; host names travel inside the tunnel, too. To take in a whole LAN instead, as root:\n\
+               # [intercept]\n\
+               # interfaces = [\"lan0\"]\n\
+               [socks5]\n\
+               listen = \"127.0.0.1:1080\"\n\
+               \n\
+               [http]\n\
+               listen = \"127.0.0.1:8080\"\n"
+            .to_owned(),
+        lan => format!(
+            "# What every host behind these interfaces sends goes into the tunnel.\n[intercept]\ninterfaces = {lan:?}\n"
+        ),
+    };
+    format!(
+        "# The client's configuration; docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
+         private_key_file = \"{KEY}\"\n\
+         \n\
+         [server]\n\
+         address = \"{}\"\n\
+         public_key = \"{}\"\n\
+         # Until the server knows this client's own key.\n\
+         enrolment_key_file = \"{ONCE}\"\n\
+         \n\
+         {taken}\
+         \n\
+         # \"auto\" measures the link; \"geo\", \"leo\" and \"starlink\" name it.\n\
+         [link]\n\
+         profile = \"auto\"\n",
+        code.server, code.server_key
+    )
+}

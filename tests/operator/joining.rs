@@ -1,0 +1,273 @@
+//! From nothing to a link: `server init`, `server add`, `client join`, both daemons, bytes.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe_testbed::daemon::free_port;
+use tempfile::TempDir;
+
+use super::config_errors::home::{Ended, PATIENCE, Running, run};
+use crate::BENTPIPE;
+
+/// What the destination says.
+const WORD: &[u8] = b"hello from the other side";
+
+/// A server and the clients that join it, each in a directory of its own.
+struct Site {
+    directory: TempDir,
+    port: u16,
+}
+
+fn bentpipe(arguments: &[&str]) -> Ended {
+    run(Command::new(BENTPIPE).args(arguments))
+}
+
+/// Standard output of what must succeed.
+fn said(arguments: &[&str]) -> String {
+    let ended = bentpipe(arguments);
+    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
+    ended.stdout
+}
+
+impl Site {
+    /// A server as `init` makes it, with what a test needs besides: places of its own, and no device.
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let site = Self {
+            directory,
+            port: free_port(),
+        };
+        let public = format!("127.0.0.1:{}", site.port);
+        let made = said(&[
+            "server",
+            "init",
+            "--public",
+            &public,
+            "--config",
+            &site.server(),
+        ]);
+        assert!(made.contains("bentpipe server add NAME"), "{made}");
+        let text = fs::read_to_string(site.server()).expect("it was made");
+        fs::write(
+            site.server(),
+            format!("{text}status_socket = \"server.sock\"\nstate_dir = \"state\"\n[packets]\nenabled = false # kept\n"),
+        )
+        .expect("it is ours");
+        site
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn server(&self) -> String {
+        self.path("server.toml").display().to_string()
+    }
+
+    /// Adds a client, which may reach this machine; returns its code.
+    fn add(&self, name: &str, more: &[&str]) -> String {
+        let server = self.server();
+        let arguments = [&["server", "add", name, "--config", &server], more].concat();
+        let code = said(&arguments);
+        assert_eq!(code.lines().count(), 1, "{code}");
+        let text = fs::read_to_string(&server).expect("it is there");
+        let name = format!("name = \"{name}\"");
+        let allowed = format!("{name}\nallow = [\"127.0.0.0/8\"]");
+        fs::write(&server, text.replace(&name, &allowed)).expect("it is ours");
+        code.trim().to_owned()
+    }
+
+    /// Has `client` join by `code`; returns where its proxy listens.
+    fn join(&self, client: &str, code: &str) -> u16 {
+        let config = self.path(client).join("client.toml");
+        let made = said(&[
+            "client",
+            "join",
+            code,
+            "--config",
+            &config.display().to_string(),
+        ]);
+        assert!(made.contains("Next:  bentpipe client"), "{made}");
+        let socks = free_port();
+        let text = fs::read_to_string(&config).expect("it was made");
+        let text = text
+            .replace(
+                "[server]",
+                "status_socket = \"client.sock\"\nstate_dir = \"state\"\n[server]",
+            )
+            .replace("127.0.0.1:1080", &format!("127.0.0.1:{socks}"))
+            .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", free_port()));
+        fs::write(&config, text).expect("it is ours");
+        socks
+    }
+
+    fn start_server(&self) -> Running {
+        let mut daemon = Command::new(BENTPIPE);
+        daemon.args(["server", "--config", &self.server()]);
+        Running::start(daemon, &self.path("server.sock"))
+    }
+
+    fn start_client(&self, client: &str) -> Running {
+        let directory = self.path(client);
+        let mut daemon = Command::new(BENTPIPE);
+        daemon
+            .args(["client", "--config"])
+            .arg(directory.join("client.toml"));
+        Running::start(daemon, &directory.join("client.sock"))
+    }
+
+    /// Health of `client`, as `status --check` says it, once it has `word` in it.
+    fn wait_for(&self, client: &str, word: &str) {
+        let socket = self.path(client).join("client.sock").display().to_string();
+        let deadline = Instant::now() + 2 * PATIENCE;
+        loop {
+            let health = bentpipe(&["status", "--check", "--socket", &socket]).stdout;
+            if health.contains(word) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{client}: no `{word}`: {health}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// What a destination on this machine says through the SOCKS5 proxy at `socks`.
+fn hear(socks: u16) -> Vec<u8> {
+    let source = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = source.local_addr().expect("an address").port();
+    thread::spawn(move || {
+        source
+            .accept()
+            .map(|(mut stream, _)| stream.write_all(WORD))
+    });
+    let mut stream = TcpStream::connect(("127.0.0.1", socks)).expect("the proxy listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+    let [high, low] = port.to_be_bytes();
+    stream.write_all(&[5, 1, 0]).expect("a greeting");
+    stream
+        .write_all(&[5, 1, 0, 1, 127, 0, 0, 1, high, low])
+        .expect("a request");
+    let mut answers = [0; 2 + 10];
+    stream.read_exact(&mut answers).expect("SOCKS5 answers");
+    let mut heard = Vec::new();
+    stream
+        .read_to_end(&mut heard)
+        .expect("the flow ends in order");
+    heard
+}
+
+fn mode(file: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(file)
+        .expect("it is there")
+        .permissions()
+        .mode()
+        & 0o777
+}
+
+/// The client joins when it first connects: the server may start after it, and be restarted.
+#[test]
+fn a_code_makes_a_link_for_one_client() {
+    let site = Site::new();
+    let code = site.add("terminal-1", &[]);
+    let text = fs::read_to_string(site.server()).expect("it is there");
+    assert!(text.contains("enabled = false # kept"), "{text}");
+    assert!(text.contains("# Where clients reach it"), "{text}");
+    let socks = site.join("one", &code);
+    for secret in ["client.key", "join.key", "client.toml"] {
+        assert_eq!(mode(&site.path("one").join(secret)), 0o600, "{secret}");
+    }
+    let _one = site.start_client("one");
+    let server = site.start_server();
+    site.wait_for("one", "ready");
+    assert_eq!(hear(socks), WORD);
+    let listed = said(&["server", "list", "--config", &site.server()]);
+    let key = run(Command::new("sh")
+        .args(["-c", "\"$0\" pubkey < \"$1\"", BENTPIPE])
+        .arg(site.path("one").join("client.key")))
+    .stdout;
+    assert!(
+        listed.contains("terminal-1") && listed.contains(key.trim()),
+        "{listed}{key}"
+    );
+
+    site.join("thief", &code);
+    let _thief = site.start_client("thief");
+    site.wait_for("thief", "the code was used on 20");
+
+    let ended = server.stop();
+    assert!(
+        ended.stderr.contains("joined client=\"terminal-1\""),
+        "{}",
+        ended.stderr
+    );
+    let _server = site.start_server();
+    site.wait_for("one", "ready");
+    fs::remove_file(site.path("one").join("join.key")).expect("it may be deleted");
+    let removed = bentpipe(&["server", "remove", "terminal-1", "--config", &site.server()]);
+    assert!(
+        removed.stderr.contains("reads its clients again"),
+        "{}",
+        removed.stderr
+    );
+    site.wait_for("one", "does not know this client");
+}
+
+#[test]
+fn a_code_expires() {
+    let site = Site::new();
+    let code = site.add("late", &["--expires", "1 s"]);
+    site.join("late", &code);
+    thread::sleep(Duration::from_millis(1100));
+    let _server = site.start_server();
+    let _late = site.start_client("late");
+    site.wait_for("late", "the code has expired on 20");
+}
+
+#[test]
+fn nothing_is_overwritten_and_faults_are_named() {
+    let site = Site::new();
+    let again = bentpipe(&[
+        "server",
+        "init",
+        "--public",
+        "gateway.example.com",
+        "--config",
+        &site.server(),
+    ]);
+    assert_eq!(again.code, Some(1), "{}", again.stderr);
+    assert!(
+        again.stderr.contains("exists and stays as it is"),
+        "{}",
+        again.stderr
+    );
+    let code = site.add("terminal-1", &[]);
+    for (arguments, word) in [
+        (
+            vec!["server", "add", "terminal-1"],
+            "lists a client `terminal-1` already",
+        ),
+        (
+            vec!["server", "add", "two words"],
+            "is no name for a client",
+        ),
+        (vec!["server", "remove", "terminal-2"], "has no such client"),
+    ] {
+        let server = site.server();
+        let ended = bentpipe(&[&arguments[..], &["--config", &server]].concat());
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert!(ended.stderr.contains(word), "{}", ended.stderr);
+    }
+    let config = site.path("x").join("client.toml").display().to_string();
+    for cut in [10, code.len() - 3] {
+        let ended = bentpipe(&["client", "join", &code[..cut], "--config", &config]);
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert!(ended.stderr.contains("is it whole?"), "{}", ended.stderr);
+    }
+    assert!(!site.path("x").exists(), "nothing was made");
+}
