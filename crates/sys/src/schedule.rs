@@ -1,5 +1,5 @@
 //! When a thread runs: before all others and without waiting for memory, for those that must be in time; or after all others.
-#![expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
+#![expect(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
 
 use std::io;
 
@@ -25,10 +25,11 @@ pub fn go_last() -> io::Result<()> {
     schedule(libc::SCHED_IDLE, 0)
 }
 
-fn schedule(policy: libc::c_int, sched_priority: libc::c_int) -> io::Result<()> {
-    let priority = libc::sched_param { sched_priority };
-    // SAFETY: 0 is the calling thread; `priority` outlives the call, which only reads it.
-    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: 0 is the calling thread; the kernel's `sched_param` is one integer, which outlives the call and is only read.
+    // musl's function of this name refuses, and its structure has more fields.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     if result == 0 {
         Ok(())
     } else {
