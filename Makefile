@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint docs fuzz fuzz-long tests slow bench wire lab deny
+.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint docs fuzz fuzz-long tests slow bench wire lab deny packages install install-test
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -8,6 +8,12 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
 CARGO_DENY_VERSION := 0.20.2
 CARGO_DENY := $(CURDIR)/target/tools/cargo-deny-$(CARGO_DENY_VERSION)
+CARGO_DEB_VERSION := 3.8.0
+CARGO_DEB := $(CURDIR)/target/tools/cargo-deb-$(CARGO_DEB_VERSION)
+CARGO_GENERATE_RPM_VERSION := 0.21.1
+CARGO_GENERATE_RPM := $(CURDIR)/target/tools/cargo-generate-rpm-$(CARGO_GENERATE_RPM_VERSION)
+CARGO_CYCLONEDX_VERSION := 0.5.9
+CARGO_CYCLONEDX := $(CURDIR)/target/tools/cargo-cyclonedx-$(CARGO_CYCLONEDX_VERSION)
 
 help:
 	@echo "make quick       format, lints, units and whole systems in virtual time: no root, no namespaces; two minutes once built"
@@ -19,6 +25,8 @@ help:
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
 	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
 	@echo "                 LEAK_CONTENDERS=\"bentpipe openvpn-udp wireguard\" tries others; without a leak it succeeds"
+	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
+	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
 	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
 	@echo "                 hour after the build; as root. LAB_EXPERIMENTS=\"rain policer\" runs others of scenarios/"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
@@ -39,7 +47,7 @@ quick:
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow fuzz-long selftest bench wire deny
+test-full: test slow fuzz-long selftest bench wire deny install-test
 
 deps:
 	@.ci/deps
@@ -56,6 +64,8 @@ lint:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo clippy --locked --workspace --no-default-features --bin bentpipe -- -D warnings
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
+	@.ci/deps lint
+	packaging/lint.sh
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
@@ -124,6 +134,34 @@ lab: privileges
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources
 
-# Built in a directory of its own, which cargo removes again.
+# Built in directories of their own, which cargo removes again.
 $(CARGO_DENY)/bin/cargo-deny:
 	env -u CARGO_TARGET_DIR cargo install --locked --root $(CARGO_DENY) --version $(CARGO_DENY_VERSION) cargo-deny
+$(CARGO_DEB)/bin/cargo-deb:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(CARGO_DEB) --version $(CARGO_DEB_VERSION) cargo-deb
+$(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(CARGO_GENERATE_RPM) --version $(CARGO_GENERATE_RPM_VERSION) \
+		cargo-generate-rpm
+$(CARGO_CYCLONEDX)/bin/cargo-cyclonedx:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(CARGO_CYCLONEDX) --version $(CARGO_CYCLONEDX_VERSION) cargo-cyclonedx
+
+# target/packages: .deb, .rpm and static .tar.gz for x86_64 and aarch64, SHA256SUMS and what is in them. PACKAGES_FOR="x86_64"
+# makes those of one architecture.
+packages: $(CARGO_DEB)/bin/cargo-deb $(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm $(CARGO_CYCLONEDX)/bin/cargo-cyclonedx
+	@.ci/deps packages
+	CARGO_DEB=$(CARGO_DEB)/bin/cargo-deb CARGO_GENERATE_RPM=$(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm \
+		CARGO_CYCLONEDX=$(CARGO_CYCLONEDX)/bin/cargo-cyclonedx packaging/packages.sh
+
+# Two clean Debian that boot in namespaces: install, configure, start, a page through the tunnel, upgrade, remove, purge. Then the
+# static archives, of another architecture under qemu.
+install-test: privileges packages
+	@.ci/deps install
+	packaging/test.sh "$$(ls target/packages/*_$$(dpkg --print-architecture).deb)"
+	for archive in target/packages/*.tar.gz; do packaging/test-static.sh $$archive || exit 1; done
+
+# Program, units, completions and man pages below PREFIX; DESTDIR fills another root. BINARY installs what was built elsewhere.
+PREFIX ?= /usr/local
+BINARY ?= $(CARGO_TARGET_DIR)/release/bentpipe
+install:
+	[ -x $(BINARY) ] || cargo build --release --locked
+	PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) BINARY=$(BINARY) packaging/install.sh

@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# Tries a .deb as a new operator does: `packaging/test.sh FILE.deb`, as root.
+#
+#   lan ── terminal: Debian, systemd, the package ══ gateway: the same ── web
+#
+# Two clean Debian 12 boot in namespaces (systemd-nspawn). The package is installed on both, configured, started, asked for a page
+# from the LAN, reloaded, killed, removed and purged.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+deb=$(realpath "$1")
+place=$PWD/target/install-test
+world=bp-inst-$$
+mkdir -p "$place"
+run=$(mktemp --directory "$place/run.XXXXXX")
+declare -A leader=()
+started=()
+
+clean() {
+  set +e
+  # A container does not end with the program that started it.
+  for pid in "${leader[@]}" "${started[@]}"; do kill -KILL "$pid"; wait "$pid"; done 2>/dev/null
+  for name in terminal gateway; do umount --lazy "$run/$name/root" 2>/dev/null; done
+  for name in lan terminal gateway web; do ip netns delete "$world-$name" 2>/dev/null; done
+  rm -rf "$run"
+}
+trap clean EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  for name in "${!leader[@]}"; do
+    inside "$name" journalctl --no-pager --unit 'bentpipe*' | tail -40 >&2 || true
+  done
+  exit 1
+}
+
+# Runs a command in a Debian of these: as its root, in its namespaces.
+inside() {
+  local name=$1
+  shift
+  nsenter --target "${leader[$name]}" --all -- env -i PATH=/usr/sbin:/usr/bin LC_ALL=C.UTF-8 "$@"
+}
+
+expect() { # WHAT COMMAND…
+  local what=$1
+  shift
+  "$@" >"$run/out" 2>&1 || { cat "$run/out" >&2; fail "$what"; }
+  echo "ok: $what"
+}
+
+not() { ! "$@"; }
+
+eventually() { # COMMAND…
+  for _ in $(seq 60); do
+    "$@" >/dev/null 2>&1 && return
+    sleep 0.5
+  done
+  "$@"
+}
+
+# The archive is kept: what is downloaded for it does not change from one run to the next.
+if [ ! -e "$place/debian.tar" ]; then
+  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,nftables,iproute2,procps \
+    bookworm "$place/debian.tar.new"
+  mv "$place/debian.tar.new" "$place/debian.tar"
+fi
+mkdir "$run/debian"
+tar --extract --file "$place/debian.tar" --directory "$run/debian"
+# Here the network is ready before the machine is.
+for unit in systemd-networkd systemd-networkd-wait-online systemd-firstboot; do
+  ln -sf /dev/null "$run/debian/etc/systemd/system/$unit.service"
+done
+systemd-id128 new >"$run/debian/etc/machine-id"
+
+for name in lan terminal gateway web; do
+  ip netns add "$world-$name"
+  ip -netns "$world-$name" link set lo up
+done
+link() { # NAMESPACE DEVICE ADDRESS NAMESPACE DEVICE ADDRESS
+  ip -netns "$world-$1" link add "$2" type veth peer name "$5" netns "$world-$4"
+  ip -netns "$world-$1" addr add "$3" dev "$2"
+  ip -netns "$world-$4" addr add "$6" dev "$5"
+  ip -netns "$world-$1" link set "$2" up
+  ip -netns "$world-$4" link set "$5" up
+}
+link lan eth0 10.1.7.2/24 terminal lan0 10.1.7.1/24
+link terminal sat0 192.0.2.2/24 gateway sat0 192.0.2.1/24
+link gateway wan0 93.184.216.1/24 web eth0 93.184.216.34/24
+ip -netns "$world-lan" route add default via 10.1.7.1
+ip -netns "$world-terminal" route add default via 192.0.2.1
+ip -netns "$world-gateway" route add default via 93.184.216.34
+ip -netns "$world-gateway" -6 route add default dev wan0
+
+mkdir "$run/web"
+echo "a page from the web" >"$run/web/index.html"
+ip netns exec "$world-web" python3 -m http.server --directory "$run/web" 80 >/dev/null 2>&1 &
+started+=($!)
+
+# As udev makes it, which does not run in a container.
+mknod --mode=666 "$run/tun" c 10 200
+
+boot() {
+  local name=$1
+  mkdir -p "$run/$name"/{root,upper,work}
+  mount -t overlay overlay "$run/$name/root" \
+    -o "lowerdir=$run/debian,upperdir=$run/$name/upper,workdir=$run/$name/work"
+  cp "$deb" "$run/$name/root/root/bentpipe.deb"
+  SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --directory "$run/$name/root" --machine "$world-$name" --boot \
+    --register=no --keep-unit --network-namespace-path="/run/netns/$world-$name" --bind="$run/tun:/dev/net/tun" \
+    --capability=CAP_NET_ADMIN \
+    --system-call-filter="landlock_create_ruleset landlock_add_rule landlock_restrict_self" \
+    --console=pipe </dev/null >"$run/$name/log" 2>&1 &
+  started+=($!)
+  local nspawn=$!
+  for _ in $(seq 60); do
+    leader[$name]=$(pgrep --parent "$nspawn" || true)
+    [ -n "${leader[$name]}" ] && inside "$name" systemctl is-system-running 2>/dev/null | grep --quiet 'running\|degraded' && break
+    sleep 0.5
+  done
+  [ -n "${leader[$name]}" ] || { cat "$run/$name/log" >&2; fail "$name does not boot"; }
+}
+boot gateway
+boot terminal
+
+for name in gateway terminal; do
+  expect "$name: installs" inside "$name" dpkg --install /root/bentpipe.deb
+  expect "$name: nothing runs that has no configuration" not inside "$name" pgrep bentpipe
+  expect "$name: /etc/bentpipe is the daemons' own" \
+    test "$(inside "$name" stat --format '%U %G %a' /etc/bentpipe)" = "bentpipe bentpipe 750"
+  expect "$name: units are as systemd wants them" inside "$name" systemd-analyze verify --man=no \
+    bentpipe-server.service bentpipe-client.service bentpipe-guard.service
+done
+
+key() { # NAME ROLE; prints the public half
+  inside "$1" runuser --user bentpipe -- bentpipe genkey --out "/etc/bentpipe/$2.key"
+  inside "$1" sh -c "bentpipe pubkey < /etc/bentpipe/$2.key"
+}
+server=$(key gateway server)
+client=$(key terminal client)
+inside gateway sh -c 'cat > /etc/bentpipe/server.toml' <<TOML
+private_key_file = "server.key"
+listen = "192.0.2.1:4433"
+
+[[client]]
+name = "terminal-1"
+public_key = "$client"
+TOML
+inside terminal sh -c 'cat > /etc/bentpipe/client.toml' <<TOML
+private_key_file = "client.key"
+
+[server]
+address = "192.0.2.1:4433"
+public_key = "$server"
+
+[intercept]
+interfaces = ["lan0"]
+TOML
+
+page() {
+  ip netns exec "$world-lan" curl --silent --max-time 5 http://93.184.216.34/ | grep --quiet "a page from the web"
+}
+runs() { # NAME UNIT
+  [ "$(inside "$1" systemctl show --property ActiveState --value "$2")" = active ]
+}
+property() { # NAME UNIT PROPERTY
+  inside "$1" systemctl show --property "$3" --value "$2"
+}
+
+expect "the server starts" inside gateway systemctl enable --now bentpipe-server
+expect "the guard starts" inside terminal systemctl enable --now bentpipe-guard
+expect "the client starts" inside terminal systemctl enable --now bentpipe-client
+expect "the tunnel is up" eventually inside terminal bentpipe status --check
+expect "a page comes through the tunnel" eventually page
+expect "ping comes through the tunnel" eventually ip netns exec "$world-lan" ping -c 1 -W 3 93.184.216.34
+expect "root sees the server's status" inside gateway bentpipe status
+cat "$run/out"
+expect "the sandbox holds as well" inside gateway sh -c "bentpipe status | grep 'sandbox.*enforced'"
+expect "systemd shows how the client fares" \
+  sh -c "echo '$(property terminal bentpipe-client StatusText)' | grep 'tunnel to 192.0.2.1:4433'"
+expect "no daemon had to be started anew" \
+  test "$(property gateway bentpipe-server NRestarts) $(property terminal bentpipe-client NRestarts)" = "0 0"
+expect "daemons are not root" not inside terminal pgrep --uid 0 bentpipe
+expect "nothing is logged that a journal would call a warning" \
+  not inside gateway sh -c "journalctl --unit bentpipe-server | grep -E ' (WARN|ERROR) ' | grep -v 'open files'"
+expect "nothing is logged that a journal would call a warning, at the terminal" \
+  not inside terminal sh -c "journalctl --unit bentpipe-client | grep -E ' (WARN|ERROR) ' | grep -v 'open files'"
+
+expect "a reload is taken" inside gateway systemctl reload bentpipe-server
+expect "and is over" eventually runs gateway bentpipe-server
+inside gateway sh -c 'echo "no_such_key = 1" > /etc/bentpipe/more && cp /etc/bentpipe/server.toml /root/ &&
+  cat /etc/bentpipe/more /root/server.toml > /etc/bentpipe/server.toml && rm /etc/bentpipe/more'
+expect "a reload of a faulty file is refused" not inside gateway systemctl reload bentpipe-server
+expect "and the server goes on" page
+inside gateway systemctl restart bentpipe-server >/dev/null 2>&1 || true
+sleep 7
+expect "a wrong configuration waits for its operator" \
+  test "$(property gateway bentpipe-server ActiveState) $(property gateway bentpipe-server NRestarts)" = "failed 0"
+inside gateway sh -c 'cp /root/server.toml /etc/bentpipe/server.toml && systemctl restart bentpipe-server'
+expect "the tunnel comes back after the server's restart" eventually page
+
+inside terminal systemctl kill --signal=KILL bentpipe-client
+expect "a client that was killed is started anew" eventually page
+expect "once" test "$(property terminal bentpipe-client NRestarts)" = 1
+expect "the client stops" inside terminal systemctl stop bentpipe-client
+expect "and its table goes" not inside terminal nft list table inet bentpipe_client
+expect "the guard's stays" inside terminal nft list table inet bentpipe_guard
+inside terminal systemctl start bentpipe-client
+expect "the package is installed again, which starts the daemons anew" inside terminal dpkg --install /root/bentpipe.deb
+expect "the guard stood through that" inside terminal nft list table inet bentpipe_guard
+expect "a page comes through the tunnel after that" eventually page
+
+for name in gateway terminal; do
+  expect "$name: removes" inside "$name" dpkg --remove bentpipe
+  expect "$name: nothing runs" not inside "$name" pgrep bentpipe
+  expect "$name: nothing is left in the kernel" not inside "$name" sh -c "nft list tables | grep bentpipe"
+  expect "$name: configuration and state are left" inside "$name" sh -c \
+    'ls /etc/bentpipe/*.toml /etc/bentpipe/*.key && test -d /var/lib/bentpipe'
+  expect "$name: purges" inside "$name" dpkg --purge bentpipe
+  expect "$name: nothing is left" not inside "$name" sh -c \
+    'find /etc /run /usr /var/lib -xdev -name "*bentpipe*" | grep . || getent passwd bentpipe'
+done
+echo "the package is fit to be installed"
