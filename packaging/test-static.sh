@@ -22,7 +22,12 @@ cd "$run"
 tar --extract --file "$archive" --strip-components 1
 
 qemu=()
-[ "$(uname -m)" = "$architecture" ] || qemu=("qemu-$architecture-static")
+sandbox=true
+if [ "$(uname -m)" != "$architecture" ]; then
+  qemu=("qemu-$architecture-static")
+  # It has a thread of its own in the daemon's process, which the sandbox would not hold.
+  sandbox=false
+fi
 bentpipe() { "${qemu[@]}" bin/bentpipe "$@"; }
 
 file=bin/bentpipe
@@ -36,6 +41,7 @@ private_key_file = "server.key"
 listen = "127.0.0.1:4433"
 state_dir = "state"
 status_socket = "server.sock"
+sandbox = $sandbox
 
 [[client]]
 name = "terminal-1"
@@ -46,6 +52,7 @@ cat >client.toml <<TOML
 private_key_file = "client.key"
 state_dir = "state"
 status_socket = "client.sock"
+sandbox = $sandbox
 
 [server]
 address = "127.0.0.1:4433"
