@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, EnrolCode, Families, FlowId,
-    Forward, Hello, Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Place, Publish,
-    PublishCode, Reply, ReplyCode, TrainPacket, varint,
+    AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, EnrolCode, Families,
+    FlowId, Forward, Hello, Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Place,
+    Publish, PublishCode, Reply, ReplyCode, TrainPacket, varint,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
