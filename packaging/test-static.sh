@@ -76,5 +76,6 @@ done
 bentpipe status --check --socket client.sock || { cat ./*.log >&2; exit 1; }
 curl --silent --fail --max-time 60 --proxy socks5h://127.0.0.1:1080 http://127.0.0.1:8000/file | cmp - web/file ||
   { cat ./*.log >&2; exit 1; }
-bentpipe status --socket client.sock | head -8
+bentpipe status --socket client.sock >report
+head -8 report
 echo "$(basename "$archive") runs"
