@@ -9,5 +9,6 @@
 //! with a socket, a timer and the wakers of tasks is crate `pep`'s. What the bytes mean is written in PROTOCOL.md.
 
 pub mod engine;
+pub mod relay;
 pub mod text;
 pub mod transport;

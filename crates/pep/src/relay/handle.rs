@@ -1,16 +1,16 @@
 //! One flow of the tunnel, as the task that owns it sees it; dropping it gives the flow up.
 
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
+use bentpipe_proto::tunnel::ReplyCode;
 use quinn_proto::Connection;
 
 use crate::shard::Shard;
 use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::relay::FlowAccess;
 use bentpipe_tunnel::transport::{FlowKey, Incoming, Tunnel};
 
 /// A flow of a tunnel. Its tunnel may be lost at any time; every question then has an answer that says so.
@@ -36,7 +36,7 @@ impl FlowHandle {
     /// Wakes the task when the tunnel has news of the flow.
     pub(super) fn watch(&self, cx: &Context<'_>) {
         self.shard.watch(self.connection, self.flow, cx.waker());
-        self.with(|tunnel, flow, _| tunnel.take_notice(flow));
+        self.change(|tunnel, flow, _| tunnel.take_notice(flow));
     }
 
     /// Waits for the server's answer to OPEN: the address it connected from, or why it did not.
@@ -46,28 +46,28 @@ impl FlowHandle {
     pub(crate) async fn reply(&self) -> Result<Option<SocketAddr>, ReplyCode> {
         poll_fn(|cx| {
             self.watch(cx);
-            match self.look(Tunnel::incoming) {
+            match self.incoming() {
                 Incoming::Refused(code) => return Poll::Ready(Err(code)),
                 Incoming::Gone => return Poll::Ready(Err(ReplyCode::Internal)),
                 Incoming::Data | Incoming::Blocked | Incoming::End(_) => {}
             }
-            let bound = self.shard.peek(|engine| {
-                let connection = engine.peek(self.connection)?;
-                connection
-                    .tunnel
-                    .reply_of(self.flow)
-                    .map(|reply| reply.bound)
-            });
-            bound.map_or(Poll::Pending, |bound| Poll::Ready(Ok(bound)))
+            let reply = self.look(|tunnel, flow| tunnel.reply_of(flow).map(|reply| reply.bound));
+            reply
+                .flatten()
+                .map_or(Poll::Pending, |bound| Poll::Ready(Ok(bound)))
         })
         .await
+    }
+
+    fn incoming(&self) -> Incoming {
+        self.look(Tunnel::incoming).unwrap_or(Incoming::Gone)
     }
 
     /// Waits until the flow is no more: it was thrown away, or its tunnel was lost.
     pub(crate) async fn gone(&self) {
         poll_fn(|cx| {
             self.watch(cx);
-            match self.look(Tunnel::incoming) {
+            match self.incoming() {
                 Incoming::Gone => Poll::Ready(()),
                 _ => Poll::Pending,
             }
@@ -75,31 +75,35 @@ impl FlowHandle {
         .await;
     }
 
-    /// The LAN side was reset: its bytes so far still reach the other end, then the reset does.
-    pub(super) fn abort(&mut self, code: AbortCode) {
+    /// The flow has ended: nothing is to be released.
+    pub(super) fn detach(&mut self) {
         self.attached = false;
-        self.with(|tunnel, flow, quic| tunnel.abort(quic, flow, code));
     }
 
-    /// Reads without waking the engine.
-    pub(super) fn look<T: Gone>(&self, question: impl FnOnce(&Tunnel, FlowKey) -> T) -> T {
-        self.shard
-            .peek(|engine| match engine.peek(self.connection) {
-                Some(connection) => question(&connection.tunnel, self.flow),
-                None => T::gone(),
-            })
-    }
-
-    /// Changes the flow; the engine looks at what it has to send afterwards.
-    pub(super) fn with(&self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
+    /// As [`FlowAccess::with`]: the engine looks at what it has to send afterwards.
+    fn change(&self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
         self.shard.change(self.connection, |connection| {
             let (tunnel, quic) = connection.parts();
             change(tunnel, self.flow, quic);
         });
     }
 
-    pub(super) fn shard(&self) -> &Shard {
+    pub(super) fn shard(&self) -> &Rc<Shard> {
         &self.shard
+    }
+}
+
+impl FlowAccess for FlowHandle {
+    fn look<T>(&self, question: impl FnOnce(&Tunnel, FlowKey) -> T) -> Option<T> {
+        // Without waking the engine.
+        self.shard.peek(|engine| {
+            let connection = engine.peek(self.connection)?;
+            Some(question(&connection.tunnel, self.flow))
+        })
+    }
+
+    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
+        self.change(change);
     }
 }
 
@@ -107,30 +111,7 @@ impl Drop for FlowHandle {
     fn drop(&mut self) {
         self.shard.unwatch(self.connection, self.flow);
         if self.attached {
-            self.with(|tunnel, flow, quic| tunnel.release(quic, flow));
+            self.change(|tunnel, flow, quic| tunnel.release(quic, flow));
         }
-    }
-}
-
-/// What a question about a flow answers when its connection no longer exists.
-pub(super) trait Gone {
-    fn gone() -> Self;
-}
-
-impl Gone for Incoming {
-    fn gone() -> Self {
-        Self::Gone
-    }
-}
-
-impl Gone for usize {
-    fn gone() -> Self {
-        0
-    }
-}
-
-impl Gone for io::Result<usize> {
-    fn gone() -> Self {
-        Err(io::ErrorKind::WouldBlock.into())
     }
 }

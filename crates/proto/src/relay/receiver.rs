@@ -186,6 +186,11 @@ impl Receiver {
         self.abort.get_or_insert((final_offset, code));
     }
 
+    /// Whether the peer's LAN side was reset: it takes nothing more.
+    pub fn is_aborted(&self) -> bool {
+        self.abort.is_some()
+    }
+
     /// Raises the payload offset that the peer may reach.
     pub fn raise_limit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);

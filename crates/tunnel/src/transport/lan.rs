@@ -205,6 +205,13 @@ impl Tunnel {
         self.flows.get(&key).map_or(Incoming::Gone, Flow::incoming)
     }
 
+    /// Whether the other end's LAN side was reset: it takes nothing more, and what it said before may still be to come.
+    pub fn is_aborted(&self, key: FlowKey) -> bool {
+        self.flows
+            .get(&key)
+            .is_some_and(|flow| flow.receiver.is_aborted())
+    }
+
     /// The bytes that are next in order.
     pub fn ready(&self, key: FlowKey) -> impl Iterator<Item = &Bytes> {
         self.flows

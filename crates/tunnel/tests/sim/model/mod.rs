@@ -1,12 +1,13 @@
-//! A reference model beside the whole system: hosts, client, link and server in virtual time do random things in a random
-//! order, and every byte and every end is compared with what the hosts have said.
+//! A reference model beside the whole system: hosts, relays, client, link and server in virtual time do random things in a
+//! random order, and every byte and every end is compared with what the hosts have said.
 //!
-//! The model is one record for each flow ([`flow::Flow`]): what both hosts have written, and how each has ended. What a host
-//! hears follows from that: all bytes in order, FIN after the last, a reset after those before it, a refusal before any, and the
-//! loss of the tunnel only if a daemon was restarted. In the end nothing is left at either end.
+//! The model is one record for each flow ([`flow::Flow`]): what both hosts ([`host::Host`]) have written, and how each has
+//! ended. What a host hears follows from that: all bytes in order, FIN after the last, a reset after those before it, a refusal
+//! before any, and the loss of the tunnel only if a daemon was restarted. In the end nothing is left at either end.
 
 mod dice;
 mod flow;
+mod host;
 
 use std::time::Duration;
 
@@ -123,8 +124,8 @@ impl Run {
         }
         match self.dice.below(1_500) {
             0..300 => self.open(),
-            300..330 => self.abort(false),
-            330..335 => self.abort(true),
+            300..330 => self.cut(false),
+            330..335 => self.cut(true),
             335..338 if self.dark_until.is_none() => {
                 let lasts = Duration::from_millis(50 + self.dice.below(15_000));
                 self.dark_until = Some(now + lasts);
@@ -153,15 +154,18 @@ impl Run {
         }
     }
 
-    fn abort(&mut self, policy: bool) {
+    fn cut(&mut self, policy: bool) {
         let count = self.flows.len() as u64;
         if count == 0 {
             return;
         }
         let index = usize::try_from(self.dice.below(count)).expect("an index");
-        let server = policy || self.dice.one_in(2);
-        let side = if server { Side::Server } else { Side::Client };
-        self.flows[index].abort(&mut self.world, side, policy);
+        let flow = &mut self.flows[index];
+        match policy {
+            true => flow.revoke(&mut self.world),
+            false if self.dice.one_in(2) => flow.reset(Side::Server),
+            false => flow.reset(Side::Client),
+        }
     }
 
     /// The server's process is replaced by a new one.
