@@ -81,8 +81,9 @@ impl Clients {
     }
 
     pub(super) fn replace(&self, config: &ServerConfig) {
-        let fresh = table(config, &self.recorded);
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        let mut current = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: a client that joins meanwhile is in the list that is made here, or enters it after.
+        *current = table(config, &self.recorded);
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Table> {
