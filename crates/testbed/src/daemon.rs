@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// A port of 127.0.0.1 that nobody had a moment ago, neither for TCP nor for UDP.
@@ -22,7 +23,10 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A running `bentpipe`, killed with its guard.
+/// Time that a daemon has to end in order when its guard goes.
+const ENDS: Duration = Duration::from_secs(1);
+
+/// A running `bentpipe`, which ends with its guard.
 #[derive(Debug)]
 pub struct Daemon {
     child: Mutex<Child>,
@@ -95,6 +99,15 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let mut child = self.child();
+        // A server that is killed leaves its table and `ip_forward` in the machine's own namespace.
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| matches!(child.try_wait(), Ok(None))) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + ENDS;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(10));
+        }
         let _ = child.kill();
         let _ = child.wait();
     }
