@@ -122,7 +122,10 @@ boot() {
 boot gateway
 boot terminal
 
+began=$SECONDS
+steps=0
 for name in gateway terminal; do
+  steps=$((steps + 1))
   expect "$name: installs" inside "$name" dpkg --install /root/bentpipe.deb
   expect "$name: nothing runs that has no configuration" not inside "$name" pgrep bentpipe
   expect "$name: /etc/bentpipe is the daemons' own" \
@@ -131,30 +134,14 @@ for name in gateway terminal; do
     bentpipe-server.service bentpipe-client.service bentpipe-guard.service
 done
 
-key() { # NAME ROLE; prints the public half
-  inside "$1" runuser --user bentpipe -- bentpipe genkey --out "/etc/bentpipe/$2.key"
-  inside "$1" sh -c "bentpipe pubkey < /etc/bentpipe/$2.key"
+# What an operator types from here to the first page, on both machines: the package's installation is two more.
+step() { # NAME COMMAND…
+  local name=$1
+  shift
+  steps=$((steps + 1))
+  inside "$name" "$@" >"$run/out" 2>&1 || { cat "$run/out" >&2; fail "$name: $*"; }
+  echo "ok: $name# $*"
 }
-server=$(key gateway server)
-client=$(key terminal client)
-inside gateway sh -c 'cat > /etc/bentpipe/server.toml' <<TOML
-private_key_file = "server.key"
-listen = "192.0.2.1:4433"
-
-[[client]]
-name = "terminal-1"
-public_key = "$client"
-TOML
-inside terminal sh -c 'cat > /etc/bentpipe/client.toml' <<TOML
-private_key_file = "client.key"
-
-[server]
-address = "192.0.2.1:4433"
-public_key = "$server"
-
-[intercept]
-interfaces = ["lan0"]
-TOML
 
 page() {
   ip netns exec "$world-lan" curl --silent --max-time 5 http://93.184.216.34/ | grep --quiet "a page from the web"
@@ -166,11 +153,18 @@ property() { # NAME UNIT PROPERTY
   inside "$1" systemctl show --property "$3" --value "$2"
 }
 
-expect "the server starts" inside gateway systemctl enable --now bentpipe-server
-expect "the guard starts" inside terminal systemctl enable --now bentpipe-guard
-expect "the client starts" inside terminal systemctl enable --now bentpipe-client
-expect "the tunnel is up" eventually inside terminal bentpipe status --check
+step gateway bentpipe server init --public 192.0.2.1
+step gateway systemctl enable --now bentpipe-server
+step gateway bentpipe server add terminal-1
+code=$(grep --only-matching 'bentpipe://[^ ]*' "$run/out")
+step terminal bentpipe client join "$code" --lan lan0
+step terminal systemctl enable --now bentpipe-guard
+step terminal systemctl enable --now bentpipe-client
 expect "a page comes through the tunnel" eventually page
+took=$((SECONDS - began))
+echo "from nothing to a page: $steps commands, $took s"
+expect "in at most ten commands and three minutes" test "$steps" -le 10 -a "$took" -le 180
+expect "the tunnel is up" inside terminal bentpipe status --check
 expect "ping comes through the tunnel" eventually ip netns exec "$world-lan" ping -c 1 -W 3 93.184.216.34
 expect "root sees the server's status" inside gateway bentpipe status
 cat "$run/out"

@@ -12,7 +12,7 @@ use bentpipe_tunnel::transport::{FlowKey, Tunnel};
 use quinn_proto::Connection;
 
 use super::dice::Dice;
-use super::host::Host;
+use super::host::{Host, Phase};
 
 /// Time after which the server does not hear any more of a flow that was opened and left.
 const UNHEARD: Duration = Duration::from_secs(60);
@@ -215,17 +215,22 @@ impl Flow {
         }
     }
 
-    /// Both hosts and their relays do what they can. Without `hurry` hosts keep their pace.
-    pub(super) fn turn(&mut self, world: &mut World, dice: &mut Dice, hurry: bool) {
+    /// Whether a host has reset its connection.
+    pub(super) fn was_reset(&self) -> bool {
+        self.ends.iter().any(|end| end.host.has_reset())
+    }
+
+    /// Both hosts and their relays do what they can.
+    pub(super) fn turn(&mut self, world: &mut World, dice: &mut Dice, phase: Phase) {
         if self.answers.is_some_and(|at| at <= world.now) {
             self.answers = None;
             self.answer(world);
         }
         for side in [Side::Client, Side::Server] {
             let end = &mut self.ends[side.index()];
-            end.host.write(dice, hurry);
+            end.host.write(dice, phase);
             for _ in 0..TURNS {
-                self.ends[side.index()].host.read(world.now, hurry);
+                self.ends[side.index()].host.read(world.now, phase);
                 self.relay(world, side);
             }
         }

@@ -18,6 +18,17 @@ const ROOM: u64 = 65_536;
 /// Most bytes that a host writes in one turn.
 const PIECE: u64 = 60_000;
 
+/// Part of a run: what hosts do in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// They keep their pace.
+    Lively,
+    /// They hurry, but silent ones say no more.
+    Hurried,
+    /// All come to their end.
+    Last,
+}
+
 /// Way in which a host takes what comes.
 #[derive(Clone, Copy, Debug)]
 enum Pace {
@@ -51,6 +62,8 @@ pub(super) struct Host {
     /// The relay has said FIN.
     fin: bool,
     pace: Pace,
+    /// It says FIN in the last phase alone: what ends before does so without it.
+    silent: bool,
 }
 
 impl Host {
@@ -73,6 +86,7 @@ impl Host {
                 6..8 => Pace::Slow(1 + dice.below(20_000)),
                 _ => Pace::Stalled(now + Duration::from_millis(dice.below(8_000))),
             },
+            silent: index == 1 && dice.one_in(8),
         }
     }
 
@@ -83,19 +97,22 @@ impl Host {
         self.writes.piece(0, first).into()
     }
 
-    /// The host writes what it can. Without `hurry` it keeps its pace.
-    pub(super) fn write(&mut self, dice: &mut Dice, hurry: bool) {
+    /// The host writes what it can.
+    pub(super) fn write(&mut self, dice: &mut Dice, phase: Phase) {
+        let hurry = phase > Phase::Lively;
         if self.finished || self.reset || (!hurry && dice.one_in(3)) {
             return;
         }
         let piece = if hurry { ROOM } else { 1 + dice.below(PIECE) };
         let room = ROOM - (self.sent - self.taken);
         self.sent += piece.min(room).min(self.plan - self.sent);
-        self.finished = self.sent == self.plan && (hurry || dice.one_in(4));
+        let ends = (hurry || dice.one_in(4)) && (!self.silent || phase == Phase::Last);
+        self.finished = self.sent == self.plan && ends;
     }
 
     /// The host reads what it wants.
-    pub(super) fn read(&mut self, now: Instant, hurry: bool) {
+    pub(super) fn read(&mut self, now: Instant, phase: Phase) {
+        let hurry = phase > Phase::Lively;
         let most = match self.pace {
             Pace::Slow(bytes) if !hurry => bytes,
             Pace::Stalled(until) if !hurry && until > now => 0,

@@ -19,6 +19,7 @@ use crate::outage::set_outage;
 use crate::satellite::link;
 use dice::Dice;
 use flow::{Flow, Heard, Side};
+use host::Phase;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -92,19 +93,11 @@ impl Run {
             let pause = Duration::from_millis(1 + self.dice.below(40));
             self.world.run_for(pause);
             self.disturb();
-            self.turn(false);
+            self.turn(Phase::Lively);
         }
         set_outage(&mut self.world, false);
-        let end = self.world.at() + PATIENCE;
-        while !self.flows.is_empty() {
-            self.world.run_for(Duration::from_millis(20));
-            self.turn(true);
-            let (first, left) = (self.flows.first(), self.flows.len());
-            assert!(
-                self.world.at() < end,
-                "{left} flows do not end, the first is {first:?}"
-            );
-        }
+        self.finish(Phase::Hurried, |flow| !flow.was_reset());
+        self.finish(Phase::Last, |_| false);
         self.world.run_for(Duration::from_secs(10));
         let left = [&self.world.terminals[0].engine, &self.world.server].map(held);
         assert_eq!(
@@ -113,6 +106,20 @@ impl Run {
             "flows and bytes that client and server still hold"
         );
         (self.opened, self.heard)
+    }
+
+    /// Runs until no flow is left but those that `may_stay`.
+    fn finish(&mut self, phase: Phase, may_stay: fn(&Flow) -> bool) {
+        let end = self.world.at() + PATIENCE;
+        while let Some(first) = self.flows.iter().find(|flow| !may_stay(flow)) {
+            assert!(
+                self.world.at() < end,
+                "a flow does not end: {first:?}, of {}",
+                self.flows.len()
+            );
+            self.world.run_for(Duration::from_millis(20));
+            self.turn(phase);
+        }
     }
 
     /// Lets something happen, or nothing.
@@ -178,7 +185,7 @@ impl Run {
         }
     }
 
-    fn turn(&mut self, hurry: bool) {
+    fn turn(&mut self, phase: Phase) {
         let now = self.world.at();
         if self.world.terminals[0].ready.is_none() && now > self.connected + AGAIN {
             self.connected = now;
@@ -192,7 +199,7 @@ impl Run {
             flow.on_opened(&mut self.dice, self.world.now, (connection, key));
         }
         for flow in &mut self.flows {
-            flow.turn(&mut self.world, &mut self.dice, hurry);
+            flow.turn(&mut self.world, &mut self.dice, phase);
         }
         let now = self.world.now;
         for over in self.flows.extract_if(.., |flow| flow.is_over(now)) {
