@@ -74,7 +74,7 @@ impl Export {
                 Value::Object(inner) => self.object(&format!("{name}_{key}"), labels, inner),
                 Value::String(text) if TEXTS.contains(&key.as_str()) => {
                     let mut labels = labels.clone();
-                    labels.push((key.clone(), text.clone()));
+                    labels.push((key.clone(), escaped(text)));
                     self.sample(format!("{name}_{key}"), labels, 1.0);
                 }
                 Value::Bool(truth) => {
@@ -101,7 +101,7 @@ impl Export {
                     Value::String(text) => text.clone(),
                     number => number.as_u64()?.to_string(),
                 };
-                Some((called.unwrap_or(field).to_owned(), text))
+                Some((called.unwrap_or(field).to_owned(), escaped(&text)))
             });
             let labels: Labels = identities.collect();
             self.object(name, &labels, object);
@@ -111,6 +111,13 @@ impl Export {
     fn sample(&mut self, name: String, labels: Labels, value: f64) {
         self.0.entry(name).or_default().push((labels, value));
     }
+}
+
+/// A label's value as OpenMetrics wants it (§4.3.1 of its text format), which the encoder does not see to.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 /// Whether the field `key` of an object is one of its labels already.
@@ -171,11 +178,11 @@ mod tests {
         let lines = lines(Side::Client(Box::new(session())));
         for wanted in [
             "# TYPE bentpipe_tunnel_rtt_ms gauge",
-            "bentpipe_tunnel_rtt_ms 512.5",
+            "bentpipe_tunnel_rtt_ms{} 512.5",
             "# TYPE bentpipe_flows_opened counter",
-            "bentpipe_flows_opened_total 7.0",
-            "bentpipe_bytes_wire_in_total 1000000.0",
-            "bentpipe_uptime_s 17.0",
+            "bentpipe_flows_opened_total{} 7.0",
+            "bentpipe_bytes_wire_in_total{} 1000000.0",
+            "bentpipe_uptime_s{} 17.0",
             "bentpipe_tunnel_state{state=\"connecting\"} 1.0",
             "# EOF",
         ] {
