@@ -154,6 +154,26 @@ fn hits_stay_here_and_misses_take_one_round_trip() {
     assert!(hit < Duration::from_millis(5), "a hit takes {hit:?}");
 }
 
+/// Names that were asked for one after the other, as a page's objects bring them, and again once their answers have expired.
+#[test]
+fn names_of_a_page_seen_before_take_one_round_trip() {
+    if !privileged("dns: companions") {
+        return;
+    }
+    let site = site();
+    let _resolver = Resolver::start(&site.topology.web().into(), web()).expect("a resolver");
+    let host = Host::at(&site);
+    let page = ["short-a.example", "short-b.example", "short-c.example"];
+    let load = || page.map(|name| host.client(name).1);
+    let [first, second, third] = load();
+    println!("seen for the first time: {first:?}, {second:?}, {third:?}");
+    thread::sleep(Duration::from_secs(6));
+    let [one, two, three] = load();
+    println!("and again: {one:?}, {two:?}, {three:?}");
+    assert!(second.min(third) > first / 2, "each crosses the first time");
+    assert!(two.max(three) < one / 4, "all cross with the first one");
+}
+
 /// Many at once take no longer than one.
 #[test]
 fn misses_cross_beside_each_other_and_nothing_but_the_tunnel_does() {

@@ -48,7 +48,7 @@ pub struct ClientDns {
     pub memory: ByteCount,
     /// How long an answer is kept past its TTL.
     max_stale: Option<TimeSpan>,
-    /// Whether names in use are asked for again before their answers expire.
+    /// Whether names in use are asked for again before their answers expire, and names that followed another along with that.
     #[serde(default = "yes")]
     pub prefetch: bool,
     /// Whether the reverse zones of private addresses are answered here.

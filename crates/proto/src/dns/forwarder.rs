@@ -15,6 +15,7 @@ use ipnet::IpNet;
 
 use super::answer::{Answer, Learned, STALE_TTL};
 use super::cache::{Cache, Found};
+use super::companions::Companions;
 use super::query::{Key, Query, Refusal, Room};
 use super::rebind::Rebinding;
 use super::reply::{self, Extended};
@@ -49,8 +50,8 @@ const MAX_ASKERS: usize = 64;
 /// Queries of one host among these: more are repetitions.
 const MAX_ASKERS_OF_HOST: usize = 8;
 
-/// Questions under way for nobody.
-const MAX_PREFETCHING: usize = 16;
+/// Questions under way for nobody: names in use, and the companions of a question.
+const MAX_PREFETCHING: usize = 32;
 
 /// How often a question crosses whose stream or tunnel was lost.
 const MAX_ATTEMPTS: u32 = 3;
@@ -72,7 +73,7 @@ pub struct Config {
     pub max_ttl: Duration,
     /// For how long a stale answer may still be given out.
     pub max_stale: Duration,
-    /// Whether names in use are asked for again before their answers expire.
+    /// Whether names in use are asked for again before their answers expire, and names that followed another along with that.
     pub prefetch: bool,
     /// Whether the reverse zones of private addresses are answered here.
     pub local_zones: bool,
@@ -112,7 +113,7 @@ pub struct Stats {
     pub failed: u64,
     /// Questions that crossed, those for names in use among them.
     pub asked: u64,
-    /// Questions asked before the answer at hand had expired.
+    /// Questions asked for nobody yet: before the answer at hand had expired, or along with what they have followed before.
     pub prefetched: u64,
     /// Answers withheld for a private address in them.
     pub withheld: u64,
@@ -156,6 +157,7 @@ impl<A> Pending<A> {
 pub struct Forwarder<A> {
     config: Config,
     cache: Cache,
+    companions: Companions,
     pending: BTreeMap<Ticket, Pending<A>>,
     by_key: HashMap<Key, Ticket>,
     due: BTreeSet<(Instant, Ticket)>,
@@ -181,6 +183,7 @@ impl<A> Forwarder<A> {
         Self {
             cache: Cache::new(memory, config.max_ttl, config.max_stale),
             config,
+            companions: Companions::default(),
             pending: BTreeMap::new(),
             by_key: HashMap::new(),
             due: BTreeSet::new(),
@@ -235,21 +238,52 @@ impl<A> Forwarder<A> {
             Err(Refusal::Answer(answer)) => return Some(answer),
         };
         self.stats.queries += 1;
+        let (host, key) = (Host::of(source.host), query.key());
         let server = self.server(&query, source.router);
         let answer = self
             .without_resolver(&query, server.is_some())
             .or_else(|| self.cached(now, &query, room, self.usable || server.is_some()));
-        if answer.is_some() {
+        let answer = if answer.is_some() {
             self.stats.local += 1;
-            return answer;
-        }
-        let asker = Asker {
-            to: source.to,
-            host: Host::of(source.host),
-            query,
-            room,
+            answer
+        } else {
+            let to = source.to;
+            let asker = Asker {
+                to,
+                host,
+                query,
+                room,
+            };
+            self.wait(now, asker, server)
         };
-        self.wait(now, asker, server)
+        // After the question itself, which crosses first.
+        if self.may_prefetch() && server.is_none() {
+            for companion in self.companions.on_question(now, host, &key) {
+                self.ask_ahead(now, &companion);
+            }
+        }
+        answer
+    }
+
+    /// Asks what a host will ask soon, unless that is known or on its way.
+    fn ask_ahead(&mut self, now: Instant, key: &Key) {
+        let query = Query::of(key);
+        let known = matches!(self.cache.find(now, key, false), Some(Found::Fresh(..)));
+        let near = self.config.zones.server(&query).is_some();
+        if !known && !near && self.without_resolver(&query, false).is_none() {
+            self.prefetch(now, key.clone(), &query, None);
+        }
+    }
+
+    /// Asks for nobody, if there is room for that.
+    fn prefetch(&mut self, now: Instant, key: Key, query: &Query, server: Option<SocketAddr>) {
+        let idle = |pending: &&Pending<A>| pending.askers.is_empty();
+        let prefetching = self.pending.values().filter(idle).count();
+        let room = prefetching < MAX_PREFETCHING && self.pending.len() < MAX_PENDING;
+        if room && !self.by_key.contains_key(&key) {
+            self.stats.prefetched += 1;
+            self.begin(now, key, query, None, server);
+        }
     }
 
     /// The site's own name server for a question: that of its zone, or the router's for names that mean something here alone.
@@ -636,16 +670,12 @@ impl<A> Forwarder<A> {
         while self.may_prefetch()
             && let Some(key) = self.cache.next_prefetch(now)
         {
-            let idle = |pending: &&Pending<A>| pending.askers.is_empty();
-            let prefetching = self.pending.values().filter(idle).count();
             let query = Query::of(&key);
             let server = self.config.zones.server(&query);
             // The router's own server may have said so: nobody else is asked for names of this site.
             let router = server.is_none() && zones::is_private(&query);
-            let room = prefetching < MAX_PREFETCHING && self.pending.len() < MAX_PENDING;
-            if room && !router && !self.by_key.contains_key(&key) {
-                self.stats.prefetched += 1;
-                self.begin(now, key, &query, None, server);
+            if !router {
+                self.prefetch(now, key, &query, server);
             }
         }
     }

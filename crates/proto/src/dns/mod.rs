@@ -12,6 +12,7 @@
 
 mod answer;
 mod cache;
+mod companions;
 mod forwarder;
 mod outgoing;
 mod query;

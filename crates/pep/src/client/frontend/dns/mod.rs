@@ -139,18 +139,19 @@ impl Dns {
         };
         let again = self.learns.then(|| to.clone());
         let mut forwarder = self.forwarder.borrow_mut();
-        let answer = forwarder.handle_query(now, source, message, room);
-        let Some(answer) = answer else {
-            drop(forwarder);
+        let mut answer = forwarder.handle_query(now, source, message, room);
+        if answer.is_none() {
             self.session.want();
-            self.pump();
-            return None;
-        };
-        let Some(asker) = again else {
-            return Some(answer);
-        };
-        self.give(&mut forwarder, vec![(asker, answer)]);
-        None
+        }
+        if let Some(asker) = again
+            && let Some(answer) = answer.take()
+        {
+            self.give(&mut forwarder, vec![(asker, answer)]);
+        }
+        drop(forwarder);
+        // Also after an answer from the cache: what hosts ask next may cross already.
+        self.pump();
+        answer
     }
 
     /// The tunnel's answer to a question.
