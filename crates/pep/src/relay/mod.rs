@@ -152,8 +152,17 @@ impl LanSocket for Lan {
 }
 
 /// Waits until the other end of `socket` has everything that precedes a reset: closing with SO_LINGER 0
-/// throws away what the kernel has not delivered yet.
+/// throws away what the kernel has not delivered yet. Whoever has reset the connection itself is not waited for.
 pub(crate) async fn delivered(socket: &TcpStream) {
+    tokio::select! {
+        () = emptied(socket) => {}
+        // The kernel goes on counting what it had for a connection that was reset.
+        _ = socket.ready(Interest::ERROR) => {}
+    }
+}
+
+/// Waits until the kernel has nothing of `socket` to deliver, or the other end takes nothing for [`RESET_PATIENCE`].
+async fn emptied(socket: &TcpStream) {
     let mut left = u32::MAX;
     let mut idle = Duration::ZERO;
     let mut pause = Duration::from_millis(1);

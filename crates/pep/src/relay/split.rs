@@ -279,7 +279,7 @@ async fn lane(
             match written {
                 Ok(n) => owed.advance(n),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return lose(to).await,
+                Err(_) => return lose(from, to).await,
             }
         }
         if from.socket.readable().await.is_err() {
@@ -303,16 +303,66 @@ async fn lane(
     from.ended.set(true);
     match SockRef::from(to.socket).shutdown(Shutdown::Write) {
         Ok(()) => Ok(()),
-        Err(_) => lose(to).await,
+        Err(_) => lose(from, to).await,
     }
 }
 
 /// `to` cannot be written to any more. Data that came before its reset is still in the socket: the other
-/// direction ends the split when that has been read.
-async fn lose(to: &End<'_>) -> Result<(), Broken> {
-    if to.ended.get() {
+/// direction ends the split when that has been read, unless its reader was lost as well.
+async fn lose(from: &End<'_>, to: &End<'_>) -> Result<(), Broken> {
+    if to.ended.get() || from.lost.get() {
         return Err(Broken::By(to.who));
     }
     to.lost.set(true);
     pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A host, and the socket of its connection at this end.
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let host = TcpStream::connect(address).await.expect("a host");
+        let (socket, _) = listener.accept().await.expect("its connection");
+        super::super::prepare(&socket).expect("options");
+        (host, socket)
+    }
+
+    /// Writes until nothing more is taken for a while, reads nothing and resets the connection.
+    async fn fills_and_resets(host: TcpStream) {
+        while let Ok(Ok(())) = timeout(Duration::from_millis(200), host.writable()).await {
+            let _ = host.try_write(&[7; 65_536]);
+        }
+        let linger = SockRef::from(&host).set_linger(Some(Duration::ZERO));
+        linger.expect("an option");
+    }
+
+    #[tokio::test]
+    async fn a_split_ends_whose_hosts_are_both_reset_with_bytes_on_their_way() {
+        let ((one, near), (other, far)) = (connected().await, connected().await);
+        let far = Far {
+            socket: far,
+            owed: Bytes::new(),
+            read: Bytes::new(),
+            replies: false,
+        };
+        let split = Split {
+            near,
+            far,
+            bench: Bench::new(),
+        };
+        let hosts = async { tokio::join!(fills_and_resets(one), fills_and_resets(other)) };
+        let run = async { tokio::join!(split.run(), hosts).0 };
+        let outcome = timeout(Duration::from_secs(20), run).await;
+        let outcome = outcome.expect("an end");
+        assert!(matches!(outcome, Outcome::LanReset | Outcome::PeerReset));
+    }
 }
