@@ -25,6 +25,7 @@ use crate::config::{self, PlainClient, Role};
 use crate::congestion_control::CongestionControl;
 use crate::net::dial;
 use crate::process::{self, RunError};
+use crate::relay;
 use crate::relay::split::{Bench, Far};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
@@ -39,6 +40,16 @@ pub(crate) enum NotOpened {
     NoServer,
     /// The destination cannot.
     Code(ReplyCode),
+    /// The application was lost meanwhile.
+    Application,
+}
+
+/// What an application has said before its flow is open.
+pub(crate) enum Said<'a> {
+    /// This, and it waits for an answer.
+    All(Bytes),
+    /// This, or if that is nothing, what is to be read from its socket.
+    Soon(Bytes, &'a TcpStream),
 }
 
 /// What all connections share.
@@ -136,21 +147,20 @@ impl Splitter {
         }
     }
 
-    /// Connects a new flow; `first` is the application's.
+    /// Connects a new flow for an application that has `said` something.
     pub(crate) async fn open(
         &self,
         destination: &Destination,
         source: Option<SocketAddr>,
-        first: &Bytes,
+        said: Said<'_>,
     ) -> Result<Far, NotOpened> {
         if self.draining.get() {
             return Err(NotOpened::Code(ReplyCode::Draining));
         }
-        Bench::count(&self.bench.near_in, first);
         self.waiting.set(self.waiting.get() + 1);
         let opened = match self.config.server {
-            Some(server) => self.ask(server, destination, source, first).await,
-            None => self.connect(destination, first).await,
+            Some(server) => self.ask(server, destination, source, said).await,
+            None => self.connect(destination, said).await,
         };
         self.waiting.set(self.waiting.get() - 1);
         opened
@@ -172,7 +182,7 @@ impl Splitter {
         server: SocketAddr,
         destination: &Destination,
         source: Option<SocketAddr>,
-        first: &Bytes,
+        said: Said<'_>,
     ) -> Result<Far, NotOpened> {
         let socket = match self.dial(server).await {
             Ok(socket) => socket,
@@ -186,6 +196,9 @@ impl Splitter {
             }
         };
         self.last_error.replace(None);
+        // In one segment with OPEN: a lone small one is acknowledged sooner than full ones, and HyStart would take that
+        // for the round trip.
+        let first = self.first_bytes(said).await?;
         let open = Open {
             flow: FlowId(0),
             destination: destination.clone(),
@@ -194,7 +207,7 @@ impl Splitter {
         };
         let mut owed = Vec::with_capacity(64 + first.len());
         open.encode(&mut owed);
-        owed.extend_from_slice(first);
+        owed.extend_from_slice(&first);
         // Who waits for the answer before he relays needs it to have left.
         let sent = socket.try_write(&owed).unwrap_or(0);
         Ok(Far {
@@ -205,8 +218,22 @@ impl Splitter {
         })
     }
 
+    /// What the application says first, if it says that soon.
+    async fn first_bytes(&self, said: Said<'_>) -> Result<Bytes, NotOpened> {
+        let first = match said {
+            Said::Soon(first, near) if first.is_empty() => {
+                let read = relay::first_bytes(near, self.bench.scratch()).await;
+                // The lane finds its end again.
+                read.map_err(|_| NotOpened::Application)?.0
+            }
+            Said::Soon(first, _) | Said::All(first) => first,
+        };
+        Bench::count(&self.bench.near_in, &first);
+        Ok(first)
+    }
+
     /// Straight to the destination.
-    async fn connect(&self, destination: &Destination, first: &Bytes) -> Result<Far, NotOpened> {
+    async fn connect(&self, destination: &Destination, said: Said<'_>) -> Result<Far, NotOpened> {
         let Host::Ip(address) = destination.host else {
             // Names come from proxies, which need a server (`config/plain.rs`).
             return Err(NotOpened::Code(ReplyCode::NameNotFound));
@@ -216,9 +243,13 @@ impl Splitter {
             self.bench.refused.set(self.bench.refused.get() + 1);
             NotOpened::Code(dial::code_of(&error))
         })?;
+        let owed = match said {
+            Said::Soon(first, _) | Said::All(first) => first,
+        };
+        Bench::count(&self.bench.near_in, &owed);
         Ok(Far {
             socket,
-            owed: first.clone(),
+            owed,
             read: Bytes::new(),
             replies: false,
         })

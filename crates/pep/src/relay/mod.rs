@@ -6,6 +6,7 @@
 mod handle;
 pub(crate) mod split;
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -19,11 +20,15 @@ use bytes::Bytes;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{Interest, Ready};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 pub(crate) use bentpipe_tunnel::relay::Outcome;
 pub(crate) use handle::FlowHandle;
 
 use crate::shard::Shard;
+
+/// How long bytes are waited for that should leave with others: a request in the flight of OPEN, an answer in that of REPLY.
+const FIRST_BYTES: Duration = Duration::from_millis(3);
 
 /// How long a LAN host that does not read may hold up a reset.
 const RESET_PATIENCE: Duration = Duration::from_secs(60);
@@ -43,6 +48,24 @@ pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     let keepalive = keepalive.with_retries(8);
     socket.set_tcp_keepalive(&keepalive)
+}
+
+/// What `socket` says within [`FIRST_BYTES`], as far as `scratch` takes it, and whether it has ended there.
+pub(crate) async fn first_bytes(
+    socket: &TcpStream,
+    scratch: &RefCell<impl AsMut<[u8]>>,
+) -> io::Result<(Bytes, bool)> {
+    if timeout(FIRST_BYTES, socket.readable()).await.is_err() {
+        return Ok((Bytes::new(), false));
+    }
+    let mut scratch = scratch.borrow_mut();
+    let scratch = scratch.as_mut();
+    match socket.try_read(scratch) {
+        Ok(0) => Ok((Bytes::new(), true)),
+        Ok(n) => Ok((Bytes::copy_from_slice(&scratch[..n]), false)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((Bytes::new(), false)),
+        Err(error) => Err(error),
+    }
 }
 
 type Hangup = Pin<Box<dyn Future<Output = io::Result<Ready>>>>;

@@ -57,6 +57,11 @@ impl Bench {
         })
     }
 
+    /// Room for reading.
+    pub(crate) fn scratch(&self) -> &RefCell<Vec<u8>> {
+        &self.scratch
+    }
+
     /// Counts payload that was read before the lanes began.
     pub(crate) fn count(total: &Cell<u64>, bytes: &Bytes) {
         total.set(total.get() + bytes.len() as u64);

@@ -27,7 +27,7 @@ use crate::net::policy::Policy;
 use crate::net::resolver::Resolver;
 use crate::process::{self, RunError};
 use crate::relay::split::{Bench, Far, Split, read_some};
-use crate::relay::{delivered, prepare};
+use crate::relay::{delivered, first_bytes, prepare};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::status::{self, ClientStatus, Side, StatusReport, TunnelState};
@@ -183,12 +183,8 @@ impl Server {
                     controller.apply(&origin);
                 }
                 Bench::count(&bench.near_in, &rest);
-                let reply = reply(ReplyCode::Ok, origin.local_addr().ok());
-                let far = Far {
-                    socket: origin,
-                    owed: rest,
-                    read: reply,
-                    replies: false,
+                let Some(far) = answer(origin, rest, &bench).await else {
+                    return turn_away(&socket, &reply(ReplyCode::Internal, None)).await;
                 };
                 let split = Split {
                     near: socket,
@@ -300,6 +296,27 @@ fn reply(code: ReplyCode, bound: Option<SocketAddr>) -> Bytes {
     };
     reply.encode(&mut bytes);
     bytes.into()
+}
+
+/// The origin's side of a split, with REPLY and what the origin says soon after `first`: a lone small segment is acknowledged
+/// sooner than full ones, and HyStart would take that for the round trip. `None`: the origin was lost meanwhile.
+async fn answer(origin: TcpStream, first: Bytes, bench: &Bench) -> Option<Far> {
+    let reply = reply(ReplyCode::Ok, origin.local_addr().ok());
+    let sent = origin.try_write(&first).unwrap_or(0);
+    // An end is found again by the lane.
+    let (said, _) = first_bytes(&origin, bench.scratch()).await.ok()?;
+    Bench::count(&bench.far_in, &said);
+    let read = if said.is_empty() {
+        reply
+    } else {
+        [reply, said].concat().into()
+    };
+    Some(Far {
+        socket: origin,
+        owed: first.slice(sent..),
+        read,
+        replies: false,
+    })
 }
 
 /// Says why. The reset that ends it must not overtake that.

@@ -7,7 +7,6 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::time::Duration;
 
 use bentpipe_proto::proxy::{connect, socks5};
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
@@ -15,18 +14,13 @@ use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::share::Shares;
-use crate::client::plain::NotOpened;
+use crate::client::plain::{NotOpened, Said};
 use crate::client::{Session, Transport, Unready};
 use crate::relay::split::{Bench, Far, Split};
-use crate::relay::{FlowHandle, Outcome, Relay};
+use crate::relay::{self, FlowHandle, Outcome, Relay};
 use bentpipe_tunnel::transport::OpenError;
-
-/// How long OPEN waits for the first bytes of an application: they usually follow at once, and
-/// travel in the same packet.
-const FIRST_BYTES: Duration = Duration::from_millis(3);
 
 /// Tunnels tried for one flow: the one at hand may be draining or just lost.
 const MAX_TUNNELS: usize = 3;
@@ -101,10 +95,18 @@ impl From<Unready> for Failure {
     }
 }
 
+/// The application was lost.
+impl From<io::Error> for Failure {
+    fn from(_: io::Error) -> Self {
+        Self::Application
+    }
+}
+
 impl From<NotOpened> for Failure {
     fn from(reason: NotOpened) -> Self {
         match reason {
             NotOpened::NoServer => Self::NoTunnel,
+            NotOpened::Application => Self::Application,
             NotOpened::Code(code) => Self::Code(code),
         }
     }
@@ -238,25 +240,23 @@ async fn open_with_first_bytes(
     source: Option<SocketAddr>,
     first: Bytes,
 ) -> Result<Opened, Failure> {
-    // Only in a tunnel is there something to be won by waiting for them.
-    let Transport::Tunnel(session) = transport else {
-        let flow = open(transport, destination, source, &first).await?;
-        return Ok(Opened {
-            flow,
-            ended: false,
-            bound: None,
-        });
+    let (flow, ended) = match transport {
+        Transport::Tunnel(session) => {
+            // Whatever the application says while there is no tunnel comes with the first bytes, too.
+            session.tunnel().await?;
+            let (first, ended) = match first.is_empty() {
+                true => relay::first_bytes(socket, session.shard().scratch()).await?,
+                false => (first, false),
+            };
+            let flow = open_in_tunnel(session, destination, source, &first).await?;
+            (Flow::Tunnel(flow), ended)
+        }
+        Transport::Plain(splitter) => {
+            let said = Said::Soon(first, socket);
+            let far = splitter.open(destination, source, said).await?;
+            (Flow::Plain(Box::new(far)), false)
+        }
     };
-    // Whatever the application says while there is no tunnel comes with the first bytes, too.
-    session.tunnel().await?;
-    let (first, ended) = if first.is_empty() {
-        first_bytes(session, socket)
-            .await
-            .map_err(|_| Failure::Application)?
-    } else {
-        (first, false)
-    };
-    let flow = open(transport, destination, source, &first).await?;
     Ok(Opened {
         flow,
         ended,
@@ -280,20 +280,6 @@ pub(super) async fn open_and_wait(
     })
 }
 
-/// What the application says within [`FIRST_BYTES`], and whether it has ended there.
-async fn first_bytes(session: &Session, socket: &TcpStream) -> io::Result<(Bytes, bool)> {
-    if timeout(FIRST_BYTES, socket.readable()).await.is_err() {
-        return Ok((Bytes::new(), false));
-    }
-    let mut scratch = session.shard().scratch().borrow_mut();
-    match socket.try_read(&mut scratch) {
-        Ok(0) => Ok((Bytes::new(), true)),
-        Ok(n) => Ok((Bytes::copy_from_slice(&scratch[..n]), false)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((Bytes::new(), false)),
-        Err(error) => Err(error),
-    }
-}
-
 /// Opens a flow.
 async fn open(
     transport: &Transport,
@@ -306,7 +292,8 @@ async fn open(
             Flow::Tunnel(open_in_tunnel(session, destination, source, first).await?)
         }
         Transport::Plain(splitter) => {
-            Flow::Plain(Box::new(splitter.open(destination, source, first).await?))
+            let said = Said::All(first.clone());
+            Flow::Plain(Box::new(splitter.open(destination, source, said).await?))
         }
     })
 }
