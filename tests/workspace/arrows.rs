@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
 /// in no middle column, so that nothing of it ships.
-const ARROWS: [(&str, &[&str], &[&str]); 13] = [
+const ARROWS: [(&str, &[&str], &[&str]); 14] = [
     (
         "bentpipe",
         &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
@@ -30,6 +30,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 13] = [
         &[
             "bentpipe-config",
             "bentpipe-link",
+            "bentpipe-plot",
             "bentpipe-sys",
             "bentpipe-units",
         ],
@@ -41,6 +42,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 13] = [
             "bentpipe-config",
             "bentpipe-emulator",
             "bentpipe-link",
+            "bentpipe-plot",
             "bentpipe-sys",
             "bentpipe-units",
         ],
@@ -52,6 +54,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 13] = [
         &[
             "bentpipe-config",
             "bentpipe-congestion",
+            "bentpipe-plot",
             "bentpipe-proto",
             "bentpipe-sys",
             "bentpipe-tunnel",
@@ -59,6 +62,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 13] = [
         ],
         &[],
     ),
+    ("bentpipe-plot", &[], &[]),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
     ("bentpipe-sys", &[], &["bentpipe-testbed"]),
     (
@@ -130,10 +134,13 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["config"],
             &["status"],
             &["process", "relay"],
+            &["web"],
             &[
                 "congestion_control",
+                "events",
                 "kernel",
                 "metrics",
+                "page",
                 "paths",
                 "qlog",
                 "sandbox",

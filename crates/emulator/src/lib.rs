@@ -17,7 +17,6 @@
 mod awake;
 mod emulator;
 pub mod machine;
-pub mod page;
 pub mod plot;
 pub mod scenario;
 pub mod selftest;

@@ -1,6 +1,6 @@
 //! A run's probes as one HTML page: rate, queue, C/N and MODCOD, delay and drops over time.
 //!
-//! The page needs nothing but itself (`page.rs`). Curves are made here, so that the page's script only draws.
+//! The page needs nothing but itself (crate `plot`). Curves are made here, so that the page's script only draws.
 //!
 //! ```text
 //!  probes (JSON lines) ──columns──► curves ──► page, page.js ──► FILE.html
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
-use crate::page::Page;
+use bentpipe_plot::Page;
 use columns::Columns;
 
 /// No line of probes is nearly as long, with however many queues.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::results::{Outline, Row, Summary};
-use bentpipe_emulator::page::escape;
+use bentpipe_plot::escape;
 
 /// From the limit itself to ten times it and more, evenly on a scale of ratios. Cividis: blue to yellow, in the order of
 /// its brightness too, so that neither colour-blind nor grey print changes the order.

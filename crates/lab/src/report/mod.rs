@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
 use crate::results::{Manifest, Record, Row, Summary, read, shares};
-use bentpipe_emulator::page::{Page, escape};
+use bentpipe_plot::{Page, escape};
 use table::table;
 
 const HEAD: &str = include_str!("head.html");

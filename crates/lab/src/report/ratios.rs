@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::experiment::PublishedRatio;
 use crate::results::{Outline, Summary};
-use bentpipe_emulator::page::escape;
+use bentpipe_plot::escape;
 
 /// A table of the ratios whose tasks were done; empty if none was.
 pub(super) fn table(outline: &Outline, summary: &Summary) -> String {

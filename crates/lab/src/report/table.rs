@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::results::{Known, Outline, Row, Spread, Status};
-use bentpipe_emulator::page::escape;
+use bentpipe_plot::escape;
 
 /// Columns that only some tasks have: the heading, and what a row has there.
 type Column = (&'static str, fn(&Row) -> Option<String>);

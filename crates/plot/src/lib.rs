@@ -1,13 +1,21 @@
-//! The skeleton of the pages that emulator and lab draw: one file each, which needs nothing but itself.
+//! Plots in pages: the library that draws them, and the skeleton of pages that are one file and need nothing but themselves.
 //!
-//! uPlot 1.6.32 (MIT, its licence beside it in `plot/uplot/`) is embedded, unchanged, as published on npm.
+//! ```text
+//!  emulator, lab: data, style, script ──► Page ──► FILE.html         pep: UPLOT, UPLOT_STYLE ──HTTP──► browser
+//! ```
+//!
+//! uPlot 1.6.32 (MIT, its licence beside it in `uplot/`) is embedded, unchanged, as published on npm.
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 const SKELETON: &str = include_str!("page.html");
-const UPLOT: &str = include_str!("plot/uplot/uPlot.iife.min.js");
-const UPLOT_STYLE: &str = include_str!("plot/uplot/uPlot.min.css");
+
+/// Script of uPlot, which defines `uPlot`.
+pub const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
+
+/// Style sheet of uPlot.
+pub const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
 
 /// Parts that one page has of its own.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +62,7 @@ impl Page<'_> {
 }
 
 /// Text as HTML shows it.
+#[must_use]
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
