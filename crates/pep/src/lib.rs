@@ -32,5 +32,6 @@ mod state;
 pub mod status;
 
 #[cfg(target_os = "linux")]
+mod web;
 pub use client::guard;
 pub use process::{Diagnosis, RunError, end_on_panic};
