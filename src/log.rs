@@ -6,16 +6,23 @@
 //! json      {"timestamp":"…","level":"WARN","message":"link silent since 12 s"}
 //! ```
 
+mod recent;
+
 use std::env;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata};
+use tracing_subscriber::Layer as _;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::cli::{LogFormat, LogLevel};
 use crate::exit::Failure;
+use recent::Recent;
 
 /// What a line looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,15 +40,22 @@ pub(crate) fn start(level: LogLevel, format: Option<LogFormat>) -> Form {
         None if is_journal() => Form::Journal,
         None => Form::Text,
     };
-    let builder = tracing_subscriber::fmt()
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(Lines(form))
-        .with_max_level(Level::from(level))
         .with_target(false)
         .with_ansi(false);
+    let wanted = LevelFilter::from_level(Level::from(level));
+    let log = tracing_subscriber::registry().with(Recent.with_filter(Recent::filter()));
     match form {
-        Form::Text => builder.init(),
-        Form::Journal => builder.without_time().with_level(false).init(),
-        Form::Json => builder.json().flatten_event(true).init(),
+        Form::Text => log.with(lines.with_filter(wanted)).init(),
+        Form::Journal => {
+            let lines = lines.without_time().with_level(false);
+            log.with(lines.with_filter(wanted)).init();
+        }
+        Form::Json => {
+            let lines = lines.json().flatten_event(true);
+            log.with(lines.with_filter(wanted)).init();
+        }
     }
     form
 }

@@ -14,6 +14,7 @@ pub mod config;
 mod congestion_control;
 #[cfg(target_os = "linux")]
 mod device;
+pub mod events;
 #[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;

@@ -250,7 +250,7 @@ impl Session {
             meter.grant(&self.shard);
             meter.save(&self.shard);
             if std::mem::replace(&mut meter.used_up, false) {
-                tracing::info!("a new period of [metering] begins");
+                tracing::info!(target: crate::events::STATE, "a new period of [metering] begins");
                 self.retry.borrow_mut().on_wanted(process::now());
                 self.kick.notify_one();
                 self.changes.send_replace(());

@@ -47,6 +47,7 @@ pub(crate) use session::{Session, Unready};
 pub(crate) use transport::Transport;
 
 use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
+use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
 use crate::process::{self, Diagnosis, RunError};
@@ -130,6 +131,7 @@ async fn serve(
             rules: front_ends.rules(),
             all_tunnels_memory: Some(Memory::of(pool)),
             kernel: front_ends.kernel(),
+            events: events::last(),
             ..StatusReport::new(
                 config.file.clone(),
                 uptime.as_secs(),
@@ -162,7 +164,7 @@ async fn serve(
         () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
-            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
             manager.stopping(config.drain_timeout);
             session.drain();
             let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;

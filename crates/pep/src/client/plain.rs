@@ -23,6 +23,7 @@ use super::until_stopped;
 use crate::client::frontend::FrontEnds;
 use crate::config::{self, PlainClient, Role};
 use crate::congestion_control::CongestionControl;
+use crate::events;
 use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay;
@@ -83,12 +84,17 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     sandbox::announce();
     tracing::warn!("transport = \"plain\": what crosses is neither encrypted nor authenticated");
     match config.server {
-        Some(server) => tracing::info!("ready: splitting TCP towards {server}"),
-        None => tracing::info!("ready: splitting TCP towards its destinations"),
+        Some(server) => {
+            tracing::info!(target: events::STATE, "ready: splitting TCP towards {server}");
+        }
+        None => {
+            tracing::info!(target: events::STATE, "ready: splitting TCP towards its destinations");
+        }
     }
     let snapshot = || StatusReport {
         rules: front_ends.rules(),
         kernel: front_ends.kernel(),
+        events: events::last(),
         ..splitter.report()
     };
     let manager = ServiceManager::find();
@@ -98,7 +104,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
         () = manager.inform(&[], &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
-            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
             manager.stopping(config.drain_timeout);
             splitter.draining.set(true);
             let _ = timeout(config.drain_timeout, splitter.until_idle()).await;

@@ -7,6 +7,7 @@ use quinn_proto::ConnectionError;
 use tokio::time::interval;
 
 use super::session::Session;
+use crate::events;
 use crate::process;
 use crate::sampler::refused;
 use crate::status::{self, TunnelState};
@@ -69,7 +70,7 @@ impl Session {
         if told == Told::Ready {
             *self.last_error.borrow_mut() = None;
             self.logged.borrow_mut().clear();
-            return tracing::info!("ready: tunnel to {text}");
+            return tracing::info!(target: events::STATE, "ready: tunnel to {text}");
         }
         *self.last_error.borrow_mut() = Some(text.to_owned());
         match told {

@@ -74,7 +74,7 @@ impl Session {
             return;
         }
         let lasted = now.saturating_duration_since(since).as_secs();
-        tracing::info!("link is back after {lasted} s of silence");
+        tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
         self.retry.borrow_mut().on_quiet();
         let others = [
             self.attempt.take(),

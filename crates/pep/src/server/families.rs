@@ -65,7 +65,7 @@ pub(super) fn report(before: Option<Families>, now: Families) {
                 tracing::warn!("no {name} route: {name} of clients is refused");
             }
             (Some(false), true) => {
-                tracing::info!("{name} has a route: {name} of clients is carried");
+                tracing::info!(target: crate::events::STATE, "{name} has a route: {name} of clients is carried");
             }
             (None | Some(true), true) | (Some(false), false) => {}
         }

@@ -32,6 +32,7 @@ use tokio::sync::mpsc;
 use tokio::time::interval;
 
 use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
+use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
 use crate::net::nat64::Translations;
@@ -343,6 +344,7 @@ impl Pool {
         };
         let listening = process::join(&config.listen);
         tracing::info!(
+            target: events::STATE,
             "ready: serving {} clients on {listening} with {} shards",
             clients.len(),
             self.commands.len()
@@ -367,7 +369,7 @@ impl Pool {
                         }
                         () = stop.wait(), if !stopping => {
                             stopping = true;
-                            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+                            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
                             manager.stopping(config.drain_timeout);
                             self.tell(&Command::Drain);
                         }
@@ -418,7 +420,7 @@ impl Pool {
                     sockets.reload(&fresh);
                 }
                 self.notices.forget_clients();
-                tracing::info!("reloaded: {}", changes(config, current, &fresh));
+                tracing::info!(target: events::STATE, "reloaded: {}", changes(config, current, &fresh));
                 *current = fresh;
                 self.tell(&Command::Recheck);
             }
@@ -464,6 +466,7 @@ fn report(
         .collect();
     let uptime: Duration = process::now() - started;
     StatusReport {
+        events: events::last(),
         sandbox: sandbox::entered(),
         ..StatusReport::new(
             config.file.clone(),

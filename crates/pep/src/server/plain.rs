@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::{PlainServer, Role, Transport};
 use crate::congestion_control::CongestionControl;
+use crate::events;
 use crate::net::dial::{Dialler, Rights};
 use crate::net::judge::Judge;
 use crate::net::listen::{accept, listen};
@@ -93,7 +94,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     tracing::warn!(
         "transport = \"plain\": what crosses is neither encrypted nor authenticated, and clients are known by their addresses alone"
     );
-    tracing::info!("ready: splitting TCP on {listening}");
+    tracing::info!(target: events::STATE, "ready: splitting TCP on {listening}");
     let manager = ServiceManager::find();
     manager.ready();
     tokio::select! {
@@ -110,7 +111,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
                     }
                 }
             }
-            tracing::info!("stopping: open flows have {:?} to end", config.drain_timeout);
+            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
             manager.stopping(config.drain_timeout);
             tasks.iter().for_each(tokio::task::JoinHandle::abort);
             let _ = timeout(config.drain_timeout, server.until_idle()).await;
@@ -207,7 +208,7 @@ impl Server {
         match PlainServer::load(&self.config.file) {
             Ok(fresh) => {
                 let fresh = clients(&fresh);
-                tracing::info!("reloaded: {} clients", fresh.len());
+                tracing::info!(target: events::STATE, "reloaded: {} clients", fresh.len());
                 self.clients.replace(fresh);
             }
             Err(error) => tracing::error!("not reloaded, the old list stays: {error}"),
@@ -262,6 +263,7 @@ impl Server {
         };
         StatusReport {
             transport: Transport::Plain,
+            events: events::last(),
             sandbox: sandbox::entered(),
             ..StatusReport::new(self.config.file.clone(), up, side)
         }

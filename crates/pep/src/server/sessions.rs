@@ -149,7 +149,7 @@ impl Sessions {
                 let reason = printable(reason);
                 match self.open.borrow().get(&id) {
                     Some(session) => {
-                        tracing::info!(client = session.client.name, "disconnected: {reason}");
+                        tracing::info!(target: crate::events::STATE, client = session.client.name, "disconnected: {reason}");
                     }
                     None => tracing::debug!("handshake failed: {reason}"),
                 }
@@ -259,9 +259,11 @@ impl Sessions {
             let client = &session.client.name;
             match resumed.map(|rate| rate.as_u64() as f64 / 1e6) {
                 Some(rate) => {
-                    tracing::info!(client, agent, %address, "connected, resumed at {rate:.1} Mbit/s");
+                    tracing::info!(target: crate::events::STATE, client, agent, %address, "connected, resumed at {rate:.1} Mbit/s");
                 }
-                None => tracing::info!(client, agent, %address, "connected"),
+                None => {
+                    tracing::info!(target: crate::events::STATE, client, agent, %address, "connected");
+                }
             }
             self.registry.arrive(session.key, instance, self.index, id);
             if let (Some(packets), Some(filter)) = (&self.packets, &session.filter) {

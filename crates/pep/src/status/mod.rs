@@ -7,6 +7,7 @@
 //! Names carry their units. Fields may be added within schema 1; none is renamed or removed.
 
 mod associations;
+mod event;
 mod health;
 mod publish;
 mod socket;
@@ -24,6 +25,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use text::size;
 
 pub use associations::{AssociationDrops, Associations};
+pub(crate) use event::Events;
+pub use event::{Event, EventLevel};
 pub use publish::{PublishState, PublishStatus};
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
@@ -60,6 +63,9 @@ pub struct StatusReport {
     /// Parts of the kernel's state that others took away and that were put back, since the daemon started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel: Vec<KernelRepair>,
+    /// The last events, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
     /// Memory of all tunnels of the daemon together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_tunnels_memory: Option<Memory>,
@@ -83,6 +89,7 @@ impl StatusReport {
             sandbox: None,
             rules: Vec::new(),
             kernel: Vec::new(),
+            events: Vec::new(),
             all_tunnels_memory: None,
             side,
         }
