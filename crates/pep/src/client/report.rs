@@ -168,6 +168,8 @@ impl Session {
                 if let Some(sampled) = sampled {
                     *self.latest.borrow_mut() = sampled;
                 }
+            } else {
+                at_rest(&mut self.latest.borrow_mut());
             }
         }
     }
@@ -230,6 +232,15 @@ impl Session {
         session.tunnel.peer.get_or_insert_with(|| peer.to_string());
         session
     }
+}
+
+/// Takes from the last figures of a tunnel that has ended what nothing has any more.
+fn at_rest(last: &mut status::Session) {
+    last.tunnel.send_rate_bit_s = 0;
+    last.tunnel.recv_rate_bit_s = 0;
+    last.tunnel.rtt_ms = None;
+    last.flows.active = 0;
+    last.memory.used = 0;
 }
 
 /// The state that `status` shows.
