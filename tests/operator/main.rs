@@ -9,6 +9,7 @@
 mod config_errors;
 mod joining;
 mod metrics;
+mod page;
 mod program;
 mod service_manager;
 mod shards;

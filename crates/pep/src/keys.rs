@@ -1,4 +1,4 @@
-//! Files of private keys: nobody but their owner may read them.
+//! Files of private keys and other secrets: nobody but their owner may read them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,35 +19,46 @@ pub const MAX_KEY_FILE: u64 = 4096;
 /// The file is missing, another user's, accessible to others or holds no key; the message says which, and the mend.
 pub fn read(path: &Path) -> Result<PrivateKey, String> {
     let name = path.display();
+    let make = format!("make one with `bentpipe genkey > {name}`");
+    let text = secret(path, "private key file", &make)?;
+    text.parse()
+        .map_err(|_| format!("private key file {name} holds no key; {make}"))
+}
+
+/// Reads the file at `path`, a secret that belongs to root or to this process's user and is closed to all others. A message
+/// calls it `what`, and says how to `make` one that is missing.
+///
+/// # Errors
+/// The file is missing, another user's, accessible to others or no text; the message says which, and the mend.
+pub(crate) fn secret(path: &Path, what: &str, make: &str) -> Result<Zeroizing<String>, String> {
+    let name = path.display();
     let cannot = |error: io::Error| {
         let mend = match error.kind() {
-            io::ErrorKind::NotFound => format!("; make one with `bentpipe genkey > {name}`"),
+            io::ErrorKind::NotFound => format!("; {make}"),
             io::ErrorKind::PermissionDenied => {
                 "; it must belong to the user who runs bentpipe".into()
             }
             _ => String::new(),
         };
-        format!("cannot read private key file {name}: {error}{mend}")
+        format!("cannot read {what} {name}: {error}{mend}")
     };
     let file = File::open(path).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
     let (owner, user) = (metadata.uid(), geteuid().as_raw());
     if owner != 0 && owner != user {
         return Err(format!(
-            "private key file {name} belongs to user {owner}, who can change it; run `chown {user} {name}`"
+            "{what} {name} belongs to user {owner}, who can change it; run `chown {user} {name}`"
         ));
     }
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
-            "private key file {name} is accessible to others (mode {mode:04o}); run `chmod 600 {name}`"
+            "{what} {name} is accessible to others (mode {mode:04o}); run `chmod 600 {name}`"
         ));
     }
     let mut text = Zeroizing::new(String::new());
     file.take(MAX_KEY_FILE)
         .read_to_string(&mut text)
         .map_err(cannot)?;
-    text.parse().map_err(|_| {
-        format!("private key file {name} holds no key; make one with `bentpipe genkey > {name}`")
-    })
+    Ok(text)
 }

@@ -20,6 +20,7 @@ mod kernel;
 pub mod keys;
 mod metrics;
 mod net;
+mod page;
 mod paths;
 mod process;
 mod qlog;
@@ -31,8 +32,8 @@ mod service_manager;
 mod shard;
 mod state;
 pub mod status;
+mod web;
 
 #[cfg(target_os = "linux")]
-mod web;
 pub use client::guard;
 pub use process::{Diagnosis, RunError, end_on_panic};

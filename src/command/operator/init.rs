@@ -68,7 +68,8 @@ fn text(public: &ServerAddress) -> String {
          # Where clients reach it, for the codes that `bentpipe server add` prints.\n\
          public_address = \"{public}\"\n\
          \n\
-         # Who serves figures to Prometheus: `[metrics]` with `listen = \"127.0.0.1:9464\"`.\n\
+         # Figures for Prometheus: `[metrics]` with `listen = \"127.0.0.1:9464\"`. A live page for people: `[page]` with\n\
+         # `listen = \"127.0.0.1:8404\"`.\n\
          #\n\
          # Clients follow; `bentpipe server add NAME` adds one. Loopback, private and other special destinations are denied\n\
          # unless a client's `allow` names them, as in: allow = [\"10.30.0.0/24\"]\n",

@@ -50,6 +50,7 @@ use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
+use crate::page::Page;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
@@ -115,6 +116,7 @@ async fn serve(
     let started = process::now();
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref())?;
+    let page = Page::bind(config.page.as_ref())?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let transport = Transport::Tunnel(session.clone());
@@ -161,6 +163,7 @@ async fn serve(
         () = session.paths().keep() => {}
         () = status.serve(&snapshot) => {}
         () = metrics.serve(&snapshot) => {}
+        () = page.serve(&snapshot) => {}
         () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;

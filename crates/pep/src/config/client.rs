@@ -16,6 +16,7 @@ use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::metering::{self, Metering};
 use super::metrics::{self, Metrics};
+use super::page::{self, Page};
 use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
@@ -63,6 +64,8 @@ pub struct ClientConfig {
     pub sandbox: bool,
     /// TCP address that serves figures for Prometheus.
     pub metrics: Option<Placed<SocketAddr>>,
+    /// Where the page is served, and to whom.
+    pub page: Option<Page>,
 }
 
 /// One server.
@@ -238,6 +241,7 @@ impl ClientConfig {
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             sandbox: file.sandbox,
             metrics: metrics::listen(source, file.metrics),
+            page: page::checked(source, file.page)?,
         })
     }
 }
@@ -268,6 +272,7 @@ struct File {
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
     metrics: Option<Metrics>,
+    page: Option<page::Written>,
     #[serde(default = "value::yes")]
     sandbox: bool,
     #[serde(default)]

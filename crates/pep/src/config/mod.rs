@@ -14,6 +14,7 @@ mod fec;
 mod front;
 mod metering;
 mod metrics;
+mod page;
 mod plain;
 mod publish;
 mod rule;
@@ -39,6 +40,7 @@ pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use metering::{AtCap, Metering, Period};
+pub use page::{Page, PageToken};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Carrier, Permit, Publish};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
@@ -131,9 +133,9 @@ pub enum ClientFile {
 #[derive(Clone, Debug)]
 pub enum ServerFile {
     /// `transport = "quic"`, the default.
-    Tunnel(ServerConfig),
+    Tunnel(Box<ServerConfig>),
     /// `transport = "plain"`.
-    Plain(PlainServer),
+    Plain(Box<PlainServer>),
 }
 
 impl ClientFile {
@@ -173,8 +175,8 @@ impl ServerFile {
 
     fn from_source(source: &Source) -> Result<Self, ConfigError> {
         Ok(match transport(source)? {
-            Transport::Quic => Self::Tunnel(ServerConfig::from_source(source)?),
-            Transport::Plain => Self::Plain(PlainServer::from_source(source)?),
+            Transport::Quic => Self::Tunnel(Box::new(ServerConfig::from_source(source)?)),
+            Transport::Plain => Self::Plain(Box::new(PlainServer::from_source(source)?)),
         })
     }
 }

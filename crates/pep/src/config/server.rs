@@ -18,6 +18,7 @@ use toml::Spanned;
 use super::destinations::Destinations;
 use super::dns::ServerDns;
 use super::metrics::{self, Metrics};
+use super::page::{self, Page};
 use super::publish::{Permit, Permits};
 use super::value::{self, FromText, ServerAddress, Transport, spanned_texts};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
@@ -71,6 +72,8 @@ pub struct ServerConfig {
     pub status_socket: Option<Placed<PathBuf>>,
     /// TCP address that serves figures for Prometheus.
     pub metrics: Option<Placed<SocketAddr>>,
+    /// Where the page is served, and to whom.
+    pub page: Option<Page>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -214,6 +217,7 @@ impl ServerConfig {
             allow_classical: file.allow_classical,
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             metrics: metrics::listen(source, file.metrics),
+            page: page::checked(source, file.page)?,
             sandbox: file.sandbox,
         })
     }
@@ -223,6 +227,8 @@ impl ServerConfig {
     /// Keys that differ in `fresh` and are read only when a server starts, by their names in the file.
     #[must_use]
     pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
+        let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
+        let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
         let keys = [
             (
                 "private_key_file",
@@ -252,6 +258,8 @@ impl ServerConfig {
                 "metrics.listen",
                 self.metrics.as_deref() != fresh.metrics.as_deref(),
             ),
+            ("page.listen", listens(&self.page) != listens(&fresh.page)),
+            ("page.token_file", opens(&self.page) != opens(&fresh.page)),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
@@ -296,6 +304,7 @@ struct File {
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
     metrics: Option<Metrics>,
+    page: Option<page::Written>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

@@ -36,6 +36,7 @@ use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
 use crate::net::nat64::Translations;
+use crate::page::Page;
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
@@ -71,7 +72,7 @@ pub fn joined(
 pub fn run(config: ServerFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
     match config {
         ServerFile::Tunnel(config) => serve(&config, diagnosis),
-        ServerFile::Plain(config) => plain::run(config),
+        ServerFile::Plain(config) => plain::run(*config),
     }
 }
 
@@ -118,6 +119,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
 struct Orders {
     status: StatusSocket,
     metrics: Metrics,
+    page: Page,
     stop: process::StopSignal,
     hangup: Signal,
 }
@@ -128,6 +130,7 @@ impl Orders {
         Ok(Self {
             status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
             metrics: Metrics::bind(config.metrics.as_ref())?,
+            page: Page::bind(config.page.as_ref())?,
             stop: process::stop_signal()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
         })
@@ -328,6 +331,7 @@ impl Pool {
         let Orders {
             status,
             metrics,
+            page,
             mut stop,
             mut hangup,
         } = orders;
@@ -358,6 +362,7 @@ impl Pool {
         tokio::select! {
             () = status.serve(&snapshot) => {}
             () = metrics.serve(&snapshot) => {}
+            () = page.serve(&snapshot) => {}
             () = manager.inform(&pulses, &snapshot) => {}
             () = paths.keep() => {}
             outcome = async {

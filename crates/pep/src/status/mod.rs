@@ -9,6 +9,7 @@
 mod associations;
 mod event;
 mod health;
+mod history;
 mod publish;
 mod socket;
 mod text;
@@ -27,6 +28,7 @@ pub(crate) use text::size;
 pub use associations::{AssociationDrops, Associations};
 pub(crate) use event::Events;
 pub use event::{Event, EventLevel};
+pub(crate) use history::{Curves, History, Sample};
 pub use publish::{PublishState, PublishStatus};
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
@@ -184,6 +186,15 @@ pub struct ClientStatus {
     /// Its tunnel and what crosses it.
     #[serde(flatten)]
     pub session: Session,
+}
+
+impl ClientStatus {
+    /// Rate of both directions together, bit/s.
+    #[must_use]
+    pub fn rate_bit_s(&self) -> u64 {
+        let tunnel = &self.session.tunnel;
+        tunnel.send_rate_bit_s + tunnel.recv_rate_bit_s
+    }
 }
 
 /// A tunnel and what crosses it.
@@ -406,6 +417,27 @@ pub struct Tunnel {
     /// Losses repaired without retransmission, in both directions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fec: Option<Repairs>,
+}
+
+impl Tunnel {
+    /// Rates that the ways out and in are believed to have, bit/s: as measured, else as sold, and no more than is allowed. An
+    /// end measures its own way out.
+    #[must_use]
+    pub fn capacities(&self) -> (Option<u64>, Option<u64>) {
+        let allowed = |known: Option<u64>, most: Option<u64>| match (known, most) {
+            (Some(known), Some(most)) => Some(known.min(most)),
+            (known, most) => known.or(most),
+        };
+        let send = self.sending.as_ref().and_then(|sending| {
+            let known = sending.bottleneck_rate_bit_s.or(sending.rate_bit_s);
+            allowed(known, sending.max_rate_bit_s)
+        });
+        let receive = self
+            .receiving
+            .as_ref()
+            .and_then(|receiving| allowed(receiving.rate_bit_s, receiving.max_rate_bit_s));
+        (send, receive)
+    }
 }
 
 /// What was repaired in this connection.
