@@ -208,7 +208,7 @@ pub(crate) struct Status {
     #[arg(long, conflicts_with = "json")]
     pub(crate) check: bool,
 
-    /// Ask again every two seconds, until interrupted
+    /// Show the state and the last minutes on one screen, drawn anew every second, until interrupted
     #[arg(long)]
     pub(crate) watch: bool,
 

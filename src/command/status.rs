@@ -2,38 +2,70 @@
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
-use bentpipe_pep::status::{self, StatusReport};
+use bentpipe_pep::status::{self, Blocks, Screen, StatusReport};
 
 use crate::cli::Status;
 use crate::exit::Failure;
 
 /// Time from one screen of `--watch` to the next.
-const REFRESH: Duration = Duration::from_secs(2);
+const REFRESH: Duration = Duration::from_secs(1);
 
-/// Moves the cursor home and clears what was there.
+/// Clears a terminal and moves the cursor home.
 const CLEAR: &str = "\x1b[H\x1b[2J";
+/// Moves the cursor home: a screen that is written over the last one does not flicker.
+const HOME: &str = "\x1b[H";
+/// Clears the rest of a line, and all below.
+const END_OF_LINE: &str = "\x1b[K\n";
+const BELOW: &str = "\x1b[J";
 
 /// Asks the daemon and prints its answer.
 pub(crate) fn run(options: &Status) -> Result<ExitCode, Failure> {
+    if options.watch {
+        return watch(options);
+    }
+    let report = query(options)?;
+    let (text, code) = answer(options, &report);
+    super::print(&text)?;
+    Ok(code)
+}
+
+/// Asks once a second, until interrupted. A daemon that does not answer may be started again.
+fn watch(options: &Status) -> Result<ExitCode, Failure> {
+    let mut screen = Screen::new(blocks());
+    let redraws = !options.json && io::stdout().is_terminal();
+    if redraws {
+        super::print(CLEAR)?;
+    }
     loop {
-        let report = query(options);
-        let code = match (report, options.watch) {
-            (Ok(report), _) => show(options, &report)?,
-            (Err(failure), false) => return Err(failure),
-            // It may be started again.
-            (Err(failure), true) => {
-                clear(options)?;
-                super::print(&failure.to_string())?;
-                failure.exit_code()
-            }
+        let text = match query(options) {
+            Ok(report) if options.json || options.check => answer(options, &report).0,
+            Ok(report) => screen.draw(&report),
+            Err(failure) => failure.to_string(),
         };
-        if !options.watch {
-            return Ok(code);
+        let text = text.trim_end();
+        if redraws {
+            let lines: Vec<_> = text.lines().collect();
+            super::print(&format!("{HOME}{}{BELOW}", lines.join(END_OF_LINE)))?;
+        } else {
+            super::print(text)?;
         }
         thread::sleep(REFRESH);
+    }
+}
+
+/// What the terminal can draw curves with, as its locale says.
+fn blocks() -> Blocks {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(env::var_os)
+        .find(|locale| !locale.is_empty());
+    let locale = locale.unwrap_or_default().to_string_lossy().to_uppercase();
+    match locale.contains("UTF-8") || locale.contains("UTF8") {
+        true => Blocks::Unicode,
+        false => Blocks::Ascii,
     }
 }
 
@@ -48,32 +80,17 @@ fn query(options: &Status) -> Result<StatusReport, Failure> {
     })
 }
 
-fn show(options: &Status, report: &StatusReport) -> Result<ExitCode, Failure> {
-    clear(options)?;
+/// What is asked of `report`, and the exit code that goes with it.
+fn answer(options: &Status, report: &StatusReport) -> (String, ExitCode) {
     if options.check {
-        let health = report.health();
-        let text = match &health {
-            Ok(text) => format!("healthy: {text}"),
-            Err(text) => format!("unhealthy: {text}"),
+        return match report.health() {
+            Ok(text) => (format!("healthy: {text}"), ExitCode::SUCCESS),
+            Err(text) => (format!("unhealthy: {text}"), ExitCode::FAILURE),
         };
-        super::print(&text)?;
-        return Ok(match health {
-            Ok(_) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        });
     }
-    if options.json {
-        super::print(&report.to_json())?;
-    } else {
-        super::print(report.to_string().trim_end())?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Makes room for the next screen, on a terminal.
-fn clear(options: &Status) -> Result<(), Failure> {
-    if options.watch && !options.json && io::stdout().is_terminal() {
-        super::print(CLEAR)?;
-    }
-    Ok(())
+    let text = match options.json {
+        true => report.to_json(),
+        false => report.to_string().trim_end().to_owned(),
+    };
+    (text, ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ mod event;
 mod health;
 mod history;
 mod publish;
+mod screen;
 mod socket;
 mod text;
 
@@ -30,6 +31,7 @@ pub(crate) use event::Events;
 pub use event::{Event, EventLevel};
 pub(crate) use history::{Curves, History, Sample};
 pub use publish::{PublishState, PublishStatus};
+pub use screen::{Blocks, Screen};
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 
@@ -226,6 +228,17 @@ pub struct Session {
     /// Ports of the server that lead to hosts behind the client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishStatus>,
+}
+
+impl Session {
+    /// Bytes on the link, received and sent: IP packets whole where that is counted.
+    #[must_use]
+    pub fn crossed(&self) -> [u64; 2] {
+        match &self.ledger_bytes {
+            Some(ledger) => [ledger.received.total(), ledger.sent.total()],
+            None => [self.bytes.wire_in, self.bytes.wire_out],
+        }
+    }
 }
 
 /// Bytes on the link in both directions, IP packets whole, in the present period.

@@ -169,6 +169,65 @@ fn server_report() -> StatusReport {
     )
 }
 
+/// Whatever a report holds, its screen fits a terminal of 80 by 24, without a control character.
+#[test]
+fn a_screen_fits_a_terminal() {
+    let event = |number: usize| Event {
+        at: "2026-11-26T01:02:03Z".to_owned(),
+        level: EventLevel::Warn,
+        text: format!("{number} {}", "long ".repeat(40)),
+    };
+    let mut crowded = server_report();
+    if let Side::Server { clients, .. } = &mut crowded.side {
+        let client = |number: u64| {
+            let mut session = session();
+            session.tunnel.send_rate_bit_s = number;
+            ClientStatus {
+                name: format!("a-terminal-with-a-long-name-{number}"),
+                shard: None,
+                session,
+            }
+        };
+        clients.extend((0..1000).map(client));
+    }
+    for blocks in [Blocks::Unicode, Blocks::Ascii] {
+        for mut report in [client_report(), server_report(), crowded.clone()] {
+            report.events = (0..20).map(event).collect();
+            let mut screen = Screen::new(blocks);
+            for second in 0..700 {
+                report.uptime_s = second;
+                let text = screen.draw(&report);
+                assert!(text.lines().count() < 24, "{text}");
+                let fits = |line: &str| line.chars().count() <= 80;
+                assert!(text.lines().all(fits), "{text}");
+                assert!(blocks == Blocks::Unicode || text.is_ascii(), "{text}");
+            }
+            let text = screen.draw(&report);
+            assert!(text.contains("01:02:03  warning: 19 "), "{text}");
+            assert!(text.contains("received   "), "{text}");
+        }
+    }
+}
+
+/// A curve shows the highest rate of each quarter of a minute, as a share of the highest of all.
+#[test]
+fn a_screen_draws_what_was() {
+    let mut screen = Screen::new(Blocks::Ascii);
+    let mut report = client_report();
+    let mut text = String::new();
+    for second in 0..60 {
+        report.uptime_s = second;
+        if let Side::Client(session) = &mut report.side {
+            session.tunnel.recv_rate_bit_s = if second < 30 { 8_000_000 } else { 1_000_000 };
+        }
+        text = screen.draw(&report);
+    }
+    let received = text.lines().find(|line| line.starts_with("received"));
+    let received = received.expect("a row");
+    assert!(received.contains("1.0 Mbit/s of 50.0 Mbit/s"), "{received}");
+    assert!(received.ends_with(" ##.."), "{received}");
+}
+
 /// A run directory of its own.
 struct Place(PathBuf);
 

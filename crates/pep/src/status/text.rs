@@ -257,10 +257,7 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     for port in &session.publish {
         line(f, "published", &port.to_string())?;
     }
-    let [received, sent] = match &session.ledger_bytes {
-        Some(ledger) => [ledger.received.total(), ledger.sent.total()],
-        None => [session.bytes.wire_in, session.bytes.wire_out],
-    };
+    let [received, sent] = session.crossed();
     let text = format!("{} received, {} sent", size(received), size(sent));
     line(f, "link", &text)?;
     if let Some(ledger) = &session.ledger_bytes {
@@ -568,7 +565,7 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-fn rate(bits: u64) -> String {
+pub(super) fn rate(bits: u64) -> String {
     scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
