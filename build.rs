@@ -1,4 +1,5 @@
-//! What `bentpipe --version` says about the build: commit, target and features.
+//! What `bentpipe --version` says about the build: commit, target and features; and the year of the commit, by which `bentpipe
+//! doctor` judges the clock.
 
 use std::env;
 use std::process::Command;
@@ -11,6 +12,12 @@ fn main() {
     println!(
         "cargo::rustc-env=BENTPIPE_COMMIT={}",
         commit.as_deref().unwrap_or("unknown")
+    );
+    // Not the year of the build: the same commit gives the same bytes.
+    let year = git(&["log", "-1", "--format=%cd", "--date=format:%Y"]).filter(|_| ours);
+    println!(
+        "cargo::rustc-env=BENTPIPE_YEAR={}",
+        year.unwrap_or_default()
     );
     println!(
         "cargo::rustc-env=BENTPIPE_TARGET={}",

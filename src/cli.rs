@@ -19,8 +19,8 @@ pub(crate) use lab::{
     Report as LabReport, Run as LabRun,
 };
 pub(crate) use operator::{
-    Add, Client, ClientCommand, Generate, Init, Join, Listed, Remove, Server, ServerCommand,
-    ServerFile,
+    Add, Client, ClientCommand, Doctor, Generate, Init, Join, Listed, Remove, Server,
+    ServerCommand, ServerFile,
 };
 
 /// What `--version` says, besides the name.
@@ -96,6 +96,16 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms\n  bentpipe status --check --role client"
     )]
     Status(Status),
+
+    /// Find out what keeps a daemon from working on this machine
+    ///
+    /// Looks at the kernel, tools, routes, firewalls, files, and at what the configurations need; a client's server is reached by a
+    /// real handshake. Prints a line for each thing, `ok`, `warn` or `fail`, each fault with its mend. Changes nothing. Exits with 1 if
+    /// something fails. Without root it says what it could not look at.
+    #[command(
+        after_help = "Examples:\n  bentpipe doctor\n  bentpipe doctor --config client.toml --json | jq '.findings[] | select(.level == \"fail\")'"
+    )]
+    Doctor(Doctor),
 
     /// Write tab completion and man pages, for packages
     #[command(hide = true)]

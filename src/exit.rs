@@ -16,7 +16,7 @@ use bentpipe_pep::config::ConfigError;
 pub(crate) const TABLE: &str = "\
 Exit codes:
   0  done, or stopped by SIGINT or SIGTERM
-  1  failed while running
+  1  failed while running; not healthy (status --check); something fails (doctor)
   2  wrong command line
   3  wrong configuration, scenario or key
   4  a privilege, a tool or an interface is missing (CAP_NET_ADMIN, nft, ip, lan0)

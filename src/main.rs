@@ -46,6 +46,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),
+        // What fails on the machine is an answer, too.
+        Command::Doctor(options) => return command::doctor::run(&options),
         Command::Generate(options) => command::generate::run(&options),
         Command::Guard(options) => command::guard::run(&options),
         #[cfg(feature = "lab")]

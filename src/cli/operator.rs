@@ -16,6 +16,17 @@ pub(crate) struct Generate {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// The configuration of a client or a server [default: /etc/bentpipe/client.toml and server.toml, as far as they are there]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Server {
     #[command(flatten)]

@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod daemon;
 #[cfg(feature = "lab")]
 pub(crate) mod demo;
+pub(crate) mod doctor;
 #[cfg(feature = "lab")]
 pub(crate) mod emulate;
 pub(crate) mod generate;

@@ -7,6 +7,7 @@
 )]
 
 mod config_errors;
+mod doctor;
 mod joining;
 mod metrics;
 mod page;

@@ -14,6 +14,8 @@ pub use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 pub const MAX_KEY_FILE: u64 = 4096;
 
 /// Reads the private key in the file at `path`, which belongs to root or to this process's user and is closed to all others.
+/// For root it may also belong to the user whose directory it is in: root looks at, and adds clients to, what a daemon with
+/// a user of its own runs on.
 ///
 /// # Errors
 /// The file is missing, another user's, accessible to others or holds no key; the message says which, and the mend.
@@ -45,7 +47,11 @@ pub(crate) fn secret(path: &Path, what: &str, make: &str) -> Result<Zeroizing<St
     let file = File::open(path).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
     let (owner, user) = (metadata.uid(), geteuid().as_raw());
-    if owner != 0 && owner != user {
+    let of_daemon = || {
+        let directory = path.parent().map(std::fs::metadata);
+        user == 0 && matches!(directory, Some(Ok(directory)) if directory.uid() == owner)
+    };
+    if owner != 0 && owner != user && !of_daemon() {
         return Err(format!(
             "{what} {name} belongs to user {owner}, who can change it; run `chown {user} {name}`"
         ));

@@ -16,6 +16,8 @@ mod congestion_control;
 mod device;
 pub mod events;
 #[cfg(target_os = "linux")]
+pub mod doctor;
+#[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;
 mod metrics;

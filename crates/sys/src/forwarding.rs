@@ -247,6 +247,18 @@ fn only_ours(family: &str) -> String {
     format!("chain only_ours_{family}")
 }
 
+/// A table with everything that it can hold, to be tried.
+pub(crate) fn trial_body() -> String {
+    let translated = [([100, 96, 0, 0], 16)];
+    let translated = translated.map(|(ip, length)| IpNet::new_assert(IpAddr::from(ip), length));
+    let forwarding = Forwarding {
+        translated: translated.to_vec(),
+        routed: vec![IpNet::new_assert(IpAddr::from([10, 1, 0, 0]), 24)],
+        published: vec![(5060, IpAddr::from([100, 96, 0, 2]))],
+    };
+    body(&[4433], Some(&forwarding), Router::default())
+}
+
 fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Router) -> String {
     let mut text = quiet(ports);
     if forwarding.is_none() {

@@ -19,6 +19,7 @@
 //! Errors are `io::Error`: the kind is the kernel's, the text names the object and the mend.
 
 pub mod capture;
+pub mod clock;
 pub mod command;
 pub mod datagram;
 pub mod device;
@@ -41,5 +42,6 @@ pub mod schedule;
 mod snapshot;
 pub mod socket;
 pub mod stand_in;
+pub mod trial;
 pub mod tun;
 pub mod watch;

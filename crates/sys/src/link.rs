@@ -28,6 +28,8 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it is a bridge.
     pub bridge: bool,
+    /// Kind of the device that leads elsewhere in packets of its own (`wireguard`, `tun`), as `ip` names it.
+    pub tunnel: Option<String>,
 }
 
 /// An address of this machine.
@@ -73,6 +75,7 @@ pub(crate) fn read_link(message: &LinkMessage) -> Link {
         up: message.header.flags.contains(LinkFlags::Up),
         mtu: 0,
         bridge: false,
+        tunnel: None,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -80,11 +83,25 @@ pub(crate) fn read_link(message: &LinkMessage) -> Link {
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::LinkInfo(info) => {
                 link.bridge = info.contains(&LinkInfo::Kind(InfoKind::Bridge));
+                link.tunnel = info.iter().find_map(tunnel);
             }
             _ => {}
         }
     }
     link
+}
+
+fn tunnel(info: &LinkInfo) -> Option<String> {
+    use InfoKind::{
+        Geneve, GreTun, GreTun6, Ip6Tnl, IpIp, SitTun, Tun, Vti, Vti6, Wireguard, Xfrm,
+    };
+    match info {
+        LinkInfo::Kind(
+            kind @ (Geneve | GreTun | GreTun6 | Ip6Tnl | IpIp | SitTun | Tun | Vti | Vti6
+            | Wireguard | Xfrm),
+        ) => Some(kind.to_string()),
+        _ => None,
+    }
 }
 
 /// Number and name of every interface.

@@ -138,6 +138,26 @@ pub enum ServerFile {
     Plain(Box<PlainServer>),
 }
 
+/// What a daemon of either role runs on.
+#[derive(Clone, Debug)]
+pub enum AnyFile {
+    /// A client.
+    Client(ClientFile),
+    /// A server.
+    Server(Box<ServerFile>),
+}
+
+impl AnyFile {
+    /// The role that it is for.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        match self {
+            Self::Client(_) => Role::Client,
+            Self::Server(_) => Role::Server,
+        }
+    }
+}
+
 impl ClientFile {
     /// Reads and validates `path` and the private key file it names, if it names one.
     ///
@@ -211,16 +231,23 @@ pub fn intercepting(path: &Path) -> Result<ClientFile, ConfigError> {
 /// # Errors
 /// What [`ClientConfig::load`] and [`ServerConfig::load`] report, or that the content shows no role.
 pub fn check(path: &Path, role: Option<Role>) -> Result<Role, ConfigError> {
+    load(path, role).map(|file| file.role())
+}
+
+/// Reads and validates `path` as [`check`] does.
+///
+/// # Errors
+/// As [`check`].
+pub fn load(path: &Path, role: Option<Role>) -> Result<AnyFile, ConfigError> {
     let source = Source::read(path)?;
     let role = match role {
         Some(role) => role,
         None => detect(&source)?,
     };
-    match role {
-        Role::Client => ClientFile::from_source(&source).map(drop)?,
-        Role::Server => ServerFile::from_source(&source).map(drop)?,
-    }
-    Ok(role)
+    Ok(match role {
+        Role::Client => AnyFile::Client(ClientFile::from_source(&source)?),
+        Role::Server => AnyFile::Server(Box::new(ServerFile::from_source(&source)?)),
+    })
 }
 
 /// The role that the top-level keys of `source` show.

@@ -14,3 +14,4 @@ pub(crate) mod listen;
 pub(crate) mod nat64;
 pub(crate) mod policy;
 pub(crate) mod resolver;
+pub(crate) mod sockets;

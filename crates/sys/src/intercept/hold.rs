@@ -25,6 +25,10 @@ use crate::netlink::Netlink;
 /// The table's name.
 pub const HOLD_TABLE: &str = "bentpipe_hold";
 
+/// Tables of [`owned_tables`], neither of which comes to be.
+const TRIAL_TABLE: &str = "bentpipe_trial";
+const ABSENT_TABLE: &str = "bentpipe_absent";
+
 const CHAIN: &[u8] = b"output";
 /// `NFPROTO_INET`.
 const INET: u8 = 1;
@@ -98,6 +102,31 @@ impl Hold {
             Err(error) if is_unknown(&error) => Ok(()),
             outcome => outcome,
         }
+    }
+}
+
+/// Whether the kernel knows tables that belong to a process and outlive it. The transaction that asks also deletes a table
+/// that is not there, so that the kernel undoes all of it.
+///
+/// # Errors
+/// The privilege is missing.
+pub fn owned_tables() -> io::Result<bool> {
+    let asked = |first| {
+        batch(first, |batch| {
+            let mut table = batch.request().set_create().op_newtable_do(&family(INET));
+            table
+                .encode()
+                .push_name_bytes(TRIAL_TABLE.as_bytes())
+                .push_flags(TableFlags::Owner as u32 | TableFlags::Persist as u32);
+            drop(table);
+            let mut absent = batch.request().op_deltable_do(&family(INET));
+            absent.encode().push_name_bytes(ABSENT_TABLE.as_bytes());
+        })
+    };
+    match Netlink::open(NETLINK_NETFILTER)?.transact(asked) {
+        Err(error) if is_unknown(&error) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        outcome => outcome.map(|()| true),
     }
 }
 

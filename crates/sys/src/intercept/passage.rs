@@ -39,8 +39,11 @@ impl Passage {
     }
 }
 
-/// Chains that drop and have no rules of ours.
-pub(super) fn missing() -> io::Result<Vec<Passage>> {
+/// Chains of other programs that drop what is forwarded and have no rules of ours.
+///
+/// # Errors
+/// The privilege or `nft` is missing.
+pub fn missing() -> io::Result<Vec<Passage>> {
     let mut missing = Vec::new();
     for chain in of_others()? {
         let listing = listing(&chain)?;

@@ -25,6 +25,7 @@ mod repeat;
 mod settings;
 mod totals;
 mod train;
+mod trial;
 mod tuning;
 
 pub use arrival::{Arrival, Routed};
@@ -36,6 +37,7 @@ pub use placement::Placement;
 pub use profile::{AckPolicy, Link, MAX_ACK_PACKETS, Profile};
 pub use settings::{MAX_INITIAL_WINDOW, Wishes};
 pub use totals::Totals;
+pub use trial::{HandshakeTrial, TrialOutcome};
 
 /// Fills `bytes` from the operating system's random source.
 pub fn random(bytes: &mut [u8]) {

@@ -1,0 +1,62 @@
+//! The kernel, programs, limits and the clock.
+
+use std::fs::OpenOptions;
+
+use bentpipe_sys::{clock, command, privilege, trial};
+use jiff::tz::TimeZone;
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::{text, tried};
+use crate::doctor::facts::Machine;
+use crate::process;
+
+/// Settings of the kernel that are judged.
+const SETTINGS: [&str; 4] = [
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.ip_forward",
+    "net.ipv4.conf.all.rp_filter",
+];
+
+/// Programs that the daemons run, and how each tells its version.
+const PROGRAMS: [(&str, &str); 2] = [("nft", "--version"), ("ip", "-Version")];
+
+pub(super) fn collect(built: Option<i16>) -> Machine {
+    let net_admin = privilege::has_net_admin();
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/net/tun")
+    };
+    let now = i64::try_from(process::since_1970().as_secs()).unwrap_or(i64::MAX);
+    let now = jiff::Timestamp::from_second(now).unwrap_or_default();
+    Machine {
+        release: text("/proc/sys/kernel/osrelease").trim().to_owned(),
+        net_admin,
+        root: geteuid().is_root(),
+        programs: PROGRAMS
+            .map(|(name, option)| (name, version(name, option)))
+            .into(),
+        client_table: tried(net_admin, trial::client_table),
+        server_table: tried(net_admin, trial::server_table),
+        transparent_socket: tried(net_admin, trial::transparent_socket),
+        owned_tables: tried(net_admin, trial::owned_tables),
+        tun: open().map(drop).map_err(|error| error.to_string()),
+        year: now.to_zoned(TimeZone::UTC).year(),
+        built,
+        synchronised: clock::is_synchronised().map_err(|error| error.to_string()),
+        open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
+        settings: SETTINGS.iter().filter_map(|name| setting(name)).collect(),
+    }
+}
+
+fn version(program: &'static str, option: &str) -> Result<String, String> {
+    let said = command::run(program, &[option]).map_err(|error| error.to_string())?;
+    Ok(said.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+fn setting(name: &str) -> Option<(String, u64)> {
+    let value = text(format!("/proc/sys/{}", name.replace('.', "/")));
+    Some((name.to_owned(), value.trim().parse().ok()?))
+}

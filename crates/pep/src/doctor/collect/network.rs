@@ -1,0 +1,126 @@
+//! Routes, devices, firewalls and name servers.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use bentpipe_sys::command::run;
+use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
+use bentpipe_sys::reach::{Reach, RouteQuery};
+use bentpipe_sys::{device, link};
+
+use super::{MAX_FILE, sockets, text, tried};
+use crate::doctor::facts::{Network, Trial};
+
+/// Addresses that stand for the internet.
+const PUBLIC: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(1, 1, 1, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2606, 0x4700, 0x4700, 0, 0, 0, 0, 0x1111)),
+];
+
+/// Beginning of the names of our own tables.
+const OURS: &str = "bentpipe_";
+
+/// Words in `nft list chains` by which other programs show, and who they are.
+const TRACES: [(&str, &str); 5] = [
+    ("chain DOCKER", "Docker"),
+    ("chain ufw-", "ufw"),
+    ("table inet firewalld", "firewalld"),
+    ("table inet fw4", "fw4 of OpenWrt"),
+    ("chain LIBVIRT", "libvirt"),
+];
+
+pub(super) fn collect(net_admin: bool) -> Network {
+    let mut query = RouteQuery::open().ok();
+    let mut has = |address: IpAddr| {
+        let reach = query.as_mut().and_then(|query| query.ask(address).ok());
+        reach == Some(Reach::Elsewhere)
+    };
+    let [ipv4, ipv6] = PUBLIC.map(&mut has);
+    let links = link::links().unwrap_or_default();
+    let tunnels = links.into_iter().filter(|link| link.name != device::NAME);
+    Network {
+        ipv4,
+        ipv6,
+        uplinks: uplinks(),
+        tunnels: tunnels
+            .filter(|link| link.up)
+            .filter_map(|link| Some((link.name, link.tunnel?)))
+            .collect(),
+        firewalls: tried(net_admin, traces),
+        forward_chains: forward_chains(net_admin),
+        legacy_tables: !text("/proc/net/ip_tables_names").trim().is_empty(),
+        resolvers: resolvers(),
+        port_53: sockets::holders("udp", 53),
+    }
+}
+
+/// Devices of default routes, each once. The tables may hold a million others, so `ip` is asked for these alone.
+fn uplinks() -> Vec<String> {
+    let mut devices = Vec::new();
+    for family in ["-4", "-6"] {
+        let listed = run("ip", &[family, "route", "show", "default"]).unwrap_or_default();
+        let mut words = listed.split_whitespace();
+        while words.by_ref().any(|word| word == "dev") {
+            devices.extend(words.next().map(str::to_owned));
+        }
+    }
+    devices.sort();
+    devices.dedup();
+    devices
+}
+
+fn traces() -> std::io::Result<Vec<&'static str>> {
+    let listed = run("nft", &["list", "chains"])?;
+    let found = TRACES.iter().filter(|(trace, _)| listed.contains(trace));
+    Ok(found.map(|(_, name)| *name).collect())
+}
+
+fn forward_chains(net_admin: bool) -> Trial<Vec<(BaseChain, bool)>> {
+    tried(net_admin, || {
+        let mut chains = nftables::base_chains()?;
+        chains
+            .retain(|chain| chain.hook == FORWARD && chain.drops && !chain.table.starts_with(OURS));
+        let seen = |chain: BaseChain| {
+            let arguments = ["list", "chain", chain.family, &chain.table, &chain.name];
+            // One that is gone by now lets everything pass.
+            let listing = run("nft", &arguments).unwrap_or_else(|_| "accept".into());
+            let passes = lets_pass(&listing);
+            (chain, passes)
+        };
+        Ok(chains.into_iter().map(seen).collect())
+    })
+}
+
+/// Whether a chain accepts what comes out of our device and what goes into it.
+fn lets_pass(listing: &str) -> bool {
+    let accepts = |direction: &str| {
+        let named = format!("{direction} \"{}\"", device::NAME);
+        listing
+            .lines()
+            .any(|line| line.contains(&named) && line.contains("accept"))
+    };
+    accepts("iifname") && accepts("oifname")
+}
+
+fn resolvers() -> Result<Vec<IpAddr>, String> {
+    let bytes = crate::state::read(Path::new("/etc/resolv.conf"), MAX_FILE);
+    let bytes = bytes.map_err(|error| error.to_string())?;
+    let config = resolv_conf::Config::parse(&bytes).map_err(|error| error.to_string())?;
+    Ok(config.nameservers.iter().map(IpAddr::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_lets_pass_what_it_accepts_both_ways() {
+        let into = "  oifname \"bentpipe0\" counter packets 0 bytes 0 accept\n";
+        let out = "  iifname \"bentpipe0\" accept\n";
+        assert!(lets_pass(&format!("{into}{out}")));
+        assert!(!lets_pass(into) && !lets_pass("policy drop;"));
+        assert!(!lets_pass(
+            "iifname \"bentpipe0\" drop\noifname \"bentpipe0\" drop\n"
+        ));
+    }
+}

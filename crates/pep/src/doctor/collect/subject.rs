@@ -1,0 +1,338 @@
+//! A configuration, the files that it names, the daemon that runs on it, and the way to its servers.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe_sys::link;
+use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{handshake, sockets};
+use crate::config::{
+    self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, Placed, PlainClient,
+    Role, ServerAddress, ServerConfig, ServerFile,
+};
+use crate::doctor::facts::{
+    ClientFacts, Content, Daemon, Far, Listen, ListenState, Owned, Ownership, Reached, ServerFacts,
+    SideFacts, Subject, WayThere,
+};
+use crate::keys;
+use crate::process;
+use crate::status::{self, Side, StatusReport};
+
+/// Time for a lookup: a resolver without a network holds one for many seconds.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+pub(super) fn collect(file: &Path) -> Subject {
+    let content = config::load(file, None).map_err(|error| error.to_string());
+    Subject {
+        file: file.to_owned(),
+        content: content.map(|content| examine(file, content)),
+    }
+}
+
+fn examine(file: &Path, content: AnyFile) -> Content {
+    let role = content.role();
+    let report = query(&content, role);
+    let running = report.as_ref().ok();
+    let user = owner_of_directory(file);
+    let (plain, secrets, state_dir, side) = match &content {
+        AnyFile::Client(ClientFile::Tunnel(config)) => (
+            false,
+            secrets(config),
+            Some(config.state_dir.as_path()),
+            SideFacts::Client(client(config, running)),
+        ),
+        AnyFile::Client(ClientFile::Plain(config)) => (
+            true,
+            Vec::new(),
+            None,
+            SideFacts::Client(plain_client(config)),
+        ),
+        AnyFile::Server(file) => match &**file {
+            ServerFile::Tunnel(config) => (
+                false,
+                vec![config.private_key_file.as_path()],
+                Some(config.state_dir.as_path()),
+                SideFacts::Server(server(config, running)),
+            ),
+            ServerFile::Plain(config) => {
+                let listen = listens(&config.listen, running, tcp);
+                let side = ServerFacts {
+                    listen,
+                    packets: false,
+                    clients: config.clients.len(),
+                };
+                (true, Vec::new(), None, SideFacts::Server(side))
+            }
+        },
+    };
+    Content {
+        role,
+        plain,
+        daemon: daemon(report),
+        secrets: secrets.into_iter().map(|path| owned(path, user)).collect(),
+        state_dir: state_dir.map(|path| owned(path, user)),
+        side,
+    }
+}
+
+fn query(content: &AnyFile, role: Role) -> Result<StatusReport, status::QueryError> {
+    let socket = match content {
+        AnyFile::Client(ClientFile::Tunnel(config)) => config.status_socket.as_ref(),
+        AnyFile::Client(ClientFile::Plain(config)) => config.status_socket.as_ref(),
+        AnyFile::Server(file) => match &**file {
+            ServerFile::Tunnel(config) => config.status_socket.as_ref(),
+            ServerFile::Plain(config) => config.status_socket.as_ref(),
+        },
+    };
+    status::query(socket.map(|socket| socket.as_path()), Some(role))
+}
+
+fn daemon(report: Result<StatusReport, status::QueryError>) -> Daemon {
+    match report.map(|report| report.health()) {
+        Ok(Ok(text)) => Daemon::Healthy(text),
+        Ok(Err(text)) => Daemon::Unhealthy(text),
+        Err(error) if error.is_no_daemon() => Daemon::Absent,
+        Err(error) => Daemon::Unclear(error.to_string()),
+    }
+}
+
+fn secrets(config: &ClientConfig) -> Vec<&Path> {
+    let enrolments = config
+        .servers
+        .iter()
+        .filter_map(|server| server.enrolment_key_file.as_deref());
+    // One that was used may be deleted.
+    let enrolments = enrolments.filter(|file| file.exists());
+    enrolments
+        .chain([config.private_key_file.as_path()])
+        .collect()
+}
+
+fn owner_of_directory(file: &Path) -> Option<u32> {
+    let file = fs::canonicalize(file).ok()?;
+    Some(fs::metadata(file.parent()?).ok()?.uid())
+}
+
+fn owned(path: &Path, daemon_user: Option<u32>) -> Owned {
+    let found = fs::metadata(path).ok().map(|metadata| Ownership {
+        owner: metadata.uid(),
+        mode: metadata.mode() & 0o777,
+    });
+    Owned {
+        path: path.to_owned(),
+        found,
+        daemon_user,
+    }
+}
+
+fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts {
+    let key = keys::read(&config.private_key_file);
+    let tunnel = running.and_then(|report| match &report.side {
+        Side::Client(session) => Some((session.tunnel.peer.clone()?, report.health().ok()?)),
+        Side::Server { .. } => None,
+    });
+    let servers = config.servers.iter().map(|server| {
+        let up = tunnel
+            .as_ref()
+            .filter(|(peer, _)| is_at(&server.address, peer));
+        far(
+            &server.address.to_string(),
+            resolve(&server.address),
+            |to| match (up, &key) {
+                (Some((_, health)), _) => Reached::TunnelUp(health.clone()),
+                (None, Ok(key)) => handshake::shake(config, key, server, to),
+                (None, Err(fault)) => Reached::NotTried(fault.clone()),
+            },
+        )
+    });
+    ClientFacts {
+        servers: servers.collect(),
+        enrols: config.servers.iter().any(|server| {
+            let file = server.enrolment_key_file.as_deref();
+            file.is_some_and(Path::exists)
+        }),
+        public_key: key.as_ref().ok().map(|key| key.public().to_string()),
+        ..front(&config.front)
+    }
+}
+
+/// Whether the tunnel's other end `peer` may be the server at `address`.
+fn is_at(address: &ServerAddress, peer: &str) -> bool {
+    match address {
+        ServerAddress::Ip(address) => peer.parse().is_ok_and(|peer: SocketAddr| {
+            (peer.ip().to_canonical(), peer.port()) == (address.ip(), address.port())
+        }),
+        ServerAddress::Name { port, .. } => peer.ends_with(&format!(":{port}")),
+    }
+}
+
+fn plain_client(config: &PlainClient) -> ClientFacts {
+    let servers = config.server.iter();
+    let servers =
+        servers.map(|server| far(&server.to_string(), Ok(vec![*server]), handshake::connect));
+    ClientFacts {
+        servers: servers.collect(),
+        ..front(&config.front)
+    }
+}
+
+/// What does not depend on the transport.
+fn front(front: &FrontEnds) -> ClientFacts {
+    let intercept = front.intercept.as_deref();
+    let there = link::links().unwrap_or_default();
+    let missing = |name: &&String| !there.iter().any(|link| link.name == **name);
+    let interfaces = intercept
+        .map(|it| it.interfaces.as_slice())
+        .unwrap_or_default();
+    let direct = front
+        .rules
+        .iter()
+        .any(|rule| rule.action == Some(Action::Direct));
+    ClientFacts {
+        servers: Vec::new(),
+        intercepts: intercept.is_some(),
+        needs_device: front.tunnels_packets().is_some(),
+        local: intercept.is_some_and(|it| it.local),
+        missing: interfaces.iter().filter(missing).cloned().collect(),
+        forwards: match intercept {
+            None => None,
+            Some(it) if it.other == OtherTraffic::Direct => Some("other = \"direct\""),
+            Some(it) if !it.bypass.is_empty() => Some("bypass"),
+            Some(_) => direct.then_some("a rule with action = \"direct\""),
+        },
+        enrols: false,
+        public_key: None,
+    }
+}
+
+/// A server, and what `reach` says of its first address that has a route.
+fn far(
+    name: &str,
+    addresses: Result<Vec<SocketAddr>, String>,
+    reach: impl Fn(SocketAddr) -> Reached,
+) -> Far {
+    let known = addresses.as_deref().unwrap_or_default();
+    let routed = known
+        .iter()
+        .find_map(|to| Some((*to, process::source_address(to.ip())?)));
+    Far {
+        name: name.to_owned(),
+        way: routed.map(|(to, source)| WayThere {
+            to,
+            device: device_of(source),
+            mtu: mtu(to),
+            reached: reach(to),
+        }),
+        addresses,
+    }
+}
+
+fn resolve(address: &ServerAddress) -> Result<Vec<SocketAddr>, String> {
+    let (host, port) = match address {
+        ServerAddress::Ip(address) => return Ok(vec![*address]),
+        ServerAddress::Name { host, port } => (host.clone(), *port),
+    };
+    let (answer, found) = mpsc::channel();
+    // Left to itself if it takes too long: this process ends soon.
+    thread::spawn(move || {
+        let looked_up = (host, port).to_socket_addrs();
+        let _ = answer.send(looked_up.map(Vec::from_iter));
+    });
+    match found.recv_timeout(LOOKUP) {
+        Ok(Ok(addresses)) if addresses.is_empty() => Err("it has no addresses".into()),
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {} s", LOOKUP.as_secs())),
+    }
+}
+
+/// The interface that has the address `source`.
+fn device_of(source: IpAddr) -> Option<String> {
+    let addresses = link::addresses().ok()?;
+    let index = addresses
+        .iter()
+        .find(|address| address.own == source)?
+        .index;
+    let link = link::links()
+        .ok()?
+        .into_iter()
+        .find(|link| link.index == index)?;
+    Some(link.name)
+}
+
+/// Largest packet that the kernel sends to `to`, bytes.
+fn mtu(to: SocketAddr) -> Option<u32> {
+    let any: SocketAddr = match to {
+        SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(to).ok()?;
+    match to {
+        SocketAddr::V4(_) => ip_mtu(&socket).ok(),
+        SocketAddr::V6(_) => ipv6_mtu(&socket).ok(),
+    }
+}
+
+fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
+    ServerFacts {
+        listen: listens(&config.listen, running, udp),
+        packets: config.packets.enabled,
+        clients: config.clients.len(),
+    }
+}
+
+/// State of the addresses to listen on; `bind` tries one, and names the protocol.
+fn listens(
+    addresses: &Placed<Vec<SocketAddr>>,
+    running: Option<&StatusReport>,
+    bind: fn(SocketAddr) -> (&'static str, io::Result<()>),
+) -> Vec<Listen> {
+    let served = match running.map(|report| &report.side) {
+        Some(Side::Server { listen, .. }) => listen.as_slice(),
+        _ => &[],
+    };
+    let state = |address: SocketAddr| {
+        if served.contains(&address) {
+            return ListenState::Served;
+        }
+        match bind(address) {
+            (_, Ok(())) => ListenState::Free,
+            (protocol, Err(error)) if error.kind() == io::ErrorKind::AddrInUse => {
+                ListenState::Held(sockets::holders(protocol, address.port()))
+            }
+            (_, Err(error)) => ListenState::Cannot(error.to_string()),
+        }
+    };
+    let listen = |address: &SocketAddr| Listen {
+        address: *address,
+        state: state(*address),
+    };
+    addresses.iter().map(listen).collect()
+}
+
+fn udp(address: SocketAddr) -> (&'static str, io::Result<()>) {
+    let open = || {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&address.into())
+    };
+    ("udp", open())
+}
+
+fn tcp(address: SocketAddr) -> (&'static str, io::Result<()>) {
+    ("tcp", TcpListener::bind(address).map(drop))
+}

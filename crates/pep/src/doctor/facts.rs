@@ -1,0 +1,234 @@
+//! What the shell has seen, as plain values.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_sys::nftables::BaseChain;
+use bentpipe_tunnel::engine::TrialOutcome;
+
+use crate::config::Role;
+
+/// Result of something that was tried; the error is the system's text, `None`: it was not tried for want of a privilege.
+pub(super) type Trial<T = ()> = Option<Result<T, String>>;
+
+/// Everything that is judged.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) machine: Machine,
+    pub(super) network: Network,
+    /// One for each configuration.
+    pub(super) subjects: Vec<Subject>,
+}
+
+/// The kernel and what belongs to it.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    /// Release of the kernel, such as `6.12.5`.
+    pub(super) release: String,
+    /// Whether the network may be configured (CAP_NET_ADMIN).
+    pub(super) net_admin: bool,
+    /// Whether everything is run as root.
+    pub(super) root: bool,
+    /// Programs, and what came of running them.
+    pub(super) programs: Vec<(&'static str, Result<String, String>)>,
+    pub(super) client_table: Trial,
+    pub(super) server_table: Trial,
+    pub(super) transparent_socket: Trial,
+    pub(super) owned_tables: Trial<bool>,
+    /// `/dev/net/tun`, opened.
+    pub(super) tun: Result<(), String>,
+    /// Year of the clock, of the program's sources, and whether a time service keeps the clock.
+    pub(super) year: i16,
+    pub(super) built: Option<i16>,
+    pub(super) synchronised: Result<bool, String>,
+    /// Hard limit of open files of this process.
+    pub(super) open_files: u64,
+    /// Settings of the kernel, by name; those that are not there are absent.
+    pub(super) settings: Vec<(String, u64)>,
+}
+
+impl Machine {
+    /// The value of a setting.
+    pub(super) fn setting(&self, name: &str) -> Option<u64> {
+        let mut settings = self.settings.iter();
+        settings
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| *value)
+    }
+}
+
+/// The network around this machine.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    /// Whether packets to the internet have a way, IPv4 and IPv6.
+    pub(super) ipv4: bool,
+    pub(super) ipv6: bool,
+    /// Devices of default routes.
+    pub(super) uplinks: Vec<String>,
+    /// Tunnels of other programs: name and kind of the device.
+    pub(super) tunnels: Vec<(String, String)>,
+    /// Firewalls and the like whose traces were found.
+    pub(super) firewalls: Trial<Vec<&'static str>>,
+    /// Chains of others that drop what is forwarded, with whether they let our device's packets pass.
+    pub(super) forward_chains: Trial<Vec<(BaseChain, bool)>>,
+    /// Whether iptables-legacy has rules, which nftables does not show.
+    pub(super) legacy_tables: bool,
+    /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
+    pub(super) resolvers: Result<Vec<IpAddr>, String>,
+    /// Who has UDP port 53.
+    pub(super) port_53: Vec<Holder>,
+}
+
+/// A socket and its program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) address: SocketAddr,
+    /// Name and process id; `None`: it may not be looked at.
+    pub(super) program: Option<String>,
+}
+
+/// A configuration.
+#[derive(Clone, Debug)]
+pub(super) struct Subject {
+    pub(super) file: PathBuf,
+    /// What it asks for; the error is the line about its fault.
+    pub(super) content: Result<Content, String>,
+}
+
+/// What a configuration asks for, and what came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub(super) role: Role,
+    /// Nothing is encrypted.
+    pub(super) plain: bool,
+    /// The daemon's word: healthy, not healthy, or why it does not answer.
+    pub(super) daemon: Daemon,
+    pub(super) secrets: Vec<Owned>,
+    pub(super) state_dir: Option<Owned>,
+    pub(super) side: SideFacts,
+}
+
+/// What a running daemon says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Daemon {
+    Healthy(String),
+    Unhealthy(String),
+    /// None runs; the text says where one was looked for.
+    Absent,
+    /// Something answers, or several do.
+    Unclear(String),
+}
+
+/// A file or directory, with who may use it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owned {
+    pub(super) path: PathBuf,
+    /// `None`: it does not exist.
+    pub(super) found: Option<Ownership>,
+    /// Owner of the directory of the configuration: the user of the daemon.
+    pub(super) daemon_user: Option<u32>,
+}
+
+/// Owner and mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ownership {
+    pub(super) owner: u32,
+    pub(super) mode: u32,
+}
+
+/// What depends on the role.
+#[derive(Clone, Debug)]
+pub(super) enum SideFacts {
+    Client(ClientFacts),
+    Server(ServerFacts),
+}
+
+/// A client's surroundings.
+#[derive(Clone, Debug)]
+pub(super) struct ClientFacts {
+    pub(super) servers: Vec<Far>,
+    pub(super) intercepts: bool,
+    /// Everything but TCP is led into the device.
+    pub(super) needs_device: bool,
+    /// Its own traffic is taken in.
+    pub(super) local: bool,
+    /// Interfaces that it takes in and that do not exist.
+    pub(super) missing: Vec<String>,
+    /// Something is forwarded in clear: `bypass`, `other = "direct"` or a rule.
+    pub(super) forwards: Option<&'static str>,
+    /// It joins by a code when the server does not know its key.
+    pub(super) enrols: bool,
+    /// The client's public key.
+    pub(super) public_key: Option<String>,
+}
+
+/// A server's surroundings.
+#[derive(Clone, Debug)]
+pub(super) struct ServerFacts {
+    pub(super) listen: Vec<Listen>,
+    /// Packets are forwarded.
+    pub(super) packets: bool,
+    pub(super) clients: usize,
+}
+
+/// An address that a server is to listen on.
+#[derive(Clone, Debug)]
+pub(super) struct Listen {
+    pub(super) address: SocketAddr,
+    pub(super) state: ListenState,
+}
+
+/// State of such an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ListenState {
+    /// The running server has it.
+    Served,
+    /// It can be bound.
+    Free,
+    /// Somebody else has it.
+    Held(Vec<Holder>),
+    /// It cannot be bound for another reason.
+    Cannot(String),
+}
+
+/// A server as its client sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Far {
+    /// Address as the file has it.
+    pub(super) name: String,
+    /// Its addresses, or why there are none.
+    pub(super) addresses: Result<Vec<SocketAddr>, String>,
+    /// The first one that has a route, and what is known of it.
+    pub(super) way: Option<WayThere>,
+}
+
+/// The way to a server, and what came of going it.
+#[derive(Clone, Debug)]
+pub(super) struct WayThere {
+    pub(super) to: SocketAddr,
+    /// Interface that packets leave by.
+    pub(super) device: Option<String>,
+    /// Largest packet that the kernel sends there, bytes.
+    pub(super) mtu: Option<u32>,
+    pub(super) reached: Reached,
+}
+
+/// Outcome of an attempt to reach a server.
+#[derive(Clone, Debug)]
+pub(super) enum Reached {
+    /// The running client's tunnel is up: its word is taken.
+    TunnelUp(String),
+    /// A handshake has ended so.
+    Shaken(TrialOutcome),
+    /// TCP was accepted.
+    Connected(Duration),
+    /// The network says that nobody can be reached.
+    Unreachable(String),
+    /// Nothing came back in this time.
+    Silent(Duration),
+    /// Something came back, and the handshake did not end.
+    Unfinished(Duration),
+    /// The attempt could not begin.
+    NotTried(String),
+}

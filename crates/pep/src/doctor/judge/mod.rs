@@ -1,0 +1,180 @@
+//! From facts to findings: pure, one function for each thing that is looked at.
+
+mod client;
+mod files;
+mod machine;
+mod network;
+mod server;
+
+#[cfg(test)]
+mod tests;
+
+use super::facts::{Content, Daemon, Facts, SideFacts, Subject, Trial};
+use super::{Finding, Level};
+use crate::config::Role;
+
+/// All findings, the general part first.
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let needs = Needs::of(facts);
+    let mut findings = machine::judge(&facts.machine, &needs);
+    findings.extend(network::judge(&facts.network, &needs));
+    for subject in &facts.subjects {
+        findings.extend(judge_subject(facts, subject));
+    }
+    findings.extend(unseen(facts));
+    findings
+}
+
+/// Properties of the machine that the configurations call for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    /// A client takes interfaces in.
+    client_table: bool,
+    /// A server forwards.
+    server_table: bool,
+    /// A device carries packets.
+    device: bool,
+    /// A client takes in what its own machine sends.
+    local: bool,
+    /// A server's clients expect what this machine reaches.
+    internet: bool,
+}
+
+impl Needs {
+    fn of(facts: &Facts) -> Self {
+        let mut needs = Self::default();
+        for content in facts.subjects.iter().flat_map(|one| &one.content) {
+            match &content.side {
+                SideFacts::Client(client) => {
+                    needs.client_table |= client.intercepts;
+                    needs.device |= client.needs_device;
+                    needs.local |= client.local;
+                }
+                SideFacts::Server(server) => {
+                    needs.server_table |= server.packets;
+                    needs.device |= server.packets;
+                    needs.internet = true;
+                }
+            }
+        }
+        needs
+    }
+
+    /// Severity of the lack of something that is `needed`.
+    fn lack(needed: bool) -> Level {
+        if needed { Level::Fail } else { Level::Warn }
+    }
+}
+
+fn judge_subject(facts: &Facts, subject: &Subject) -> Vec<Finding> {
+    let content = match &subject.content {
+        Ok(content) => content,
+        Err(fault) => return vec![fail("configuration", fault.clone(), None)],
+    };
+    let kind = if content.plain {
+        ", without encryption"
+    } else {
+        ""
+    };
+    let text = format!(
+        "{}: a valid {} configuration{kind}",
+        subject.file.display(),
+        content.role
+    );
+    let mut findings = vec![ok("configuration", text), daemon(subject, content)];
+    findings.extend(files::judge(content));
+    match &content.side {
+        SideFacts::Client(client) => findings.extend(client::judge(facts, client)),
+        SideFacts::Server(server) => findings.extend(server::judge(facts, server)),
+    }
+    findings
+}
+
+fn daemon(subject: &Subject, content: &Content) -> Finding {
+    let role = content.role;
+    match &content.daemon {
+        Daemon::Healthy(text) => ok("daemon", format!("healthy: {text}")),
+        Daemon::Unhealthy(text) => {
+            let mend = match role {
+                Role::Client => "what is said of its server below may tell why",
+                Role::Server => "see its log",
+            };
+            fail("daemon", format!("unhealthy: {text}"), Some(mend.into()))
+        }
+        Daemon::Absent => {
+            let start = format!(
+                "start it with `systemctl start bentpipe-{role}` or `bentpipe {role} --config {}`",
+                subject.file.display()
+            );
+            warn("daemon", format!("no {role} runs"), Some(start))
+        }
+        Daemon::Unclear(text) => warn("daemon", text.clone(), None),
+    }
+}
+
+/// What was not looked at for want of a privilege.
+fn unseen(facts: &Facts) -> Option<Finding> {
+    let (machine, network) = (&facts.machine, &facts.network);
+    let mut unseen = Vec::new();
+    if machine.client_table.is_none() || machine.server_table.is_none() {
+        unseen.push("whether nftables takes the tables");
+    }
+    if machine.transparent_socket.is_none() {
+        unseen.push("TPROXY");
+    }
+    if machine.owned_tables.is_none() {
+        unseen.push("tables that outlive their owner");
+    }
+    if network.forward_chains.is_none() || network.firewalls.is_none() {
+        unseen.push("firewalls");
+    }
+    if !machine.root && !network.port_53.is_empty() {
+        unseen.push("other users' programs");
+    }
+    let text = format!("not looked at: {}", unseen.join(", "));
+    let mend = "run `bentpipe doctor` as root".to_owned();
+    (!unseen.is_empty()).then(|| warn("privileges", text, Some(mend)))
+}
+
+fn ok(area: &'static str, text: impl Into<String>) -> Finding {
+    finding(Level::Ok, area, text, None)
+}
+
+fn warn(area: &'static str, text: impl Into<String>, mend: Option<String>) -> Finding {
+    finding(Level::Warn, area, text, mend)
+}
+
+fn fail(area: &'static str, text: impl Into<String>, mend: Option<String>) -> Finding {
+    finding(Level::Fail, area, text, mend)
+}
+
+fn finding(
+    level: Level,
+    area: &'static str,
+    text: impl Into<String>,
+    mend: Option<String>,
+) -> Finding {
+    // An error of the system or a tool may have several lines.
+    let text = text.into();
+    let lines: Vec<_> = text.split(['\n', '\r']).map(str::trim).collect();
+    Finding {
+        level,
+        area,
+        text: lines.join(" ").trim().to_owned(),
+        mend,
+    }
+}
+
+/// A finding about something that was tried, if it was.
+fn tried(
+    area: &'static str,
+    trial: &Trial,
+    works: &str,
+    lack: Level,
+    mend: impl FnOnce(&str) -> Option<String>,
+) -> Option<Finding> {
+    match trial.as_ref()? {
+        Ok(()) => Some(ok(area, works)),
+        Err(error) => Some(finding(lack, area, error.clone(), mend(error))),
+    }
+}

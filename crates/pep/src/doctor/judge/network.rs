@@ -1,0 +1,165 @@
+//! Routes, name servers, and other programs of the network.
+
+use bentpipe_sys::nftables::BaseChain;
+
+use super::{Needs, fail, finding, ok, warn};
+use crate::doctor::facts::{Holder, Network};
+use crate::doctor::{Finding, Level};
+
+pub(super) fn judge(network: &Network, needs: &Needs) -> Vec<Finding> {
+    let mut findings = vec![routes(network, needs)];
+    findings.extend(names(network));
+    findings.extend(others(network));
+    findings.extend(chains(network, needs));
+    findings
+}
+
+fn routes(network: &Network, needs: &Needs) -> Finding {
+    let add = || {
+        Some(
+            "bring the uplink up, or `ip route add default via GATEWAY` (`ip -6 route` for IPv6)"
+                .to_owned(),
+        )
+    };
+    match (network.ipv4, network.ipv6) {
+        (true, true) => ok("routes", "IPv4 and IPv6 have a way to the internet"),
+        (true, false) => ok("routes", "IPv4 has a way to the internet, IPv6 has none"),
+        (false, true) => warn(
+            "routes",
+            "IPv6 has a way to the internet, IPv4 has none",
+            add(),
+        ),
+        (false, false) => finding(
+            Needs::lack(needs.internet),
+            "routes",
+            "no default route, neither of IPv4 nor of IPv6",
+            add(),
+        ),
+    }
+}
+
+fn names(network: &Network) -> Vec<Finding> {
+    let write = || Some("name a resolver there: `nameserver ADDRESS`".to_owned());
+    let resolvers = match &network.resolvers {
+        Err(error) => warn("dns", format!("/etc/resolv.conf: {error}"), write()),
+        Ok(resolvers) if resolvers.is_empty() => {
+            warn("dns", "/etc/resolv.conf names no resolver", write())
+        }
+        Ok(resolvers) => {
+            let silent = resolvers.iter().find(|address| {
+                let answers = |holder: &Holder| {
+                    holder.address.ip() == **address || holder.address.ip().is_unspecified()
+                };
+                address.is_loopback() && !network.port_53.iter().any(answers)
+            });
+            match silent {
+                Some(address) => fail(
+                    "dns",
+                    format!("/etc/resolv.conf names {address}, where nobody has UDP port 53"),
+                    Some("start that name server, or name another one".into()),
+                ),
+                None => ok("dns", format!("/etc/resolv.conf names {}", list(resolvers))),
+            }
+        }
+    };
+    let holders: Vec<_> = network.port_53.iter().map(ToString::to_string).collect();
+    let port = match holders.is_empty() {
+        true => "nobody has UDP port 53".to_owned(),
+        false => format!("UDP port 53: {}", holders.join(", ")),
+    };
+    vec![resolvers, ok("dns", port)]
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let program = self
+            .program
+            .as_deref()
+            .unwrap_or("a program that may not be looked at");
+        write!(f, "{program} at {}", self.address)
+    }
+}
+
+fn others(network: &Network) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (device, kind) in &network.tunnels {
+        if network.uplinks.contains(device) {
+            let mend =
+                "what bentpipe sends crosses that tunnel too: give the server a route past it";
+            findings.push(warn(
+                "vpn",
+                format!("the default route leads into {device} ({kind})"),
+                Some(mend.into()),
+            ));
+        } else {
+            findings.push(ok(
+                "vpn",
+                format!("{device} ({kind}) is there, and not the default route"),
+            ));
+        }
+    }
+    if let Some(Ok(firewalls)) = &network.firewalls
+        && !firewalls.is_empty()
+    {
+        findings.push(ok("firewall", format!("found: {}", list(firewalls))));
+    }
+    findings
+}
+
+fn chains(network: &Network, needs: &Needs) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match &network.forward_chains {
+        None => {}
+        Some(Err(error)) => findings.push(warn("firewall", error.clone(), None)),
+        Some(Ok(chains)) if chains.is_empty() => {
+            findings.push(ok("firewall", "no other chain drops what is forwarded"));
+        }
+        Some(Ok(chains)) => findings.extend(
+            chains
+                .iter()
+                .map(|(chain, passes)| one(chain, *passes, needs)),
+        ),
+    }
+    if network.legacy_tables {
+        let mend = "if they drop what is forwarded: `iptables -I FORWARD -o bentpipe0 -j ACCEPT`, and the same with `-i`";
+        let text = "iptables-legacy has tables, which cannot be seen here";
+        let level = if needs.device { Level::Warn } else { Level::Ok };
+        findings.push(finding(
+            level,
+            "firewall",
+            text,
+            needs.device.then(|| mend.to_owned()),
+        ));
+    }
+    findings
+}
+
+fn one(chain: &BaseChain, passes: bool, needs: &Needs) -> Finding {
+    let name = format!("{} {} {}", chain.family, chain.table, chain.name);
+    let text = format!("chain `{name}` drops what is forwarded");
+    let lines = format!(
+        "`nft insert rule {name} iifname bentpipe0 accept` and `nft insert rule {name} oifname bentpipe0 accept`"
+    );
+    match (passes, needs) {
+        (true, _) => ok("firewall", format!("{text}, and lets bentpipe0 pass")),
+        (
+            _,
+            Needs {
+                server_table: true, ..
+            },
+        ) => fail(
+            "firewall",
+            format!("{text}, UDP and ICMP of clients too"),
+            Some(format!("let them pass: {lines}")),
+        ),
+        (_, Needs { device: true, .. }) => ok(
+            "firewall",
+            format!("{text}; the client lets itself pass while it runs"),
+        ),
+        _ => ok("firewall", format!("{text}; nothing of bentpipe's is")),
+    }
+}
+
+pub(super) fn list<T: ToString>(items: &[T]) -> String {
+    crate::process::join(items)
+}

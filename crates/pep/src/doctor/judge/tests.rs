@@ -1,0 +1,445 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_sys::nftables::{BaseChain, FORWARD};
+use bentpipe_tunnel::engine::TrialOutcome;
+
+use super::*;
+use crate::doctor::facts::*;
+
+/// A machine on which all is well, with a client in order.
+fn healthy() -> Facts {
+    Facts {
+        machine: Machine {
+            release: "6.12.5".into(),
+            net_admin: true,
+            root: true,
+            programs: vec![
+                ("nft", Ok("nftables v1.1".into())),
+                ("ip", Ok("ip utility".into())),
+            ],
+            client_table: Some(Ok(())),
+            server_table: Some(Ok(())),
+            transparent_socket: Some(Ok(())),
+            owned_tables: Some(Ok(true)),
+            tun: Ok(()),
+            year: 2026,
+            built: Some(2026),
+            synchronised: Ok(true),
+            open_files: 1 << 20,
+            settings: vec![
+                ("net.core.rmem_max".into(), 8 << 20),
+                ("net.core.wmem_max".into(), 8 << 20),
+                ("net.ipv4.ip_forward".into(), 0),
+                ("net.ipv4.conf.all.rp_filter".into(), 0),
+            ],
+        },
+        network: Network {
+            ipv4: true,
+            ipv6: true,
+            uplinks: vec!["eth0".into()],
+            tunnels: Vec::new(),
+            firewalls: Some(Ok(Vec::new())),
+            forward_chains: Some(Ok(Vec::new())),
+            legacy_tables: false,
+            resolvers: Ok(vec!["192.0.2.53".parse().unwrap()]),
+            port_53: Vec::new(),
+        },
+        subjects: vec![subject(SideFacts::Client(client(Reached::Shaken(
+            TrialOutcome::Known {
+                rtt: Duration::from_millis(600),
+            },
+        ))))],
+    }
+}
+
+fn subject(side: SideFacts) -> Subject {
+    let owned = |path: &str| Owned {
+        path: path.into(),
+        found: Some(Ownership {
+            owner: 998,
+            mode: 0o600,
+        }),
+        daemon_user: Some(998),
+    };
+    let role = match side {
+        SideFacts::Client(_) => Role::Client,
+        SideFacts::Server(_) => Role::Server,
+    };
+    Subject {
+        file: PathBuf::from("/etc/bentpipe/x.toml"),
+        content: Ok(Content {
+            role,
+            plain: false,
+            daemon: Daemon::Healthy("tunnel ready".into()),
+            secrets: vec![owned("/etc/bentpipe/x.key")],
+            state_dir: Some(owned("/var/lib/bentpipe")),
+            side,
+        }),
+    }
+}
+
+fn client(reached: Reached) -> ClientFacts {
+    ClientFacts {
+        servers: vec![Far {
+            name: "192.0.2.1:4433".into(),
+            addresses: Ok(vec!["192.0.2.1:4433".parse().unwrap()]),
+            way: Some(WayThere {
+                to: "192.0.2.1:4433".parse().unwrap(),
+                device: Some("eth0".into()),
+                mtu: Some(1500),
+                reached,
+            }),
+        }],
+        intercepts: true,
+        needs_device: true,
+        local: true,
+        missing: Vec::new(),
+        forwards: None,
+        enrols: false,
+        public_key: Some("KEY=".into()),
+    }
+}
+
+fn server() -> ServerFacts {
+    ServerFacts {
+        listen: vec![Listen {
+            address: "192.0.2.1:4433".parse().unwrap(),
+            state: ListenState::Served,
+        }],
+        packets: true,
+        clients: 1,
+    }
+}
+
+fn content(facts: &mut Facts) -> &mut Content {
+    facts.subjects[0].content.as_mut().unwrap()
+}
+
+/// The healthy machine after `change` has exactly one finding that is not `ok`: of this level, area and words, with a mend.
+fn must_find(change: impl FnOnce(&mut Facts), level: Level, area: &str, words: &[&str]) {
+    let mut facts = healthy();
+    change(&mut facts);
+    let findings = judge(&facts);
+    let faults: Vec<_> = findings
+        .iter()
+        .filter(|one| one.level != Level::Ok)
+        .collect();
+    let [fault] = faults[..] else {
+        panic!("not one fault: {faults:#?}");
+    };
+    assert_eq!((fault.level, fault.area), (level, area), "{fault}");
+    let line = fault.to_string();
+    assert!(fault.mend.is_some(), "no mend: {line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    for word in words {
+        assert!(line.contains(word), "no `{word}`: {line}");
+    }
+}
+
+fn with_reached(reached: Reached) -> impl FnOnce(&mut Facts) {
+    move |facts| content(facts).side = SideFacts::Client(client(reached))
+}
+
+#[test]
+fn nothing_is_said_against_a_healthy_machine() {
+    let mut facts = healthy();
+    facts.subjects.push(subject(SideFacts::Server(server())));
+    let findings = judge(&facts);
+    let faults: Vec<_> = findings
+        .iter()
+        .filter(|one| one.level != Level::Ok)
+        .collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(
+        findings
+            .iter()
+            .all(|one| one.to_string().lines().count() == 1)
+    );
+}
+
+#[test]
+fn the_servers_answer_decides() {
+    use Level::Fail;
+    must_find(
+        with_reached(Reached::Shaken(TrialOutcome::UnknownClient)),
+        Fail,
+        "server",
+        &["public_key = \"KEY=\"", "SIGHUP"],
+    );
+    must_find(
+        with_reached(Reached::Shaken(TrialOutcome::WrongServer)),
+        Fail,
+        "server",
+        &["another key", "pubkey"],
+    );
+    must_find(
+        with_reached(Reached::Silent(Duration::from_secs(8))),
+        Fail,
+        "server",
+        &["within 8 s", "UDP port 4433", "does not run"],
+    );
+    must_find(
+        with_reached(Reached::Unreachable("port unreachable".into())),
+        Fail,
+        "server",
+        &["192.0.2.1:4433", "open UDP port 4433"],
+    );
+    must_find(
+        with_reached(Reached::Shaken(TrialOutcome::ClosedByStranger(
+            "go away".into(),
+        ))),
+        Fail,
+        "server",
+        &["without having shown", "go away"],
+    );
+}
+
+#[test]
+fn a_client_that_joins_need_not_be_known() {
+    let mut facts = healthy();
+    content(&mut facts).side = SideFacts::Client(ClientFacts {
+        enrols: true,
+        ..client(Reached::Shaken(TrialOutcome::UnknownClient))
+    });
+    assert!(judge(&facts).iter().all(|one| one.level == Level::Ok));
+}
+
+#[test]
+fn what_the_machine_lacks_fails_where_it_is_needed() {
+    use Level::{Fail, Warn};
+    let no_expression = |facts: &mut Facts| {
+        facts.machine.client_table = Some(Err("No such file: tproxy".into()));
+    };
+    must_find(no_expression, Fail, "nftables", &["tproxy", "modprobe"]);
+    let unneeded = |facts: &mut Facts| {
+        no_expression(facts);
+        facts.subjects.clear();
+    };
+    must_find(unneeded, Warn, "nftables", &["modprobe"]);
+    must_find(
+        |facts| facts.machine.owned_tables = Some(Ok(false)),
+        Warn,
+        "owned tables",
+        &["6.9"],
+    );
+    must_find(
+        |facts| facts.machine.tun = Err("No such file".into()),
+        Fail,
+        "tun",
+        &["modprobe tun"],
+    );
+    must_find(
+        |facts| facts.machine.year = 1970,
+        Fail,
+        "clock",
+        &["1970", "timedatectl"],
+    );
+    must_find(
+        |facts| facts.machine.synchronised = Ok(false),
+        Warn,
+        "clock",
+        &["set-ntp"],
+    );
+    must_find(
+        |facts| facts.machine.open_files = 1024,
+        Warn,
+        "open files",
+        &["512 connections", "LimitNOFILE"],
+    );
+    must_find(
+        |facts| facts.machine.settings[0].1 = 212_992,
+        Warn,
+        "sysctl",
+        &["sysctl -w net.core.rmem_max=8388608"],
+    );
+    must_find(
+        |facts| facts.machine.release = "4.19.0-2".into(),
+        Warn,
+        "kernel",
+        &["5.10"],
+    );
+}
+
+#[test]
+fn routes_and_links() {
+    use Level::{Fail, Warn};
+    let none = |facts: &mut Facts| (facts.network.ipv4, facts.network.ipv6) = (false, false);
+    must_find(
+        none,
+        Warn,
+        "routes",
+        &["no default route", "ip route add default"],
+    );
+    let at_server = |facts: &mut Facts| {
+        none(facts);
+        facts.subjects = vec![subject(SideFacts::Server(server()))];
+    };
+    must_find(at_server, Fail, "routes", &["no default route"]);
+    let small = |facts: &mut Facts| {
+        let mut client = client(Reached::TunnelUp("up".into()));
+        client.servers[0].way.as_mut().unwrap().mtu = Some(1000);
+        content(facts).side = SideFacts::Client(client);
+    };
+    must_find(small, Fail, "mtu", &["1000 bytes", "ip link set eth0 mtu"]);
+    let no_way = |facts: &mut Facts| {
+        let mut client = client(Reached::TunnelUp("up".into()));
+        client.servers[0].way = None;
+        content(facts).side = SideFacts::Client(client);
+    };
+    must_find(no_way, Fail, "server", &["no route to 192.0.2.1"]);
+    let two_uplinks = |facts: &mut Facts| {
+        facts.network.uplinks.push("eth1".into());
+        facts.machine.settings[3].1 = 1;
+    };
+    must_find(two_uplinks, Warn, "sysctl", &["rp_filter=2"]);
+    let inside =
+        |facts: &mut Facts| facts.network.tunnels = vec![("eth0".into(), "wireguard".into())];
+    let mut facts = healthy();
+    inside(&mut facts);
+    let faults = judge(&facts);
+    // The default route and the way to the server.
+    assert_eq!(
+        faults
+            .iter()
+            .filter(|one| one.level == Warn && one.area == "vpn")
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn a_chain_that_drops_fails_at_a_server_alone() {
+    let chain = |passes| {
+        let chain = BaseChain {
+            family: "ip",
+            table: "filter".into(),
+            name: "FORWARD".into(),
+            hook: FORWARD,
+            drops: true,
+        };
+        Some(Ok(vec![(chain, passes)]))
+    };
+    let at_server = |passes| {
+        move |facts: &mut Facts| {
+            facts.network.forward_chains = chain(passes);
+            facts.subjects = vec![subject(SideFacts::Server(server()))];
+        }
+    };
+    let wanted = [
+        "nft insert rule ip filter FORWARD iifname bentpipe0 accept",
+        "oifname bentpipe0",
+    ];
+    must_find(at_server(false), Level::Fail, "firewall", &wanted);
+    let mut facts = healthy();
+    at_server(true)(&mut facts);
+    assert!(judge(&facts).iter().all(|one| one.level == Level::Ok));
+    let mut facts = healthy();
+    facts.network.forward_chains = chain(false);
+    assert!(judge(&facts).iter().all(|one| one.level == Level::Ok));
+}
+
+#[test]
+fn ports_files_and_names() {
+    use Level::{Fail, Warn};
+    let held = |facts: &mut Facts| {
+        let holder = Holder {
+            address: "0.0.0.0:4433".parse().unwrap(),
+            program: Some("other (pid 7)".into()),
+        };
+        let mut server = server();
+        server.listen[0].state = ListenState::Held(vec![holder]);
+        facts.subjects = vec![subject(SideFacts::Server(server))];
+    };
+    must_find(
+        held,
+        Fail,
+        "listen",
+        &["held by other (pid 7) at 0.0.0.0:4433", "`listen`"],
+    );
+    let loose = |facts: &mut Facts| {
+        content(facts).secrets[0].found = Some(Ownership {
+            owner: 998,
+            mode: 0o640,
+        });
+    };
+    must_find(
+        loose,
+        Fail,
+        "keys",
+        &["mode 0640", "chmod 600 /etc/bentpipe/x.key"],
+    );
+    let roots = |facts: &mut Facts| {
+        content(facts).secrets[0].found = Some(Ownership {
+            owner: 0,
+            mode: 0o600,
+        });
+    };
+    must_find(roots, Warn, "keys", &["chown 998 /etc/bentpipe/x.key"]);
+    let open = |facts: &mut Facts| {
+        let state = content(facts).state_dir.as_mut().unwrap();
+        state.found = Some(Ownership {
+            owner: 998,
+            mode: 0o777,
+        });
+    };
+    must_find(open, Fail, "state", &["chmod 700 /var/lib/bentpipe"]);
+    let stub =
+        |facts: &mut Facts| facts.network.resolvers = Ok(vec!["127.0.0.53".parse().unwrap()]);
+    must_find(stub, Fail, "dns", &["127.0.0.53", "nobody has UDP port 53"]);
+    must_find(
+        |facts| facts.network.resolvers = Ok(Vec::new()),
+        Warn,
+        "dns",
+        &["nameserver ADDRESS"],
+    );
+    let gone = |facts: &mut Facts| {
+        let mut client = client(Reached::TunnelUp("up".into()));
+        client.missing = vec!["lan9".into()];
+        content(facts).side = SideFacts::Client(client);
+    };
+    must_find(gone, Fail, "interfaces", &["lan9", "ip link"]);
+}
+
+#[test]
+fn daemons_and_files_at_fault() {
+    must_find(
+        |facts| content(facts).daemon = Daemon::Absent,
+        Level::Warn,
+        "daemon",
+        &["systemctl start bentpipe-client"],
+    );
+    must_find(
+        |facts| content(facts).daemon = Daemon::Unhealthy("silent".into()),
+        Level::Fail,
+        "daemon",
+        &["silent"],
+    );
+    let mut facts = healthy();
+    facts.subjects[0].content = Err("client.toml:3: unknown key".into());
+    let findings = judge(&facts);
+    let fault = findings
+        .iter()
+        .find(|one| one.level == Level::Fail)
+        .unwrap();
+    assert_eq!(fault.area, "configuration");
+}
+
+/// Everybody may ask; what is hidden from them is said once.
+#[test]
+fn without_privileges_it_says_what_was_not_seen() {
+    let nobody = |facts: &mut Facts| {
+        let machine = &mut facts.machine;
+        machine.net_admin = false;
+        machine.root = false;
+        (machine.client_table, machine.server_table) = (None, None);
+        (machine.transparent_socket, machine.owned_tables) = (None, None);
+        (facts.network.firewalls, facts.network.forward_chains) = (None, None);
+    };
+    must_find(
+        nobody,
+        Level::Warn,
+        "privileges",
+        &["nftables", "TPROXY", "firewalls", "as root"],
+    );
+}

@@ -1,0 +1,33 @@
+//! `bentpipe doctor`: what keeps a daemon from working here, and how is it mended?
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use bentpipe_pep::doctor::{self, Level};
+
+use crate::cli::{Doctor, Role};
+use crate::exit::Failure;
+
+/// Examines the machine and prints the findings.
+pub(crate) fn run(options: &Doctor) -> Result<ExitCode, Failure> {
+    let usual = [Role::Client, Role::Server].map(Role::default_config);
+    let files = match &options.config {
+        Some(named) => vec![named.clone()],
+        None => {
+            let there = usual.into_iter().filter(|file| file.exists());
+            there.map(Path::to_owned).collect()
+        }
+    };
+    let diagnosis = doctor::examine(&files, env!("BENTPIPE_YEAR").parse().ok());
+    if options.json {
+        super::print(&diagnosis.to_json())?;
+    } else {
+        for finding in &diagnosis.findings {
+            super::print(&finding.to_string())?;
+        }
+    }
+    Ok(match diagnosis.worst() {
+        Level::Ok | Level::Warn => ExitCode::SUCCESS,
+        Level::Fail => ExitCode::FAILURE,
+    })
+}
