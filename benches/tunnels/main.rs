@@ -5,8 +5,6 @@
 //! nothing, and connect anew when their connection has ended, as `bentpipe client` does.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
-mod clients;
-
 use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,11 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_emulator::usage::{cpu_seconds, resident};
+use bentpipe_testbed::clients::Clients;
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::keys::generate;
 use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
-
-use clients::Clients;
 
 /// Program under test, which cargo builds before this binary.
 pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

@@ -10,6 +10,7 @@ mod config_errors;
 mod doctor;
 mod joining;
 mod metrics;
+mod monitoring;
 mod page;
 mod program;
 mod service_manager;

@@ -14,9 +14,9 @@ pub mod config;
 mod congestion_control;
 #[cfg(target_os = "linux")]
 mod device;
-pub mod events;
 #[cfg(target_os = "linux")]
 pub mod doctor;
+pub mod events;
 #[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;

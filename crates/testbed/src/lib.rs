@@ -16,6 +16,7 @@
 )]
 
 mod captured;
+pub mod clients;
 pub mod daemon;
 pub mod datagrams;
 pub mod echo;

@@ -115,7 +115,7 @@ async fn serve(
 ) -> Result<(), RunError> {
     let started = process::now();
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
-    let metrics = Metrics::bind(config.metrics.as_ref())?;
+    let metrics = Metrics::bind(config.metrics.as_ref(), session.first_byte().cloned())?;
     let page = Page::bind(config.page.as_ref())?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;

@@ -24,6 +24,7 @@ use crate::client::frontend::FrontEnds;
 use crate::config::{self, PlainClient, Role};
 use crate::congestion_control::CongestionControl;
 use crate::events;
+use crate::metrics::Metrics;
 use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay;
@@ -77,6 +78,7 @@ pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
 async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let splitter = Rc::new(Splitter::new(config.clone())?);
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
+    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()), None)?;
@@ -101,6 +103,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     manager.ready();
     tokio::select! {
         () = status.serve(&snapshot) => {}
+        () = metrics.serve(&snapshot) => {}
         () = manager.inform(&[], &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;

@@ -31,6 +31,7 @@ use super::retry::{Failure, Retry};
 use super::routes::Routes;
 use super::silence::Challenger;
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
+use crate::metrics::FirstByte;
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
 use crate::sampler::Sampler;
@@ -103,6 +104,8 @@ pub(crate) struct Session {
     pub(super) published: Published,
     /// What came of the prefixes that are to be routed here.
     pub(super) routes: RefCell<Routes>,
+    /// Times to first bytes, where they are served.
+    first_byte: Option<FirstByte>,
 }
 
 impl Session {
@@ -129,6 +132,7 @@ impl Session {
         let published = Published::new(config.publish.len());
         let relays = Relays::new(&config);
         Ok(Rc::new(Self {
+            first_byte: config.metrics.as_ref().map(|_| FirstByte::new()),
             remembered: RefCell::new(Memory::load(
                 &config.state_dir,
                 "servers.json",
@@ -183,6 +187,11 @@ impl Session {
 
     pub(crate) fn shard(&self) -> &Rc<Shard> {
         &self.shard
+    }
+
+    /// Takes times to first bytes, where they are served.
+    pub(crate) fn first_byte(&self) -> Option<&FirstByte> {
+        self.first_byte.as_ref()
     }
 
     /// Hears of every change of what the accessors here answer.

@@ -20,6 +20,7 @@ use toml::Spanned;
 
 use super::destinations::Destinations;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
+use super::metrics::{self, Metrics};
 use super::rule::Rule;
 use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_of_each};
 use super::value::{self, CongestionControl, Transport};
@@ -44,6 +45,8 @@ pub struct PlainClient {
     pub status_socket: Option<Placed<PathBuf>>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
+    /// TCP address that serves figures for Prometheus.
+    pub metrics: Option<Placed<SocketAddr>>,
 }
 
 /// What `bentpipe server` runs on that splits TCP in clear.
@@ -65,6 +68,8 @@ pub struct PlainServer {
     pub status_socket: Option<Placed<PathBuf>>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
+    /// TCP address that serves figures for Prometheus.
+    pub metrics: Option<Placed<SocketAddr>>,
 }
 
 /// A client that is known by its address alone.
@@ -124,6 +129,7 @@ impl PlainClient {
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             sandbox: file.sandbox,
+            metrics: metrics::listen(source, file.metrics),
         })
     }
 }
@@ -164,6 +170,7 @@ impl PlainServer {
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             sandbox: file.sandbox,
+            metrics: metrics::listen(source, file.metrics),
         })
     }
 }
@@ -205,6 +212,7 @@ struct ClientFile {
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     status_socket: Option<Spanned<PathBuf>>,
+    metrics: Option<Metrics>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }
@@ -231,6 +239,7 @@ struct ServerFile {
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     status_socket: Option<Spanned<PathBuf>>,
+    metrics: Option<Metrics>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

@@ -11,6 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use serde_json::{Map, Value};
 
@@ -38,16 +39,30 @@ const TEXTS: [&str; 2] = ["state", "version"];
 const IDENTITIES: [&str; 5] = ["name", "rule", "part", "protocol", "port"];
 
 /// Labels of one sample, by name.
-type Labels = Vec<(String, String)>;
+pub(super) type Labels = Vec<(String, String)>;
 
-/// Samples of one moment, by metric.
+/// Histograms of one name.
 #[derive(Debug)]
-pub(super) struct Export(BTreeMap<String, Vec<(Labels, f64)>>);
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) members: Vec<(Labels, Histogram)>,
+}
+
+/// Samples of one moment, by metric, and histograms.
+#[derive(Debug)]
+pub(super) struct Export {
+    samples: BTreeMap<String, Vec<(Labels, f64)>>,
+    families: Vec<Family>,
+}
 
 impl Export {
-    /// Samples of `report`.
-    pub(super) fn new(report: &StatusReport) -> Self {
-        let mut export = Self(BTreeMap::new());
+    /// Samples of `report`, beside histograms.
+    pub(super) fn new(report: &StatusReport, families: Vec<Family>) -> Self {
+        let mut export = Self {
+            samples: BTreeMap::new(),
+            families,
+        };
         if let Ok(Value::Object(report)) = serde_json::to_value(report) {
             export.object(PREFIX, &Labels::new(), &report);
         }
@@ -109,12 +124,12 @@ impl Export {
     }
 
     fn sample(&mut self, name: String, labels: Labels, value: f64) {
-        self.0.entry(name).or_default().push((labels, value));
+        self.samples.entry(name).or_default().push((labels, value));
     }
 }
 
 /// A label's value as OpenMetrics wants it (§4.3.1 of its text format), which the encoder does not see to.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
@@ -127,7 +142,7 @@ fn is_label(labels: &Labels, key: &str) -> bool {
 
 impl Collector for Export {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for (name, samples) in &self.0 {
+        for (name, samples) in &self.samples {
             let grows =
                 name.ends_with("_total") || COUNTERS.iter().any(|one| name.starts_with(one));
             // The encoder adds the ending of a counter.
@@ -148,6 +163,18 @@ impl Collector for Export {
                 }
             }
         }
+        for Family {
+            name,
+            help,
+            members,
+        } in &self.families
+        {
+            let kind = MetricType::Histogram;
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (labels, histogram) in members {
+                histogram.encode(family.encode_family(labels)?)?;
+            }
+        }
         Ok(())
     }
 }
@@ -161,7 +188,7 @@ mod tests {
 
     fn lines(side: Side) -> Vec<String> {
         let report = StatusReport::new(PathBuf::from("/etc/bentpipe/x.toml"), 17, side);
-        let text = Export::new(&report).into_text().expect("text");
+        let text = Export::new(&report, Vec::new()).into_text().expect("text");
         text.lines().map(str::to_owned).collect()
     }
 

@@ -13,7 +13,7 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_tunnel::relay::{LanSocket, Relay as Machine};
 use bytes::Bytes;
@@ -25,6 +25,8 @@ use tokio::time::timeout;
 pub(crate) use bentpipe_tunnel::relay::Outcome;
 pub(crate) use handle::FlowHandle;
 
+use crate::metrics::FirstByte;
+use crate::process;
 use crate::shard::Shard;
 
 /// How long bytes are waited for that should leave with others: a request in the flight of OPEN, an answer in that of REPLY.
@@ -83,6 +85,8 @@ struct Lan {
     shard: Rc<Shard>,
     /// Ready when the LAN side is reset after its FIN, which nobody would see otherwise.
     hangup: Option<Hangup>,
+    /// Since when the first byte for the LAN side is waited for, and who is told.
+    awaited: Option<Box<(Instant, FirstByte)>>,
 }
 
 impl Relay {
@@ -93,12 +97,20 @@ impl Relay {
             socket: Rc::new(socket),
             shard: flow.shard().clone(),
             hangup: None,
+            awaited: None,
         };
         Self {
             machine: Machine::default(),
             flow,
             lan,
         }
+    }
+
+    /// Has `told` hear how long after `asked` the LAN side gets its first byte.
+    #[must_use]
+    pub(crate) fn timed(mut self, asked: Instant, told: &FirstByte) -> Self {
+        self.lan.awaited = Some(Box::new((asked, told.clone())));
+        self
     }
 
     /// The LAN side had sent FIN before the relay began.
@@ -153,7 +165,13 @@ impl LanSocket for Lan {
             ready!(self.socket.poll_write_ready(cx))?;
             match self.socket.try_write_vectored(chunks) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
+                written => {
+                    if let Some(awaited) = self.awaited.take().filter(|_| written.is_ok()) {
+                        let (asked, told) = *awaited;
+                        told.observe(process::now().saturating_duration_since(asked));
+                    }
+                    return Poll::Ready(written);
+                }
             }
         }
     }

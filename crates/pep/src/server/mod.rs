@@ -129,7 +129,7 @@ impl Orders {
     fn take(config: &ServerConfig) -> Result<Self, RunError> {
         Ok(Self {
             status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
-            metrics: Metrics::bind(config.metrics.as_ref())?,
+            metrics: Metrics::bind(config.metrics.as_ref(), None)?,
             page: Page::bind(config.page.as_ref())?,
             stop: process::stop_signal()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::config::{PlainServer, Role, Transport};
 use crate::congestion_control::CongestionControl;
 use crate::events;
+use crate::metrics::Metrics;
 use crate::net::dial::{Dialler, Rights};
 use crate::net::judge::Judge;
 use crate::net::listen::{accept, listen};
@@ -86,6 +87,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
         }));
     }
     let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
+    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
     process::raise_file_limit();
@@ -99,6 +101,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     manager.ready();
     tokio::select! {
         () = status.serve(|| server.report()) => {}
+        () = metrics.serve(|| server.report()) => {}
         () = manager.inform(&[], || server.report()) => {}
         () = async {
             loop {

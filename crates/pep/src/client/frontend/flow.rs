@@ -7,6 +7,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::time::Instant;
 
 use bentpipe_proto::proxy::{connect, socks5};
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
@@ -18,6 +19,7 @@ use tokio::net::TcpStream;
 use super::share::Shares;
 use crate::client::plain::{NotOpened, Said};
 use crate::client::{Session, Transport, Unready};
+use crate::process;
 use crate::relay::split::{Bench, Far, Split};
 use crate::relay::{self, FlowHandle, Outcome, Relay};
 use bentpipe_tunnel::transport::OpenError;
@@ -169,6 +171,8 @@ pub(super) struct Opened {
     ended: bool,
     /// The address that the server connected from, if it was waited for.
     bound: Option<SocketAddr>,
+    /// When the application's request was at hand, if it came at once.
+    asked: Option<Instant>,
 }
 
 /// Opens a flow for `intake` and relays it to its end.
@@ -214,8 +218,14 @@ async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Out
                 return Err(Outcome::LanReset);
             }
             Ok(match opened.flow.relay(transport, socket) {
-                Carried::Tunnel(relay) if opened.ended => Carried::Tunnel(relay.half_closed()),
-                relay => relay,
+                Carried::Tunnel(relay) => {
+                    let relay = timed(relay, transport, opened.asked);
+                    Carried::Tunnel(match opened.ended {
+                        true => relay.half_closed(),
+                        false => relay,
+                    })
+                }
+                relay @ Carried::Plain(_) => relay,
             })
         }
         Err(failure) => {
@@ -233,6 +243,17 @@ async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Out
     }
 }
 
+/// Has the time to the first byte of the answer taken, where it is served.
+fn timed(relay: Relay, transport: &Transport, asked: Option<Instant>) -> Relay {
+    match (transport, asked) {
+        (Transport::Tunnel(session), Some(asked)) => match session.first_byte() {
+            Some(told) => relay.timed(asked, told),
+            None => relay,
+        },
+        _ => relay,
+    }
+}
+
 async fn open_with_first_bytes(
     transport: &Transport,
     socket: &TcpStream,
@@ -240,7 +261,7 @@ async fn open_with_first_bytes(
     source: Option<SocketAddr>,
     first: Bytes,
 ) -> Result<Opened, Failure> {
-    let (flow, ended) = match transport {
+    let (flow, ended, asked) = match transport {
         Transport::Tunnel(session) => {
             // Whatever the application says while there is no tunnel comes with the first bytes, too.
             session.tunnel().await?;
@@ -248,19 +269,21 @@ async fn open_with_first_bytes(
                 true => relay::first_bytes(socket, session.shard().scratch()).await?,
                 false => (first, false),
             };
+            let asked = (!first.is_empty()).then(process::now);
             let flow = open_in_tunnel(session, destination, source, &first).await?;
-            (Flow::Tunnel(flow), ended)
+            (Flow::Tunnel(flow), ended, asked)
         }
         Transport::Plain(splitter) => {
             let said = Said::Soon(first, socket);
             let far = splitter.open(destination, source, said).await?;
-            (Flow::Plain(Box::new(far)), false)
+            (Flow::Plain(Box::new(far)), false, None)
         }
     };
     Ok(Opened {
         flow,
         ended,
         bound: None,
+        asked,
     })
 }
 
@@ -277,6 +300,7 @@ pub(super) async fn open_and_wait(
         flow,
         ended: false,
         bound,
+        asked: None,
     })
 }
 

@@ -1,4 +1,5 @@
-//! Clients that connect, say HELLO, and connect anew when that has ended.
+//! Many clients of one server, as connections of this process: they say HELLO and then nothing, and connect anew when their
+//! connection has ended.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -28,14 +29,15 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Clients of one server, in a thread of their own until the process ends.
-pub(crate) struct Clients {
+#[derive(Debug)]
+pub struct Clients {
     /// How often each has been let in.
     entries: Arc<Vec<AtomicUsize>>,
 }
 
 impl Clients {
     /// Starts a client for each of `keys`.
-    pub(crate) fn start(server: SocketAddr, public: PublicKey, keys: Vec<PrivateKey>) -> Self {
+    pub fn start(server: SocketAddr, public: PublicKey, keys: Vec<PrivateKey>) -> Self {
         let entries: Arc<Vec<AtomicUsize>> = Arc::new(keys.iter().map(|_| 0.into()).collect());
         let counts = entries.clone();
         thread::spawn(move || {
@@ -65,7 +67,7 @@ impl Clients {
     }
 
     /// Clients that have been let in `times` times and no more.
-    pub(crate) fn entered(&self, times: usize) -> usize {
+    pub fn entered(&self, times: usize) -> usize {
         let entries = self.entries.iter();
         entries
             .filter(|count| count.load(Ordering::Relaxed) == times)
@@ -73,7 +75,7 @@ impl Clients {
     }
 
     /// Waits until each client has been let in `times` times.
-    pub(crate) fn wait_for(&self, times: usize, patience: Duration) {
+    pub fn wait_for(&self, times: usize, patience: Duration) {
         let deadline = Instant::now() + patience;
         while self.entered(times) < self.entries.len() {
             let entered = self.entered(times);
