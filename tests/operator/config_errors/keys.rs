@@ -82,6 +82,33 @@ fn a_key_of_another_user_is_refused() {
 }
 
 #[test]
+fn root_manages_the_clients_of_a_daemon_with_a_user_of_its_own() {
+    if !geteuid().is_root() {
+        eprintln!("clients of another user's daemon: skipped, needs root");
+        return;
+    }
+    let home = Home::new();
+    // As packages leave /etc/bentpipe.
+    let directory = home.path("etc");
+    fs::create_dir(&directory).expect("our directory");
+    chown(&directory, Some(65_533), Some(65_533)).expect("we are root");
+    let config = directory.join("server.toml");
+    let bentpipe = |arguments: &[&str]| {
+        let mut command = Command::new(BENTPIPE);
+        run(command.args(arguments).arg("--config").arg(&config))
+    };
+    for arguments in [
+        ["server", "init", "--public", "192.0.2.1"].as_slice(),
+        &["server", "add", "terminal-1"],
+        &["server", "list"],
+        &["server", "remove", "terminal-1"],
+    ] {
+        let done = bentpipe(arguments);
+        assert_eq!(done.code, Some(0), "{arguments:?}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn a_key_log_is_closed_to_others_and_follows_no_link() {
     let home = Home::new();
     let log = home.path("key.log");
