@@ -107,7 +107,7 @@ pub(crate) enum Command {
     )]
     Doctor(Doctor),
 
-    /// Write tab completion and man pages, for packages
+    /// Write tab completion, man pages and a page of all commands, for packages and the site
     #[command(hide = true)]
     Generate(Generate),
 

@@ -10,7 +10,7 @@ use super::Daemon;
 
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
-    /// Where `completions` and `man` go; made if need be
+    /// Where `completions`, `man` and `commands.md` go; made if need be
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }

@@ -1,5 +1,6 @@
-//! `bentpipe generate DIR`: what packages install beside the program, made from its own command line.
+//! `bentpipe generate DIR`: what packages and the site take from the program's own command line.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Fish, "bentpipe.fish"),
 ];
 
-/// Writes `DIR/completions` and `DIR/man`.
+/// Writes `DIR/completions`, `DIR/man` and `DIR/commands.md`.
 pub(crate) fn run(options: &Generate) -> Result<(), Failure> {
     let completions = make(&options.directory, "completions")?;
     for (shell, name) in COMPLETIONS {
@@ -29,7 +30,32 @@ pub(crate) fn run(options: &Generate) -> Result<(), Failure> {
         write(&completions.join(name), &text)?;
     }
     let man = make(&options.directory, "man")?;
-    Ok(pages(Cli::command(), &man).context("cannot write man pages")?)
+    pages(Cli::command(), &man).context("cannot write man pages")?;
+    let page = reference(Cli::command());
+    write(&options.directory.join("commands.md"), page.as_bytes())
+}
+
+/// Help of the program and of each of its commands, as one page of Markdown.
+fn reference(command: clap::Command) -> String {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let mut page =
+        "# Commands\n\nThe text of `bentpipe COMMAND --help`, for each command.\n".to_owned();
+    describe(&mut command, &mut page);
+    page
+}
+
+/// Appends a chapter for `command`, then one for each of its subcommands that help shows.
+fn describe(command: &mut clap::Command, page: &mut String) {
+    let name = command.get_bin_name().unwrap_or(NAME).to_owned();
+    let help = command.render_long_help().to_string();
+    // Writing to a string does not fail.
+    let _ = write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
+    for command in command.get_subcommands_mut() {
+        if !command.is_hide_set() {
+            describe(command, page);
+        }
+    }
 }
 
 /// A page for the program and one for each of its commands, `bentpipe-lab-run.1`.

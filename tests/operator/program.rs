@@ -43,6 +43,7 @@ fn generate_writes_what_packages_install() {
         ("man/bentpipe.1", "Exit codes"),
         ("man/bentpipe-status.1", "--watch"),
         ("man/bentpipe-lab-run.1", "--shard"),
+        ("commands.md", "\n## bentpipe server add\n"),
     ] {
         // Dashes are escaped in pages.
         let text = read(name).replace("\\-", "-");
