@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint docs fuzz fuzz-long tests slow bench wire lab deny packages install install-test
+.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint docs fuzz fuzz-long tests slow bench wire lab deny packages install install-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -15,6 +15,13 @@ CARGO_GENERATE_RPM := $(CURDIR)/target/tools/cargo-generate-rpm-$(CARGO_GENERATE
 CARGO_CYCLONEDX_VERSION := 0.5.9
 CARGO_CYCLONEDX := $(CURDIR)/target/tools/cargo-cyclonedx-$(CARGO_CYCLONEDX_VERSION)
 
+# Spelling checker: its wheel is there in seconds, where cargo compiles for minutes.
+TYPOS_VERSION := 1.52.0
+TYPOS := $(CURDIR)/target/tools/typos-$(TYPOS_VERSION)
+# Page generator of the site.
+MDBOOK_VERSION := 0.5.4
+MDBOOK := $(CURDIR)/target/tools/mdbook-$(MDBOOK_VERSION)
+
 help:
 	@echo "make quick       format, lints, units and whole systems in virtual time: no root, no namespaces; two minutes once built"
 	@echo "make demo        the emulated satellite, with and without bentpipe; about three minutes after the build"
@@ -27,6 +34,7 @@ help:
 	@echo "                 LEAK_CONTENDERS=\"bentpipe openvpn-udp wireguard\" tries others; without a leak it succeeds"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
+	@echo "make site        the documentation as a site, in target/site"
 	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
 	@echo "                 hour after the build; as root. LAB_EXPERIMENTS=\"rain policer\" runs others of scenarios/"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
@@ -47,7 +55,7 @@ quick:
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow fuzz-long selftest bench wire deny install-test
+test-full: test slow fuzz-long selftest bench wire deny site install-test
 
 deps:
 	@.ci/deps
@@ -66,6 +74,8 @@ lint:
 	cargo clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 	@.ci/deps lint
 	packaging/lint.sh
+	@$(MAKE) --no-print-directory $(TYPOS)/bin/typos
+	$(TYPOS)/bin/typos
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
@@ -131,6 +141,11 @@ lab: privileges
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/quick.html \
 		$(LAB_EXPERIMENTS:%=lab-results/%-quick)
 
+# target/site, from docs/ and the pages beside it; the page of commands comes from the program. tests/workspace follows its links.
+site: $(MDBOOK)/bin/mdbook
+	[ -x $(BINARY) ] || cargo build --release --locked
+	MDBOOK=$(MDBOOK)/bin/mdbook BINARY=$(BINARY) site/build.sh target/site
+
 deny: $(CARGO_DENY)/bin/cargo-deny
 	$< check bans licenses sources
 
@@ -144,6 +159,13 @@ $(CARGO_GENERATE_RPM)/bin/cargo-generate-rpm:
 		cargo-generate-rpm
 $(CARGO_CYCLONEDX)/bin/cargo-cyclonedx:
 	env -u CARGO_TARGET_DIR cargo install --locked --root $(CARGO_CYCLONEDX) --version $(CARGO_CYCLONEDX_VERSION) cargo-cyclonedx
+
+$(TYPOS)/bin/typos:
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target $(TYPOS) typos==$(TYPOS_VERSION)
+# Without the server and what watches files.
+$(MDBOOK)/bin/mdbook:
+	env -u CARGO_TARGET_DIR cargo install --locked --root $(MDBOOK) --version $(MDBOOK_VERSION) --no-default-features \
+		--features search mdbook
 
 # target/packages: .deb, .rpm and static .tar.gz for x86_64 and aarch64, SHA256SUMS and what is in them. PACKAGES_FOR="x86_64"
 # makes those of one architecture.

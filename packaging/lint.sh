@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-shellcheck packaging/*.sh packaging/container/*.sh packaging/openwrt/files/*.init packaging/scripts/*
+shellcheck packaging/*.sh packaging/container/*.sh packaging/openwrt/files/*.init packaging/scripts/* site/*.sh
 
 # How much a unit may reach, in tenths of systemd's exposure from 0 (nothing) to 10 (all).
 limit=30

@@ -9,17 +9,13 @@ use std::process::{Command, Output};
 use bentpipe_testbed::keys::generate;
 
 use crate::BENTPIPE;
+use crate::site::{page, pages};
 
 /// A key that no table knows; the fault lists those that are known.
 const NO_KEY: &str = "zzzzzzzz";
 
 fn bentpipe() -> Command {
     Command::new(BENTPIPE)
-}
-
-fn page(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    fs::read_to_string(path).expect("the document exists")
 }
 
 /// A directory of its own for `test`, under cargo's.
@@ -56,9 +52,9 @@ fn configurations_in_the_documents_are_valid() {
     let server = key("server.key");
     let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));
     let mut count = 0;
-    for name in ["README.md", "docs/configuration.md"] {
-        for example in examples(&page(name)) {
-            let text = example
+    for name in configured() {
+        for example in examples(&page(&name)) {
+            let text = whole(example)
                 .replace("\"SERVER\"", &format!("{server:?}"))
                 .replace("\"TERMINAL_1\"", &format!("{:?}", terminals[0]))
                 .replace("\"TERMINAL_2\"", &format!("{:?}", terminals[1]));
@@ -68,7 +64,45 @@ fn configurations_in_the_documents_are_valid() {
             count += 1;
         }
     }
-    assert!(count >= 6, "only {count} examples were found");
+    assert!(count >= 20, "only {count} examples were found");
+}
+
+/// Pages whose examples are configurations; those of the emulator and the lab are scenarios and experiments.
+fn configured() -> Vec<String> {
+    let scenarios = ["docs/emulator.md", "docs/lab.md", "docs/scenario.md"];
+    let mut names = pages();
+    names.retain(|name| !scenarios.contains(&name.as_str()));
+    names
+}
+
+/// The file that `example` is, or the least one that it is a part of.
+fn whole(example: &str) -> String {
+    let (peer, entrance) = (
+        "address = \"192.0.2.1:4433\"\npublic_key = \"SERVER\"\n",
+        "[socks5]\nlisten = \"127.0.0.1:1080\"\n",
+    );
+    if example.contains("private_key_file") || example.contains("transport") {
+        return example.to_owned();
+    }
+    if ["[[client]]", "[packets]"]
+        .iter()
+        .any(|table| example.contains(table))
+    {
+        return format!(
+            "private_key_file = \"server.key\"\nlisten = \"192.0.2.1:4433\"\n{example}"
+        );
+    }
+    let mut text = "private_key_file = \"client.key\"\n".to_owned();
+    if !example.contains("[[server]]") {
+        text.push_str(&format!("[server]\n{peer}"));
+    }
+    if !["[intercept]", "[socks5]", "[[publish]]"]
+        .iter()
+        .any(|table| example.contains(table))
+    {
+        text.push_str(entrance);
+    }
+    text + example
 }
 
 #[test]
@@ -76,11 +110,11 @@ fn exit_codes_are_those_of_the_help() {
     let output = bentpipe().arg("--help").output().expect("bentpipe runs");
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, codes) = help.split_once("Exit codes:\n").expect("a list of codes");
-    let readme = page("README.md").replace('`', "");
+    let table = page("docs/exit-codes.md").replace('`', "");
     for line in codes.lines().filter(|line| !line.is_empty()) {
         let (code, meaning) = line.trim().split_once("  ").expect("code and meaning");
         let row = format!("| {code} | {meaning} |");
-        assert!(readme.contains(&row), "README.md lacks: {row}");
+        assert!(table.contains(&row), "docs/exit-codes.md lacks: {row}");
     }
 }
 
