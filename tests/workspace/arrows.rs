@@ -148,6 +148,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             ],
             &["net", "sampler"],
             &["client", "server"],
+            &["doctor"],
         ],
     ),
 ];

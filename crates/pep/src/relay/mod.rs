@@ -13,7 +13,7 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bentpipe_tunnel::relay::{LanSocket, Relay as Machine};
 use bytes::Bytes;
@@ -25,8 +25,6 @@ use tokio::time::timeout;
 pub(crate) use bentpipe_tunnel::relay::Outcome;
 pub(crate) use handle::FlowHandle;
 
-use crate::metrics::FirstByte;
-use crate::process;
 use crate::shard::Shard;
 
 /// How long bytes are waited for that should leave with others: a request in the flight of OPEN, an answer in that of REPLY.
@@ -85,8 +83,8 @@ struct Lan {
     shard: Rc<Shard>,
     /// Ready when the LAN side is reset after its FIN, which nobody would see otherwise.
     hangup: Option<Hangup>,
-    /// Since when the first byte for the LAN side is waited for, and who is told.
-    awaited: Option<Box<(Instant, FirstByte)>>,
+    /// Told once the LAN side has its first byte.
+    on_first_byte: Option<Box<dyn FnOnce()>>,
 }
 
 impl Relay {
@@ -97,7 +95,7 @@ impl Relay {
             socket: Rc::new(socket),
             shard: flow.shard().clone(),
             hangup: None,
-            awaited: None,
+            on_first_byte: None,
         };
         Self {
             machine: Machine::default(),
@@ -106,10 +104,10 @@ impl Relay {
         }
     }
 
-    /// Has `told` hear how long after `asked` the LAN side gets its first byte.
+    /// Calls `told` once the LAN side has its first byte.
     #[must_use]
-    pub(crate) fn timed(mut self, asked: Instant, told: &FirstByte) -> Self {
-        self.lan.awaited = Some(Box::new((asked, told.clone())));
+    pub(crate) fn on_first_byte(mut self, told: impl FnOnce() + 'static) -> Self {
+        self.lan.on_first_byte = Some(Box::new(told));
         self
     }
 
@@ -166,9 +164,8 @@ impl LanSocket for Lan {
             match self.socket.try_write_vectored(chunks) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => {
-                    if let Some(awaited) = self.awaited.take().filter(|_| written.is_ok()) {
-                        let (asked, told) = *awaited;
-                        told.observe(process::now().saturating_duration_since(asked));
+                    if let Some(told) = self.on_first_byte.take().filter(|_| written.is_ok()) {
+                        told();
                     }
                     return Poll::Ready(written);
                 }

@@ -246,8 +246,10 @@ async fn establish(transport: &Transport, intake: Intake) -> Result<Carried, Out
 /// Has the time to the first byte of the answer taken, where it is served.
 fn timed(relay: Relay, transport: &Transport, asked: Option<Instant>) -> Relay {
     match (transport, asked) {
-        (Transport::Tunnel(session), Some(asked)) => match session.first_byte() {
-            Some(told) => relay.timed(asked, told),
+        (Transport::Tunnel(session), Some(asked)) => match session.first_byte().cloned() {
+            Some(told) => relay.on_first_byte(move || {
+                told.observe(process::now().saturating_duration_since(asked));
+            }),
             None => relay,
         },
         _ => relay,
