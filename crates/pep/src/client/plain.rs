@@ -77,10 +77,11 @@ pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
 
 async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let splitter = Rc::new(Splitter::new(config.clone())?);
-    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
-    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
+    // Signals first: whoever sees the status socket may send them.
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
+    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
     let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()), None)?;
     process::raise_file_limit();
     sandbox::announce();

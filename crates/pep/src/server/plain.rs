@@ -86,10 +86,11 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
             server.clone().take(socket, peer)
         }));
     }
-    let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
-    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
+    // Signals first: whoever sees the status socket may send them.
     let mut stop = process::stop_signal()?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
+    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
     process::raise_file_limit();
     sandbox::announce();
     let listening = process::join(&config.listen);
