@@ -18,6 +18,7 @@ mod packets;
 mod policy;
 mod proxies;
 mod publish;
+mod responder;
 mod routes;
 mod session_life;
 mod splitting;

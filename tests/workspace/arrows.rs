@@ -130,7 +130,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "pep",
         &[
-            &["device", "keys", "shard", "state"],
+            &["device", "filler", "keys", "shard", "state"],
             &["config"],
             &["status"],
             &["process", "relay"],

@@ -17,6 +17,7 @@ mod device;
 #[cfg(target_os = "linux")]
 pub mod doctor;
 pub mod events;
+mod filler;
 #[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;

@@ -20,6 +20,7 @@ use super::dns::ServerDns;
 use super::metrics::{self, Metrics};
 use super::page::{self, Page};
 use super::publish::{Permit, Permits};
+use super::responder::{self, Responder};
 use super::value::{self, FromText, ServerAddress, Transport, spanned_texts};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
 use crate::keys::{self, PublicKey};
@@ -74,6 +75,8 @@ pub struct ServerConfig {
     pub metrics: Option<Placed<SocketAddr>>,
     /// Where the page is served, and to whom.
     pub page: Option<Page>,
+    /// What clients measure their link with.
+    pub responder: Option<Responder>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -218,6 +221,7 @@ impl ServerConfig {
             status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             metrics: metrics::listen(source, file.metrics),
             page: page::checked(source, file.page)?,
+            responder: file.responder.map(|table| table.placed(source)),
             sandbox: file.sandbox,
         })
     }
@@ -260,6 +264,7 @@ impl ServerConfig {
             ),
             ("page.listen", listens(&self.page) != listens(&fresh.page)),
             ("page.token_file", opens(&self.page) != opens(&fresh.page)),
+            ("responder", self.asks_otherwise(fresh)),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
@@ -270,6 +275,15 @@ impl ServerConfig {
         ];
         let changed = keys.into_iter().filter(|(_, changed)| *changed);
         changed.map(|(key, _)| key).collect()
+    }
+
+    /// Whether the responder of `fresh` is another, wherever it stands in the file.
+    fn asks_otherwise(&self, fresh: &Self) -> bool {
+        let told = |config: &Self| {
+            let responder = config.responder.as_ref();
+            responder.map(|responder| (*responder.listen, responder.bounds))
+        };
+        told(self) != told(fresh)
     }
 }
 
@@ -305,6 +319,7 @@ struct File {
     status_socket: Option<Spanned<PathBuf>>,
     metrics: Option<Metrics>,
     page: Option<page::Written>,
+    responder: Option<responder::Table>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

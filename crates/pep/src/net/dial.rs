@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::judge::{Judge, Refusal};
 use super::policy::{Denied, Policy};
 use super::resolver::Resolver;
-use crate::config::Service;
+use crate::config::{RESPONDER_NAME, Service};
 use crate::{process, relay};
 
 /// Addresses tried for one name; more would only prolong a failure.
@@ -67,6 +67,8 @@ pub(crate) struct Dialler {
     resolver: Rc<Resolver>,
     /// How long one connection may take, name lookup included.
     patience: Duration,
+    /// Where [`RESPONDER_NAME`] leads.
+    responder: Option<SocketAddr>,
 }
 
 impl Dialler {
@@ -75,7 +77,14 @@ impl Dialler {
             judge,
             resolver,
             patience,
+            responder: None,
         }
+    }
+
+    /// Leads [`RESPONDER_NAME`] to `responder`, which every client may reach.
+    #[must_use]
+    pub(crate) fn with_responder(self, responder: Option<SocketAddr>) -> Self {
+        Self { responder, ..self }
     }
 
     /// Connects to `destination` on behalf of a client with these `rights`; says what it has connected to.
@@ -119,6 +128,9 @@ impl Dialler {
         policy: &Policy,
         address: SocketAddr,
     ) -> Result<(), NotDialled> {
+        if self.responder == Some(address) {
+            return Ok(());
+        }
         let service = Service::Port(address.port());
         match self.judge.check(policy, address.ip(), service) {
             Err(Refusal::Unsettled) => {
@@ -131,6 +143,9 @@ impl Dialler {
 
     /// Whether a client with this `policy` may have a connection to `address`.
     pub(crate) fn permits(&self, policy: &Policy, address: SocketAddr) -> Result<(), NotDialled> {
+        if self.responder == Some(address) {
+            return Ok(());
+        }
         let service = Service::Port(address.port());
         let verdict = self.judge.check(policy, address.ip(), service);
         verdict.map_err(|refusal| refused(address.ip(), &refusal))
@@ -145,6 +160,10 @@ impl Dialler {
             Host::Ip(address) => return Ok(vec![SocketAddr::new(*address, destination.port)]),
             Host::Name(name) => name.as_str(),
         };
+        // A name that no resolver is asked for, whether there is a responder or not.
+        if name.eq_ignore_ascii_case(RESPONDER_NAME) {
+            return Ok(self.responder.into_iter().collect());
+        }
         let permit = rights.lookups.clone().acquire_owned().await;
         let permit = permit.map_err(|_| ReplyCode::Internal)?;
         let found = self.resolver.look_up(name, permit).await?;

@@ -14,6 +14,7 @@ mod notices;
 mod packets;
 mod plain;
 mod publish;
+mod responder;
 mod sessions;
 mod worker;
 
@@ -53,6 +54,7 @@ use families::{Reached, Routes};
 use no_packets as packets;
 use notices::Notices;
 use packets::{Network, Packets, Sockets};
+use responder::Responder;
 use worker::{Command, Worker};
 
 /// Between looks at which families have a route.
@@ -107,6 +109,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         &clients,
         &paths,
         &mut network,
+        orders.responder.inside(),
         qlog,
         sockets,
     )?;
@@ -120,6 +123,7 @@ struct Orders {
     status: StatusSocket,
     metrics: Metrics,
     page: Page,
+    responder: Responder,
     stop: process::StopSignal,
     hangup: Signal,
 }
@@ -134,6 +138,7 @@ impl Orders {
             status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
             metrics: Metrics::bind(config.metrics.as_ref(), None)?,
             page: Page::bind(config.page.as_ref())?,
+            responder: Responder::bind(config.responder.as_ref())?,
         })
     }
 }
@@ -246,6 +251,7 @@ impl Pool {
         clients: &Arc<Clients>,
         paths: &Arc<PathMemory>,
         network: &mut Network,
+        responder: Option<SocketAddr>,
         qlog: Option<Qlog>,
         sockets: Vec<UdpSocket>,
     ) -> Result<Self, RunError> {
@@ -287,6 +293,7 @@ impl Pool {
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
                 dns: config.dns.clone(),
+                responder,
                 paths: paths.clone(),
                 packets: network.packets.clone(),
                 sockets: network.sockets.clone(),
@@ -333,6 +340,7 @@ impl Pool {
             status,
             metrics,
             page,
+            responder,
             mut stop,
             mut hangup,
         } = orders;
@@ -364,6 +372,7 @@ impl Pool {
             () = status.serve(&snapshot) => {}
             () = metrics.serve(&snapshot) => {}
             () = page.serve(&snapshot) => {}
+            () = responder.serve() => {}
             () = manager.inform(&pulses, &snapshot) => {}
             () = paths.keep() => {}
             outcome = async {

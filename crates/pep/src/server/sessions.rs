@@ -92,7 +92,8 @@ impl Sessions {
     pub(super) fn new(worker: &Worker, shard: Rc<Shard>) -> Rc<Self> {
         let resolver = Rc::new(Resolver::new(&worker.dns.servers));
         let judge = Rc::new(Judge::new(worker.translations.clone()));
-        let dialler = Dialler::new(judge.clone(), resolver.clone(), worker.connect_timeout);
+        let dialler = Dialler::new(judge.clone(), resolver.clone(), worker.connect_timeout)
+            .with_responder(worker.responder);
         Rc::new(Self {
             dialler,
             rule: Rule {

@@ -1,7 +1,7 @@
 //! One shard of the server: a thread, its socket and its engine. What happens on it is in `sessions.rs`.
 
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub(super) struct Worker {
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
     pub(super) dns: Dns,
+    /// Where the responder waits for clients.
+    pub(super) responder: Option<SocketAddr>,
     pub(super) paths: Arc<PathMemory>,
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) sockets: Option<Arc<Sockets>>,
