@@ -8,6 +8,7 @@ mod operator;
 
 use std::path::{Path, PathBuf};
 
+use bentpipe_pep::client::measure::ByteCount;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
@@ -106,6 +107,16 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bentpipe doctor\n  bentpipe doctor --config client.toml --json | jq '.findings[] | select(.level == \"fail\")'"
     )]
     Doctor(Doctor),
+
+    /// Measure what the tunnel is worth on this link
+    ///
+    /// Transfers with the server's responder (`[responder]` of its file), or with --url, past the tunnel and through the running
+    /// client in turns: small requests, a small page, a download, an upload. Says first how many bytes that takes, then how
+    /// many times as fast the tunnel is, how sure that is, and plainly where it is no gain. Exits with 6 if no client runs.
+    #[command(
+        after_help = "Examples:\n  bentpipe measure\n  bentpipe measure --rounds 12 --size \"5 MB\" --json\n  bentpipe measure --url http://www.example.com/file"
+    )]
+    Measure(Measure),
 
     /// Write tab completion, man pages and a page of all commands, for packages and the site
     #[command(hide = true)]
@@ -206,6 +217,33 @@ pub(crate) struct Check {
     /// Which of the two it is, if its content does not show it
     #[arg(long, value_enum)]
     pub(crate) role: Option<Role>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Measure {
+    /// The client's configuration [default: /etc/bentpipe/client.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Transfer with this http:// URL instead of the server's responder: requests and downloads alone
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+
+    /// Size of a download; an upload has a quarter of it
+    #[arg(long, value_name = "SIZE", default_value = "2 MB")]
+    pub(crate) size: ByteCount,
+
+    /// Pairs of each kind of transfer; below 6 nothing is concluded
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) rounds: u32,
+
+    /// Ceiling of all transfers' bytes together, both ways; where it is short there are fewer rounds
+    #[arg(long, value_name = "SIZE", default_value = "100 MB")]
+    pub(crate) max_bytes: ByteCount,
+
+    /// Print the whole result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -21,7 +21,7 @@ Exit codes:
   3  wrong configuration, scenario or key
   4  a privilege, a tool or an interface is missing (CAP_NET_ADMIN, nft, ip, lan0)
   5  an address or a socket is in use or cannot be bound
-  6  no daemon is running (status)";
+  6  no daemon is running (status, measure)";
 
 /// Why a command failed; displays as one line.
 #[derive(Debug)]

@@ -48,6 +48,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Status(options) => return command::status::run(&options),
         // What fails on the machine is an answer, too.
         Command::Doctor(options) => return command::doctor::run(&options),
+        Command::Measure(options) => command::measure::run(&options),
         Command::Generate(options) => command::generate::run(&options),
         Command::Guard(options) => command::guard::run(&options),
         #[cfg(feature = "lab")]

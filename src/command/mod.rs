@@ -12,6 +12,7 @@ pub(crate) mod guard;
 pub(crate) mod keys;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
+pub(crate) mod measure;
 pub(crate) mod operator;
 pub(crate) mod status;
 

@@ -9,6 +9,7 @@
 mod config_errors;
 mod doctor;
 mod joining;
+mod measure;
 mod metrics;
 mod monitoring;
 mod page;

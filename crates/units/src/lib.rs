@@ -13,6 +13,7 @@
 
 mod decibel;
 mod distance;
+mod median;
 mod quantity;
 mod rate;
 mod ratio;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use decibel::Decibel;
 pub use distance::Distance;
+pub use median::{median, median_rank};
 pub use quantity::ParseQuantityError;
 pub use rate::BitRate;
 pub use ratio::Ratio;

@@ -6,7 +6,7 @@
 
 use rand_core::Rng;
 
-use bentpipe_units::Seed;
+use bentpipe_units::{Seed, median_rank};
 
 use super::{Known, Outcome, Record, Status};
 use crate::workload::generator;
@@ -99,7 +99,7 @@ impl Sample {
         let count = self.sorted.len();
         let at = |rank: usize| [rank, count - 1 - rank].map(|rank| self.sorted[rank].0);
         let spread = |ends, confident| Some(Spread { ends, confident });
-        match rank(count) {
+        match median_rank(count) {
             _ if count < 2 => None,
             // A figure per run: order statistics, which take nothing for granted.
             Some(rank) if count == self.runs() => spread(at(rank), true),
@@ -222,25 +222,6 @@ pub(super) fn tails<T>(sorted: &[T]) -> Option<[&T; 2]> {
     ])
 }
 
-/// The largest rank, from 0, such that the figures of this rank from below and from above hold the median between them
-/// with at least 95 %: how many of `count` figures lie below the median is binomial with one half.
-fn rank(count: usize) -> Option<usize> {
-    // Of at most so many below: the sum of the distribution's first terms. Far above 1000 figures the first underflows.
-    let mut term = 0.5f64.powi(i32::try_from(count.min(1000)).unwrap_or(1000));
-    let count = count.min(1000);
-    let mut below = 0.0;
-    let mut found = None;
-    for rank in 0..count / 2 {
-        below += term;
-        if below > 0.025 {
-            break;
-        }
-        found = Some(rank);
-        term *= (count - rank) as f64 / (rank + 1) as f64;
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,7 +250,7 @@ mod tests {
         assert_eq!(shown(hundred), (50.5, 95.0, Some([40.0, 61.0])));
         // Six figures are the fewest: 2 × 0.5^6 = 3 %.
         assert_eq!(
-            [rank(5), rank(6), rank(9), rank(20)],
+            [5, 6, 9, 20].map(median_rank),
             [None, Some(0), Some(1), Some(5)]
         );
     }

@@ -12,6 +12,7 @@ pub(crate) mod frontend;
 pub mod guard;
 mod link;
 mod lookup;
+pub mod measure;
 mod memory;
 mod metering;
 #[cfg(not(target_os = "linux"))]

@@ -3,6 +3,7 @@
 //! The front end reads until a message decodes, answers, reads on. BIND is refused with the code the RFC has for it. What
 //! the datagrams of an association begin with is in `datagram.rs`; whose they are is decided in `associate.rs`.
 
+mod asking;
 mod datagram;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,6 +12,7 @@ use thiserror::Error;
 
 use crate::tunnel::{Destination, Host, ReplyCode};
 
+pub use asking::{GREETING, decode_reply, encode_connect};
 pub use datagram::{BadDatagram, MAX_DATAGRAM_HEAD, datagram_head, decode_datagram};
 
 const VERSION: u8 = 5;

@@ -1,0 +1,246 @@
+//! Report of a measurement: a row for each kind of transfer, in plain words or as JSON.
+
+use std::fmt::{self, Write as _};
+
+use bentpipe_units::ByteCount;
+use serde::Serialize;
+
+use super::Fault;
+use super::plan::{Kind, Plan, Way};
+use super::statistics::{Comparison, Pair, Verdict};
+
+/// Result of a measurement.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Version of bentpipe.
+    pub version: &'static str,
+    /// Host or URL that was transferred with.
+    pub target: String,
+    /// Part of the client that led into the tunnel.
+    pub through: String,
+    /// Rounds that were planned.
+    pub rounds: u32,
+    /// Rounds that were asked for, if there was no room for them.
+    pub rounds_asked: Option<u32>,
+    /// Bytes of all bodies, at most.
+    pub bytes: u64,
+    /// One for each kind of transfer.
+    pub rows: Vec<Row>,
+}
+
+/// Result of one kind of transfer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Row {
+    /// Kind of the transfers.
+    pub kind: Kind,
+    /// Bytes of one transfer, at most.
+    pub bytes: u64,
+    /// Comparison of the pairs; none if no pair is complete.
+    pub result: Option<Comparison>,
+    /// Pairs, in order.
+    pub pairs: Vec<Pair>,
+    /// Transfers that failed.
+    pub failures: Failures,
+}
+
+/// Transfers of one kind that failed. Their pairs do not count.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Failures {
+    /// Past the tunnel.
+    pub direct: u32,
+    /// Through the tunnel.
+    pub tunnel: u32,
+    /// Last reason.
+    pub last: Option<String>,
+}
+
+impl Report {
+    pub(super) fn new(target: String, through: String, plan: &Plan) -> Self {
+        let row = |kind: &Kind| Row {
+            kind: *kind,
+            bytes: plan.bytes_of(*kind),
+            result: None,
+            pairs: Vec::new(),
+            failures: Failures::default(),
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            target,
+            through,
+            rounds: plan.rounds(),
+            rounds_asked: plan.curtailed(),
+            bytes: plan.bytes().as_u64(),
+            rows: plan.kinds().iter().map(row).collect(),
+        }
+    }
+
+    /// What is about to be done, and what it costs.
+    pub(super) fn heading(&self) -> String {
+        let Self {
+            target,
+            through,
+            rounds,
+            ..
+        } = self;
+        let bytes = self.bytes as f64 / 1e6;
+        let mut text = format!(
+            "measuring with {target}, through {through}: {rounds} rounds, at most {bytes:.2} MB of payload"
+        );
+        if let Some(asked) = self.rounds_asked {
+            let _ = write!(text, "; --max-bytes has no room for {asked} rounds");
+        }
+        text
+    }
+
+    /// The whole report, or why it is empty.
+    pub(super) fn conclude(mut self) -> Result<Self, Fault> {
+        for row in &mut self.rows {
+            row.result = Comparison::of(&row.pairs);
+        }
+        if self.rows.iter().any(|row| row.result.is_some()) {
+            return Ok(self);
+        }
+        let mut reasons = self.rows.into_iter().filter_map(|row| row.failures.last);
+        let reason = reasons.next();
+        Err(Fault::Nothing(reason.unwrap_or_else(|| "no reason".into())))
+    }
+
+    /// The report for programs.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+impl Row {
+    pub(super) fn add(&mut self, pair: Pair) {
+        self.pairs.push(pair);
+    }
+
+    pub(super) fn failed(&mut self, way: Way, fault: &Fault) {
+        let (count, name) = match way {
+            Way::Direct => (&mut self.failures.direct, "direct"),
+            Way::Tunnel => (&mut self.failures.tunnel, "tunnel"),
+        };
+        *count += 1;
+        self.failures.last = Some(format!("{name}: {fault}"));
+    }
+
+    /// The result in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let Some(result) = &self.result else {
+            return "nothing to say: no pair is complete".into();
+        };
+        let ratio = result.ratio;
+        match result.verdict {
+            Verdict::Gain => format!("gain: {ratio:.2} times as fast through the tunnel"),
+            Verdict::Slower => {
+                format!("no gain: the tunnel takes {:.2} times as long", 1.0 / ratio)
+            }
+            Verdict::NoDifference => "no gain: no difference is shown".into(),
+            Verdict::TooFew => format!("too few pairs to say: {}, 6 are needed", result.n),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<9}{:>10}{:>10}{:>10}{:>8}  {:<17}{:>3}",
+            "", "size", "direct", "tunnel", "ratio", "95 % interval", "n"
+        )?;
+        for row in &self.rows {
+            let (name, size) = (row.kind.name(), ByteCount::new(row.bytes).to_string());
+            write!(f, "{name:<9}{size:>10}")?;
+            if let Some(result) = &row.result {
+                let interval = result
+                    .interval
+                    .map_or("-".into(), |[low, high]| format!("{low:.3} to {high:.3}"));
+                let seconds = |seconds: f64| format!("{seconds:.3} s");
+                write!(
+                    f,
+                    "{:>10}{:>10}{:>8.3}  {interval:<17}{:>3}",
+                    seconds(result.direct_s),
+                    seconds(result.tunnel_s),
+                    result.ratio,
+                    result.n
+                )?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(f)?;
+        for row in &self.rows {
+            writeln!(f, "{:<9} {}", row.kind.name(), row.words())?;
+            let failures = &row.failures;
+            if let Some(last) = &failures.last {
+                writeln!(
+                    f,
+                    "          failed: {} direct, {} through the tunnel; last, {last}",
+                    failures.direct, failures.tunnel
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Wishes;
+    use super::*;
+
+    fn report(ratio: f64, pairs: usize) -> Report {
+        let wishes = Wishes {
+            size: ByteCount::new(1000),
+            rounds: 8,
+            max_bytes: ByteCount::new(10_000),
+        };
+        let plan = Plan::new(Kind::OF_URL, &wishes).unwrap();
+        let mut report = Report::new("http://a/".into(), "SOCKS5".into(), &plan);
+        for row in &mut report.rows {
+            for _ in 0..pairs {
+                row.add(Pair {
+                    direct_s: ratio,
+                    tunnel_s: 1.0,
+                });
+            }
+        }
+        report
+    }
+
+    #[test]
+    fn what_it_costs_is_said_first() {
+        let heading = report(1.0, 0).heading();
+        for wanted in [
+            "2 rounds",
+            "0.01 MB",
+            "--max-bytes has no room for 8 rounds",
+        ] {
+            assert!(heading.contains(wanted), "{heading}");
+        }
+    }
+
+    #[test]
+    fn a_tunnel_that_is_not_faster_is_told_so() {
+        for (ratio, pairs, wanted) in [
+            (2.0, 8, "gain: 2.00 times as fast"),
+            (0.5, 8, "no gain: the tunnel takes 2.00 times as long"),
+            (1.0, 8, "no gain: no difference is shown"),
+            (9.0, 5, "too few pairs to say: 5, 6 are needed"),
+        ] {
+            let report = report(ratio, pairs).conclude().unwrap();
+            let text = report.to_string();
+            assert!(text.contains(wanted), "{text}");
+            assert!(report.to_json().contains("\"verdict\""));
+        }
+        let mut nothing = report(1.0, 0);
+        nothing.rows[0].failed(Way::Tunnel, &Fault::Status(500));
+        let fault = nothing.conclude().unwrap_err().to_string();
+        assert!(
+            fault.contains("tunnel: answered with status 500"),
+            "{fault}"
+        );
+    }
+}
