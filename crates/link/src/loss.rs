@@ -1,11 +1,12 @@
-//! Which packets the channel loses: independent, in bursts (Gilbert–Elliott), at equal distances, or all of them during an outage.
+//! Which packets the channel loses: independent, by their length (bit errors), in bursts (Gilbert–Elliott), at equal distances,
+//! or all of them during an outage.
 //!
 //! The fate of a packet is decided when its last bit leaves the sender. Every packet draws its random numbers whether
 //! or not an outage takes it anyway, so that adding an outage does not change the losses around it.
 
 use std::time::{Duration, Instant};
 
-use bentpipe_units::{Ratio, Seed};
+use bentpipe_units::{ByteCount, Ratio, Seed};
 
 use crate::random::Random;
 
@@ -16,10 +17,22 @@ pub enum LossModel {
     None,
     /// Each packet with this probability, independently.
     Iid(Ratio),
+    /// Each packet that has a wrong bit, where each bit is wrong with this probability, independently.
+    Bits(Ratio),
     /// In bursts.
     GilbertElliott(GilbertElliott),
     /// One packet in so many, at equal distances and from the first on; 0 loses none.
     Periodic(u32),
+}
+
+/// Loss probability of a packet of `length`, IP header included, if each of its bits is wrong with probability `bit_errors`.
+pub(crate) fn loss_by_bits(bit_errors: Ratio, length: ByteCount) -> f64 {
+    // 1 − (1 − BER)^bits, in the form that keeps its digits where the rate is small.
+    let bits = 8.0 * length.as_u64() as f64;
+    if bits == 0.0 {
+        return 0.0;
+    }
+    -(bits * (-bit_errors.as_f64()).ln_1p()).exp_m1()
 }
 
 /// A two-state Markov chain that steps once per packet (Gilbert 1960, Elliott 1963). It starts in the good state.
@@ -137,12 +150,13 @@ impl LossProcess {
         }
     }
 
-    /// Steps the model by one packet that leaves at `now`; true if the packet is lost.
-    pub(crate) fn step(&mut self, now: Instant) -> bool {
+    /// Steps the model by one packet of `length` that leaves at `now`; true if the packet is lost.
+    pub(crate) fn step(&mut self, now: Instant, length: ByteCount) -> bool {
         let last = self.last.replace(now).unwrap_or(now);
         match self.model {
             LossModel::None => false,
             LossModel::Iid(loss) => self.random.chance(loss.as_f64()),
+            LossModel::Bits(rate) => self.random.chance(loss_by_bits(rate, length)),
             LossModel::Periodic(every) => {
                 self.since = self.since.saturating_add(1);
                 let lost = every > 0 && self.since >= every;
@@ -175,6 +189,8 @@ impl LossProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LENGTH: ByteCount = ByteCount::new(1500);
 
     #[test]
     fn impossible_chains_are_refused() {
@@ -211,7 +227,7 @@ mod tests {
         let mut process = LossProcess::new(LossModel::GilbertElliott(chain), Seed::new(3));
         let start = origin();
         let fates: Vec<_> = (0..count)
-            .map(|packet| process.step(start + pause * packet))
+            .map(|packet| process.step(start + pause * packet, LENGTH))
             .collect();
         let lost = fates.iter().filter(|lost| **lost).count() as f64;
         let begun = fates.windows(2).filter(|pair| !pair[0] && pair[1]).count();
@@ -239,10 +255,10 @@ mod tests {
     fn a_period_is_kept() {
         let mut process = LossProcess::new(LossModel::Periodic(64), Seed::new(1));
         let now = origin();
-        let lost: Vec<_> = (0..1000).filter(|_| process.step(now)).collect();
+        let lost: Vec<_> = (0..1000).filter(|_| process.step(now, LENGTH)).collect();
         assert_eq!(lost, (0..1000).step_by(64).collect::<Vec<_>>());
         process.set_model(LossModel::Periodic(0));
-        assert!((0..1000).all(|_| !process.step(now)));
+        assert!((0..1000).all(|_| !process.step(now, LENGTH)));
     }
 
     #[test]
@@ -250,6 +266,37 @@ mod tests {
         let mut always = LossProcess::new(LossModel::Iid(Ratio::ONE), Seed::new(1));
         let mut never = LossProcess::new(LossModel::Iid(Ratio::ZERO), Seed::new(1));
         let now = origin();
-        assert!((0..10_000).all(|_| always.step(now) && !never.step(now)));
+        assert!((0..10_000).all(|_| always.step(now, LENGTH) && !never.step(now, LENGTH)));
+    }
+
+    #[test]
+    fn bit_errors_lose_by_length() {
+        let now = origin();
+        for (rate, length, percent) in [
+            (1e-5, 40, 0.319),
+            (1e-5, 76, 0.606),
+            (1e-5, 256, 2.027),
+            (1e-5, 1500, 11.308),
+            (1e-6, 40, 0.032),
+            (1e-6, 76, 0.061),
+            (1e-6, 256, 0.205),
+            (1e-6, 1500, 1.193),
+        ] {
+            let (rate, length) = (Ratio::new(rate).unwrap(), ByteCount::new(length));
+            let exact = loss_by_bits(rate, length) * 100.0;
+            assert!((exact - percent).abs() < 0.0006, "{rate} {length}: {exact}");
+            let mut process = LossProcess::new(LossModel::Bits(rate), Seed::new(1));
+            let lost = (0..1_000_000).filter(|_| process.step(now, length)).count();
+            let found = lost as f64 / 1e4;
+            let tolerance = if percent < 0.1 { 0.1 } else { 0.05 };
+            assert!(
+                (found / exact - 1.0).abs() < tolerance,
+                "{rate} {length}: {found}"
+            );
+        }
+        let all = Ratio::ONE;
+        assert_eq!(loss_by_bits(all, ByteCount::ZERO), 0.0);
+        assert_eq!(loss_by_bits(all, LENGTH), 1.0);
+        assert_eq!(loss_by_bits(Ratio::ZERO, LENGTH), 0.0);
     }
 }

@@ -280,7 +280,7 @@ impl<P> Pipe<P> {
     }
 
     fn depart(&mut self, departure: Instant, size: ByteCount, packet: P) {
-        let lost = self.loss.step(departure);
+        let lost = self.loss.step(departure, size);
         let since_start = departure.saturating_duration_since(self.start);
         if self.outage || self.outages.iter().any(|outage| outage.covers(since_start)) {
             self.stats.dropped_outage += 1;

@@ -25,6 +25,9 @@ pub(super) fn rows(quick: bool) -> Result<Vec<Row>> {
     }
     let packets = if quick { 200_000 } else { 1_000_000 };
     rows.extend(independent(packets)?);
+    for bytes in [76, 1500] {
+        rows.push(bit_errors(bytes, packets)?);
+    }
     rows.extend(bursts(packets)?);
     rows.push(determinism()?);
     rows.extend(trace()?);
@@ -125,22 +128,25 @@ fn rate(megabits: u64) -> Result<Row> {
     ))
 }
 
-/// Which of `count` packets are lost, in the order of sending.
-fn losses(more: &str, count: u64) -> Result<Vec<bool>> {
+/// Which of `count` packets of `bytes` are lost, in the order of sending.
+fn losses(more: &str, bytes: u64, count: u64) -> Result<Vec<bool>> {
     let mut link = Bench::new(&constant("1 Gbit/s", "1 ms", more))?;
     let mut lost = vec![true; count as usize];
     for number in 0..count {
-        let at = Duration::from_micros(10 * number);
-        link.send(at, Way::Forward, 1000);
+        let at = PAUSE * number as u32;
+        link.send(at, Way::Forward, bytes);
         while let Some(arrival) = link.arrival(at) {
             lost[arrival.number as usize] = false;
         }
     }
-    for arrival in link.arrivals(Duration::from_micros(10 * count) + Duration::from_secs(1)) {
+    for arrival in link.arrivals(PAUSE * count as u32 + Duration::from_secs(1)) {
         lost[arrival.number as usize] = false;
     }
     Ok(lost)
 }
+
+/// Between two packets: more than one of 1500 bytes takes at 1 Gbit/s, so that no queue loses any.
+const PAUSE: Duration = Duration::from_micros(20);
 
 fn share(events: usize, of: usize) -> f64 {
     events as f64 / of.max(1) as f64
@@ -148,7 +154,7 @@ fn share(events: usize, of: usize) -> f64 {
 
 fn independent(count: u64) -> Result<Vec<Row>> {
     let p = 0.01;
-    let lost = losses("[errors]\nmodel = \"iid\"\nrate = \"1 %\"\n", count)?;
+    let lost = losses("[errors]\nmodel = \"iid\"\nrate = \"1 %\"\n", 1000, count)?;
     let rate = share(lost.iter().filter(|lost| **lost).count(), lost.len());
     let again: Vec<_> = lost
         .windows(2)
@@ -179,11 +185,33 @@ fn independent(count: u64) -> Result<Vec<Row>> {
     ])
 }
 
+/// A packet is lost if one of its bits is wrong.
+fn bit_errors(bytes: u64, count: u64) -> Result<Row> {
+    const RATE: f64 = 1e-5;
+    let lost = losses(
+        "[errors]\nmodel = \"bits\"\nrate = \"1e-5\"\n",
+        bytes,
+        count,
+    )?;
+    let found = share(lost.iter().filter(|lost| **lost).count(), lost.len());
+    let p = 1.0 - (1.0 - RATE).powi(8 * bytes as i32);
+    let range = binomial_interval(count, p);
+    Ok(Row::within(
+        "loss",
+        format!("bit errors, 1e-5, {count} packets of {bytes} B"),
+        found * 100.0,
+        range.start() * 100.0..=range.end() * 100.0,
+        "%",
+        4,
+    ))
+}
+
 fn bursts(count: u64) -> Result<Vec<Row>> {
     const SHARE: f64 = 0.01;
     const MEAN: f64 = 5.0;
     let lost = losses(
         "[errors]\nmodel = \"gilbert_elliott\"\nrate = \"1 %\"\nmean_burst = 5\n",
+        1000,
         count,
     )?;
     let total = lost.iter().filter(|lost| **lost).count();

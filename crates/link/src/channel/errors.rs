@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bentpipe_units::{Decibel, Seed};
+use bentpipe_units::{ByteCount, Decibel, Seed};
 
 use crate::loss::{LossModel, LossProcess};
 use crate::random::Random;
@@ -120,23 +120,24 @@ impl ErrorProcess {
 
     /// Whether one `unit` that leaves at `end` is hit by chance.
     pub(crate) fn one(&mut self, unit: Unit, end: Instant) -> bool {
-        unit == self.unit && self.next(end)
+        // Bit errors count in packets alone: of no other unit does the length matter.
+        unit == self.unit && self.next(ByteCount::ZERO, end)
     }
 
-    /// Whether a packet of `train` that leaves at `end` is hit by chance.
-    pub(crate) fn packet(&mut self, train: Option<u64>, end: Instant) -> bool {
+    /// Whether a packet of `train`, of `length` and that leaves at `end`, is hit by chance.
+    pub(crate) fn packet(&mut self, train: Option<u64>, length: ByteCount, end: Instant) -> bool {
         if self.unit != Unit::Train {
-            return self.one(Unit::Packet, end);
+            return self.unit == Unit::Packet && self.next(length, end);
         }
         let known = self.last.filter(|(last, _)| Some(*last) == train);
-        let lost = known.map_or_else(|| self.next(end), |(_, lost)| lost);
+        let lost = known.map_or_else(|| self.next(length, end), |(_, lost)| lost);
         self.last = train.map(|train| (train, lost));
         lost
     }
 
-    fn next(&mut self, end: Instant) -> bool {
+    fn next(&mut self, length: ByteCount, end: Instant) -> bool {
         let Some(trace) = &self.trace else {
-            return self.by_chance.step(end);
+            return self.by_chance.step(end, length);
         };
         let lost = trace.get(self.position).copied().unwrap_or_default();
         self.position = (self.position + 1) % trace.len().max(1);

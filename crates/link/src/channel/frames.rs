@@ -123,7 +123,9 @@ impl<P> Channel<P> {
                 continue;
             };
             let train = complete.load.as_ref().and_then(|(train, _)| *train);
-            lost |= errors.packet(train, end) | complete.damaged | damaged.contains(&here);
+            lost |= errors.packet(train, complete.size, end)
+                | complete.damaged
+                | damaged.contains(&here);
             damaged.retain(|place| *place != here);
             self.settle(index, end, complete.size, complete.load, lost, space, log);
         }

@@ -42,7 +42,7 @@ impl<P> Channel<P> {
         };
         self.change(end);
         let train = load.as_ref().and_then(|(train, _)| *train);
-        let lost = self.stations[index].errors.packet(train, end);
+        let lost = self.stations[index].errors.packet(train, size, end);
         self.settle(index, end, size, load, lost, space, log);
     }
 

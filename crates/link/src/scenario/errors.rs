@@ -13,7 +13,8 @@ use crate::loss::{GilbertElliott, LossModel};
 
 /// `[errors]`: what does not arrive.
 ///
-/// Where noise matters, the chance of `iid`, `gilbert_elliott`, `periodic` and `trace` comes on top of `per_curve`.
+/// Where noise matters, the chance of `iid`, `gilbert_elliott`, `periodic` and `trace` comes on top of `per_curve`; `bits` is
+/// what codes have left, so that nothing comes on top.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Errors {
@@ -30,6 +31,14 @@ pub enum Errors {
         /// What is lost.
         #[serde(default)]
         unit: ErrorUnit,
+        /// Where.
+        #[serde(default)]
+        direction: Direction,
+    },
+    /// Bit errors that the link's codes leave: a packet is lost with the more certainty the longer it is.
+    Bits {
+        /// Probability of a wrong bit.
+        rate: Ratio,
         /// Where.
         #[serde(default)]
         direction: Direction,
@@ -157,6 +166,13 @@ impl Errors {
             );
             return Err(ScenarioError::new("errors.unit", problem));
         }
+        if here && framed && matches!(self, Self::Bits { .. }) {
+            let problem = format!(
+                "are bits, and [{}] has frames whose code corrects them; use standard = \"cbr\" there, or limit direction",
+                way.name()
+            );
+            return Err(ScenarioError::new("errors.model", problem));
+        }
         Ok(ErrorModel {
             curve: match self {
                 Self::None {} => Curve::None,
@@ -188,6 +204,10 @@ impl Errors {
                 unit,
                 direction,
             } => Ok((Chance::Model(LossModel::Iid(*rate)), *unit, *direction)),
+            Self::Bits { rate, direction } => {
+                let chance = Chance::Model(LossModel::Bits(*rate));
+                Ok((chance, ErrorUnit::Ip, *direction))
+            }
             Self::GilbertElliott {
                 rate,
                 mean_burst,

@@ -57,6 +57,23 @@ fn a_million_packets_lose_their_share() {
 }
 
 #[test]
+fn bit_errors_lose_long_packets_and_repeat() {
+    let rest = "[errors]\nmodel = \"bits\"\nrate = \"1e-5\"\ndirection = \"forward\"";
+    for (size, p) in [(76, 0.006_062), (1500, 0.113_080)] {
+        let fates = || fates(&mut made(&text(CBR, rest), origin()), 100_000, size);
+        let first = fates();
+        assert!(plausible(lost(&first), 1e5, p), "{size}: {}", lost(&first));
+        assert_eq!(first, fates());
+    }
+    // What codes correct has no wrong bits left.
+    let error = read(&text(S2, rest)).build(&Files::new()).unwrap_err();
+    assert_eq!(error.key(), "errors.model");
+    assert!(error.problem().contains("[forward]"), "{error}");
+    let back = rest.replace("forward", "return");
+    read(&text(S2, &back)).build(&Files::new()).unwrap();
+}
+
+#[test]
 fn units_are_hit_as_wholes() {
     let iid = |unit: &str| {
         format!(

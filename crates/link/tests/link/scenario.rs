@@ -93,6 +93,10 @@ fn unknown_and_misplaced_keys_are_refused() {
         ("[errors]\nmodel = \"none\"\nrate = \"1 %\"\n", "rate"),
         ("[errors]\nmodel = \"iid\"\n", "rate"),
         (
+            "[errors]\nmodel = \"bits\"\nrate = \"1e-5\"\nunit = \"ip\"\n",
+            "unit",
+        ),
+        (
             "[errors]\nmodel = \"iid\"\nrate = \"1.5\"\n",
             "`1.5` is not a ratio",
         ),
