@@ -113,7 +113,7 @@ fn an_experiment_measures_every_contender_and_checks_what_crossed() -> Result<()
          [task.down]\nkind = \"transfer\"\nsize = \"500 kB\"\n\
          [task.up]\nkind = \"transfer\"\nsize = \"100 kB\"\ndirection = \"up\"\nwarm_up = \"10 kB\"\n\
          [task.loaded]\nkind = \"loaded\"\ncount = 2\nbackground = \"up\"\n\
-         [[published]]\ncontender = \"bentpipe\"\nscenario = \"near.toml\"\ntask = \"down\"\nseconds = 7.5\nsource = \"S\"\n",
+         [[published]]\ncontender = \"bentpipe\"\nscenario = \"near.toml\"\ntask = \"down\"\nseconds = 7.5\nstatistic = \"median\"\nsource = \"S\"\n",
     )?;
     let path = directory.path();
     // The slow task for one contender only, and a VPN where there is one.

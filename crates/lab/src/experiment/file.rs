@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn published_figures_belong_to_what_is_measured() {
-        let figure = "[[published]]\ncontender = \"bentpipe\"\nscenario = \"geo\"\ntask = \"get\"\nseconds = 1.5\nsource = \"S\"\n";
+        let figure = "[[published]]\ncontender = \"bentpipe\"\nscenario = \"geo\"\ntask = \"get\"\nseconds = 1.5\nstatistic = \"mean\"\nsource = \"S\"\n";
         let experiment = read_text(&format!("{GOOD}{figure}")).unwrap();
         let found = &experiment.published[0];
         assert_eq!((found.seconds, &*found.source), (1.5, "S"));
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn published_ratios_are_of_two_who_are_measured() {
         let ratio = "[[published_ratio]]\ncontender = \"bentpipe\"\nto = \"plain\"\nscenario = \"geo\"\ntask = \"get\"\n\
-            ratio = 0.5\nsource = \"S\"\n";
+            ratio = 0.5\nstatistic = \"median\"\nsource = \"S\"\n";
         let good = GOOD.replace("[\"bentpipe\"]", "[\"bentpipe\", \"plain\"]");
         let experiment = read_text(&format!("{good}{ratio}")).unwrap();
         let found = &experiment.published_ratios[0];

@@ -119,6 +119,28 @@ pub struct NamedTask {
     pub task: Task,
 }
 
+/// Statistic of a published figure; what is measured is summed up in the same way before both are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// The arithmetic mean.
+    Mean,
+    /// The median; also of results that were written before files named a statistic.
+    #[default]
+    Median,
+}
+
+impl Statistic {
+    /// As tables call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Median => "median",
+        }
+    }
+}
+
 /// A figure that somebody has published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Published {
@@ -130,6 +152,9 @@ pub struct Published {
     pub task: String,
     /// The figure, in seconds.
     pub seconds: f64,
+    /// Of what it is the figure.
+    #[serde(default)]
+    pub statistic: Statistic,
     /// Where it is from.
     pub source: String,
 }
@@ -147,6 +172,9 @@ pub struct PublishedRatio {
     pub task: String,
     /// Its time as a multiple of the other's.
     pub ratio: f64,
+    /// Of what the ratio is.
+    #[serde(default)]
+    pub statistic: Statistic,
     /// Where it is from.
     pub source: String,
 }

@@ -6,7 +6,7 @@ use bentpipe_config::{ConfigError, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Published, PublishedRatio};
+use super::{Published, PublishedRatio, Statistic};
 
 /// `[[published]]`
 #[derive(Debug, Deserialize)]
@@ -16,6 +16,7 @@ pub(super) struct Figure {
     scenario: Spanned<String>,
     task: Spanned<String>,
     seconds: f64,
+    statistic: Statistic,
     source: String,
 }
 
@@ -28,6 +29,7 @@ pub(super) struct Ratio {
     scenario: Spanned<String>,
     task: Spanned<String>,
     ratio: f64,
+    statistic: Statistic,
     source: String,
 }
 
@@ -66,6 +68,7 @@ pub(super) fn figures(
             scenario: figure.scenario.into_inner(),
             task: figure.task.into_inner(),
             seconds: figure.seconds,
+            statistic: figure.statistic,
             source: figure.source,
         })
     };
@@ -92,6 +95,7 @@ pub(super) fn ratios_of(
             scenario: ratio.scenario.into_inner(),
             task: ratio.task.into_inner(),
             ratio: ratio.ratio,
+            statistic: ratio.statistic,
             source: ratio.source,
         })
     };

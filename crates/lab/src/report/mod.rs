@@ -9,6 +9,7 @@
 //!                                       └─► figures ──► curves ──┘
 //! ```
 
+mod deviation;
 mod goodput;
 mod heat;
 mod lines;

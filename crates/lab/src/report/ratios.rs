@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::deviation::mark;
 use crate::experiment::PublishedRatio;
-use crate::results::{Outline, Summary};
+use crate::results::{Known, Outline, Summary};
 use bentpipe_plot::escape;
 
 /// A table of the ratios whose tasks were done; empty if none was.
@@ -20,15 +21,17 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
          <th>published</th><th>here</th><th>source</th></tr>\n",
     );
     for one in ratios {
-        let median = |contender: &str| {
+        let figure = |contender: &str| {
             let names = [contender, &one.scenario, &one.task];
             let mut rows = summary.rows.iter();
             let row = rows.find(|row| [&row.contender, &row.scenario, &row.task] == names)?;
-            row.figures.map(|figures| figures.median)
+            row.figures.map(|figures| figures.statistic(one.statistic))
         };
-        let here = median(&one.contender).zip(median(&one.to));
+        let here = figure(&one.contender).zip(figure(&one.to));
         let here = here.map_or("–".into(), |(own, other)| {
-            format!("{} ×", escape(&own.over(other).ratio(2)))
+            let ratio = own.over(other);
+            let mark = mark(ratio.over(Known::exactly(one.ratio)));
+            format!("{} ×{mark}", escape(&ratio.ratio(2)))
         });
         let [contender, to, scenario, task, source] = [
             &one.contender,
@@ -41,8 +44,9 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
         // Writing into a String cannot fail.
         let _ = writeln!(
             text,
-            "<tr><td>{contender}</td><td>{to}</td><td>{scenario}, {task}</td><td>{:.2} ×</td><td>{here}</td><td>{source}</td></tr>",
-            one.ratio
+            "<tr><td>{contender}</td><td>{to}</td><td>{scenario}, {task}</td><td>{:.2} × ({})</td><td>{here}</td><td>{source}</td></tr>",
+            one.ratio,
+            one.statistic.name()
         );
     }
     text + "</table></div>\n"
@@ -51,6 +55,7 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::Statistic;
     use crate::results::{Figures, Row};
 
     #[test]
@@ -72,6 +77,7 @@ mod tests {
             scenario: "s1".into(),
             task: task.into(),
             ratio: 1.25,
+            statistic: Statistic::Median,
             source: "S & co".into(),
         };
         let mut outline = Outline {
@@ -81,8 +87,11 @@ mod tests {
             ..Outline::default()
         };
         let text = table(&outline, &summary);
-        let cells = "<td>s1, get</td><td>1.25 ×</td><td>1.20 ×</td><td>S &amp; co</td>";
+        let cells = "<td>s1, get</td><td>1.25 × (median)</td><td>1.20 ×</td><td>S &amp; co</td>";
         assert!(text.contains(cells) && !text.contains("put"), "{text}");
+        outline.published_ratios[0].ratio = 2.0;
+        let text = table(&outline, &summary);
+        assert!(text.contains("<td>1.20 × <b>40 % less</b></td>"), "{text}");
         outline.published_ratios.clear();
         assert_eq!(table(&outline, &summary), "");
     }

@@ -115,6 +115,7 @@ mod tests {
                 count: 1,
                 runs: 1,
                 median: Known::exactly(seconds),
+                mean: Known::exactly(seconds),
                 p95: Known::exactly(seconds),
                 spread: None,
             }),

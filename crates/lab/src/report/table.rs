@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::deviation::mark;
+use crate::experiment::Statistic;
 use crate::results::{Known, Outline, Row, Spread, Status};
 use bentpipe_plot::escape;
 
@@ -24,9 +26,6 @@ const MORE: [Column; 5] = [
 fn megabytes(bytes: f64) -> String {
     format!("{:.2} MB", bytes / 1e6)
 }
-
-/// More than this share away from what was published is marked.
-const NEAR: f64 = 0.15;
 
 /// Rows of one link and task: figures, bars, and what others have published.
 pub(super) fn table(rows: &[Row], outline: &Outline) -> String {
@@ -96,14 +95,19 @@ fn beside<'a>(row: &Row, outline: &'a Outline, sources: &mut Vec<&'a str>) -> St
         sources.push(&figure.source);
     }
     let published = Known::exactly(figure.seconds);
-    let ratio = row.figures.map(|own| own.median.over(published));
-    let ratio = ratio.map_or("–".into(), |ratio| {
-        let far = ratio.least() > 1.0 + NEAR || ratio.most() < 1.0 - NEAR;
-        let mark = if far { " !" } else { "" };
-        escape(&ratio.ratio(2)) + mark
+    let statistic = figure.statistic;
+    let ratio = row.figures.map_or("–".into(), |figures| {
+        let own = figures.statistic(statistic);
+        let ratio = own.over(published);
+        // The median has a column of its own.
+        let own = match statistic {
+            Statistic::Median => String::new(),
+            Statistic::Mean => format!(" ({} {})", statistic.name(), escape(&own.seconds())),
+        };
+        escape(&ratio.ratio(2)) + &own + &mark(ratio)
     });
-    let (seconds, number) = (figure.seconds, place + 1);
-    format!("<td>{seconds:.2} s<sup>{number}</sup></td><td>{ratio}</td>")
+    let (seconds, name, number) = (figure.seconds, statistic.name(), place + 1);
+    format!("<td>{seconds:.2} s, {name}<sup>{number}</sup></td><td>{ratio}</td>")
 }
 
 /// Bounds of a median, and which.
@@ -181,6 +185,7 @@ mod tests {
             scenario: String::new(),
             task: String::new(),
             seconds: 10.0,
+            statistic: Statistic::Median,
             source: "S & co".into(),
         };
         let outline = Outline {
@@ -190,13 +195,39 @@ mod tests {
         let rows = [row("near", 11.4), row("far", 11.6), row("alone", 1.0)];
         let text = table(&rows, &outline);
         for part in [
-            "<td>10.00 s<sup>1</sup></td><td>1.14</td>",
-            "<td>10.00 s<sup>1</sup></td><td>1.16 !</td>",
+            "<td>10.00 s, median<sup>1</sup></td><td>1.14</td>",
+            "<td>10.00 s, median<sup>1</sup></td><td>1.16 <b>16 % more</b></td>",
             "<td>–</td><td>–</td>",
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
         }
         assert_eq!(text.matches("<sup>1</sup> S &amp; co</p>").count(), 1);
         assert!(!table(&[Row::default()], &outline).contains("published"));
+    }
+
+    #[test]
+    fn a_published_mean_is_compared_with_the_mean() {
+        let mut row = Row {
+            contender: "x".into(),
+            figures: Figures::of(20.0),
+            published: Some(10.0),
+            ..Row::default()
+        };
+        row.figures.as_mut().unwrap().mean = Known::exactly(8.0);
+        let outline = Outline {
+            published: vec![Published {
+                contender: "x".into(),
+                scenario: String::new(),
+                task: String::new(),
+                seconds: 10.0,
+                statistic: Statistic::Mean,
+                source: "S".into(),
+            }],
+            ..Outline::default()
+        };
+        let text = table(&[row], &outline);
+        let cells =
+            "<td>10.00 s, mean<sup>1</sup></td><td>0.80 (mean 8.00 s) <b>20 % less</b></td>";
+        assert!(text.contains(cells), "{text}");
     }
 }

@@ -60,6 +60,20 @@ impl Known {
         }
     }
 
+    /// The arithmetic mean; none of none. With one that is only known to exceed something, so is the mean.
+    pub(super) fn mean(all: impl Iterator<Item = Self>) -> Option<Self> {
+        let zero = Self::exactly(0.0);
+        let add = |(sum, count): (Self, f64), one: Self| {
+            let sum = Self {
+                least: sum.least + one.least,
+                most: sum.most + one.most,
+            };
+            (sum, count + 1.0)
+        };
+        let (sum, count) = all.fold((zero, 0.0), add);
+        (count > 0.0).then(|| sum.over(Self::exactly(count)))
+    }
+
     /// How many times the other it is.
     #[must_use]
     pub fn over(self, other: Self) -> Self {

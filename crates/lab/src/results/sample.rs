@@ -9,6 +9,7 @@ use rand_core::Rng;
 use bentpipe_units::{Seed, median_rank};
 
 use super::{Known, Outcome, Record, Status};
+use crate::experiment::Statistic;
 use crate::workload::generator;
 
 /// With fewer runs than these nothing holds a median with 95 %: 2 × 0.5^5 is more than 5 %.
@@ -25,6 +26,8 @@ pub struct Figures {
     pub runs: usize,
     /// Half of them are no larger.
     pub median: Known,
+    /// The arithmetic mean.
+    pub mean: Known,
     /// Nineteen of twenty are no larger.
     pub p95: Known,
     /// How far the median may be from the true one; none of a single figure.
@@ -38,6 +41,17 @@ pub struct Spread {
     pub ends: [Known; 2],
     /// They hold the true median with 95 % confidence. Of fewer than six runs they are the least and the largest figure.
     pub confident: bool,
+}
+
+impl Figures {
+    /// The figure that a published one of this kind is compared with.
+    #[must_use]
+    pub fn statistic(&self, statistic: Statistic) -> Known {
+        match statistic {
+            Statistic::Mean => self.mean,
+            Statistic::Median => self.median,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -90,6 +104,7 @@ impl Sample {
             count,
             runs: self.runs(),
             median: self.weighed(&vec![1; self.runs()])?,
+            mean: Known::mean(self.sorted.iter().map(|(figure, _)| *figure))?,
             p95: *p95,
             spread: self.spread(),
         })

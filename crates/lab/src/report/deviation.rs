@@ -1,0 +1,43 @@
+//! How far a figure is from the one that others have published, in words.
+
+use crate::results::Known;
+
+/// Deviation up to which a figure counts as reproduced, as a share of the published one.
+const NEAR: f64 = 0.15;
+
+/// The deviation of a figure that is `ratio` times the published one, such as `34 % less`; empty if it is reproduced.
+pub(super) fn mark(ratio: Known) -> String {
+    let percent = |ratio: f64| format!("{:.0} %", 100.0 * (ratio - 1.0).abs());
+    let about = match ratio.value() {
+        Some(_) => "",
+        None => "over ",
+    };
+    let (least, most) = (ratio.least(), ratio.most());
+    let text = if least > 1.0 + NEAR {
+        format!("{about}{} more", percent(least))
+    } else if most < 1.0 - NEAR {
+        format!("{about}{} less", percent(most))
+    } else {
+        return String::new();
+    };
+    format!(" <b>{text}</b>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_is_said_with_its_sign() {
+        let exactly = |ratio| mark(Known::exactly(ratio));
+        assert_eq!(exactly(1.14), "");
+        assert_eq!(exactly(0.86), "");
+        assert_eq!(exactly(1.16), " <b>16 % more</b>");
+        assert_eq!(exactly(0.66), " <b>34 % less</b>");
+        let given_up = Known::more_than(60.0).over(Known::exactly(20.0));
+        assert_eq!(mark(given_up), " <b>over 200 % more</b>");
+        let other_given_up = Known::exactly(20.0).over(Known::more_than(60.0));
+        assert_eq!(mark(other_given_up), " <b>over 67 % less</b>");
+        assert_eq!(mark(Known::more_than(20.0).over(Known::exactly(60.0))), "");
+    }
+}
