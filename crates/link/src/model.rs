@@ -1,6 +1,6 @@
 //! A scenario made ready to run: numbers checked, files read.
 
-use bentpipe_units::Seed;
+use bentpipe_units::{BitRate, Seed};
 
 use crate::channel::ChannelModel;
 use crate::propagation::Propagation;
@@ -19,5 +19,11 @@ impl Model {
     /// The terminals' names, in the order of their numbers.
     pub fn terminals(&self) -> &[String] {
         &self.terminals
+    }
+
+    /// IP-layer rates of forward and return link under the best conditions that the scenario allows, without what others use:
+    /// what a customer of an operator has been sold.
+    pub fn nominal_rates(&self) -> [BitRate; 2] {
+        [&self.forward_link, &self.return_link].map(|link| link.carriage.nominal_rate())
     }
 }

@@ -8,6 +8,7 @@
 //! given another prefix, and it leaves the machine's own namespace alone.
 
 mod addresses;
+mod ground;
 mod process;
 mod setup;
 mod terrestrial;
@@ -15,10 +16,10 @@ mod terrestrial;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
+use bentpipe_units::Seed;
 use tempfile::TempDir;
 
 use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router, Running as Link};
@@ -29,6 +30,7 @@ pub use addresses::{
     RESOLVER6, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6,
     host, host6,
 };
+pub use ground::{Behind, EndHosts, Ground};
 pub use process::Process;
 use process::Running;
 pub use setup::Congestion;
@@ -50,15 +52,6 @@ pub struct TopologyConfig {
     pub prefix: String,
     /// How many addresses the web namespace has besides [`WEB`], of each family; see [`host`].
     pub hosts: u8,
-}
-
-/// What its nodes and the network behind the gateway are like.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Ground {
-    /// What TCP sends with, in all of the namespaces.
-    pub tcp: Congestion,
-    /// From gateway to web and from web to gateway, each way.
-    pub terrestrial_delay: Duration,
 }
 
 /// A prefix that no other living process uses: `bp-<pid>`.
@@ -139,8 +132,9 @@ impl Topology {
                 .emulator(&config.link, addresses.router())?
                 .spawn()?,
         );
-        topology.reach_web(namespace, ground.terrestrial_delay)?;
-        setup::connect(&topology, &addresses, config.hosts, ground.tcp)?;
+        let seed = config.link.scenario.general.seed.stream("terrestrial");
+        topology.reach_web(namespace, &ground.behind, seed)?;
+        setup::connect(&topology, &addresses, config.hosts, &ground)?;
         Ok(topology)
     }
 
@@ -148,14 +142,15 @@ impl Topology {
     fn reach_web(
         &mut self,
         namespace: impl Fn(&str) -> Result<NetNsGuard>,
-        delay: Duration,
+        behind: &Behind,
+        seed: Seed,
     ) -> Result<()> {
-        if delay.is_zero() {
+        if behind.is_nothing() {
             return setup::veth((&self.web, "eth0"), (&self.gateway, "wan0"));
         }
         let between = namespace("terrestrial")?;
         setup::tune(&between)?;
-        let terrestrial = Terrestrial::connect(between, &self.gateway, &self.web, delay)?;
+        let terrestrial = Terrestrial::connect(between, [&self.gateway, &self.web], behind, seed)?;
         self.terrestrial = Some(terrestrial);
         Ok(())
     }

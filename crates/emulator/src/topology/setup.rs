@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_units::ByteCount;
 
 use super::addresses::{Addresses, Pair};
-use super::{LINK_DEVICE, Topology};
+use super::{Ground, LINK_DEVICE, Topology};
 
 /// Of every namespace. No duplicate address detection: addresses are usable at once, and the link stays quiet.
 const SETTINGS: [(&str, &str); 6] = [
@@ -77,6 +78,9 @@ impl Congestion {
 const COMES_UP: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
+/// Of end hosts whose windows are bounded: a window of 16 bits then says what it is.
+const UNSCALED: [(&str, &str); 1] = [("ipv4/tcp_window_scaling", "0")];
+
 const ROUTER_SETTINGS: [(&str, &str); 2] =
     [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
 
@@ -90,9 +94,16 @@ pub(super) fn connect(
     topology: &Topology,
     at: &Addresses,
     hosts: u8,
-    tcp: Congestion,
+    ground: &Ground,
 ) -> Result<()> {
-    let batch = |namespace: &NetNs, lines: &str| batch(namespace, &with(lines, tcp));
+    let (routers, ends) = (ground.of_routers(), ground.of_end_hosts());
+    let route = |namespace: &NetNs, lines: &str| batch(namespace, &routers.put_on(lines));
+    let end = |namespace: &NetNs, lines: &str| {
+        if let Some(window) = ground.end_hosts.window {
+            bound_window(namespace, window)?;
+        }
+        batch(namespace, &ends.put_on(lines))
+    };
     let (gateway, web) = (topology.gateway(), topology.web());
     set(gateway, &ROUTER_SETTINGS)?;
     let mut behind_terminals = String::new();
@@ -100,10 +111,10 @@ pub(super) fn connect(
         veth((user, "eth0"), (terminal, "lan0"))?;
         set(terminal, &ROUTER_SETTINGS)?;
         let (lan, sat) = (at.terminal_lan(index), at.terminal_sat(index));
-        batch(user, &(interface("eth0", at.user(index)) + &default(lan)))?;
+        end(user, &(interface("eth0", at.user(index)) + &default(lan)))?;
         let router =
             interface("lan0", lan) + &interface(LINK_DEVICE, sat) + &default(at.gateway_sat());
-        batch(terminal, &router)?;
+        route(terminal, &router)?;
         // The only terminal is the way to everything that is not the web.
         behind_terminals += &if at.several() {
             via(lan, sat)
@@ -112,7 +123,7 @@ pub(super) fn connect(
         };
     }
     let router = interface("wan0", at.gateway_wan()) + &interface(LINK_DEVICE, at.gateway_sat());
-    batch(gateway, &(router + &behind_terminals))?;
+    route(gateway, &(router + &behind_terminals))?;
     let mut lines = interface("eth0", at.web()) + &default(at.gateway_wan());
     let further = (0..hosts).map(|i| at.host(i));
     for (v4, v6) in further.chain([at.resolver()]) {
@@ -120,7 +131,7 @@ pub(super) fn connect(
         let _ = writeln!(lines, "addr add {v4} dev eth0 noprefixroute");
         let _ = writeln!(lines, "addr add {v6} dev eth0 nodad noprefixroute");
     }
-    batch(web, &lines)?;
+    end(web, &lines)?;
     let ends = topology
         .sites()
         .flat_map(|(user, terminal)| [(user, "eth0"), (terminal, "lan0")]);
@@ -128,6 +139,20 @@ pub(super) fn connect(
         wait_until_up(namespace, device)?;
     }
     Ok(())
+}
+
+/// Has no connection of `namespace` offer to receive more than `window`. Not by the routes' attribute `window`: Linux 6.6 and
+/// later raise that bound when they have seen how much memory packets take.
+fn bound_window(namespace: &NetNs, window: ByteCount) -> Result<()> {
+    set(namespace, &UNSCALED)?;
+    let text = format!(
+        "table inet bentpipe_lab_window {{\n  chain output {{\n    type filter hook output priority mangle; policy accept;\n    \
+         tcp window > {0} tcp window set {0}\n  }}\n}}\n",
+        window.as_u64()
+    );
+    run_with_input(namespace.command("nft").args(["-f", "-"]), &text)
+        .map(drop)
+        .with_context(|| format!("cannot bound TCP windows in {}", namespace.name()))
 }
 
 /// The kernel activates an interface when it gets round to it, up to a second after the other end is up; what is sent until
@@ -148,16 +173,7 @@ fn wait_until_up(namespace: &NetNs, device: &str) -> Result<()> {
     Ok(())
 }
 
-/// `lines` with the congestion control on every route.
-fn with(lines: &str, tcp: Congestion) -> String {
-    let line = |line: &str| match line.starts_with("route ") {
-        true => format!("{line} congctl {}\n", tcp.kernel()),
-        false => format!("{line}\n"),
-    };
-    lines.lines().map(line).collect()
-}
-
-/// Addresses of `device` and the routes to its networks. Made by hand for the routes to name the congestion control.
+/// Addresses of `device` and the routes to its networks. Made by hand for the routes to say how TCP sends.
 fn interface(device: &str, (v4, v6): Pair) -> String {
     let source = v4.addr();
     let (prefix4, prefix6) = (v4.trunc(), v6.trunc());

@@ -48,6 +48,8 @@ pub struct Contender {
     name: String,
     carrier: Carrier,
     tcp: Congestion,
+    /// First congestion window of all nodes, in segments; the kernel's own if absent.
+    initial_window: Option<u32>,
 }
 
 /// What carries the traffic over the satellite.
@@ -145,6 +147,12 @@ impl Contender {
     #[must_use]
     pub fn tcp(&self) -> Congestion {
         self.tcp
+    }
+
+    /// First congestion window of all nodes' TCP, in segments; the kernel's own if absent.
+    #[must_use]
+    pub fn initial_window(&self) -> Option<u32> {
+        self.initial_window
     }
 
     /// Which program or part of the kernel it is, with its version.

@@ -67,7 +67,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, and the first window of `plain` and `split`, as in `plain:iw=30`",
             self.0,
             carriers.join("`, `")
         )
@@ -166,17 +166,23 @@ impl Contender {
             Some((name, tcp)) => (name, Some(tcp)),
             None => (text, None),
         };
-        let (name, tuned) = match name.split_once(':') {
-            Some((name, tuned)) => (name, Some(Tuned::parse(tuned).ok_or_else(unknown)?)),
+        let (name, knob) = match name.split_once(':') {
+            Some((name, knob)) => (name, Some(knob)),
             None => (name, None),
         };
         let named = programs.get(name);
         let carrier = named.map(|CheckedProgram(program)| Carrier::Program(program.clone()));
         let known = || carriers().into_iter().find(|(known, _)| known == name);
         let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
-        let carrier = match (carrier, tuned) {
-            (Some(carrier), None) => carrier,
-            (Some(Carrier::Bentpipe(controller, _)), tuned) => Carrier::Bentpipe(controller, tuned),
+        let (carrier, initial_window) = match (carrier, knob) {
+            (Some(carrier), None) => (carrier, None),
+            (Some(Carrier::Bentpipe(controller, _)), Some(knob)) => {
+                let tuned = Tuned::parse(knob).ok_or_else(unknown)?;
+                (Carrier::Bentpipe(controller, Some(tuned)), None)
+            }
+            (Some(carrier @ (Carrier::Plain | Carrier::Split(_))), Some(knob)) => {
+                (carrier, Some(initial_window(knob).ok_or_else(unknown)?))
+            }
             _ => return Err(unknown()),
         };
         let tcp = match tcp {
@@ -187,8 +193,15 @@ impl Contender {
             name: text.to_owned(),
             carrier,
             tcp,
+            initial_window,
         })
     }
+}
+
+/// Segments in `iw=N`, 1 to 1000.
+fn initial_window(knob: &str) -> Option<u32> {
+    let segments = knob.strip_prefix("iw=")?.parse().ok()?;
+    (1..=1000).contains(&segments).then_some(segments)
 }
 
 #[cfg(test)]
@@ -219,7 +232,17 @@ mod tests {
         let tuned = parsed("bentpipe-cubic:ack_packets=10/bbr").unwrap();
         let setting = Tuned::parse("ack_packets=10");
         assert_eq!(tuned.carrier, Carrier::Bentpipe("cubic", setting));
+        let iw = |text: &str| parsed(text).unwrap().initial_window();
+        assert_eq!(
+            (iw("plain:iw=30/bbr"), iw("split:iw=10")),
+            (Some(30), Some(10))
+        );
+        assert_eq!(iw("plain"), None);
         for wrong in [
+            "plain:iw=0",
+            "plain:iw=",
+            "bentpipe:iw=3",
+            "wireguard:iw=3",
             "bentpipe:",
             "bentpipe:ack_packets",
             "bentpipe:x=1",

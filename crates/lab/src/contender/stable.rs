@@ -49,6 +49,7 @@ impl Stable {
                 name: name.clone(),
                 carrier,
                 tcp,
+                initial_window: None,
             };
             (name, contender.version(self))
         };

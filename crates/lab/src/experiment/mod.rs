@@ -25,8 +25,10 @@ use std::time::Duration;
 
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_link::{Files, Scenario};
-use bentpipe_units::{BitRate, Seed, TimeSpan};
+use bentpipe_units::{BitRate, Seed};
 use serde::{Deserialize, Serialize};
+
+use bentpipe_emulator::topology::{Behind, EndHosts};
 
 use crate::contender::{Binary, Contender};
 pub use filter::Filter;
@@ -97,8 +99,10 @@ pub struct NamedScenario {
     pub files: Files,
     /// What of UDP may pass at either end of the satellite link, each way; the rest is dropped. All of it if absent.
     pub udp_policer: Option<BitRate>,
-    /// What the way between gateway and web takes, in each direction. No bound counts it.
-    pub terrestrial_delay: TimeSpan,
+    /// The way between gateway and web. Bounds count its rates alone.
+    pub behind: Behind,
+    /// TCP of user and web.
+    pub end_hosts: EndHosts,
 }
 
 /// A parameter that links differ in, for figures over it.

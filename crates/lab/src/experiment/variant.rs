@@ -8,13 +8,14 @@ use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_link::Network;
-use bentpipe_units::{BitRate, TimeSpan};
+use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use toml::{Spanned, Table, Value};
 
 use super::checks::check_unique;
 use super::file::Names;
 use super::{Axis, NamedScenario};
 use bentpipe_emulator::scenario::{load_beside, load_changed};
+use bentpipe_emulator::topology::{Behind, EndHosts};
 
 /// The links that an experiment names, its own among them.
 pub(super) fn scenarios(
@@ -36,7 +37,8 @@ pub(super) fn scenarios(
                     scenario,
                     files,
                     udp_policer: None,
-                    terrestrial_delay: TimeSpan::default(),
+                    behind: Behind::default(),
+                    end_hosts: EndHosts::default(),
                 }
             }
         };
@@ -106,7 +108,11 @@ fn make(source: &Source, name: &str, mut table: Table) -> Result<NamedScenario, 
     let base: Option<String> = taken(&mut table, name, "base").map_err(fault)?;
     let base = base.ok_or_else(|| fault(format!("`{name}` has no `base`: a preset, or a file")))?;
     let udp_policer: Option<BitRate> = taken(&mut table, name, "udp_policer").map_err(fault)?;
-    let delay: Option<TimeSpan> = taken(&mut table, name, "terrestrial_delay").map_err(fault)?;
+    let behind = behind(&mut table, name).map_err(fault)?;
+    let end_hosts = EndHosts {
+        window: window(&mut table, name).map_err(fault)?,
+        initial_window: segments(&mut table, name, "host_initial_window").map_err(fault)?,
+    };
     let mut general = Table::new();
     general.insert("name".into(), Value::String(name.to_owned()));
     table.insert("scenario".into(), Value::Table(general));
@@ -122,8 +128,50 @@ fn make(source: &Source, name: &str, mut table: Table) -> Result<NamedScenario, 
         scenario,
         files,
         udp_policer,
-        terrestrial_delay: delay.unwrap_or_default(),
+        behind,
+        end_hosts,
     })
+}
+
+/// Takes out of the table of the link called `name` what is behind its gateway.
+fn behind(table: &mut Table, name: &str) -> Result<Behind, String> {
+    let delay: Option<TimeSpan> = taken(table, name, "terrestrial_delay")?;
+    let mut rate = |key| match taken::<BitRate>(table, name, key)? {
+        Some(rate) if rate.as_u64() == 0 => Err(format!("`{key}` of `{name}` is zero")),
+        rate => Ok(rate),
+    };
+    Ok(Behind {
+        uplink: rate("host_uplink")?,
+        downlink: rate("host_downlink")?,
+        loss: taken(table, name, "lan_loss")?,
+        delay: delay.unwrap_or_default().get(),
+    })
+}
+
+/// Takes the window of the hosts out of the table of the link called `name`.
+fn window(table: &mut Table, name: &str) -> Result<Option<ByteCount>, String> {
+    let window: Option<ByteCount> = taken(table, name, "host_window")?;
+    match window.map(ByteCount::as_u64) {
+        None | Some(1..=0xffff) => Ok(window),
+        Some(_) => Err(format!(
+            "`host_window` of `{name}` is 1 to 65535 B: such hosts do not scale their windows"
+        )),
+    }
+}
+
+/// Takes a number of segments, 1 to 1000, out of the table of the link called `name`.
+fn segments(table: &mut Table, name: &str, key: &str) -> Result<Option<u32>, String> {
+    let number = match table.remove(key) {
+        None => return Ok(None),
+        Some(Value::Integer(number)) => u32::try_from(number).ok(),
+        Some(_) => None,
+    };
+    match number {
+        Some(1..=1000) => Ok(number),
+        _ => Err(format!(
+            "`{key}` of `{name}` is a number of segments, 1 to 1000"
+        )),
+    }
 }
 
 /// Takes a key that scenarios do not have out of the table of the link called `name`.
@@ -195,6 +243,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use bentpipe_link::{PRESETS, Scenario};
+    use bentpipe_units::Ratio;
 
     use super::*;
 
@@ -218,7 +267,8 @@ mod tests {
             expected.general.name = "near".into();
             assert_eq!(found.scenario, expected, "{preset}");
             assert_eq!(found.udp_policer, None);
-            assert_eq!(found.terrestrial_delay, TimeSpan::default());
+            assert_eq!(found.behind, Behind::default());
+            assert_eq!(found.end_hosts, EndHosts::default());
         }
     }
 
@@ -240,6 +290,22 @@ mod tests {
     }
 
     #[test]
+    fn hosts_and_what_is_behind_the_gateway_are_read() {
+        let text = "base = \"s1\"\nhost_uplink = \"384 kbit/s\"\nhost_downlink = \"3 Mbit/s\"\nlan_loss = \"0.5 %\"\n\
+                    host_window = \"23360 B\"\nhost_initial_window = 3\n";
+        let found = made(text).unwrap();
+        let behind = Behind {
+            uplink: Some(BitRate::kilobits_per_second(384)),
+            downlink: Some(BitRate::megabits_per_second(3)),
+            loss: Ratio::new(0.005),
+            ..Behind::default()
+        };
+        assert_eq!(found.behind, behind);
+        assert_eq!(found.end_hosts.window, Some(ByteCount::new(23_360)));
+        assert_eq!(found.end_hosts.initial_window, Some(3));
+    }
+
+    #[test]
     fn faults_name_the_link() {
         for (text, expected) in [
             ("errors.rate = \"2 %\"\n", "has no `base`"),
@@ -249,6 +315,11 @@ mod tests {
                 "base = \"geo\"\nterrestrial_delay = \"28\"\n",
                 "`terrestrial_delay`",
             ),
+            ("base = \"geo\"\nhost_uplink = \"0 bit/s\"\n", "is zero"),
+            ("base = \"geo\"\nlan_loss = \"2\"\n", "`lan_loss`"),
+            ("base = \"geo\"\nhost_window = 23360\n", "is a string"),
+            ("base = \"geo\"\nhost_window = \"64 KiB\"\n", "1 to 65535 B"),
+            ("base = \"geo\"\nhost_initial_window = 0\n", "1 to 1000"),
             ("base = \"gio\"\n", "gio"),
             (
                 "base = \"geo\"\norbit.delay = \"1 s\"\n",

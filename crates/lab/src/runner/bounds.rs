@@ -10,6 +10,7 @@ use bentpipe_units::BitRate;
 use crate::experiment::Direction;
 use crate::workload::LinkLimit;
 use bentpipe_emulator::Stop;
+use bentpipe_emulator::topology::Behind;
 use bentpipe_emulator::{EmulatorStats, Live};
 
 /// At least as often as the emulator shows something new.
@@ -92,6 +93,17 @@ impl Best {
     #[cfg(test)]
     pub(super) fn new(rtt: Duration, rates: [BitRate; 2]) -> Self {
         Self { rtt, rates }
+    }
+
+    /// The same where content also crosses what is `behind` the gateway.
+    pub(super) fn behind(self, behind: &Behind) -> Self {
+        let [forward, back] = self.rates;
+        let least =
+            |rate: BitRate, other: Option<BitRate>| other.map_or(rate, |other| rate.min(other));
+        Self {
+            rates: [least(forward, behind.uplink), least(back, behind.downlink)],
+            ..self
+        }
     }
 
     /// The smallest round-trip time.

@@ -107,7 +107,9 @@ fn carry_out(
     let _hystart = hystart::claim(contender.tcp(), stop)?;
     let ground = Ground {
         tcp: contender.tcp(),
-        terrestrial_delay: named.terrestrial_delay.get(),
+        initial_window: contender.initial_window(),
+        end_hosts: named.end_hosts,
+        behind: named.behind,
     };
     let topology = Topology::build_on(&config, ground)?;
     if let Some(rate) = named.udp_policer {
@@ -157,6 +159,7 @@ fn carry_out(
         .map(Capture::stop)
         .collect::<Result<Vec<_>>>()?;
     let best = watch.finish();
+    let best = best.map(|best| best.behind(&named.behind));
     drop(at_work);
     drop(web);
     let stats = topology.finish()?;
