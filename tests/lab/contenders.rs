@@ -61,6 +61,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "split-terminal",
         "split-gateway",
         "split/bbr",
+        "accelerator",
         "bentpipe-pep-a",
     ];
     let installed = [

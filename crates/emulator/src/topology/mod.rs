@@ -19,7 +19,7 @@ use std::sync::{Mutex, PoisonError, Weak};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
-use bentpipe_units::Seed;
+use bentpipe_units::{BitRate, Seed};
 use tempfile::TempDir;
 
 use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router, Running as Link};
@@ -73,6 +73,7 @@ pub struct Topology {
     web: NetNsGuard,
     directory: TempDir,
     prefix: String,
+    nominal_rates: [BitRate; 2],
 }
 
 impl Topology {
@@ -96,7 +97,8 @@ impl Topology {
             config.hosts
         );
         // Told now, and not after the namespaces have been made.
-        let terminals = config.link.model()?.terminals().len();
+        let model = config.link.model()?;
+        let terminals = model.terminals().len();
         let addresses = Addresses::new(&config.link.scenario.network, terminals)?;
         let namespace = |role: &str| {
             let name = format!("{}-{role}", config.prefix);
@@ -123,6 +125,7 @@ impl Topology {
                 .tempdir()
                 .context("cannot make a directory for the experiment")?,
             prefix: config.prefix.clone(),
+            nominal_rates: model.nominal_rates(),
         };
         for namespace in topology.namespaces() {
             setup::tune(namespace)?;
@@ -207,6 +210,12 @@ impl Topology {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// IP-layer rates of forward and return link that an operator sells with this link ([`bentpipe_link::Model::nominal_rates`]).
+    #[must_use]
+    pub fn nominal_rates(&self) -> [BitRate; 2] {
+        self.nominal_rates
     }
 
     /// What the namespaces' names begin with.

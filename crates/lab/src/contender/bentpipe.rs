@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bentpipe_sys::command::run_command;
 use bentpipe_sys::netns::NetNs;
+use bentpipe_units::BitRate;
 use serde_json::Value;
 
 use super::Repairs;
@@ -33,6 +34,10 @@ pub struct Settings {
     pub controller: Option<&'static str>,
     /// Another key.
     pub tuned: Option<Tuned>,
+    /// Rates that have been sold, of forward and return link.
+    pub rates: Option<[BitRate; 2]>,
+    /// Whether everything but TCP passes as it is.
+    pub tcp_alone: bool,
     /// Whether the terminal's own traffic is taken in, too.
     pub local: bool,
 }
@@ -136,11 +141,11 @@ fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Resul
          [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
          allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\n[dns]\nservers = \"{RESOLVER}\"\n"
     );
-    let local = settings.local;
+    let (local, other) = (settings.local, settings.other());
     let client_file = format!(
         "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
          [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\n\
-         [intercept]\ninterfaces = [\"lan0\"]\nlocal = {local}\n\n\
+         [intercept]\ninterfaces = [\"lan0\"]\nlocal = {local}\n{other}\n\
          [link]\n{}",
         settings.lines()
     );
@@ -149,6 +154,15 @@ fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Resul
 }
 
 impl Settings {
+    /// The line of `[intercept]` on what is not TCP.
+    fn other(&self) -> &'static str {
+        match self.tcp_alone {
+            true => "other = \"direct\"\n",
+            false => "",
+        }
+    }
+
+    /// The lines of `[link]`, and the tables under it.
     fn lines(&self) -> String {
         let keys = [("profile", self.profile), ("controller", self.controller)];
         let said = keys
@@ -159,8 +173,16 @@ impl Settings {
             .map(|Tuned { key, number }| format!("{key} = {number}\n"));
         said.map(|(key, value)| format!("{key} = \"{value}\"\n"))
             .chain(tuned)
+            .chain(self.rates.map(sold))
             .collect()
     }
+}
+
+/// The tables that tell each direction its rate.
+fn sold([forward, back]: [BitRate; 2]) -> String {
+    let table =
+        |name, rate: BitRate| format!("[link.{name}]\nrate = \"{} bit/s\"\n", rate.as_u64());
+    table("forward", forward) + &table("return", back)
 }
 
 /// Makes `<name>.key`; returns the public key.

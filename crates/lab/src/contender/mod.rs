@@ -8,6 +8,7 @@
 //!              └─ one end of the contender ─┘ the other
 //! ```
 
+mod accelerator;
 mod bentpipe;
 mod build;
 pub(crate) mod hystart;
@@ -61,6 +62,8 @@ enum Carrier {
     Bentpipe(&'static str, Option<Tuned>),
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
     BesidePep,
+    /// An operator's PEP at both ends, which is told the rates.
+    Accelerator,
     /// TCP split in clear.
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
@@ -172,7 +175,7 @@ impl Contender {
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::Bentpipe(..) => bentpipe()?,
+            Carrier::Bentpipe(..) | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(Vpn::WireGuard, ..) => {
@@ -204,7 +207,9 @@ impl Contender {
     /// It does not: why.
     pub fn carries_udp(&self) -> Result<(), String> {
         match self.carrier {
-            Carrier::Split(_) => Err("it splits TCP; UDP passes it by".into()),
+            Carrier::Split(_) | Carrier::Accelerator => {
+                Err("it splits TCP; UDP passes it by".into())
+            }
             _ => Ok(()),
         }
     }
@@ -213,7 +218,7 @@ impl Contender {
     #[must_use]
     pub fn leaves_names(&self) -> bool {
         match &self.carrier {
-            Carrier::Split(_) => true,
+            Carrier::Split(_) | Carrier::Accelerator => true,
             Carrier::Program(program) => program.intercepts(),
             _ => false,
         }
@@ -224,7 +229,9 @@ impl Contender {
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
             Carrier::Plain => None,
-            Carrier::Bentpipe(..) | Carrier::BesidePep => Some(Tunnel::Udp(SERVER_PORT)),
+            Carrier::Bentpipe(..) | Carrier::BesidePep | Carrier::Accelerator => {
+                Some(Tunnel::Udp(SERVER_PORT))
+            }
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Vpn(Vpn::WireGuard, ..) => Some(Tunnel::Udp(wireguard::PORT)),
@@ -294,6 +301,10 @@ impl Contender {
                 let settings = settings("satellite", None, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
+            Carrier::Accelerator => {
+                let settings = accelerator::settings(topology, local);
+                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+            }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
             Carrier::Vpn(vpn, tuning, place) => {
                 if *place == Some(split::Place::Around) {
@@ -322,10 +333,10 @@ impl Contender {
 
 fn settings(controller: &'static str, tuned: Option<Tuned>, local: bool) -> Settings {
     Settings {
-        profile: None,
         controller: Some(controller),
         tuned,
         local,
+        ..Settings::default()
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("plain".to_owned(), Carrier::Plain),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
+        ("accelerator".to_owned(), Carrier::Accelerator),
     ];
     all.extend(bentpipe);
     let split = [

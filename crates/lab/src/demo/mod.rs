@@ -47,6 +47,8 @@ const SETTINGS: Settings = Settings {
     profile: Some("geo"),
     controller: None,
     tuned: None,
+    rates: None,
+    tcp_alone: false,
     local: false,
 };
 
