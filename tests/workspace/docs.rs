@@ -2,7 +2,8 @@
 //! exactly the keys that there are.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -51,6 +52,7 @@ fn configurations_in_the_documents_are_valid() {
     key("client.key");
     let server = key("server.key");
     let terminals = [1, 2].map(|number| key(&format!("terminal-{number}.key")));
+    token(&directory.join("page.token"));
     let mut count = 0;
     for name in configured() {
         for example in examples(&page(&name)) {
@@ -65,6 +67,12 @@ fn configurations_in_the_documents_are_valid() {
         }
     }
     assert!(count >= 20, "only {count} examples were found");
+}
+
+/// Makes the file of a token that an example names, closed to others.
+fn token(file: &Path) {
+    fs::write(file, "0123456789abcdef\n").expect("the directory is ours");
+    fs::set_permissions(file, Permissions::from_mode(0o600)).expect("the file is ours");
 }
 
 /// Pages whose examples are configurations; those of the emulator and the lab are scenarios and experiments.
