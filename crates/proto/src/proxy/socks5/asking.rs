@@ -45,7 +45,7 @@ mod tests {
     use crate::tunnel::ReplyCode;
 
     #[test]
-    fn the_proxys_half_understands_it() {
+    fn the_half_of_a_proxy_understands_it() {
         assert_eq!(decode_greeting(&GREETING), Ok(Some(3)));
         assert_eq!(GREETING_REPLY, [5, 0]);
         for host in ["example.com", "192.0.2.1", "2001:db8::1"] {
