@@ -119,6 +119,8 @@ pub struct Satellite {
     busy_at: Instant,
     /// When the last ACK came, or the flight began that nothing has answered yet.
     heard: Instant,
+    /// Round-trip time of the last answer.
+    answered: Duration,
     now: Instant,
 }
 
@@ -158,6 +160,7 @@ impl Satellite {
             delivered: 0,
             busy_at: now,
             heard: now,
+            answered: Duration::ZERO,
             now,
         }
     }
@@ -199,7 +202,7 @@ impl Satellite {
         if self.is_nearby(ack) {
             return;
         }
-        self.end_silence(ack.now);
+        self.end_silence(ack);
         if self.path.is_filling() || self.losses.exceeds_share(self.losses.baseline(), OVERLOAD) {
             self.path.on_overload(ack.now);
         }
@@ -250,12 +253,16 @@ impl Satellite {
 
     /// Notes that an ACK came. After an outage start-up begins anew: it would take the loss of a whole flight for the path's
     /// limit, and the few bytes that came through for its rate.
-    fn end_silence(&mut self, now: Instant) {
+    fn end_silence(&mut self, ack: &AckSample) {
+        let now = ack.now;
         let silence = now.saturating_duration_since(self.heard);
         self.heard = now;
         let base = self.path.base();
+        // A queue that others keep full delays every answer: that is no silence, however short the round trip once was.
+        let slowest = base.max(self.answered);
+        self.answered = ack.rtt.unwrap_or(self.answered);
         if let Phase::Startup(startup) = &mut self.phase
-            && path::is_outage(silence, base)
+            && path::is_outage(silence, slowest)
         {
             let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
             startup.restart(now, window, base);
