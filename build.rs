@@ -1,4 +1,4 @@
-//! What `bentpipe --version` says about the build: commit, target and features; and the year of the commit, by which `bentpipe
+//! Facts about the build that `bentpipe --version` shows: commit, target and features; and the year of the commit, by which `bentpipe
 //! doctor` judges the clock.
 
 use std::env;
@@ -45,7 +45,7 @@ fn features() -> String {
     }
 }
 
-/// What git prints, if there are git and a repository of ours.
+/// Output of git, if there are git and a repository of ours.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

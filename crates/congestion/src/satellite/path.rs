@@ -417,7 +417,7 @@ fn is_plausible(sample: &RateSample, rtt: Duration) -> bool {
     !is_outage(sample.interval, rtt)
 }
 
-/// Whether `silence` is longer than what delays an answer on a path with round trips of `rtt`.
+/// True if `silence` is longer than what delays an answer on a path with round trips of `rtt`.
 pub(super) fn is_outage(silence: Duration, rtt: Duration) -> bool {
     silence > rtt * 2 + Duration::from_millis(100)
 }

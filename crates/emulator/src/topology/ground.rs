@@ -1,4 +1,4 @@
-//! What nodes and the network behind the gateway are like, where that differs from the usual.
+//! Properties of nodes and of the network behind the gateway, where they differ from the usual.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use bentpipe_units::{BitRate, ByteCount, Ratio};
 
 use super::setup::Congestion;
 
-/// What a topology's nodes and the network behind its gateway are like.
+/// Properties of a topology's nodes and of the network behind its gateway.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ground {
-    /// What TCP sends with, in all of the namespaces.
+    /// Congestion control of TCP, in all of the namespaces.
     pub tcp: Congestion,
     /// First congestion window of all nodes, in segments; the kernel's own if absent.
     pub initial_window: Option<u32>,
@@ -44,12 +44,12 @@ pub struct Behind {
 }
 
 impl Behind {
-    /// Whether frames pass it as if gateway and web were neighbours.
+    /// True if frames pass it as if gateway and web were neighbours.
     pub(super) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether packets count one by one.
+    /// True if packets count one by one.
     pub(super) fn is_by_packet(&self) -> bool {
         self.uplink.is_some() || self.downlink.is_some() || self.loss.is_some()
     }

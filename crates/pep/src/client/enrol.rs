@@ -14,7 +14,7 @@ use super::SharedKeyLog;
 use super::report::Told;
 use super::retry::Failure;
 use super::session::Session;
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, Server};
 use crate::keys::{self, PrivateKey};
 use crate::process::{self, RunError};
 use bentpipe_tunnel::engine::ConnectionId;
@@ -43,16 +43,7 @@ impl Enrolments {
         key_log: &SharedKeyLog,
     ) -> Result<Self, RunError> {
         let each = config.servers.iter().zip(keys).map(|(server, key)| {
-            let crypto = key.as_ref().map(|key| {
-                identity::client_crypto(
-                    key,
-                    server.public_key,
-                    config.allow_classical,
-                    key_log.clone(),
-                )
-                .map(|crypto| crypto as Arc<dyn ClientCrypto>)
-                .map_err(RunError::key)
-            });
+            let crypto = key.as_ref().map(|key| crypto(config, server, key, key_log));
             Ok(Enrolment {
                 crypto: crypto.transpose()?,
                 wanted: Cell::new(false),
@@ -76,6 +67,19 @@ impl Enrolments {
         enrolment.wanted.set(can);
         can
     }
+}
+
+/// TLS of a client that shows `key` to `server`.
+pub(super) fn crypto(
+    config: &ClientConfig,
+    server: &Server,
+    key: &PrivateKey,
+    key_log: &SharedKeyLog,
+) -> Result<Arc<dyn ClientCrypto>, RunError> {
+    let (public, classical) = (server.public_key, config.allow_classical);
+    identity::client_crypto(key, public, classical, key_log.clone())
+        .map(|crypto| crypto as Arc<dyn ClientCrypto>)
+        .map_err(RunError::key)
 }
 
 /// One-time keys of the servers in `config`. The file of one that was used may be gone.

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::SharedKeyLog;
 use super::associations::Relays;
 use super::connecting::Attempt;
-use super::enrol::Enrolments;
+use super::enrol::{self, Enrolments};
 use super::link::{Choice, LinkMeter, Seen};
 use super::lookup::Lookups;
 use super::memory::Memory;
@@ -117,16 +117,8 @@ impl Session {
         dual_stack: bool,
     ) -> Result<Rc<Self>, RunError> {
         let enrolments = Enrolments::new(&config, enrolments, &key_log)?;
-        let crypto = config.servers.iter().map(|server| {
-            identity::client_crypto(
-                key,
-                server.public_key,
-                config.allow_classical,
-                key_log.clone(),
-            )
-            .map(|crypto| crypto as Arc<dyn ClientCrypto>)
-            .map_err(RunError::key)
-        });
+        let servers = config.servers.iter();
+        let crypto = servers.map(|server| enrol::crypto(&config, server, key, &key_log));
         let crypto = crypto.collect::<Result<_, _>>()?;
         let now = process::now();
         let published = Published::new(config.publish.len());

@@ -242,7 +242,7 @@ impl<A> Forwarder<A> {
         let server = self.server(&query, source.router);
         let answer = self
             .without_resolver(&query, server.is_some())
-            .or_else(|| self.cached(now, &query, room, self.usable || server.is_some()));
+            .or_else(|| self.cached(now, &query, &key, room, self.usable || server.is_some()));
         let answer = if answer.is_some() {
             self.stats.local += 1;
             answer
@@ -254,7 +254,7 @@ impl<A> Forwarder<A> {
                 query,
                 room,
             };
-            self.wait(now, asker, server)
+            self.wait(now, asker, &key, server)
         };
         // After the question itself, which crosses first.
         if self.may_prefetch() && server.is_none() {
@@ -309,9 +309,16 @@ impl<A> Forwarder<A> {
     }
 
     /// `usable`: there may be a better answer than a stale one.
-    fn cached(&mut self, now: Instant, query: &Query, room: Room, usable: bool) -> Option<Vec<u8>> {
+    fn cached(
+        &mut self,
+        now: Instant,
+        query: &Query,
+        key: &Key,
+        room: Room,
+        usable: bool,
+    ) -> Option<Vec<u8>> {
         let learns = self.config.learns;
-        let (answer, learned) = match self.cache.find(now, &query.key(), true)? {
+        let (answer, learned) = match self.cache.find(now, key, true)? {
             Found::Fresh(answer, age) => {
                 let left = answer.lifetime().unwrap_or_default().saturating_sub(age);
                 let learned = learns.then(|| answer.learned(query, left));
@@ -333,17 +340,17 @@ impl<A> Forwarder<A> {
         &mut self,
         now: Instant,
         asker: Asker<A>,
+        key: &Key,
         server: Option<SocketAddr>,
     ) -> Option<Vec<u8>> {
-        let key = asker.query.key();
-        let ticket = match self.by_key.get(&key).copied() {
+        let ticket = match self.by_key.get(key).copied() {
             Some(ticket) => ticket,
             None if self.make_room(asker.host) => {
                 self.begin(now, key.clone(), &asker.query, Some(asker.host), server)
             }
             None => return self.turn_away(&asker.query),
         };
-        let has_stale = matches!(self.cache.find(now, &key, false), Some(Found::Stale(..)));
+        let has_stale = matches!(self.cache.find(now, key, false), Some(Found::Stale(..)));
         let pending = self.pending.get_mut(&ticket)?;
         let of_host = pending.askers.iter().filter(|one| one.host == asker.host);
         if pending.askers.len() >= MAX_ASKERS || of_host.count() >= MAX_ASKERS_OF_HOST {

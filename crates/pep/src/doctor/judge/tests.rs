@@ -1,3 +1,5 @@
+//! Findings of `bentpipe doctor` from facts that no machine had to have.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
