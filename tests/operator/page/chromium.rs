@@ -20,6 +20,9 @@ use super::{TOKEN, write_token};
 /// For Chromium to look at a page four times, on a machine that is busy.
 const LOOK: Duration = Duration::from_secs(120);
 
+/// Coloured pixels that a curve has at least. A plot without one has none; how wide a curve is depends on how long the test took.
+const DRAWN: u64 = 10;
+
 /// One view of a page.
 #[derive(Debug, Deserialize)]
 struct Seen {
@@ -109,8 +112,6 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
             site.download(megabytes * 1_000_000);
             thread::sleep(Duration::from_secs(1));
         }
-        // A curve of ten minutes is as wide as the time that it has: on a phone a few seconds of a steady RTT are few pixels.
-        thread::sleep(Duration::from_secs(20));
         for seen in look("client", &format!("http://{}/", site.client)) {
             assert!(seen.state.starts_with("Up for "), "{seen:?}");
             assert_eq!((seen.fault.as_str(), seen.lost.as_str()), ("", ""));
@@ -129,7 +130,7 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
             assert!(seen.tile("Connections").contains("3 opened"), "{seen:?}");
             assert!(seen.tile("Round trip").contains("lowest"), "{seen:?}");
             assert_eq!(seen.curves.len(), 2, "rate and RTT");
-            assert!(seen.curves.iter().all(|pixels| *pixels > 100), "{seen:?}");
+            assert!(seen.curves.iter().all(|pixels| *pixels > DRAWN), "{seen:?}");
             assert!(seen.events.iter().any(|one| one.contains("ready: tunnel")));
         }
         for seen in look("server", &format!("http://{}/", site.server)) {
@@ -142,7 +143,7 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
                     .iter()
                     .any(|one| one.contains("terminal-1: connected"))
             );
-            assert!(seen.curves[0] > 100, "{seen:?}");
+            assert!(seen.curves[0] > DRAWN, "{seen:?}");
         }
         // The daemon goes while somebody looks.
         let browser = begin("lost", &format!("http://{}/", site.client), true);
