@@ -23,6 +23,8 @@ pub const WEB: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
 
 /// The address of the web's resolver.
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 3);
+/// The address that the web has for a VPN's own packets, where one ends there.
+pub const VPN_HOST: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 4);
 
 /// The user's address.
 pub const USER6: Ipv6Addr = v6(0x10, 2);

@@ -27,8 +27,8 @@ use crate::machine::Standing;
 
 pub use addresses::{
     Addresses, GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, RESOLVER,
-    RESOLVER6, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, WEB, WEB6,
-    host, host6,
+    RESOLVER6, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, VPN_HOST,
+    WEB, WEB6, host, host6,
 };
 pub use ground::{Behind, EndHosts, Ground};
 pub use process::Process;
@@ -74,6 +74,7 @@ pub struct Topology {
     directory: TempDir,
     prefix: String,
     nominal_rates: [BitRate; 2],
+    ground: Ground,
 }
 
 impl Topology {
@@ -126,6 +127,7 @@ impl Topology {
                 .context("cannot make a directory for the experiment")?,
             prefix: config.prefix.clone(),
             nominal_rates: model.nominal_rates(),
+            ground,
         };
         for namespace in topology.namespaces() {
             setup::tune(namespace)?;
@@ -137,7 +139,7 @@ impl Topology {
         );
         let seed = config.link.scenario.general.seed.stream("terrestrial");
         topology.reach_web(namespace, &ground.behind, seed)?;
-        setup::connect(&topology, &addresses, config.hosts, &ground)?;
+        setup::connect(&topology, &addresses, config.hosts)?;
         Ok(topology)
     }
 
@@ -216,6 +218,23 @@ impl Topology {
     #[must_use]
     pub fn nominal_rates(&self) -> [BitRate; 2] {
         self.nominal_rates
+    }
+
+    /// Runs `lines` of `ip -batch` in `namespace`, one of these. Each route that they add or replace says how the TCP of that node
+    /// sends, as the others do.
+    ///
+    /// # Errors
+    /// The text has the line that `ip` refused.
+    pub fn configure(&self, namespace: &NetNs, lines: &str) -> Result<()> {
+        let hosts = self.users.iter().chain([&self.web]);
+        let is_host = hosts
+            .into_iter()
+            .any(|host| host.name() == namespace.name());
+        let attributes = match is_host {
+            true => self.ground.of_end_hosts(),
+            false => self.ground.of_routers(),
+        };
+        setup::batch(namespace, &attributes.put_on(lines))
     }
 
     /// What the namespaces' names begin with.

@@ -14,7 +14,7 @@ use bentpipe_sys::netns::NetNs;
 use bentpipe_units::ByteCount;
 
 use super::addresses::{Addresses, Pair};
-use super::{Ground, LINK_DEVICE, Topology};
+use super::{LINK_DEVICE, Topology};
 
 /// Of every namespace. No duplicate address detection: addresses are usable at once, and the link stays quiet.
 const SETTINGS: [(&str, &str); 6] = [
@@ -90,19 +90,13 @@ pub(super) fn tune(namespace: &NetNs) -> Result<()> {
 }
 
 /// Makes the users' veth pairs, then addresses and routes; `sat0` must exist at both ends, and `wan0` and `eth0` of the web.
-pub(super) fn connect(
-    topology: &Topology,
-    at: &Addresses,
-    hosts: u8,
-    ground: &Ground,
-) -> Result<()> {
-    let (routers, ends) = (ground.of_routers(), ground.of_end_hosts());
-    let route = |namespace: &NetNs, lines: &str| batch(namespace, &routers.put_on(lines));
+pub(super) fn connect(topology: &Topology, at: &Addresses, hosts: u8) -> Result<()> {
+    let route = |namespace: &NetNs, lines: &str| topology.configure(namespace, lines);
     let end = |namespace: &NetNs, lines: &str| {
-        if let Some(window) = ground.end_hosts.window {
+        if let Some(window) = topology.ground.end_hosts.window {
             bound_window(namespace, window)?;
         }
-        batch(namespace, &ends.put_on(lines))
+        topology.configure(namespace, lines)
     };
     let (gateway, web) = (topology.gateway(), topology.web());
     set(gateway, &ROUTER_SETTINGS)?;
@@ -209,7 +203,7 @@ pub(super) fn veth((one, device): (&NetNs, &str), (other, peer): (&NetNs, &str))
         .with_context(|| format!("cannot connect {there} with {}", other.name()))
 }
 
-fn batch(namespace: &NetNs, lines: &str) -> Result<()> {
+pub(super) fn batch(namespace: &NetNs, lines: &str) -> Result<()> {
     run_with_input(namespace.command("ip").args(["-batch", "-"]), lines)
         .map(drop)
         .with_context(|| {

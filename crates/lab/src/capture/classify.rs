@@ -19,6 +19,7 @@ const LISTENER_DISCOVERY: [u8; 4] = [130, 131, 132, 143];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Tunnel,
+    Idle,
     TunnelError,
     LinkScope,
     Name,
@@ -29,6 +30,7 @@ pub(super) enum Class {
 pub(super) fn classify(ether_type: u16, bytes: &[u8], expected: impl Into<Expected>) -> Class {
     let Expected {
         tunnel,
+        idle,
         names_beside,
     } = expected.into();
     if ether_type == ARP {
@@ -37,6 +39,9 @@ pub(super) fn classify(ether_type: u16, bytes: &[u8], expected: impl Into<Expect
     let packet = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
     if is_tunnel(&packet, tunnel) {
         return Class::Tunnel;
+    }
+    if idle.is_some_and(|idle| is_tunnel(&packet, idle)) {
+        return Class::Idle;
     }
     let Some(ends) = Ends::of(&packet) else {
         return Class::Clear;
@@ -288,6 +293,7 @@ mod tests {
         };
         let beside = Expected {
             tunnel: Tunnel::Tcp(PORT),
+            idle: None,
             names_beside: true,
         };
         let resolver = RESOLVER.octets();

@@ -57,6 +57,8 @@ impl From<u16> for Tunnel {
 pub struct Expected {
     /// What the tunnel's packets are known by.
     pub tunnel: Tunnel,
+    /// Another tunnel of its own that stands beside it without content.
+    pub idle: Option<Tunnel>,
     /// Whether questions to the web's resolver and its answers pass beside the tunnel: that of one who takes TCP alone, as PEPs
     /// do, and forwards all else.
     pub names_beside: bool,
@@ -67,6 +69,7 @@ impl<T: Into<Tunnel>> From<T> for Expected {
     fn from(tunnel: T) -> Self {
         Self {
             tunnel: tunnel.into(),
+            idle: None,
             names_beside: false,
         }
     }
@@ -84,6 +87,8 @@ pub struct Capture {
 pub struct CaptureReport {
     /// Those of the tunnel.
     pub tunnel_packets: u64,
+    /// Those of the tunnel without content, if there is one.
+    pub idle_packets: u64,
     /// ICMP errors that quote a packet of the tunnel: from the kernel where a daemon is gone. What they quote is
     /// encrypted.
     pub tunnel_errors: u64,
@@ -191,6 +196,7 @@ impl AddAssign for CaptureReport {
     /// Of two ends of a link: what either saw.
     fn add_assign(&mut self, other: Self) {
         self.tunnel_packets += other.tunnel_packets;
+        self.idle_packets += other.idle_packets;
         self.tunnel_errors += other.tunnel_errors;
         self.link_scope_packets += other.link_scope_packets;
         self.name_packets += other.name_packets;
@@ -301,6 +307,7 @@ impl Watch {
                 report.tunnel_packets += 1;
                 report.tunnel_bytes += bytes.len() as u64;
             }
+            Class::Idle => report.idle_packets += 1,
             Class::TunnelError => report.tunnel_errors += 1,
             Class::Name => report.name_packets += 1,
             Class::LinkScope => report.link_scope_packets += 1,

@@ -89,6 +89,14 @@ impl Daemons {
         })
     }
 
+    /// Bytes of content that the client has carried, both ways.
+    ///
+    /// # Errors
+    /// The client does not answer.
+    pub(super) fn carried(&self) -> Result<u64> {
+        carried(&status(&self.bentpipe, &self.sockets[0])?)
+    }
+
     /// What both have repaired until now.
     ///
     /// # Errors
@@ -215,6 +223,14 @@ fn keys(bentpipe: &Path, directory: &Path, name: &str) -> Result<String> {
 pub(super) fn write(topology: &Topology, name: &str, text: &str) -> Result<()> {
     let file = topology.directory().join(format!("{name}.toml"));
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Bytes that a client with this `status` has exchanged with its LAN, both ways.
+pub(super) fn carried(status: &Value) -> Result<u64> {
+    let bytes = |key: &str| status["bytes"][key].as_u64();
+    let both = bytes("lan_in").zip(bytes("lan_out"));
+    let (read, written) = both.context("its status has no bytes of the LAN")?;
+    Ok(read + written)
 }
 
 /// What the daemon behind `socket` says of itself.

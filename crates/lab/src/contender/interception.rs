@@ -57,6 +57,7 @@ impl Interception {
             by: "the program",
             bytes: counter("taken")?.bytes + counter("given")?.bytes,
             past: counter("past")?.packets,
+            all: true,
         })
     }
 }

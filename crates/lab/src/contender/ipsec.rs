@@ -1,4 +1,4 @@
-//! IPsec by strongSwan between terminal and gateway: IKEv2 with a shared secret, all else as the program chooses.
+//! IPsec by strongSwan between terminal and gateway, or between the hosts: IKEv2 with a shared secret, all else as the program chooses.
 //!
 //! ESP is the kernel's where it has it. Else it is processed by the daemon (kernel-libipsec) and carried in UDP, on port 4500.
 //! The daemon is the one for systemd, which it does without: the other one runs only once on a machine.
@@ -13,8 +13,9 @@ use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
 use super::build::Build;
+use super::ends::{Between, End, Inside};
 use super::{Tuning, clamp, first_line, kernel};
-use bentpipe_emulator::topology::{GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
+use bentpipe_emulator::topology::{Process, Topology, VPN_HOST};
 
 const DAEMON: &str = "/usr/sbin/charon-systemd";
 const CIPHERS: &str = "/usr/lib/ipsec/plugins/libstrongswan-openssl.so";
@@ -26,8 +27,15 @@ const COMES_UP: Duration = Duration::from_secs(10);
 /// Two exchanges, and retransmissions.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 
-/// What the LANs of both ends are, terminal first.
-const LANS: [&str; 2] = ["10.10.0.0/24,fd00:10::/64", "10.30.0.0/24,fd00:30::/64"];
+/// The LAN of the terminal.
+const LAN: &str = "10.10.0.0/24,fd00:10::/64";
+/// The network of the servers.
+const WEB: &str = "10.30.0.0/24,fd00:30::/64";
+/// Addresses of the user inside: that of its packets outside cannot be a traffic selector of kernel-libipsec.
+const INSIDE: Inside = ["10.97.0.2/32", "fd00:97::2/128"];
+/// The table in which strongSwan puts its routes, and that of the rule before it.
+const TABLE: &str = "220";
+const BEFORE: &str = "200";
 
 /// The device of kernel-libipsec.
 const DEVICE: &str = "ipsec0";
@@ -104,6 +112,7 @@ pub(super) fn start(
     found: &Result<Build, String>,
     tuning: Tuning,
     topology: &Topology,
+    between: Between,
 ) -> Result<Vec<Process>> {
     let build = found.as_ref().map_err(|reason| anyhow!("{reason}"))?;
     let plugins = plugins(build);
@@ -111,16 +120,21 @@ pub(super) fn start(
         Tuning::Default => "",
         Tuning::Best => "        esp_proposals = aes128gcm16\n",
     };
-    let ends = [("terminal", TERMINAL_SAT), ("gateway", GATEWAY_SAT)];
-    let namespaces = [topology.terminal(), topology.gateway()];
+    let ends = between.ends(topology)?;
+    let selectors = selectors(between, topology)?;
     let directory = topology.directory();
     let write = |name: &str, text: String| {
         let path = directory.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     };
     let mut processes = Vec::new();
-    for (end, (name, address)) in ends.into_iter().enumerate() {
-        let (peer, peer_address) = ends[1 - end];
+    for (place, end) in ends.into_iter().enumerate() {
+        let (End { name, address, .. }, peer) = (end, ends[1 - place]);
+        let End {
+            name: peer,
+            address: peer_address,
+            ..
+        } = peer;
         let socket = directory.join(format!("{name}.vici"));
         write(
             &format!("{name}-strongswan.conf"),
@@ -131,7 +145,7 @@ pub(super) fn start(
                 socket.display()
             ),
         )?;
-        let action = if end == 0 { "start" } else { "none" };
+        let action = if place == 0 { "start" } else { "none" };
         write(
             &format!("{name}-swanctl.conf"),
             format!(
@@ -139,8 +153,8 @@ pub(super) fn start(
                  local {{\n      auth = psk\n      id = {name}\n    }}\n    remote {{\n      auth = psk\n      id = {peer}\n    }}\n    \
                  children {{\n      all {{\n        local_ts = {}\n        remote_ts = {}\n        start_action = {action}\n{proposals}      }}\n    }}\n  }}\n}}\n\
                  secrets {{\n  ike-1 {{\n    secret = \"of this experiment alone\"\n  }}\n}}\n",
-                LANS[end],
-                LANS[1 - end]
+                selectors[place],
+                selectors[1 - place]
             ),
         )?;
         let mut command = Command::new(DAEMON);
@@ -149,12 +163,12 @@ pub(super) fn start(
             directory.join(format!("{name}-strongswan.conf")),
         );
         command.stdout(Stdio::null());
-        let process = topology.spawn_in(namespaces[end], command)?;
+        let process = topology.spawn_in(end.namespace, command)?;
         process.wait_for_file(&socket, COMES_UP)?;
         processes.push(process);
     }
-    // The gateway first: it must know the terminal when that shakes hands.
-    for (name, _) in ends.into_iter().rev() {
+    // The other end first: it must know the user's when that shakes hands.
+    for End { name, .. } in ends.into_iter().rev() {
         let mut command = tool("swanctl");
         command.env(
             "STRONGSWAN_CONF",
@@ -175,5 +189,36 @@ pub(super) fn start(
     if tuning == Tuning::Best {
         improve(build, topology)?;
     }
+    if between == Between::Hosts {
+        mark_routes(ends, topology)?;
+    }
     Ok(processes)
+}
+
+/// What the VPN carries, at the user's end and the other. A host has an address for it, and keeps the VPN's own packets out.
+fn selectors(between: Between, topology: &Topology) -> Result<[String; 2]> {
+    Ok(match between {
+        Between::Nodes => [LAN, WEB].map(str::to_owned),
+        Between::Hosts => {
+            let own = INSIDE.map(|address| format!("addr replace {address} dev lo\n"));
+            let out = format!("rule add to {VPN_HOST} lookup main priority {BEFORE}\n");
+            topology.configure(topology.user(), &(own.concat() + &out))?;
+            [INSIDE.join(","), WEB.to_owned()]
+        }
+    })
+}
+
+/// Has strongSwan's own routes at the hosts say how TCP sends, as the topology's do.
+fn mark_routes(ends: [End<'_>; 2], topology: &Topology) -> Result<()> {
+    for End { namespace, .. } in ends {
+        for family in ["-4", "-6"] {
+            // A table without a route is none.
+            let show = [family, "route", "show", "table", TABLE];
+            let shown = namespace.run("ip", &show).unwrap_or_default();
+            let line = |route: &str| format!("route replace {} table {TABLE}\n", route.trim());
+            let lines: String = shown.lines().map(line).collect();
+            topology.configure(namespace, &lines)?;
+        }
+    }
+    Ok(())
 }

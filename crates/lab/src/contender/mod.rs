@@ -7,10 +7,13 @@
 //!  user ── terminal ─ sat0 ══ link ══ sat0 ─ gateway ── web
 //!              └─ one end of the contender ─┘ the other
 //! ```
+//!
+//! A VPN may also have its ends at user and web, and an operator's PEP under it.
 
 mod accelerator;
 mod bentpipe;
 mod build;
+mod ends;
 pub(crate) mod hystart;
 mod interception;
 mod ipsec;
@@ -20,6 +23,7 @@ mod program;
 mod repairs;
 mod split;
 mod stable;
+mod vpn;
 pub(crate) mod wireguard;
 
 use std::collections::BTreeMap;
@@ -30,18 +34,19 @@ use bentpipe_sys::netns::NetNs;
 
 use crate::capture::Tunnel;
 use bentpipe_emulator::topology::{Congestion, Process, Topology};
+use ends::Between;
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 use interception::Interception;
 pub(crate) use name::check_programs;
 pub use name::{Binary, UnknownContender};
-use openvpn::Protocol;
 pub use program::Named;
 use program::Program;
 pub use repairs::Repairs;
 pub use split::Splitters;
 pub use stable::{Stable, kernel_bbr};
 use stable::{first_line, kernel};
+use vpn::{Pep, Vpn};
 
 /// One contender, as an experiment names it: `CARRIER` or `CARRIER/TCP`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,15 +73,10 @@ enum Carrier {
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
     Vpn(Vpn, Tuning, Option<split::Place>),
+    /// A VPN between user and web, and an operator's PEP between terminal and gateway, through which TCP of the VPN goes.
+    Hosts(Vpn, Option<Pep>),
     /// What the user names.
     Program(Program),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Vpn {
-    WireGuard,
-    Openvpn(Protocol),
-    Ipsec,
 }
 
 /// How a VPN is configured.
@@ -98,6 +98,8 @@ pub struct AtWork {
     daemons: Option<Daemons>,
     processes: Vec<Process>,
     interception: Option<Interception>,
+    /// The VPN of the hosts that the others are under.
+    over: Option<Vpn>,
 }
 
 /// What somebody between user and satellite says of the content.
@@ -109,6 +111,8 @@ pub struct Carried {
     pub bytes: u64,
     /// Packets that were to pass through them and did not.
     pub past: u64,
+    /// Whether all of the content is to pass through them; if not, nothing of it: a PEP does not split a VPN's UDP.
+    pub all: bool,
 }
 
 impl AtWork {
@@ -117,17 +121,25 @@ impl AtWork {
     /// # Errors
     /// They do not answer.
     pub fn carried(&self, topology: &Topology) -> Result<Option<Carried>> {
-        let splitters = self.splitters.as_ref().filter(|_| self.daemons.is_none());
-        let splitters = splitters.map(|splitters| {
-            Ok(Carried {
-                by: "the splitter",
-                bytes: splitters.carried()?,
-                past: 0,
-            })
-        });
-        let interception = self.interception.as_ref();
-        let carried = splitters.or_else(|| Some(interception?.carried(topology)));
-        carried.transpose()
+        let all = self.over.is_none_or(Vpn::is_tcp);
+        let own = |by, bytes| Carried {
+            by,
+            bytes,
+            past: 0,
+            all,
+        };
+        let carried = match (&self.splitters, &self.daemons, &self.interception) {
+            (Some(splitters), None, _) => Some(own("the splitter", splitters.carried()?)),
+            (_, Some(daemons), _) if self.over.is_some() => {
+                Some(own("the PEP", daemons.carried()?))
+            }
+            (_, _, Some(interception)) => Some(Carried {
+                all,
+                ..interception.carried(topology)?
+            }),
+            _ => None,
+        };
+        Ok(carried)
     }
 
     /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
@@ -178,11 +190,10 @@ impl Contender {
             Carrier::Bentpipe(..) | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
-            Carrier::Vpn(Vpn::WireGuard, ..) => {
-                stable.wireguard.as_ref().map(ToString::to_string)?
+            Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(stable)?,
+            Carrier::Hosts(vpn, Some(pep)) => {
+                format!("{}, {}", vpn.version(stable)?, pep.version(stable)?)
             }
-            Carrier::Vpn(Vpn::Openvpn(_), ..) => stable.openvpn.clone()?,
-            Carrier::Vpn(Vpn::Ipsec, ..) => stable.ipsec.as_ref().map(ToString::to_string)?,
             Carrier::Program(program) => program.version()?,
         };
         if let Carrier::Vpn(_, _, Some(_)) = self.carrier {
@@ -234,10 +245,29 @@ impl Contender {
             }
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
-            Carrier::Vpn(Vpn::WireGuard, ..) => Some(Tunnel::Udp(wireguard::PORT)),
-            Carrier::Vpn(Vpn::Openvpn(protocol), ..) => Some(protocol.tunnel()),
-            Carrier::Vpn(Vpn::Ipsec, ..) => Some(Tunnel::Ipsec),
+            Carrier::Hosts(vpn, Some(pep)) if vpn.is_tcp() => {
+                pep.tunnel().or_else(|| Some(vpn.tunnel()))
+            }
+            Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, _) => Some(vpn.tunnel()),
             Carrier::Program(program) => program.tunnel(),
+        }
+    }
+
+    /// What crosses the satellite beside [`Self::tunnel`] without content: an operator's PEP under a VPN that it does not split.
+    #[must_use]
+    pub fn idle_tunnel(&self) -> Option<Tunnel> {
+        match &self.carrier {
+            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => pep.tunnel(),
+            _ => None,
+        }
+    }
+
+    /// What crosses the LANs of both ends, if it reaches from host to host.
+    #[must_use]
+    pub fn tunnel_on_lans(&self) -> Option<Tunnel> {
+        match &self.carrier {
+            Carrier::Hosts(vpn, _) => Some(vpn.tunnel()),
+            _ => None,
         }
     }
 
@@ -310,18 +340,30 @@ impl Contender {
                 if *place == Some(split::Place::Around) {
                     at_work.splitters = Some(splitters(split::Place::Around)?);
                 }
-                at_work.processes = match vpn {
-                    Vpn::WireGuard => {
-                        wireguard::start(&stable.wireguard, *tuning, topology, self.tcp)?
-                    }
-                    Vpn::Openvpn(protocol) => {
-                        openvpn::start(*protocol, *tuning, topology, self.tcp)?
-                    }
-                    Vpn::Ipsec => ipsec::start(&stable.ipsec, *tuning, topology)?,
-                };
+                at_work.processes = vpn.start(stable, *tuning, topology, Between::Nodes)?;
                 if *place == Some(split::Place::Inside) {
                     at_work.splitters = Some(splitters(split::Place::Inside)?);
                 }
+            }
+            Carrier::Hosts(vpn, pep) => {
+                // First: what the VPN sends before the PEP is there, it does not split.
+                match pep {
+                    None => {}
+                    Some(Pep::Accelerator) => {
+                        let settings = accelerator::settings(topology, local);
+                        let daemons = Daemons::start(&stable.bentpipe, topology, &settings)?;
+                        at_work.daemons = Some(daemons);
+                    }
+                    Some(Pep::Split) => {
+                        at_work.splitters = Some(splitters(split::Place::Distributed)?);
+                    }
+                    Some(Pep::Pepsal(program)) => {
+                        (at_work.processes, at_work.interception) = program.start(topology)?;
+                    }
+                }
+                let vpn_processes = vpn.start(stable, Tuning::Default, topology, Between::Hosts)?;
+                at_work.processes.extend(vpn_processes);
+                at_work.over = Some(*vpn);
             }
             Carrier::Program(program) => {
                 (at_work.processes, at_work.interception) = program.start(topology)?;
@@ -338,29 +380,6 @@ fn settings(controller: &'static str, tuned: Option<Tuned>, local: bool) -> Sett
         local,
         ..Settings::default()
     }
-}
-
-/// Sends everything that the terminal and the gateway route over the satellite through the devices of a tunnel.
-fn route_through(
-    topology: &Topology,
-    [terminal, gateway]: [&str; 2],
-    tcp: Congestion,
-) -> Result<()> {
-    let tcp = tcp.kernel();
-    for (namespace, device) in [
-        (topology.terminal(), terminal),
-        (topology.gateway(), gateway),
-    ] {
-        for family in ["-4", "-6"] {
-            namespace.run(
-                "ip",
-                &[
-                    family, "route", "replace", "default", "dev", device, "congctl", tcp,
-                ],
-            )?;
-        }
-    }
-    Ok(())
 }
 
 /// Has connections agree on segments that fit, so that nobody has to find out by losing some.

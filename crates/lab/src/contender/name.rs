@@ -10,8 +10,17 @@ use bentpipe_config::{ConfigError, Source};
 use super::openvpn::Protocol;
 use super::program::{Known, Named, Program};
 use super::split::Place;
-use super::{Carrier, Contender, Programs, Tuned, Tuning, Vpn};
+use super::vpn::{Pep, Vpn};
+use super::{Carrier, Contender, Programs, Tuned, Tuning};
 use bentpipe_emulator::topology::Congestion;
+
+/// VPNs, and their names.
+const VPNS: [(&str, Vpn); 4] = [
+    ("wireguard", Vpn::WireGuard),
+    ("openvpn-udp", Vpn::Openvpn(Protocol::Udp)),
+    ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
+    ("ipsec", Vpn::Ipsec),
+];
 
 /// Each carrier that needs no word of the user's, and its name.
 pub(super) fn carriers() -> Vec<(String, Carrier)> {
@@ -30,12 +39,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("split-gateway", Place::Gateway),
     ];
     all.extend(split.map(|(name, place)| (name.to_owned(), Carrier::Split(place))));
-    for (name, vpn) in [
-        ("wireguard", Vpn::WireGuard),
-        ("openvpn-udp", Vpn::Openvpn(Protocol::Udp)),
-        ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
-        ("ipsec", Vpn::Ipsec),
-    ] {
+    for (name, vpn) in VPNS {
         for (tuned, tuning) in [("", Tuning::Default), ("-best", Tuning::Best)] {
             // After the VPN there is TCP to be split only if the VPN itself is TCP.
             let after =
@@ -50,6 +54,8 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
             }));
         }
     }
+    let hosts = VPNS.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None)));
+    all.extend(hosts);
     let known =
         Known::ALL.map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
     all.extend(known);
@@ -68,7 +74,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, and the first window of `plain` and `split`, as in `plain:iw=30`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`",
             self.0,
             carriers.join("`, `")
         )
@@ -167,6 +173,10 @@ impl Contender {
             Some((name, tcp)) => (name, Some(tcp)),
             None => (text, None),
         };
+        let (name, pep) = match name.split_once('+') {
+            Some((name, pep)) => (name, Some(self::pep(pep, programs).ok_or_else(unknown)?)),
+            None => (name, None),
+        };
         let (name, knob) = match name.split_once(':') {
             Some((name, knob)) => (name, Some(knob)),
             None => (name, None),
@@ -175,6 +185,11 @@ impl Contender {
         let carrier = named.map(|CheckedProgram(program)| Carrier::Program(program.clone()));
         let known = || carriers().into_iter().find(|(known, _)| known == name);
         let carrier = carrier.or_else(|| known().map(|(_, carrier)| carrier));
+        let carrier = match (carrier, pep) {
+            (Some(Carrier::Hosts(vpn, None)), pep) => Some(Carrier::Hosts(vpn, pep)),
+            (_, Some(_)) => return Err(unknown()),
+            (carrier, None) => carrier,
+        };
         let (carrier, initial_window) = match (carrier, knob) {
             (Some(carrier), None) => (carrier, None),
             (Some(Carrier::Bentpipe(controller, _)), Some(knob)) => {
@@ -196,6 +211,23 @@ impl Contender {
             tcp,
             initial_window,
         })
+    }
+}
+
+/// The PEP of that name.
+fn pep(name: &str, programs: &BTreeMap<String, CheckedProgram>) -> Option<Pep> {
+    match name {
+        "accelerator" => Some(Pep::Accelerator),
+        "split" => Some(Pep::Split),
+        "pepsal" => {
+            let named = programs
+                .get(name)
+                .map(|CheckedProgram(program)| program.clone());
+            Some(Pep::Pepsal(
+                named.unwrap_or_else(|| Program::unnamed(Known::Pepsal)),
+            ))
+        }
+        _ => None,
     }
 }
 
@@ -230,6 +262,29 @@ mod tests {
         assert!(parsed("split/bbr").unwrap().is_readable());
         // After WireGuard there is no TCP to split.
         assert!(parsed("wireguard-pep-a").is_err() && parsed("wireguard-best-pep-b").is_ok());
+        let [udp, tcp] = ["ipsec@hosts+accelerator/bbr", "openvpn-tcp@hosts+split"]
+            .map(|name| parsed(name).unwrap());
+        assert_eq!(
+            (udp.tunnel(), udp.idle_tunnel(), udp.tunnel_on_lans()),
+            (
+                Some(Tunnel::Ipsec),
+                Some(Tunnel::Udp(4433)),
+                Some(Tunnel::Ipsec)
+            )
+        );
+        assert_eq!(
+            (tcp.tunnel(), tcp.idle_tunnel(), tcp.tunnel_on_lans()),
+            (Some(Tunnel::Tcp(4433)), None, Some(Tunnel::Tcp(1194)))
+        );
+        assert!(!tcp.is_readable());
+        for wrong in [
+            "plain+split",
+            "ipsec+accelerator",
+            "ipsec@hosts+",
+            "ipsec-best@hosts",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
         let tuned = parsed("bentpipe-cubic:ack_packets=10/bbr").unwrap();
         let setting = Tuned::parse("ack_packets=10");
         assert_eq!(tuned.carrier, Carrier::Bentpipe("cubic", setting));

@@ -1,8 +1,7 @@
-//! OpenVPN between terminal and gateway, over UDP or TCP: point to point, certificates known by their fingerprints, all
+//! OpenVPN between terminal and gateway, or between the hosts, over UDP or TCP: point to point, certificates known by their fingerprints, all
 //! else as the program chooses.
 
 use std::fs;
-use std::net::IpAddr;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -12,9 +11,10 @@ use aws_lc_rs::digest;
 use bentpipe_sys::command::tool;
 use rcgen::{CertificateParams, KeyPair};
 
-use super::{Tuning, first_line, route_through};
+use super::ends::{Between, Inside};
+use super::{Tuning, first_line};
 use crate::capture::Tunnel;
-use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, Process, TERMINAL_SAT, Topology};
+use bentpipe_emulator::topology::{Process, Topology};
 
 const PORT: u16 = 1194;
 const DEVICE: &str = "tun0";
@@ -23,9 +23,8 @@ const COMES_UP: Duration = Duration::from_secs(60);
 /// What it says when traffic may begin.
 const READY: &str = "Initialization Sequence Completed";
 
-/// Addresses inside the tunnel: gateway, terminal.
-const INSIDE: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
-const INSIDE6: [&str; 2] = ["fd00:99::1", "fd00:99::2"];
+/// Addresses inside the tunnel, of the user's end and the other.
+const INSIDE: [Inside; 2] = [["10.99.0.2", "fd00:99::2"], ["10.99.0.1", "fd00:99::1"]];
 
 /// What its packets are carried in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,37 +69,38 @@ pub(super) fn start(
     protocol: Protocol,
     tuning: Tuning,
     topology: &Topology,
-    tcp: Congestion,
+    between: Between,
 ) -> Result<Vec<Process>> {
     let directory = topology.directory();
+    let ends = between.ends(topology)?;
     let prints = [
-        identity(directory, "gateway")?,
-        identity(directory, "terminal")?,
+        identity(directory, ends[0].name)?,
+        identity(directory, ends[1].name)?,
     ];
-    let own: [IpAddr; 2] = [GATEWAY_SAT.into(), TERMINAL_SAT.into()];
-    let ends = [topology.gateway(), topology.terminal()];
     let tuned = match tuning {
         Tuning::Default => "",
         Tuning::Best => best(protocol),
     };
     let mut processes = Vec::new();
-    for (end, name) in ["gateway", "terminal"].into_iter().enumerate() {
-        let peer = 1 - end;
+    // The server is the end that the user's calls.
+    for end in [1, 0] {
+        let (name, peer) = (ends[end].name, 1 - end);
         let carried = match (protocol, end) {
             (Protocol::Udp, _) => "udp4",
-            (Protocol::Tcp, 0) => "tcp4-server",
+            (Protocol::Tcp, 1) => "tcp4-server",
             (Protocol::Tcp, _) => "tcp4-client",
         };
         let role = match end {
-            0 => "tls-server\ndh none\n".to_owned(),
-            _ => format!("tls-client\nremote {GATEWAY_SAT}\n"),
+            1 => "tls-server\ndh none\n".to_owned(),
+            _ => format!("tls-client\nremote {}\n", ends[1].address),
         };
+        let ([own, own6], [other, other6]) = (INSIDE[end], INSIDE[peer]);
         let text = format!(
             "dev {DEVICE}\ndev-type tun\nproto {carried}\nport {PORT}\nlocal {}\n{role}\
-             ifconfig {} {}\nifconfig-ipv6 {}/64 {}\n\
+             ifconfig {own} {other}\nifconfig-ipv6 {own6}/64 {other6}\n\
              cert {name}.crt\nkey {name}.pem\npeer-fingerprint {}\n\
              keepalive 10 120\n{tuned}",
-            own[end], INSIDE[end], INSIDE[peer], INSIDE6[end], INSIDE6[peer], prints[peer]
+            ends[end].address, prints[peer]
         );
         let file = directory.join(format!("openvpn-{name}.conf"));
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
@@ -113,14 +113,14 @@ pub(super) fn start(
         command
             .args(["--log-append", "/dev/stderr"])
             .stdout(Stdio::null());
-        processes.push(topology.spawn_in(ends[end], command)?);
+        processes.push(topology.spawn_in(ends[end].namespace, command)?);
     }
-    // The terminal ends first.
+    // The user's end ends first.
     processes.reverse();
     for process in &processes {
         process.wait_for_line(READY, COMES_UP)?;
     }
-    route_through(topology, [DEVICE, DEVICE], tcp)?;
+    between.route_through(topology, [DEVICE, DEVICE], INSIDE[0])?;
     Ok(processes)
 }
 

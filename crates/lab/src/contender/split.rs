@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use super::bentpipe::{run_daemon, status, write};
+use super::bentpipe::{carried, run_daemon, status, write};
 use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process, Topology};
 
 /// The TCP port of the server.
@@ -101,10 +101,7 @@ impl Splitters {
     /// It does not answer.
     pub fn carried(&self) -> Result<u64> {
         let status = status(&self.bentpipe, &self.socket)?;
-        let bytes = &status["bytes"];
-        let [read, written] =
-            ["lan_in", "lan_out"].map(|key| bytes[key].as_u64().unwrap_or_default());
         ensure!(status["transport"] == "plain", "it is no splitter");
-        Ok(read + written)
+        carried(&status)
     }
 }

@@ -1,4 +1,4 @@
-//! WireGuard between terminal and gateway: the kernel's where it has it, else wireguard-go in user space.
+//! WireGuard between terminal and gateway, or between the hosts: the kernel's where it has it, else wireguard-go in user space.
 //!
 //! Keys, peers and addresses are set as operators do, the MTU as `wg-quick` would choose.
 
@@ -13,8 +13,9 @@ use bentpipe_sys::command::{run_command, run_with_input, tool};
 use bentpipe_sys::netns::NetNs;
 
 use super::build::Build;
-use super::{Tuning, clamp, first_line, kernel, route_through};
-use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, Process, Topology};
+use super::ends::{Between, Inside};
+use super::{Tuning, clamp, first_line, kernel};
+use bentpipe_emulator::topology::{Process, Topology};
 
 /// The UDP port of both ends.
 pub(super) const PORT: u16 = 51_820;
@@ -25,11 +26,10 @@ const SOCKETS: &str = "/var/run/wireguard";
 const MTU: &str = "1420";
 /// Less IPv4's, which is what these are carried in.
 const BEST_MTU: &str = "1440";
-/// Addresses inside, terminal and gateway: what a node sends of its own has to come back the same way.
-const INSIDE: [[&str; 2]; 2] = [
-    ["10.98.0.2/24", "fd00:98::2/64"],
-    ["10.98.0.1/24", "fd00:98::1/64"],
-];
+/// Addresses inside, of the user's end and the other: what a node sends of its own has to come back the same way.
+const INSIDE: [Inside; 2] = [["10.98.0.2", "fd00:98::2"], ["10.98.0.1", "fd00:98::1"]];
+/// Lengths of their networks.
+const NETWORKS: [&str; 2] = ["24", "64"];
 const COMES_UP: Duration = Duration::from_secs(10);
 /// Tried again every 5 s.
 const HANDSHAKE: Duration = Duration::from_secs(60);
@@ -49,7 +49,7 @@ pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
         .map_err(|_| absent("wireguard-go"))
 }
 
-/// The devices at terminal and gateway. User space finds them by name, so each experiment has names of its own; a name
+/// The devices of the user's end and the other. User space finds them by name, so each experiment has names of its own; a name
 /// has 15 bytes at most.
 fn devices() -> [String; 2] {
     ["t", "g"].map(|end| format!("bpw{end}{}", std::process::id()))
@@ -64,31 +64,33 @@ pub(super) fn start(
     found: &Result<Build, String>,
     tuning: Tuning,
     topology: &Topology,
-    tcp: Congestion,
+    between: Between,
 ) -> Result<Vec<Process>> {
     let build = found.as_ref().map_err(|reason| anyhow!("{reason}"))?;
     let names = devices();
-    let ends = [topology.terminal(), topology.gateway()];
+    let ends = between.ends(topology)?;
     let mut processes = Vec::new();
-    for (namespace, name) in ends.iter().zip(&names) {
+    for (end, name) in ends.iter().zip(&names) {
         match build {
             Build::Kernel(_) => {
-                namespace.run("ip", &["link", "add", name, "type", "wireguard"])?;
+                end.namespace
+                    .run("ip", &["link", "add", name, "type", "wireguard"])?;
             }
             Build::UserSpace(_) => {
                 let mut command = tool("wireguard-go");
                 command.args(["--foreground", name]).stdout(Stdio::null());
                 command.env("LOG_LEVEL", "error");
-                let process = topology.spawn_in(namespace, command)?;
+                let process = topology.spawn_in(end.namespace, command)?;
                 let socket = Path::new(SOCKETS).join(format!("{name}.sock"));
                 process.wait_for_file(&socket, COMES_UP)?;
                 processes.push(process);
             }
         }
     }
-    let keys = [key(topology, "terminal")?, key(topology, "gateway")?];
-    // The gateway first: it must know the terminal when that shakes hands.
-    for (end, namespace) in ends.iter().enumerate().rev() {
+    let keys = [key(topology, ends[0].name)?, key(topology, ends[1].name)?];
+    // The other end first: it must know the user's when that shakes hands.
+    for end in [1, 0] {
+        let namespace = ends[end].namespace;
         let (own, peer) = (&keys[end], &keys[1 - end]);
         let name = &names[end];
         let mut command = namespace.command("wg");
@@ -97,12 +99,13 @@ pub(super) fn start(
         command.args(["peer", &peer.public, "allowed-ips", "0.0.0.0/0,::/0"]);
         if end == 0 {
             // The keepalive is usual behind a NAT, and makes it shake hands before it is asked to carry anything.
-            let endpoint = format!("{GATEWAY_SAT}:{PORT}");
+            let endpoint = format!("{}:{PORT}", ends[1].address);
             command.args(["endpoint", &endpoint, "persistent-keepalive", "25"]);
         }
         run_command(&mut command)?;
-        for address in INSIDE[end] {
-            namespace.run("ip", &["address", "add", address, "dev", name])?;
+        for (address, network) in INSIDE[end].iter().zip(NETWORKS) {
+            let address = format!("{address}/{network}");
+            namespace.run("ip", &["address", "add", &address, "dev", name])?;
         }
         let (mtu, queue) = match tuning {
             Tuning::Default => (MTU, "500"),
@@ -114,9 +117,9 @@ pub(super) fn start(
             clamp(namespace)?;
         }
     }
-    let [terminal, gateway] = &names;
-    route_through(topology, [terminal, gateway], tcp)?;
-    wait_for_handshake(ends[0], terminal)?;
+    let [near, far] = &names;
+    between.route_through(topology, [near, far], INSIDE[0])?;
+    wait_for_handshake(ends[0].namespace, near)?;
     Ok(processes)
 }
 

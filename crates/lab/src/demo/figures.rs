@@ -8,8 +8,8 @@ use bentpipe_units::Seed;
 
 use super::progress::Progress;
 use crate::workload::{
-    Authority, Expected, ExpectedPage, HTTP_PORT, Hosts, LinkLimit, Object, Page, Shape, get, load,
-    run_in,
+    Authority, Expected, ExpectedPage, HTTP_PORT, Handshakes, Hosts, LinkLimit, Object, Page,
+    Shape, get, load, run_in,
 };
 use bentpipe_emulator::Stop;
 
@@ -79,7 +79,7 @@ impl Workload {
         Figures {
             request: link.object(REQUEST_BYTES),
             download: link.object(DOWNLOAD_BYTES),
-            page: link.page(self.page.page()),
+            page: link.page(self.page.page(), Handshakes::TLS13),
         }
     }
 

@@ -8,8 +8,9 @@ use bentpipe_units::{ByteCount, TimeSpan};
 use toml::Spanned;
 
 use super::file::Names;
-use super::{Experiment, Task};
+use super::{Browser, Connections, Direction, Experiment, Task, Tls};
 use crate::contender::Binary;
+use crate::workload::CONNECTIONS_PER_HOST;
 
 /// Larger files than the web server makes.
 const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
@@ -72,6 +73,12 @@ pub(super) fn check_tasks(
                 "`{name}`: sizes from 1 B to {MOST_BYTES} are possible"
             ));
         }
+        if task.is_cold() && task.warm_up().is_some() {
+            return fault(format!(
+                "`{name}`: after a `warm_up` nothing is `cold`; leave one of them out"
+            ));
+        }
+        check_page(task).or_else(|text| fault(format!("`{name}`: {text}")))?;
         if !(1..=MOST_SAMPLES).contains(&task.count()) {
             let what = if matches!(task, Task::Voice { .. }) {
                 "a `length` of 20 ms to 200 s"
@@ -80,6 +87,46 @@ pub(super) fn check_tasks(
             };
             return fault(format!("`{name}`: {what} is possible"));
         }
+    }
+    Ok(())
+}
+
+/// What pages cannot be loaded with.
+fn check_page(task: &Task) -> Result<(), String> {
+    let Task::Page {
+        browser,
+        dns,
+        connections,
+        tls,
+        parallel,
+        direction,
+        ..
+    } = *task
+    else {
+        return Ok(());
+    };
+    let usual = CONNECTIONS_PER_HOST as u8;
+    if !(1..=usual).contains(&parallel) {
+        return Err(format!("`parallel` is from 1 to {usual}"));
+    }
+    let as_usual = (connections, tls, parallel, direction)
+        == (
+            Connections::default(),
+            Tls::default(),
+            usual,
+            Direction::Down,
+        );
+    if browser == Browser::Chromium && !as_usual {
+        let text = "`connections`, `tls`, `parallel` and `direction` are for `browser = \"scripted\"`; \
+                    Chromium chooses itself";
+        return Err(text.into());
+    }
+    if direction == Direction::Up
+        && (connections, tls, dns) != (Connections::Each, Tls::None, false)
+    {
+        let text = "objects go up in clear, each on a connection of its own, to known hosts: add \
+                    `connections = \"each\"` and `tls = \"none\"`, and no `dns`";
+        return Err(text.into());
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bentpipe_link::Link;
+use bentpipe_units::Seed;
 
 use super::{Experiment, NamedScenario, Run, Task};
 use crate::workload::{ECHO_INTERVAL, LinkLimit};
@@ -89,13 +90,25 @@ impl Pace {
                 ..
             } => figure(of(direction).object(size.as_u64() * u64::from(count))),
             Task::Directory { count, size, .. } => figure(self.down.object(size.as_u64()) * count),
+            Task::Ftp { direction, .. } => {
+                // Three round trips a file between hosts; only how long files are together matters, not which.
+                let files = task.files(Seed::new(1));
+                let each = files
+                    .iter()
+                    .map(|length| figure(of(direction).object(*length)));
+                each.sum()
+            }
             Task::Voice { length, .. } => length.get() + self.rtt * ROUND_TRIPS,
             Task::Echo { count, .. } => ECHO_INTERVAL * count + self.rtt * ROUND_TRIPS,
             Task::Page { count, pages, .. } => {
                 let pages = pages.pages(count);
                 let each = pages
                     .iter()
-                    .map(|page| figure(self.down.page(page)) + AROUND_A_PAGE);
+                    .map(|page| match task.direction() {
+                        super::Direction::Down => self.down.page(page, task.handshakes()),
+                        super::Direction::Up => self.up.object(page.bytes()),
+                    })
+                    .map(|least| figure(least) + AROUND_A_PAGE);
                 each.sum()
             }
         };

@@ -9,6 +9,7 @@
 //! ```
 
 mod checks;
+mod choice;
 mod estimate;
 mod file;
 mod filter;
@@ -31,9 +32,10 @@ use serde::{Deserialize, Serialize};
 use bentpipe_emulator::topology::{Behind, EndHosts};
 
 use crate::contender::{Binary, Contender};
+pub use choice::{Background, Browser, Collection, Connections, Direction, Tls};
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
-pub use task::{Background, Browser, Collection, Direction, Task};
+pub use task::Task;
 
 /// Which of an experiment's two sizes is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

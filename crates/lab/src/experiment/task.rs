@@ -1,11 +1,11 @@
 //! What a user does over the link while it is measured.
 
-use std::fmt;
-
 use bentpipe_units::{ByteCount, Seed, TimeSpan};
+use rand_core::Rng as _;
 use serde::Deserialize;
 
-use crate::workload::{Page, Shape, VOICE_INTERVAL, corpus};
+use super::choice::{Background, Browser, Collection, Connections, Direction, Tls};
+use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, VOICE_INTERVAL, generator};
 
 /// `[task.NAME]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -21,6 +21,9 @@ pub enum Task {
         /// A file of this size goes the same way first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Whether the contender's start counts.
+        #[serde(default)]
+        cold: bool,
     },
     /// One TCP stream of iperf3, by its own clock and count.
     Iperf {
@@ -60,6 +63,21 @@ pub enum Task {
         /// Whether hosts' names are asked for over the link, or known.
         #[serde(default)]
         dns: bool,
+        /// Whether the contender's start counts, with the first page.
+        #[serde(default)]
+        cold: bool,
+        /// What connections are used for; of the scripted browser, as are the next three.
+        #[serde(default)]
+        connections: Connections,
+        /// How they are encrypted.
+        #[serde(default)]
+        tls: Tls,
+        /// How many there are to one host at most.
+        #[serde(default = "usual_connections")]
+        parallel: u8,
+        /// Where objects go; up, each is sent on a connection of its own, in clear.
+        #[serde(default)]
+        direction: Direction,
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {
@@ -81,6 +99,22 @@ pub enum Task {
         /// How many.
         count: u32,
         /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
+    },
+    /// Files by FTP over one control connection, one after another, each over a data connection of its own.
+    Ftp {
+        /// How long the shortest is.
+        size: ByteCount,
+        /// How long the longest is; all are alike if absent. Lengths between lie evenly by their logarithm.
+        longest: Option<ByteCount>,
+        /// How many.
+        #[serde(default = "one")]
+        count: u32,
+        /// Where they go.
+        #[serde(default)]
+        direction: Direction,
+        /// A file of this size goes the same way first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
     },
@@ -117,59 +151,15 @@ pub enum Task {
     },
 }
 
-/// Where a file goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// From the web to the user, over the forward link.
-    #[default]
-    Down,
-    /// From the user to the web, over the return link.
-    Up,
+/// How many files there are if nothing is said.
+fn one() -> u32 {
+    1
 }
 
-/// Who loads a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Browser {
-    /// A fetcher that does what browsers did with HTTP/1.1, and checks every body.
-    #[default]
-    Scripted,
-    /// Chromium, with HTTP/2 and all that it does.
-    Chromium,
+/// Connections to a host if nothing is said.
+fn usual_connections() -> u8 {
+    CONNECTIONS_PER_HOST as u8
 }
-
-/// Where pages are taken from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Collection {
-    /// The first ones of the corpus, and all again after the last.
-    #[default]
-    Corpus,
-    /// Pages of usual size, each another: 70 objects, 2 MB, 11 hosts.
-    Usual,
-    /// Deep pages, each another: 70 objects whose lengths are lognormal, 2 MB, 12 hosts, dependencies four deep.
-    Deep,
-}
-
-impl Collection {
-    /// The first `count` of them.
-    #[must_use]
-    pub fn pages(self, count: u32) -> Vec<Page> {
-        let each = |shape: Shape| {
-            let seeds = (0..count).map(|place| Seed::new(place.into()));
-            seeds.map(|seed| Page::new(&shape, seed)).collect()
-        };
-        match self {
-            Self::Corpus => corpus::pages(count as usize).collect(),
-            Self::Usual => each(Shape::USUAL),
-            Self::Deep => each(Shape::DEEP),
-        }
-    }
-}
-
-/// Where the file without end goes.
-pub type Background = Direction;
 
 /// What a request fetches if nothing is said.
 fn small() -> ByteCount {
@@ -180,7 +170,11 @@ impl Task {
     /// The largest size that it names.
     pub(super) fn largest(&self) -> ByteCount {
         let warm_up = self.warm_up().map_or(ByteCount::ZERO, |(_, size)| size);
-        self.size().max(warm_up)
+        let longest = match self {
+            Self::Ftp { longest, .. } => longest.unwrap_or_default(),
+            _ => ByteCount::ZERO,
+        };
+        self.size().max(warm_up).max(longest)
     }
 
     /// How long an object is, where all are alike.
@@ -191,7 +185,8 @@ impl Task {
             | Self::Request { size, .. }
             | Self::Loaded { size, .. }
             | Self::Parallel { size, .. }
-            | Self::Directory { size, .. } => size,
+            | Self::Directory { size, .. }
+            | Self::Ftp { size, .. } => size,
             Self::Page { .. } | Self::Voice { .. } | Self::Echo { .. } => ByteCount::ZERO,
         }
     }
@@ -202,6 +197,8 @@ impl Task {
             Self::Transfer { direction, .. }
             | Self::Iperf { direction, .. }
             | Self::Parallel { direction, .. }
+            | Self::Ftp { direction, .. }
+            | Self::Page { direction, .. }
             | Self::Voice { direction, .. } => direction,
             _ => Direction::Down,
         }
@@ -216,11 +213,38 @@ impl Task {
             | Self::Page { warm_up, .. }
             | Self::Parallel { warm_up, .. }
             | Self::Directory { warm_up, .. }
+            | Self::Ftp { warm_up, .. }
             | Self::Loaded { warm_up, .. }
             | Self::Echo { warm_up, .. } => warm_up,
             Self::Voice { .. } => ByteCount::ZERO,
         };
         (size > ByteCount::ZERO).then_some((self.direction(), size))
+    }
+
+    /// Whether the contender is started while the clock runs.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        matches!(
+            self,
+            Self::Transfer { cold: true, .. } | Self::Page { cold: true, .. }
+        )
+    }
+
+    /// Round trips of TLS that a page needs; none for other tasks.
+    #[must_use]
+    pub fn handshakes(&self) -> Handshakes {
+        match *self {
+            Self::Page {
+                connections, tls, ..
+            } => Handshakes {
+                round_trips: tls.round_trips(),
+                each: connections == Connections::Each,
+            },
+            _ => Handshakes {
+                round_trips: 0,
+                each: false,
+            },
+        }
     }
 
     /// Whether a real browser is needed.
@@ -241,10 +265,32 @@ impl Task {
         matches!(self, Self::Page { dns: true, .. })
     }
 
+    /// Lengths of an FTP task's files in bytes, which follow from `seed`; of other tasks none.
+    #[must_use]
+    pub fn files(&self, seed: Seed) -> Vec<u64> {
+        let Self::Ftp {
+            size,
+            longest,
+            count,
+            ..
+        } = *self
+        else {
+            return Vec::new();
+        };
+        let shortest = size.as_u64() as f64;
+        let range = longest.map_or(1.0, |longest| longest.as_u64() as f64 / shortest);
+        let mut numbers = generator(seed);
+        let place = |number: u64| number as f64 / u64::MAX as f64;
+        let length = |_| (shortest * range.powf(place(numbers.next_u64()))).round() as u64;
+        (0..count).map(length).collect()
+    }
+
     /// How many objects or datagrams make a figure, or each of its figures.
     pub(super) fn count(&self) -> u32 {
         match self {
-            Self::Parallel { count, .. } | Self::Directory { count, .. } => *count,
+            Self::Parallel { count, .. }
+            | Self::Directory { count, .. }
+            | Self::Ftp { count, .. } => *count,
             _ => self.samples(),
         }
     }
@@ -268,7 +314,8 @@ impl Task {
             Self::Transfer { .. }
             | Self::Iperf { .. }
             | Self::Parallel { .. }
-            | Self::Directory { .. } => 1,
+            | Self::Directory { .. }
+            | Self::Ftp { .. } => 1,
             Self::Voice { length, .. } => {
                 let datagrams = length.get().as_nanos() / VOICE_INTERVAL.as_nanos();
                 u32::try_from(datagrams).unwrap_or(u32::MAX)
@@ -281,11 +328,20 @@ impl Task {
     }
 }
 
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Down => "down",
-            Self::Up => "up",
-        })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_lie_between_the_shortest_and_the_longest_evenly_by_their_logarithm() {
+        let task = |text: &str| toml::from_str::<Task>(text).unwrap();
+        let spread = "kind = \"ftp\"\nsize = \"1 kB\"\nlongest = \"100 kB\"\ncount = 1000\n";
+        let files = task(spread).files(Seed::new(1));
+        assert_eq!(files.len(), 1000);
+        assert!(files.iter().all(|length| (1000..=100_000).contains(length)));
+        let short = files.iter().filter(|length| **length < 10_000).count();
+        assert!((450..=550).contains(&short), "{short}");
+        let alike = task("kind = \"ftp\"\nsize = \"5 kB\"\n");
+        assert_eq!(alike.files(Seed::new(1)), [5000]);
     }
 }

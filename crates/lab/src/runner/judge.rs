@@ -20,6 +20,8 @@ const TOLERANCE_S: f64 = 0.002;
 pub(super) struct Evidence<'a> {
     /// By captures at both ends of the satellite link.
     pub(super) crossed: &'a [CaptureReport],
+    /// By captures on both LANs, where the contender reaches from host to host.
+    pub(super) on_lans: &'a [CaptureReport],
     /// Content may be read in the tunnel.
     pub(super) readable: bool,
     /// What whoever it hands TCP to says of that, if anybody counts.
@@ -64,7 +66,21 @@ pub(super) fn judge(
         record.doubts.push(text);
     }
     match &evidence.carried {
-        Some(Ok(Some(Carried { by, bytes, .. }))) if (*bytes as f64) < content => {
+        Some(Ok(Some(Carried {
+            by,
+            bytes,
+            all: false,
+            ..
+        }))) if *bytes > 0 => {
+            let text = format!("{by} took in {bytes} bytes of a VPN that passes it by");
+            record.doubts.push(text);
+        }
+        Some(Ok(Some(Carried {
+            by,
+            bytes,
+            all: true,
+            ..
+        }))) if (*bytes as f64) < content => {
             let text = format!("{by} carried {bytes} bytes: the content went around it");
             record.doubts.push(text);
         }
@@ -76,6 +92,14 @@ pub(super) fn judge(
             record.doubts.push(text);
         }
         _ => {}
+    }
+    let mut seen = CaptureReport::default();
+    evidence.on_lans.iter().for_each(|lan| seen += lan.clone());
+    if seen.missed > 0 || seen.clear_packets > 0 || seen.marker_packets > 0 {
+        record.doubts.push(format!(
+            "on the LANs, outside of the VPN: {seen}; missed {}",
+            seen.missed
+        ));
     }
     let crossed = evidence.crossed;
     // One end alone sees every byte of the tunnel; in clear may be what only one end sees.
@@ -129,6 +153,7 @@ mod tests {
         crossed: [CaptureReport; 2],
         readable: bool,
         carried: Option<Carried>,
+        on_lans: Vec<CaptureReport>,
     }
 
     impl Case {
@@ -158,6 +183,7 @@ mod tests {
                 crossed: [seen.clone(), seen],
                 readable: false,
                 carried: None,
+                on_lans: Vec::new(),
             }
         }
 
@@ -177,6 +203,7 @@ mod tests {
                 size: ByteCount::new(BYTES),
                 direction: Direction::Down,
                 warm_up: ByteCount::ZERO,
+                cold: false,
             };
             let rate = BitRate::megabits_per_second(10);
             let best = Best::new(Duration::from_millis(500), [rate, rate]);
@@ -188,6 +215,7 @@ mod tests {
                 &self.stats,
                 &Evidence {
                     crossed: &self.crossed,
+                    on_lans: &self.on_lans,
                     readable: self.readable,
                     carried: Some(Ok(self.carried)),
                 },
@@ -255,13 +283,39 @@ mod tests {
         let mut case = Case::sound();
         let carried = |bytes, past| {
             let by = "the splitter";
-            Some(Carried { by, bytes, past })
+            Some(Carried {
+                by,
+                bytes,
+                past,
+                all: true,
+            })
         };
         case.carried = carried(BYTES, 0);
         assert_eq!(case.judged().status(), Status::Valid);
         Case::expect_doubt(|case| case.carried = carried(1000, 0), "went around it");
         let past = |case: &mut Case| case.carried = carried(BYTES, 7);
         Case::expect_doubt(past, "7 packets went past the splitter");
+    }
+
+    #[test]
+    fn a_vpn_of_the_hosts_is_to_pass_a_pep_by_and_is_all_that_the_lans_see() {
+        let took = |case: &mut Case| {
+            case.carried = Some(Carried {
+                by: "the PEP",
+                bytes: 1,
+                past: 0,
+                all: false,
+            });
+        };
+        Case::expect_doubt(took, "the PEP took in 1 bytes of a VPN that passes it by");
+        let lan = |case: &mut Case| {
+            let seen = CaptureReport {
+                marker_packets: 2,
+                ..CaptureReport::default()
+            };
+            case.on_lans = vec![CaptureReport::default(), seen];
+        };
+        Case::expect_doubt(lan, "on the LANs, outside of the VPN");
     }
 
     #[test]

@@ -10,11 +10,13 @@
 mod bounds;
 mod check;
 mod course;
+mod done;
 mod judge;
 mod perform;
 mod police;
 mod residue;
 mod single;
+mod target;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

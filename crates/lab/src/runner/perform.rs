@@ -1,17 +1,17 @@
 //! Doing a task: what the user does, timed at the user.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bentpipe_units::{ByteCount, Seed};
-use tokio::task::JoinSet;
 
-use crate::experiment::{Direction, Task};
+use super::done::Done;
+use super::target::Target;
+use crate::experiment::{Connections, Direction, Task, Tls};
 use crate::workload::{
-    Authority, Call, Chromium, ECHO_SIZE, Echo, Expected, ExpectedPage, HTTP_PORT, Hosts,
-    LinkLimit, Load, Object, Page, call, get, get_in_turn, iperf3, load, probe, put, run_in,
+    Authority, Chromium, Client, ECHO_SIZE, Echo, Expected, ExpectedPage, Ftp, Hosts, LinkLimit,
+    Object, Page, call, ftp, get_in_turn, iperf3, load, probe, run_in,
 };
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::Topology;
@@ -27,21 +27,22 @@ const MARGIN: Duration = Duration::from_secs(30);
 pub(super) struct Prepared {
     task: Task,
     object: Expected,
+    /// Of an FTP task.
+    files: Vec<Expected>,
     warm_up: Option<(Direction, Expected)>,
     pages: Vec<Page>,
     seed: Seed,
 }
 
-/// What came of it.
-pub(super) enum Done {
-    /// Seconds of each figure.
-    Measured(Vec<f64>),
-    /// Pages that a real browser loaded.
-    Loaded(Vec<Load>),
-    /// What was heard of a call, or of echoes.
-    Spoken(Call),
-    /// Patience ended first.
-    Unfinished,
+/// Files of these lengths, each with content of its own.
+fn expected(lengths: impl IntoIterator<Item = u64>, seed: Seed) -> Vec<Expected> {
+    let file = |(length, place)| {
+        Expected::from(Object {
+            seed: seed.nth(place),
+            length,
+        })
+    };
+    lengths.into_iter().zip(0..).map(file).collect()
 }
 
 /// Where it is done.
@@ -61,6 +62,7 @@ impl Prepared {
         Self {
             task,
             object: object("object", task.size()),
+            files: expected(task.files(seed), seed.stream("files")),
             warm_up: task
                 .warm_up()
                 .map(|(direction, size)| (direction, object("warm-up", size))),
@@ -76,6 +78,7 @@ impl Prepared {
     pub(super) fn bytes(&self) -> u64 {
         match self.task {
             Task::Page { .. } => self.pages.iter().map(Page::bytes).sum(),
+            Task::Ftp { .. } => self.files.iter().map(|file| file.object.length).sum(),
             _ => self.object.object.length * self.objects(),
         }
     }
@@ -110,13 +113,27 @@ impl Prepared {
     /// The least that each figure can be; one for all where that is the same.
     pub(super) fn limits(&self, link: &LinkLimit) -> Vec<f64> {
         let limits = match self.task {
-            Task::Page { .. } => self.pages.iter().map(|page| link.page(page)).collect(),
+            Task::Page { .. } => {
+                let handshakes = self.task.handshakes();
+                let least = |page: &Page| match self.task.direction() {
+                    Direction::Down => link.page(page, handshakes),
+                    Direction::Up => link.object(page.bytes()),
+                };
+                self.pages.iter().map(least).collect()
+            }
             // Of a datagram only that it cannot be there before it was sent.
             Task::Voice { .. } => Vec::new(),
             Task::Echo { .. } => vec![link.object(ECHO_SIZE)],
             Task::Iperf { .. } => vec![link.stream(self.object.object.length)],
             Task::Parallel { count, .. } => {
                 vec![link.object(self.object.object.length * u64::from(count))]
+            }
+            Task::Ftp { .. } => {
+                let each = self
+                    .files
+                    .iter()
+                    .map(|file| link.object(file.object.length));
+                vec![each.sum()]
             }
             // Each is asked for when the one before it is there.
             Task::Directory { count, .. } => {
@@ -158,12 +175,17 @@ impl Prepared {
         {
             return self.echo(place, &target, count, background, patience, stop);
         }
-        let tls = place.authority.client_config()?;
+        let client = self.client(place.authority)?;
+        let _ftp = match self.task {
+            Task::Ftp { .. } => Some(Ftp::start(place.topology.web())?),
+            _ => None,
+        };
         // The warm-up has as much time as what is measured.
         let most = 2 * patience + PAUSE + LEAD + MARGIN;
         // Digests, before any clock runs.
         let expect = |page: &Page| ExpectedPage::new(page.clone(), place.hosts);
         let pages: Vec<ExpectedPage> = self.pages.iter().map(expect).collect();
+        let sent = self.sent();
         run_in(place.topology.user(), stop, most, || async {
             let samples = async {
                 match self.task {
@@ -173,18 +195,37 @@ impl Prepared {
                     Task::Request { count, .. } => target.requests(&self.object, count).await,
                     Task::Parallel {
                         count, direction, ..
-                    } => Ok(vec![target.together(direction, self.object, count).await?]),
+                    } => {
+                        let files = vec![self.object; count as usize];
+                        let all = target.together(direction, &files, files.len());
+                        Ok(vec![all.await?])
+                    }
                     Task::Directory { count, .. } => {
                         let all = get_in_turn(target.address, target.name, &self.object, count);
                         Ok(vec![all.await?])
                     }
+                    Task::Ftp { direction, .. } => {
+                        Ok(vec![ftp(address, &self.files, direction).await?])
+                    }
                     Task::Iperf { .. } | Task::Voice { .. } | Task::Echo { .. } => {
                         bail!("it is done elsewhere")
+                    }
+                    Task::Page {
+                        direction: Direction::Up,
+                        parallel,
+                        ..
+                    } => {
+                        let mut times = Vec::new();
+                        for files in &sent {
+                            let sent = target.together(Direction::Up, files, parallel.into());
+                            times.push(sent.await?);
+                        }
+                        Ok(times)
                     }
                     Task::Page { .. } => {
                         let mut times = Vec::new();
                         for page in &pages {
-                            let loaded = load(page, place.hosts, tls.clone(), |_| ()).await;
+                            let loaded = load(page, place.hosts, client.clone(), |_| ()).await;
                             times.push(loaded.context("page")?.time);
                         }
                         Ok(times)
@@ -206,6 +247,38 @@ impl Prepared {
                 Err(_) => Ok(Done::Unfinished),
             }
         })
+    }
+
+    /// How pages are loaded.
+    fn client(&self, authority: &Authority) -> Result<Client> {
+        let Task::Page {
+            connections,
+            tls,
+            parallel,
+            ..
+        } = self.task
+        else {
+            return Ok(authority.client_config()?.into());
+        };
+        let tls = match tls {
+            Tls::None => None,
+            Tls::V12 => Some(authority.tls12_client_config()?),
+            Tls::V13 => Some(authority.client_config()?),
+        };
+        let each = connections == Connections::Each;
+        Ok(Client::new(tls, each, parallel.into()))
+    }
+
+    /// Files as long as the objects of each page, where these go up.
+    fn sent(&self) -> Vec<Vec<Expected>> {
+        if self.task.direction() == Direction::Down {
+            return Vec::new();
+        }
+        let page = |(page, place): (&Page, u64)| {
+            let lengths = page.objects().iter().map(|object| object.length);
+            expected(lengths, self.seed.stream("page").nth(place))
+        };
+        self.pages.iter().zip(0..).map(page).collect()
     }
 
     fn browse(&self, place: &Place<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
@@ -290,64 +363,6 @@ impl Prepared {
                 bail!("the file in the background came to its end: the link is too fast for it")
             }
         }
-    }
-}
-
-/// Whom the user talks to.
-#[derive(Clone, Copy)]
-struct Target<'a> {
-    name: &'a str,
-    address: SocketAddr,
-}
-
-impl<'a> Target<'a> {
-    /// The first of the hosts.
-    fn of(place: &Place<'a>) -> Result<Self> {
-        let (name, address) = place.hosts.get(0).context("there is no host")?;
-        Ok(Self {
-            name,
-            address: (address, HTTP_PORT).into(),
-        })
-    }
-
-    async fn transfer(&self, direction: Direction, expected: &Expected) -> Result<Duration> {
-        match direction {
-            Direction::Down => get(self.address, self.name, expected, |_| ()).await,
-            Direction::Up => put(self.address, self.name, expected).await,
-        }
-    }
-
-    /// All at once, each on a new connection; until the last one is there.
-    async fn together(
-        &self,
-        direction: Direction,
-        expected: Expected,
-        count: u32,
-    ) -> Result<Duration> {
-        let start = Instant::now();
-        let mut all = JoinSet::new();
-        for _ in 0..count {
-            let (address, name) = (self.address, self.name.to_owned());
-            all.spawn(async move {
-                let name = &name;
-                Target { name, address }
-                    .transfer(direction, &expected)
-                    .await
-            });
-        }
-        while let Some(one) = all.join_next().await {
-            one.context("a transfer")??;
-        }
-        Ok(start.elapsed())
-    }
-
-    /// One after another, each on a new connection.
-    async fn requests(&self, expected: &Expected, count: u32) -> Result<Vec<Duration>> {
-        let mut times = Vec::new();
-        for _ in 0..count {
-            times.push(self.transfer(Direction::Down, expected).await?);
-        }
-        Ok(times)
     }
 }
 

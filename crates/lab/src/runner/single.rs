@@ -10,8 +10,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::Kit;
 use super::bounds::Watch;
+use super::done::Done;
 use super::judge::{Evidence, judge};
-use super::perform::{Done, Place, Prepared, since};
+use super::perform::{Place, Prepared, since};
 use super::police::police;
 use crate::capture::{Capture, Expected};
 use crate::contender::{AtWork, hystart};
@@ -23,6 +24,10 @@ use bentpipe_emulator::topology::{
     Ground, LINK_DEVICE, RESOLVER, RESOLVER6, Topology, TopologyConfig,
 };
 use bentpipe_emulator::{EmulatorConfig, Live, Outputs};
+use bentpipe_sys::netns::NetNs;
+
+/// Devices towards the hosts, of terminal and gateway.
+const LAN_DEVICES: [&str; 2] = ["lan0", "wan0"];
 
 /// The link of one run.
 pub(super) fn link(
@@ -125,9 +130,16 @@ fn carry_out(
     let watch = Watch::start(live)?;
     let expected = contender.tunnel().map(|tunnel| Expected {
         tunnel,
+        idle: contender.idle_tunnel(),
         names_beside: names && contender.leaves_names(),
     });
-    let captures = captures(expected, &topology)?;
+    let routers = [topology.terminal(), topology.gateway()];
+    let on_link = captures(expected, routers, [LINK_DEVICE; 2])?;
+    let on_lans = captures(
+        contender.tunnel_on_lans().map(Expected::from),
+        routers,
+        LAN_DEVICES,
+    )?;
     let place = Place {
         topology: &topology,
         hosts: &hosts,
@@ -135,9 +147,15 @@ fn carry_out(
         chromium: kit.chromium.as_ref().and_then(|found| found.as_ref().ok()),
     };
     let mut at_work = None;
+    let began = Instant::now();
     let done = contender.start(&kit.stable, &topology).and_then(|started| {
         at_work = Some(started);
-        prepared.perform(&place, experiment.patience, stop)
+        if !experiment.tasks[run.task].task.is_cold() {
+            return prepared.perform(&place, experiment.patience, stop);
+        }
+        let spent = began.elapsed();
+        let left = experiment.patience.saturating_sub(spent);
+        Ok(prepared.perform(&place, left, stop)?.after(spent))
     });
     if stop.wait(Duration::ZERO) {
         bail!("interrupted");
@@ -154,10 +172,10 @@ fn carry_out(
         }
     }
     // Before anything ends: what the kernel does then is not the contender's doing.
-    let crossed = captures
-        .into_iter()
-        .map(Capture::stop)
-        .collect::<Result<Vec<_>>>()?;
+    let stop_all = |captures: Vec<Capture>| -> Result<Vec<_>> {
+        captures.into_iter().map(Capture::stop).collect()
+    };
+    let (crossed, on_lans) = (stop_all(on_link)?, stop_all(on_lans)?);
     let best = watch.finish();
     let best = best.map(|best| best.behind(&named.behind));
     drop(at_work);
@@ -198,6 +216,7 @@ fn carry_out(
         &stats,
         &Evidence {
             crossed: &crossed,
+            on_lans: &on_lans,
             readable: contender.is_readable(),
             carried,
         },
@@ -218,11 +237,14 @@ fn resolver(topology: &Topology, hosts: &mut Hosts) -> Result<Resolver> {
     Ok(resolver)
 }
 
-fn captures(expected: Option<Expected>, topology: &Topology) -> Result<Vec<Capture>> {
+fn captures(
+    expected: Option<Expected>,
+    nodes: [&NetNs; 2],
+    devices: [&str; 2],
+) -> Result<Vec<Capture>> {
     let Some(expected) = expected else {
         return Ok(Vec::new());
     };
-    let ends = [topology.terminal(), topology.gateway()];
-    let start = |end| Capture::start(end, LINK_DEVICE, expected);
-    ends.into_iter().map(start).collect()
+    let start = |(node, device)| Capture::start(node, device, expected);
+    nodes.into_iter().zip(devices).map(start).collect()
 }

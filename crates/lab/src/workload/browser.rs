@@ -19,10 +19,44 @@ use super::fetch::{Connection, Wanted, connect};
 use super::hosts::Hosts;
 use super::lookup::lookup;
 use super::page::Page;
-use super::web::HTTPS_PORT;
+use super::web::{HTTP_PORT, HTTPS_PORT};
 
 /// Connections that a browser opens to one host at most.
 pub const CONNECTIONS_PER_HOST: usize = 6;
+
+/// How pages are loaded.
+#[derive(Debug, Clone)]
+pub struct Client {
+    /// TLS to all hosts; without, requests are in clear.
+    tls: Option<Arc<ClientConfig>>,
+    /// Whether each object comes over a connection of its own.
+    each: bool,
+    /// Connections to one host at most.
+    parallel: usize,
+}
+
+impl From<Arc<ClientConfig>> for Client {
+    /// As browsers do: connections are kept, [`CONNECTIONS_PER_HOST`] to a host.
+    fn from(tls: Arc<ClientConfig>) -> Self {
+        Self {
+            tls: Some(tls),
+            each: false,
+            parallel: CONNECTIONS_PER_HOST,
+        }
+    }
+}
+
+impl Client {
+    /// One that has at most `parallel` connections to a host, each for one object if `each`.
+    #[must_use]
+    pub fn new(tls: Option<Arc<ClientConfig>>, each: bool, parallel: usize) -> Self {
+        Self {
+            tls,
+            each,
+            parallel,
+        }
+    }
+}
 
 /// A page that has come, whole and unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,14 +104,14 @@ impl ExpectedPage {
 pub async fn load(
     expected: &ExpectedPage,
     hosts: &Hosts,
-    tls: Arc<ClientConfig>,
+    client: impl Into<Client>,
     mut progress: impl FnMut(usize),
 ) -> Result<PageLoad> {
-    let page = expected.page();
+    let (page, client) = (expected.page(), client.into());
     let (fetched, mut arrivals) = mpsc::unbounded_channel();
     let origins: Vec<Arc<Origin>> = hosts
         .iter()
-        .map(|(name, address)| Origin::new(name, address, hosts.resolver(), &tls))
+        .map(|(name, address)| Origin::new(name, address, hosts.resolver(), &client))
         .collect::<Result<_>>()?;
     // Dropping it ends the connections that are left.
     let mut connections = JoinSet::new();
@@ -109,7 +143,10 @@ pub async fn load(
     }
     Ok(PageLoad {
         time: start.elapsed(),
-        connections: opened,
+        connections: match client.each {
+            true => page.objects().len(),
+            false => opened,
+        },
     })
 }
 
@@ -122,7 +159,9 @@ struct Origin {
     /// Known from the table, or once the resolver was asked.
     address: OnceCell<IpAddr>,
     resolver: Option<SocketAddr>,
-    tls: TlsConnector,
+    tls: Option<TlsConnector>,
+    each: bool,
+    parallel: usize,
     state: Mutex<State>,
     enqueued: Notify,
 }
@@ -141,7 +180,7 @@ impl Origin {
         name: &str,
         address: IpAddr,
         resolver: Option<SocketAddr>,
-        tls: &Arc<ClientConfig>,
+        client: &Client,
     ) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             name: name.to_owned(),
@@ -151,7 +190,9 @@ impl Origin {
                 Some(_) => OnceCell::new(),
             },
             resolver,
-            tls: TlsConnector::from(Arc::clone(tls)),
+            tls: client.tls.clone().map(TlsConnector::from),
+            each: client.each,
+            parallel: client.parallel,
             state: Mutex::default(),
             enqueued: Notify::new(),
         }))
@@ -165,7 +206,7 @@ impl Origin {
     fn enqueue(&self, index: usize, wanted: Wanted) -> bool {
         let open = self.state(|state| {
             state.waiting.push_back((index, wanted));
-            let open = state.free < state.waiting.len() && state.open < CONNECTIONS_PER_HOST;
+            let open = state.free < state.waiting.len() && state.open < self.parallel;
             if open {
                 state.open += 1;
                 state.free += 1;
@@ -176,15 +217,23 @@ impl Origin {
         open
     }
 
-    /// One connection, from `connect` on, for as long as the page is loaded.
+    /// One connection, from `connect` on, for as long as the page is loaded, or one after another for an object each.
     async fn serve(self: Arc<Self>, fetched: mpsc::UnboundedSender<Arrival>) {
-        let mut connection = self.open().await;
+        let mut kept = match self.each {
+            true => None,
+            false => Some(self.open().await),
+        };
         loop {
             let (index, wanted) = self.next().await;
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => self.open().await,
+            };
             let outcome = match &mut connection {
                 Ok(connection) => connection.fetch(&wanted, &mut |_| ()).await,
                 Err(error) => Err(anyhow::anyhow!("{error:#}")),
             };
+            kept = (!self.each).then_some(connection);
             self.state(|state| state.free += 1);
             if fetched.send((index, outcome)).is_err() {
                 return;
@@ -198,9 +247,12 @@ impl Origin {
             lookup(resolver, &self.name).await
         };
         let address = *self.address.get_or_try_init(ask).await?;
+        let Some(tls) = &self.tls else {
+            let stream = connect((address, HTTP_PORT).into()).await?;
+            return Connection::open(stream, &self.name).await;
+        };
         let stream = connect((address, HTTPS_PORT).into()).await?;
-        let stream = self
-            .tls
+        let stream = tls
             .connect(self.server_name.clone(), stream)
             .await
             .context("TLS")?;

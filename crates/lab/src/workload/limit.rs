@@ -16,6 +16,23 @@ use super::page::{Kind, Page};
 /// for IP and UDP, 3 for the short header, 16 for the tag and 7 for a stream frame. TCP's share is the same to 0.2 %.
 pub const PAYLOAD_EFFICIENCY: f64 = 1446.0 / 1500.0;
 
+/// Round trips that TLS between browser and web takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handshakes {
+    /// Of one handshake.
+    pub round_trips: u32,
+    /// Whether each object has one, or each host.
+    pub each: bool,
+}
+
+impl Handshakes {
+    /// Those of browsers: TLS 1.3 (RFC 8446 §2), once for each host.
+    pub const TLS13: Self = Self {
+        round_trips: 1,
+        each: false,
+    };
+}
+
 /// The bounds of one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkLimit {
@@ -54,13 +71,13 @@ impl LinkLimit {
         self.transmit(length)
     }
 
-    /// A whole page over HTTPS.
+    /// A whole page over HTTPS, or in clear.
     ///
     /// Earliest starts follow from the dependencies as if each object had the link to itself and hosts took any number
     /// of requests at once. What starts at an instant or later must pass the link after it: the worst instant counts.
     #[must_use]
-    pub fn page(&self, page: &Page) -> Duration {
-        let starts = self.earliest_starts(page);
+    pub fn page(&self, page: &Page, handshakes: Handshakes) -> Duration {
+        let starts = self.earliest_starts(page, handshakes);
         let after = |start: Duration| {
             let later = starts.iter().zip(page.objects());
             let bytes = later
@@ -77,7 +94,7 @@ impl LinkLimit {
     }
 
     /// When the first byte of each object could arrive.
-    fn earliest_starts(&self, page: &Page) -> Vec<Duration> {
+    fn earliest_starts(&self, page: &Page, handshakes: Handshakes) -> Vec<Duration> {
         let objects = page.objects();
         let mut starts = vec![Duration::ZERO; objects.len()];
         let mut tls_done: HashMap<u8, Duration> = HashMap::new();
@@ -87,7 +104,11 @@ impl LinkLimit {
             found.retain(|other| *other != next);
             let (now, index) = next;
             let object = &objects[index];
-            let tls = *tls_done.entry(object.host).or_insert(now + self.rtt);
+            let done = now + self.rtt * handshakes.round_trips;
+            let tls = match handshakes.each {
+                true => done,
+                false => *tls_done.entry(object.host).or_insert(done),
+            };
             starts[index] = tls.max(now) + self.rtt;
             // A document is read as it comes, a script when it is whole.
             let read = match object.kind {
@@ -120,12 +141,15 @@ mod tests {
         assert_eq!(limit.object(1000).as_millis(), 500);
         // At least TLS and request of the document, request of the next level, TLS and request of the last.
         for seed in 1..20 {
-            let page = limit.page(&Page::new(&Shape::USUAL, Seed::new(seed)));
+            let page = limit.page(
+                &Page::new(&Shape::USUAL, Seed::new(seed)),
+                Handshakes::TLS13,
+            );
             let transmit = limit.transmit(2_000_000);
             assert!(page > Duration::from_millis(2500), "{page:?}");
             assert!(page < Duration::from_millis(3000) + transmit, "{page:?}");
             // Two levels more, on hosts that are known by then.
-            let deep = limit.page(&Page::new(&Shape::DEEP, Seed::new(seed)));
+            let deep = limit.page(&Page::new(&Shape::DEEP, Seed::new(seed)), Handshakes::TLS13);
             assert!(deep > Duration::from_millis(3500), "{deep:?}");
             assert!(deep < Duration::from_millis(4000) + transmit, "{deep:?}");
         }

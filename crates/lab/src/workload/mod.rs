@@ -18,6 +18,7 @@ mod content;
 pub mod corpus;
 mod echo;
 mod fetch;
+mod ftp;
 mod hosts;
 mod iperf;
 mod lengths;
@@ -38,15 +39,16 @@ use bentpipe_sys::netns::NetNs;
 
 use bentpipe_emulator::Stop;
 
-pub use browser::{CONNECTIONS_PER_HOST, ExpectedPage, PageLoad, load};
+pub use browser::{CONNECTIONS_PER_HOST, Client, ExpectedPage, PageLoad, load};
 pub use chromium::{Chromium, Load, Loading};
 pub(crate) use content::generator;
 pub use content::{Digest, Expected, MARKER, Object};
 pub use echo::{ECHO_INTERVAL, ECHO_SIZE, Echo, probe};
 pub use fetch::{get, get_in_turn, put};
+pub use ftp::{Ftp, ftp};
 pub use hosts::Hosts;
 pub use iperf::{iperf3, iperf3_version};
-pub use limit::{LinkLimit, PAYLOAD_EFFICIENCY};
+pub use limit::{Handshakes, LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{Kind, Page, PageObject, Part, Shape};
 pub use resolver::{DNS_PORT, Resolver};
 pub use tls::Authority;

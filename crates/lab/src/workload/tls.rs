@@ -9,7 +9,7 @@ use rcgen::{
 };
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 /// What the fetchers here speak.
 const HTTP1: &[u8] = b"http/1.1";
@@ -62,7 +62,7 @@ impl Authority {
         digest::digest(&digest::SHA256, &key).as_ref().to_vec()
     }
 
-    /// A server for all of `names`, of HTTP/2 and of HTTP/1.1.
+    /// A server for all of `names`, of HTTP/2 and of HTTP/1.1, over TLS 1.3 and 1.2.
     ///
     /// # Errors
     /// A name is no DNS name.
@@ -76,7 +76,7 @@ impl Authority {
             .context("cannot make the web server's certificate")?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.server.serialize_der()));
         let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], key)?;
         config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
@@ -88,10 +88,22 @@ impl Authority {
     /// # Errors
     /// The authority's own certificate is refused, which would be a defect.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>> {
+        self.client_of(&rustls::version::TLS13)
+    }
+
+    /// [`Self::client_config`] of TLS 1.2, whose full handshake takes two round trips (RFC 5246 §7.3).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn tls12_client_config(&self) -> Result<Arc<ClientConfig>> {
+        self.client_of(&rustls::version::TLS12)
+    }
+
+    fn client_of(&self, version: &'static SupportedProtocolVersion) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_protocol_versions(&[version])?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![HTTP1.to_vec()];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_emulator::topology::LINK_DEVICE;
 use bentpipe_lab::capture::{Capture, Tunnel};
-use bentpipe_lab::workload::{Chromium, HTTPS_PORT, Load, Page, corpus};
+use bentpipe_lab::workload::{Chromium, HTTPS_PORT, Handshakes, Load, Page, corpus};
 use bentpipe_testbed::chromium;
 
 use super::world::{PATIENCE, World, world};
@@ -26,7 +26,7 @@ fn chromium_loads_pages_whole_and_nothing_else() {
     let pages: Vec<Page> = corpus::pages(3).collect();
     let loads = load(&world, &chromium, &pages).unwrap().unwrap();
     for (page, load) in pages.iter().zip(&loads) {
-        let least = world.limit.page(page).as_secs_f64();
+        let least = world.limit.page(page, Handshakes::TLS13).as_secs_f64();
         let took = load.load_ms / 1000.0;
         let paint = load.paint_ms.unwrap() / 1000.0;
         eprintln!("{took:.3} s, {paint:.3} s to see something; limit {least:.3} s");

@@ -14,6 +14,7 @@ use super::world::{PATIENCE, World, world};
 /// All that may cross while a page is loaded.
 const EXPECTED: Expected = Expected {
     tunnel: Tunnel::Tcp(HTTPS_PORT),
+    idle: None,
     names_beside: true,
 };
 

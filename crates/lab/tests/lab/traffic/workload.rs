@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bentpipe_lab::workload::{
-    Authority, CONNECTIONS_PER_HOST, Expected, ExpectedPage, Object, Page, Shape, load, run_in,
+    Authority, CONNECTIONS_PER_HOST, Expected, ExpectedPage, Handshakes, Object, Page, Shape, load,
+    run_in,
 };
 use bentpipe_units::Seed;
 
@@ -57,13 +58,16 @@ fn a_page_comes_whole_over_several_connections() {
         load(&expected, &world.hosts, tls, |count| done.push(count))
     })
     .unwrap();
-    eprintln!("{loaded:?}, limit {:?}", world.limit.page(&page));
+    eprintln!(
+        "{loaded:?}, limit {:?}",
+        world.limit.page(&page, Handshakes::TLS13)
+    );
     assert_eq!(done, (1..=Shape::USUAL.objects()).collect::<Vec<usize>>());
     let hosts = usize::from(page.hosts());
     let most = hosts * CONNECTIONS_PER_HOST;
     assert!((2 * hosts..=most).contains(&loaded.connections));
     // Three levels of new hosts: TCP's handshakes come on top of the limit.
-    let least = world.limit.page(&page) + Duration::from_millis(300);
+    let least = world.limit.page(&page, Handshakes::TLS13) + Duration::from_millis(300);
     assert!(
         loaded.time >= least && loaded.time < least * 3,
         "{loaded:?}"

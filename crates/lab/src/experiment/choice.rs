@@ -1,0 +1,108 @@
+//! What tasks choose between: directions, browsers, pages and their connections.
+
+use std::fmt;
+
+use bentpipe_units::Seed;
+use serde::Deserialize;
+
+use crate::workload::{Page, Shape, corpus};
+
+/// Where a file goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the web to the user, over the forward link.
+    #[default]
+    Down,
+    /// From the user to the web, over the return link.
+    Up,
+}
+
+/// Who loads a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Browser {
+    /// A fetcher that does what browsers did with HTTP/1.1, and checks every body.
+    #[default]
+    Scripted,
+    /// Chromium, with HTTP/2 and all that it does.
+    Chromium,
+}
+
+/// What a page's connections are used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Connections {
+    /// Object after object.
+    #[default]
+    Kept,
+    /// One object each, as with HTTP/1.0.
+    Each,
+}
+
+/// How a page's connections are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum Tls {
+    /// They are in clear.
+    #[serde(rename = "none")]
+    None,
+    /// TLS 1.2.
+    #[serde(rename = "1.2")]
+    V12,
+    /// TLS 1.3.
+    #[default]
+    #[serde(rename = "1.3")]
+    V13,
+}
+
+impl Tls {
+    /// Round trips of a handshake.
+    pub(crate) fn round_trips(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::V12 => 2,
+            Self::V13 => 1,
+        }
+    }
+}
+
+/// Where pages are taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collection {
+    /// The first ones of the corpus, and all again after the last.
+    #[default]
+    Corpus,
+    /// Pages of usual size, each another: 70 objects, 2 MB, 11 hosts.
+    Usual,
+    /// Deep pages, each another: 70 objects whose lengths are lognormal, 2 MB, 12 hosts, dependencies four deep.
+    Deep,
+}
+
+impl Collection {
+    /// The first `count` of them.
+    #[must_use]
+    pub fn pages(self, count: u32) -> Vec<Page> {
+        let each = |shape: Shape| {
+            let seeds = (0..count).map(|place| Seed::new(place.into()));
+            seeds.map(|seed| Page::new(&shape, seed)).collect()
+        };
+        match self {
+            Self::Corpus => corpus::pages(count as usize).collect(),
+            Self::Usual => each(Shape::USUAL),
+            Self::Deep => each(Shape::DEEP),
+        }
+    }
+}
+
+/// Where the file without end goes.
+pub type Background = Direction;
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Down => "down",
+            Self::Up => "up",
+        })
+    }
+}

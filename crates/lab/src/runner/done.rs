@@ -1,0 +1,38 @@
+//! What came of doing a task.
+
+use std::time::Duration;
+
+use crate::workload::{Call, Load};
+
+/// What came of it.
+pub(super) enum Done {
+    /// Seconds of each figure.
+    Measured(Vec<f64>),
+    /// Pages that a real browser loaded.
+    Loaded(Vec<Load>),
+    /// What was heard of a call, or of echoes.
+    Spoken(Call),
+    /// Patience ended first.
+    Unfinished,
+}
+
+impl Done {
+    /// With the time `spent` before the first figure added to it.
+    pub(super) fn after(mut self, spent: Duration) -> Self {
+        match &mut self {
+            Self::Measured(seconds) => {
+                if let Some(first) = seconds.first_mut() {
+                    *first += spent.as_secs_f64();
+                }
+            }
+            Self::Loaded(loads) => {
+                if let Some(first) = loads.first_mut() {
+                    first.load_ms += spent.as_secs_f64() * 1e3;
+                    first.paint_ms = first.paint_ms.map(|ms| ms + spent.as_secs_f64() * 1e3);
+                }
+            }
+            Self::Spoken(_) | Self::Unfinished => {}
+        }
+        self
+    }
+}
