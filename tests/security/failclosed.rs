@@ -476,6 +476,49 @@ fn await_sign(site: &Site, sign: &str) -> Result<()> {
     Ok(())
 }
 
+/// An intercepted interface that is gone makes the client unhealthy until it is back.
+#[test]
+fn a_missing_interface_is_no_health() {
+    if !privileged("fail closed: health") {
+        return;
+    }
+    let site = Site::start(SiteConfig::new(BENTPIPE)).expect("a site");
+    let socket = site.client_home().join("client.sock");
+    let check = || {
+        let mut command = std::process::Command::new(BENTPIPE);
+        command.args(["status", "--check", "--socket"]).arg(&socket);
+        let output = command.output().expect("bentpipe runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), said)
+    };
+    let terminal = site.topology.terminal();
+    let rename = |from: &str, to: &str| {
+        for action in [&["down"][..], &["name", to]] {
+            let line = [&["link", "set", from], action].concat();
+            terminal.run("ip", &line).expect("a link");
+        }
+        terminal
+            .run("ip", &["link", "set", to, "up"])
+            .expect("a link");
+    };
+    let expect = |healthy: bool, text: &str| {
+        let deadline = Instant::now() + BACK;
+        loop {
+            let (ok, said) = check();
+            if ok == healthy && said.contains(text) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{said}\n{}", site.logs());
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    expect(true, "");
+    rename("lan0", "lan9");
+    expect(false, "intercepted interface lan0");
+    rename("lan9", "lan0");
+    expect(true, "");
+}
+
 /// The guard's table is flushed while no client runs: its routing rules keep the LAN in.
 #[test]
 fn a_guard_that_was_flushed_still_guards_the_lan() {

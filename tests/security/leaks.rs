@@ -38,7 +38,7 @@ fn bentpipe_lets_nothing_out_in_any_state() {
     println!("{table}");
     assert!(output.status.success(), "{table}\n{output:?}");
     let rows = rows(&table);
-    assert_eq!(rows.len(), 21, "{table}");
+    assert_eq!(rows.len(), 22, "{table}");
     assert!(rows.iter().all(|(_, _, clear)| *clear == 0), "{table}");
     // And the tunnel carries where it runs: while it does, and started again after either end was killed.
     for row in [2, 6, 10, 12, 14] {

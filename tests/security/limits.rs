@@ -1,19 +1,21 @@
 //! What one client may use of the server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use bentpipe_emulator::topology::{WEB, WEB6};
+use anyhow::{Context as _, Result, ensure};
+use bentpipe_emulator::topology::{USER, WEB, WEB6};
 use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::keys;
-use bentpipe_testbed::peer::{Service, echo, read_exactly};
+use bentpipe_testbed::peer::{Service, echo, endless, read_exactly};
+use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Site, SiteConfig, with_config};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::BENTPIPE;
 use crate::{RTT, SLACK, SOON, on_site};
@@ -158,6 +160,98 @@ fn a_client_opens_no_more_flows_a_second_than_it_may() {
         thread::sleep(Duration::from_secs(3));
         let open = carried(site, web.address, 4);
         ensure!(open == 4, "{open} of 4 are carried after a pause");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_client_sends_no_more_packets_a_second_than_it_may() {
+    on_site("packet rate", SiteConfig::new(BENTPIPE), |site| {
+        edit(
+            &site.server_file(),
+            "allow = ",
+            "max_packets_per_s = 5\nallow = ",
+        )?;
+        site.start_server()?;
+        site.start_client()?;
+        let web = SocketAddr::new(WEB.into(), 7001);
+        let sink = site.topology.web().enter(|| UdpSocket::bind(web))??;
+        sink.set_read_timeout(Some(Duration::from_secs(2)))?;
+        let host = site.topology.user();
+        let host = host.enter(|| UdpSocket::bind((USER, 0)))??;
+        let arrived = |number: usize| -> Result<usize> {
+            for _ in 0..number {
+                host.send_to(b"there?", web)?;
+            }
+            let mut arrived = 0;
+            while sink.recv(&mut [0; 16]).is_ok() {
+                arrived += 1;
+            }
+            Ok(arrived)
+        };
+        // The device has its addresses once the tunnel is up.
+        let deadline = Instant::now() + SOON;
+        while arrived(1)? == 0 {
+            ensure!(Instant::now() < deadline, "no packet crosses");
+        }
+        // Ten are saved up, and a second or two pass.
+        let carried = arrived(200)?;
+        ensure!((8..40).contains(&carried), "{carried} of 200 are carried");
+        let log = site.server().stderr_text();
+        let said = log.matches("max_packets_per_s").count();
+        ensure!(said == 1, "said {said} times: {log}");
+        thread::sleep(Duration::from_secs(3));
+        let carried = arrived(4)?;
+        ensure!(carried == 4, "{carried} of 4 are carried after a pause");
+        Ok(())
+    });
+}
+
+/// Memory of all tunnels has one ceiling, which `status` shows with what is used of it, and which a reload changes.
+#[test]
+fn all_tunnels_together_take_no_more_memory_than_the_server_may() {
+    on_site("total memory", SiteConfig::new(BENTPIPE), |site| {
+        edit(
+            &site.server_file(),
+            "[[client]]",
+            "[limits]\ntotal_memory = \"16 MiB\"\nmemory = \"64 MiB\"\n[[client]]",
+        )?;
+        site.start_server()?;
+        site.start_client()?;
+        let web = SocketAddr::new(WEB.into(), 0);
+        let web = Service::start(&site.topology.web().into(), web, endless)?;
+        // Hosts that read nothing.
+        let [route, _] = site.routes();
+        let idle: Vec<_> = (0..40)
+            .map(|_| route.connect(web.address))
+            .collect::<Result<_>>()?;
+        let socket = site.topology.directory().join("server.sock");
+        let memory = || -> Result<(u64, u64)> {
+            let mut command = Command::new(BENTPIPE);
+            command.args(["status", "--json", "--socket"]).arg(&socket);
+            let status: Value = serde_json::from_slice(&command.output()?.stdout)?;
+            let memory = &status["all_tunnels_memory"];
+            let figures = memory["used"].as_u64().zip(memory["ceiling"].as_u64());
+            figures.with_context(|| format!("no figures in {memory}"))
+        };
+        let deadline = Instant::now() + SOON;
+        loop {
+            let (used, ceiling) = memory()?;
+            ensure!(
+                ceiling == 16 << 20 && used <= ceiling,
+                "{used} of {ceiling}"
+            );
+            if used > 1 << 20 {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "only {used} bytes are in use");
+            thread::sleep(Duration::from_millis(200));
+        }
+        edit(&site.server_file(), "16 MiB", "32 MiB")?;
+        reload(site, "reloaded")?;
+        let (_, ceiling) = memory()?;
+        ensure!(ceiling == 32 << 20, "{ceiling} after a reload");
+        drop(idle);
         Ok(())
     });
 }

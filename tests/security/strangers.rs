@@ -32,10 +32,19 @@ const IDLE: usize = 200;
 /// Memory that an idle tunnel takes of the server, in bytes.
 const TUNNEL: u64 = 64_000;
 
+/// CPU time that a tunnel takes of the server until it is idle, in milliseconds.
+const TUNNEL_MS: f64 = 2.0;
+
+/// Times that a busy machine may try.
+const ATTEMPTS: usize = 3;
+
 /// Handshakes that strangers begin and leave alone.
 const HALF_OPEN: usize = 2600;
 
 const MB: u64 = 1_000_000;
+
+/// Memory that a flood may leave a server with.
+const KEPT: u64 = 20 * MB;
 
 const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 7, 7, 7);
 
@@ -44,7 +53,27 @@ const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 7, 7, 8), Ipv4Addr::new(127, 
 
 #[test]
 fn idle_tunnels_cost_little() {
-    let keys: Vec<_> = (0..IDLE)
+    // CPU time grows with what else runs on the machine: half of this at rest.
+    let cheap = (0..ATTEMPTS)
+        .map(|_| idle_tunnels(IDLE))
+        .find(|(memory, millis)| {
+            assert!(*memory <= 20 * MB, "{memory} B");
+            *millis <= TUNNEL_MS
+        });
+    assert!(cheap.is_some(), "more than {TUNNEL_MS} ms each");
+}
+
+/// Takes a minute.
+#[test]
+#[ignore = "a minute; `make test-full` runs it"]
+fn a_thousand_idle_tunnels_cost_little() {
+    let (memory, _) = idle_tunnels(1000);
+    assert!(memory <= 100 * MB, "{memory} B");
+}
+
+/// Bytes of memory that `count` idle tunnels take of a server, and milliseconds of CPU time that each takes until it is idle.
+fn idle_tunnels(count: usize) -> (u64, f64) {
+    let keys: Vec<_> = (0..count)
         .map(|_| PrivateKey::generate().expect("a key"))
         .collect();
     let server = Server::start(&keys);
@@ -52,12 +81,11 @@ fn idle_tunnels_cost_little() {
     let tunnels = Tunnels::connect(&server, CLIENTS[1], &keys);
     thread::sleep(Duration::from_secs(2));
     let (memory, cpu) = (server.memory() - before.0, server.cpu() - before.1);
-    let (each, millis) = (memory / IDLE as u64, cpu * 1e3 / IDLE as f64);
-    println!("{IDLE} idle tunnels: {memory} B, {each} B each, {millis:.2} ms of CPU time each");
-    assert_eq!(tunnels.alive(), IDLE);
+    let (each, millis) = (memory / count as u64, cpu * 1e3 / count as f64);
+    println!("{count} idle tunnels: {memory} B, {each} B each, {millis:.2} ms of CPU time each");
+    assert_eq!(tunnels.alive(), count);
     assert!(each <= TUNNEL, "{each} B each");
-    // 1 ms on a machine at rest.
-    assert!(millis <= 5.0, "{millis} ms each");
+    (memory, millis)
 }
 
 #[test]
@@ -101,6 +129,13 @@ fn half_open_handshakes_cost_little_and_keep_nobody_out() {
     assert!(begun >= HALF_OPEN, "{begun}");
     assert!(grown <= 100 * MB, "{grown} B");
     assert!(cpu <= 4.0, "{cpu} s of CPU time");
+    // What strangers took is given back once they are gone.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while server.memory() > before.0 + KEPT {
+        let kept = server.memory() - before.0;
+        assert!(Instant::now() < deadline, "{kept} B are kept");
+        thread::sleep(Duration::from_millis(500));
+    }
 }
 
 /// Begins handshakes as fast as one thread can, until `stop`; returns how many.

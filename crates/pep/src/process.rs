@@ -134,6 +134,14 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// CPU time that the calling thread has used.
+pub(crate) fn thread_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let [seconds, nanoseconds] =
+        [used.tv_sec, used.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    Duration::from_secs(seconds) + Duration::from_nanos(nanoseconds)
+}
+
 /// The wall clock, for what outlives the process.
 #[expect(
     clippy::disallowed_methods,

@@ -36,6 +36,8 @@ pub(crate) struct Needs<'a> {
     enabled: bool,
     /// Whether it configures the network.
     network: bool,
+    /// Whether it answers in others' place.
+    raw: bool,
     /// The configuration, and the private key that it names.
     read: Vec<&'a Path>,
     /// The directory of what is remembered.
@@ -51,6 +53,7 @@ impl<'a> Needs<'a> {
         Self {
             enabled: config.sandbox,
             network: config.front.intercept.is_some() || !config.publish.is_empty(),
+            raw: config.front.intercept.is_some(),
             read: vec![&config.file, &config.private_key_file],
             state_dir: Some(&config.state_dir),
             status_socket: path(config.status_socket.as_ref()),
@@ -63,6 +66,7 @@ impl<'a> Needs<'a> {
         Self {
             enabled: config.sandbox,
             network: true,
+            raw: false,
             read: vec![&config.file, &config.private_key_file],
             state_dir: Some(&config.state_dir),
             status_socket: path(config.status_socket.as_ref()),
@@ -75,6 +79,7 @@ impl<'a> Needs<'a> {
         Self {
             enabled: config.sandbox,
             network: config.front.intercept.is_some() || config.controller.is_some(),
+            raw: config.front.intercept.is_some(),
             read: vec![&config.file],
             state_dir: None,
             status_socket: path(config.status_socket.as_ref()),
@@ -87,6 +92,7 @@ impl<'a> Needs<'a> {
         Self {
             enabled: config.sandbox,
             network: config.controller.is_some(),
+            raw: false,
             read: vec![&config.file],
             state_dir: None,
             status_socket: path(config.status_socket.as_ref()),
@@ -111,6 +117,7 @@ impl<'a> Needs<'a> {
         }
         let sandbox = Sandbox {
             network: self.network,
+            raw: self.raw,
             paths: self.paths(),
         };
         let entered = sandbox.enter()?;

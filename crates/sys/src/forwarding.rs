@@ -19,6 +19,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::device::NAME;
+use crate::intercept::close_passages;
 use crate::intercept::forwarding::{self as settings, Forwarding as Settings};
 use crate::nft::Table;
 use crate::nftables::{Fingerprint, fingerprint};
@@ -194,6 +195,7 @@ impl Drop for ServerTable {
     fn drop(&mut self) {
         // What stays is found and mended by the next start. What others have opened meanwhile stays open.
         self.settings.restore(false);
+        let _ = close_passages();
         let _ = self.table.remove();
         for rule in second_line() {
             let _ = rule.delete();

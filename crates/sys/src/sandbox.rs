@@ -40,8 +40,10 @@ pub enum Access {
 /// What a daemon still needs.
 #[derive(Clone, Debug, Default)]
 pub struct Sandbox {
-    /// Whether it configures the network: devices, routes, rules, marks (CAP_NET_ADMIN, CAP_NET_RAW).
+    /// Whether it configures the network: devices, routes, rules, marks (CAP_NET_ADMIN).
     pub network: bool,
+    /// Whether it sends packets from addresses of others, as it does in resolvers' place (CAP_NET_RAW).
+    pub raw: bool,
     /// Paths of its configuration. One that does not exist is left out.
     pub paths: Vec<(PathBuf, Access)>,
 }
@@ -92,7 +94,7 @@ impl Sandbox {
         // Ports below 1024: DNS for the LAN, published ports; sockets are bound again when addresses change.
         let mut kept = CapabilitySet::NET_BIND_SERVICE;
         kept.set(CapabilitySet::NET_ADMIN, self.network);
-        kept.set(CapabilitySet::NET_RAW, self.network);
+        kept.set(CapabilitySet::NET_RAW, self.raw);
         kept.set(CapabilitySet::DAC_OVERRIDE, overrides);
         kept
     }
@@ -199,6 +201,7 @@ mod tests {
         let (inside, outside) = (place.0.join("inside"), place.0.join("outside"));
         let sandbox = Sandbox {
             network: true,
+            raw: true,
             paths: vec![(inside.clone(), Access::Write)],
         };
         let work = thread::spawn(move || {
@@ -243,6 +246,7 @@ mod tests {
         let work = thread::spawn(|| {
             let entered = Sandbox {
                 network: true,
+                raw: true,
                 ..Sandbox::default()
             }
             .enter_with_this_thread()
@@ -280,6 +284,7 @@ mod tests {
         let work = thread::spawn(move || {
             let entered = Sandbox {
                 network: false,
+                raw: false,
                 paths: vec![(theirs.clone(), Access::Write)],
             }
             .enter_with_this_thread()

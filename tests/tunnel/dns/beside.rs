@@ -1,7 +1,7 @@
 //! Beside another name server on the router: neither takes the other's port or its names, whichever starts first.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,7 +28,20 @@ impl NameServer {
         let bound = place.at(|| UdpSocket::bind(address)).expect("the place");
         let socket = bound?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let listener = place
+            .at(|| TcpListener::bind(address))
+            .expect("the place")?;
+        listener.set_nonblocking(true)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => drop(answer_by_tcp(stream)),
+                    Err(_) => thread::sleep(Duration::from_millis(20)),
+                }
+            }
+        });
         let stopped = stop.clone();
         thread::spawn(move || {
             let mut buffer = [0; 1024];
@@ -57,6 +70,43 @@ fn answer(query: &[u8]) -> Vec<u8> {
     bytes.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4]);
     bytes.extend(NEAR.octets());
     bytes
+}
+
+/// Answers one question, in the form of RFC 1035 §4.2.2.
+fn answer_by_tcp(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let answer = answer(&read_by_tcp(&mut stream)?);
+    write_by_tcp(&mut stream, &answer)
+}
+
+fn read_by_tcp(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length)?;
+    let mut message = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+
+fn write_by_tcp(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(message.len()).expect("a short message");
+    stream.write_all(&[&length.to_be_bytes()[..], message].concat())
+}
+
+/// [`ask`] by TCP.
+fn ask_by_tcp(site: &Site, server: IpAddr, name: &str) -> (u8, Option<Ipv4Addr>) {
+    let user: Place = site.topology.user().into();
+    let asked = || {
+        let address = SocketAddr::new(server, 53);
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(8))?;
+        stream.set_read_timeout(Some(Duration::from_secs(8)))?;
+        write_by_tcp(&mut stream, &query(name))?;
+        read_by_tcp(&mut stream)
+    };
+    let bytes = user.at(asked).expect("the place");
+    let bytes =
+        bytes.unwrap_or_else(|error| panic!("{name} of {server} by TCP: {error}\n{}", site.logs()));
+    verdict(&bytes)
 }
 
 /// A host of the LAN asks `server`: response code and address.
@@ -150,10 +200,35 @@ fn a_name_server_on_the_routers_own_address_keeps_what_it_is_asked() {
     site.start_client().expect("a client");
     let own = format!("{TERMINAL_LAN}:53");
     let near = NameServer::start(&terminal, &own).expect("the port is free");
-    assert_eq!(ask(&site, ROUTER, "a.example"), (0, Some(NEAR)));
-    assert_eq!(ask(&site, FAR, "a.example"), (0, Some(TRUE)));
+    for asks in [ask, ask_by_tcp] {
+        assert_eq!(asks(&site, ROUTER, "a.example"), (0, Some(NEAR)));
+        assert_eq!(asks(&site, FAR, "a.example"), (0, Some(TRUE)));
+    }
     drop(near);
-    assert_eq!(ask(&site, ROUTER, "b.example"), (0, Some(TRUE)));
+    for asks in [ask, ask_by_tcp] {
+        assert_eq!(asks(&site, ROUTER, "b.example"), (0, Some(TRUE)));
+    }
+}
+
+/// Our own listener, on the router's address or on all, is asked by both families and by both protocols.
+#[test]
+fn our_own_listener_on_the_routers_address_answers_both_ways() {
+    if !privileged("dns: own listener") {
+        return;
+    }
+    for listen in ["10.10.0.1:53", "[::]:53"] {
+        let mut site = plain(&format!("listen = \"{listen}\""));
+        let _resolver = Resolver::start(&site.topology.web().into(), web()).expect("a resolver");
+        site.start_server().expect("a server");
+        site.start_client().expect("a client");
+        for asks in [ask, ask_by_tcp] {
+            assert_eq!(
+                asks(&site, ROUTER, "a.example"),
+                (0, Some(TRUE)),
+                "{listen}"
+            );
+        }
+    }
 }
 
 #[test]

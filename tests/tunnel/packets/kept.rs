@@ -167,6 +167,40 @@ fn what_others_take_away_is_put_back_and_nothing_leaves_with_an_inner_address() 
     assert!(logs.contains("nft"), "{logs}");
 }
 
+/// A firewall that drops what is forwarded, as Docker's and ufw's do, before the server's start and after a restart of its own.
+#[test]
+fn a_firewall_that_drops_lets_clients_packets_pass() {
+    if !privileged("packets: a firewall that drops") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig {
+        scenario: near(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let firewall = "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }";
+    let gateway = site.topology.gateway().clone();
+    gateway.run("nft", &[firewall]).expect("a firewall");
+    site.start_server().expect("it starts");
+    site.start_client().expect("it starts");
+    let echo = Echo::start(site.topology.web(), WEBS[0]).expect("an echo");
+    until(&site, "the way", || echoes(&site, &echo, WEBS[0]));
+    assert!(
+        site.logs().contains("drops what is forwarded"),
+        "{}",
+        site.logs()
+    );
+    gateway
+        .run("nft", &["flush chain ip filter FORWARD"])
+        .expect("a restart");
+    until(&site, "the way", || echoes(&site, &echo, WEBS[0]));
+    site.stop_server().expect("it stops");
+    let left = gateway
+        .run("nft", &["list", "table", "ip", "filter"])
+        .expect("its table");
+    assert!(!left.contains("bentpipe"), "{left}");
+}
+
 /// A gateway that did not forward does so for clients alone, until somebody else wants more; what they want stays.
 #[test]
 fn what_others_forward_is_theirs() {

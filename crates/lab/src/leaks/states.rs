@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::contender::{AtWork, Contender, Stable};
 use bentpipe_emulator::topology::{
-    GATEWAY_SAT, GATEWAY_SAT6, LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT,
-    TERMINAL_SAT6, Topology, USER, USER6, WEB, WEB6,
+    GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6,
+    TERMINAL_SAT, TERMINAL_SAT6, Topology, USER, USER6, WEB, WEB6,
 };
 
 /// What a daemon is given to stop in order.
@@ -28,7 +28,7 @@ const SILENCE: Duration = Duration::from_millis(300);
 type Step<'a> = fn(&mut Run<'a>) -> Result<()>;
 
 /// All of them.
-pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 21] {
+pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 22] {
     [
         ("before its start, as after a boot", Run::wait),
         ("while it starts", Run::start),
@@ -48,6 +48,7 @@ pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 21] {
         ("the gateway's rules are flushed", Run::flush_gateway),
         ("the gateway's routing is changed", Run::reroute_gateway),
         ("the gateway's device is removed", Run::unplug_gateway),
+        ("the gateway's uplink renamed, back", Run::rename_uplink),
         ("while it stops", Run::stop),
         ("after its stop", Run::wait),
         ("the LAN: flushed after its stop", Run::flush_guard),
@@ -275,6 +276,20 @@ impl<'a> Run<'a> {
         for name in own {
             gateway.run("ip", &["link", "del", name])?;
         }
+        self.wait()
+    }
+
+    fn rename_uplink(&mut self) -> Result<()> {
+        let gateway = self.topology.gateway();
+        let lines = "link set wan0 down\nlink set wan0 name wan9\nlink set wan9 up\n";
+        self.topology.configure(gateway, lines)?;
+        self.wait()?;
+        let lines = format!(
+            "link set wan9 down\nlink set wan9 name wan0\nlink set wan0 up\n\
+             addr replace {GATEWAY_WAN6}/64 dev wan0 nodad noprefixroute\n\
+             route replace 10.30.0.0/24 dev wan0 src {GATEWAY_WAN}\nroute replace fd00:30::/64 dev wan0\n"
+        );
+        self.topology.configure(gateway, &lines)?;
         self.wait()
     }
 

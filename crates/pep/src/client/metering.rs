@@ -31,8 +31,11 @@ const PLAUSIBLE: Duration = Duration::from_secs(1_704_067_200);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Saved {
     period: Period,
-    /// Days or months since 1970.
+    /// Days or months since 1970; the highest that has been seen.
     number: Option<u64>,
+    /// The lowest that a clock has shown since it was set back below `number`.
+    #[serde(default)]
+    behind: Option<u64>,
     bytes: u64,
 }
 
@@ -51,6 +54,7 @@ impl Usage {
             saved: known.unwrap_or(Saved {
                 period,
                 number: None,
+                behind: None,
                 bytes: 0,
             }),
             mark: 0,
@@ -58,15 +62,26 @@ impl Usage {
     }
 
     /// Takes a look at the wall clock when `crossed` bytes have crossed in this run; true if a new period has begun.
+    ///
+    /// A clock that was set back begins none, nor does its correction: a router without a battery starts days behind at every
+    /// boot. The end of a period by the clock as it stands does begin one, for the clock may have been set ahead before.
     fn look(&mut self, clock: Duration, crossed: u64) -> bool {
         let Some(number) = number(self.saved.period, clock) else {
             return false;
         };
-        let known = self.saved.number.replace(number);
-        // A clock that was set back begins no new period.
-        if known.is_none_or(|known| number <= known) {
+        let known = *self.saved.number.get_or_insert(number);
+        if number < known {
+            let since = self.saved.behind.map_or(number, |since| since.min(number));
+            self.saved.behind = Some(since);
+            if number == since {
+                return false;
+            }
+        } else if number == known {
+            self.saved.behind = None;
             return false;
         }
+        self.saved.number = Some(number);
+        self.saved.behind = None;
         self.saved.bytes = 0;
         self.mark = crossed;
         true
@@ -364,12 +379,21 @@ mod tests {
         let saved = Saved {
             period: Period::Day,
             number: Some(20_782),
+            behind: None,
             bytes: 900,
         };
         let mut usage = Usage::new(Period::Day, Some(saved));
         assert!(!usage.look(at(0), 50), "1970: not set yet");
         assert!(!usage.look(at(20_780), 50), "set back");
         assert_eq!(usage.used(50), 950);
-        assert!(usage.look(at(20_781), 60), "the next day after that");
+        assert!(!usage.look(at(20_782), 50), "and put right");
+        assert_eq!(usage.used(50), 950);
+        let mut restarted = Usage::new(Period::Day, Some(usage.to_save(50)));
+        assert!(!restarted.look(at(20_780), 0), "behind after a restart");
+        let mut restarted = Usage::new(Period::Day, Some(restarted.to_save(0)));
+        assert!(!restarted.look(at(20_780), 0), "and after another");
+        assert!(restarted.look(at(20_781), 60), "the next day after that");
+        assert_eq!(restarted.used(70), 10);
+        assert!(restarted.look(at(20_783), 80), "another day");
     }
 }

@@ -13,7 +13,7 @@ use toml::Spanned;
 
 use super::ConfigError;
 use super::front::{Intercept, ProxyFrontEnd};
-use super::value::{self, FromText};
+use super::value::{self, FromText, both_families};
 
 /// Memory for answers when nothing else is said: tens of thousands of names.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(16 << 20);
@@ -143,7 +143,10 @@ pub(super) fn client(
     if table.enabled && table.listen.is_empty() && intercept.is_none() && socks5.is_none() {
         return fault("`[dns]` answers nobody; set `listen`, or add `[intercept]` or `[socks5]`");
     }
-    Ok(Some(source.placed(written)).filter(|dns| dns.enabled))
+    let span = written.span();
+    let mut table = written.into_inner();
+    table.listen = both_families(table.listen);
+    Ok(Some(source.placed(Spanned::new(span, table))).filter(|dns| dns.enabled))
 }
 
 /// The server's `[dns]`.

@@ -163,7 +163,10 @@ impl PlainServer {
         }
         Ok(Self {
             file: source.path().to_owned(),
-            listen: source.placed(file.listen),
+            listen: source.placed(Spanned::new(
+                file.listen.span(),
+                value::both_families(file.listen.into_inner()),
+            )),
             clients: file.client,
             controller: file.controller.map(|name| source.placed(name)),
             connect_timeout: file.connect_timeout.map_or(DEFAULT_CONNECT, TimeSpan::get),

@@ -173,7 +173,7 @@ impl ServerConfig {
         let file: File = source.parse()?;
         one_of_each(source, &file.listen)?;
         let span = file.listen.span();
-        let listen = Spanned::new(span, both_families(file.listen.into_inner()));
+        let listen = Spanned::new(span, value::both_families(file.listen.into_inner()));
         let packets = pools(source, file.packets)?;
         let keys: Vec<_> = file
             .client
@@ -360,21 +360,6 @@ pub(super) fn check_name(
         ));
     }
     Ok(())
-}
-
-/// `listen`, and for `[::]:PORT` the IPv4 wildcard too, unless the list says itself what IPv4 is to have on that port. Sockets
-/// serve one family each, so that no address ever appears in its IPv4-mapped form.
-fn both_families(mut listen: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let wildcard = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
-    // With port 0 each family would get another.
-    let Some(port) = listen.iter().find(wildcard).map(SocketAddr::port) else {
-        return listen;
-    };
-    let has_ipv4 = |address: &SocketAddr| address.is_ipv4() && address.port() == port;
-    if port != 0 && !listen.iter().any(has_ipv4) {
-        listen.push((Ipv4Addr::UNSPECIFIED, port).into());
-    }
-    listen
 }
 
 /// An address with a port, or `:PORT`, which is all addresses of the machine.

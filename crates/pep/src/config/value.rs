@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use bentpipe_config::Source;
@@ -427,4 +427,19 @@ pub(super) fn total_memory(
         )),
         other => Ok(other.map(|total| *total.get_ref())),
     }
+}
+
+/// `listen`, and for `[::]:PORT` the IPv4 wildcard too, unless the list says itself what IPv4 is to have on that port. Sockets
+/// serve one family each, so that no address ever appears in its IPv4-mapped form.
+pub(super) fn both_families(mut listen: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let wildcard = |address: &&SocketAddr| address.is_ipv6() && address.ip().is_unspecified();
+    // With port 0 each family would get another.
+    let Some(port) = listen.iter().find(wildcard).map(SocketAddr::port) else {
+        return listen;
+    };
+    let has_ipv4 = |address: &SocketAddr| address.is_ipv4() && address.port() == port;
+    if port != 0 && !listen.iter().any(has_ipv4) {
+        listen.push((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    listen
 }

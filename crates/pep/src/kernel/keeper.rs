@@ -157,9 +157,8 @@ impl Keeper {
         part.missing = None;
         part.failing = None;
         part.repairs = part.repairs.saturating_add(1);
-        part.by = by.or(part.by.take());
-        let who = part.by.as_ref();
-        let who = who.map_or_else(|| "another program".to_owned(), Clone::clone);
+        let who = by.clone().unwrap_or_else(|| "another program".to_owned());
+        part.by = by;
         let line = format!("{name} {state} and was put back; {who} changed it");
         Some(match part.recent {
             1 => (Level::Warn, line),
@@ -245,6 +244,20 @@ mod tests {
         assert_eq!(report[0].last_by.as_deref(), Some("\"nft\" (pid 7)"));
         assert_eq!(report[0].fault, None);
         assert_eq!(keeper.poll_timeout(), None);
+    }
+
+    #[test]
+    fn nobody_is_blamed_for_what_somebody_else_did_before() {
+        let (mut keeper, now) = (Keeper::default(), start());
+        meet(&mut keeper, now, "table");
+        let later = now + Duration::from_secs(60);
+        let faults = [fault("table")];
+        assert_eq!(keeper.judge(later, &faults), [0]);
+        let (_, line) = keeper
+            .mended(later, &faults[0], None, &Ok(()))
+            .expect("a line");
+        assert!(line.contains("another program"), "{line}");
+        assert_eq!(keeper.report(later)[0].last_by, None);
     }
 
     #[test]

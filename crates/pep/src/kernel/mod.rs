@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use bentpipe_sys::device::NAME;
+use bentpipe_sys::intercept::closed_passages;
 use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -133,13 +135,28 @@ impl Drop for Guardian {
     }
 }
 
+/// Opens ways for our device through chains of other programs that drop what is forwarded: at the start nobody has taken
+/// them away.
+pub(crate) fn open_passages() -> io::Result<()> {
+    for passage in closed_passages()? {
+        passage.open()?;
+        tracing::info!(
+            "the firewall's chain `{} {} {}` drops what is forwarded: two rules at its head let the packets of {NAME} pass",
+            passage.family,
+            passage.table,
+            passage.chain
+        );
+    }
+    Ok(())
+}
+
 fn keep(shared: &Shared, watch: &Watch, mut subject: impl Subject) {
     let mut changes: Vec<Change> = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
-        let began = process::now();
+        let (began, worked) = (process::now(), process::thread_time());
         let faults = subject.compare();
-        // Whatever caused them was noticed before it could be seen.
-        merge(&mut changes, watch.take(), &mut subject);
+        // Whatever caused them was noticed before it could be seen. What was noticed may also have come after the look.
+        let noticed = merge(&mut changes, watch.take(), &mut subject);
         let due = shared.keeper().judge(began, &faults);
         for index in &due {
             let fault = &faults[*index];
@@ -150,11 +167,16 @@ fn keep(shared: &Shared, watch: &Watch, mut subject: impl Subject) {
                 log(level, &line);
             }
         }
-        changes.clear();
+        if !due.is_empty() {
+            changes.clear();
+            continue;
+        }
         let now = process::now();
-        if due.is_empty() {
-            let pause = (now.saturating_duration_since(began) * SHARE).max(GAP);
-            // Short of a notice that comes meanwhile this is waited for below.
+        // Of its own time: what others do with the processor meanwhile is no reason to be late.
+        let pause = ((process::thread_time() - worked) * SHARE).max(GAP);
+        if !noticed {
+            changes.clear();
+            // Short of a notice that comes meanwhile this is waited for.
             let due = shared.keeper().poll_timeout();
             let wait = due.map_or(LOOK, |due| due.saturating_duration_since(now).min(LOOK));
             if let Err(error) = watch.wait(shared.wake.as_fd(), wait) {
@@ -164,21 +186,24 @@ fn keep(shared: &Shared, watch: &Watch, mut subject: impl Subject) {
             let mut count = [0; 8];
             let _ = rustix::io::read(&shared.wake, &mut count);
             merge(&mut changes, watch.take(), &mut subject);
-            // Notices come in bursts: one look serves many, and the first is answered at once.
-            let spent = process::now().saturating_duration_since(now);
-            if spent < pause && !shared.stop.load(Ordering::Relaxed) {
-                thread::sleep(pause.saturating_sub(spent).min(LOOK));
-                merge(&mut changes, watch.take(), &mut subject);
-            }
+        }
+        // Notices come in bursts: one look serves many, and the first is answered at once.
+        let spent = process::now().saturating_duration_since(now);
+        if spent < pause && !shared.stop.load(Ordering::Relaxed) {
+            thread::sleep(pause.saturating_sub(spent).min(LOOK));
+            merge(&mut changes, watch.take(), &mut subject);
         }
     }
 }
 
-fn merge(changes: &mut Vec<Change>, new: Vec<Change>, subject: &mut impl Subject) {
-    if !new.is_empty() {
-        subject.notice(&new);
-        changes.extend(new);
+/// Takes in what is `new`; true if anything is.
+fn merge(changes: &mut Vec<Change>, new: Vec<Change>, subject: &mut impl Subject) -> bool {
+    if new.is_empty() {
+        return false;
     }
+    subject.notice(&new);
+    changes.extend(new);
+    true
 }
 
 /// Who took away something of `object` last.
@@ -203,5 +228,71 @@ fn log(level: Level, line: &str) {
         Level::Error => tracing::error!("{line}"),
         Level::Warn => tracing::warn!("{line}"),
         Level::Debug => tracing::debug!("{line}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use bentpipe_sys::command::run;
+    use bentpipe_sys::netns::NetNs;
+
+    use super::*;
+
+    const PRIORITY: &str = "4711";
+
+    /// Sees its rule once, after which it is taken away before the comparison has ended.
+    struct Late {
+        stolen: bool,
+        told: Sender<()>,
+    }
+
+    impl Subject for Late {
+        fn compare(&mut self) -> Vec<Fault> {
+            let rules = run("ip", &["rule", "show", "priority", PRIORITY]).expect("rules");
+            if !rules.is_empty() && !std::mem::replace(&mut self.stolen, true) {
+                run("ip", &["rule", "del", "priority", PRIORITY]).expect("a theft");
+            }
+            let gone = Fault {
+                part: "rule".into(),
+                state: "is gone".into(),
+                object: Object::Rule,
+            };
+            rules.is_empty().then_some(gone).into_iter().collect()
+        }
+
+        fn repair(&mut self, _: &Fault) -> io::Result<()> {
+            run(
+                "ip",
+                &["rule", "add", "priority", PRIORITY, "lookup", "main"],
+            )?;
+            let _ = self.told.send(());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_goes_during_a_look_is_seen_at_once_and_not_at_the_next_look() {
+        // Root alone makes namespaces.
+        let Ok(place) = NetNs::temporary(&format!("bpk-{}", std::process::id())) else {
+            let required = std::env::var_os("BENTPIPE_REQUIRE_ROOT").is_some();
+            assert!(!required, "no namespace can be made here");
+            eprintln!("skipped: needs root, to make a namespace");
+            return;
+        };
+        let (told, tells) = channel();
+        let late = Late {
+            stolen: false,
+            told,
+        };
+        let guardian = place.enter(|| {
+            let add = ["rule", "add", "priority", PRIORITY, "lookup", "main"];
+            run("ip", &add).expect("a rule");
+            Guardian::start(late).expect("a guardian")
+        });
+        let back = tells.recv_timeout(LOOK * 3 / 4);
+        drop(guardian.expect("the place"));
+        back.expect("it is put back before the next look");
     }
 }

@@ -19,14 +19,30 @@ const BACKLOG: i32 = 4096;
 /// Pause after a failed accept: usually there is no descriptor left, and one must be closed first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Which families a listener at `[::]` serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Families {
+    /// IPv6 alone: the IPv4 wildcard has a listener of its own.
+    One,
+    /// IPv4 as well.
+    Both,
+}
+
 /// An ordinary listener; `place` is where the configuration asks for it.
-pub(crate) fn listen(address: SocketAddr, place: &Place) -> Result<TcpListener, RunError> {
+pub(crate) fn listen(
+    address: SocketAddr,
+    families: Families,
+    place: &Place,
+) -> Result<TcpListener, RunError> {
     let open = || {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
             Some(Protocol::TCP),
         )?;
+        if address.is_ipv6() {
+            socket.set_only_v6(families == Families::One)?;
+        }
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;

@@ -23,7 +23,7 @@ use crate::events;
 use crate::metrics::Metrics;
 use crate::net::dial::{Dialler, Rights};
 use crate::net::judge::Judge;
-use crate::net::listen::{accept, listen};
+use crate::net::listen::{Families, accept, listen};
 use crate::net::nat64::Translations;
 use crate::net::policy::Policy;
 use crate::net::resolver::Resolver;
@@ -80,7 +80,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     let config = &server.config;
     let mut tasks = Vec::new();
     for &address in config.listen.iter() {
-        let listener = listen(address, &config.listen.place)?;
+        let listener = listen(address, Families::One, &config.listen.place)?;
         let server = server.clone();
         tasks.push(accept(listener, move |socket, peer| {
             server.clone().take(socket, peer)

@@ -4,11 +4,19 @@ use super::text::span;
 use super::{Session, Side, StatusReport, TunnelState};
 
 impl StatusReport {
-    /// Why the daemon is healthy, or why not: a client is if its tunnel is up and answers, a server if it serves.
+    /// Why the daemon is healthy, or why not: a client is if its tunnel is up and answers, a server if it serves, and both only
+    /// with all that they need of the kernel.
     ///
     /// # Errors
     /// The reason why it is not healthy.
     pub fn health(&self) -> Result<String, String> {
+        if let Some((part, fault)) = self
+            .kernel
+            .iter()
+            .find_map(|part| Some((&part.part, part.fault.as_ref()?)))
+        {
+            return Err(format!("{part}: {fault}"));
+        }
         match &self.side {
             Side::Client(session) => client(session),
             Side::Server {

@@ -28,7 +28,7 @@ pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{GUARD_TABLE, guard_listing, guard_off};
 pub use hold::{HOLD_TABLE, owned_tables};
 pub use installed::{Installed, Refusal};
-pub use passage::{Passage, missing as closed_passages};
+pub use passage::{Passage, close_all as close_passages, missing as closed_passages};
 pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
 pub use upkeep::{Lack, Seen, Wanted, lacking};
 

@@ -2,9 +2,10 @@
 //!
 //! A verdict to drop is final in nftables, and no table of ours can undo it. So a rule that accepts what goes into or comes
 //! out of our device, and nothing else, is put at the head of each such chain, as Docker and libvirt do for theirs. What may
-//! go that way is said by our own table, as it is for TCP, which is taken in and never forwarded. The rules bear a comment,
+//! go that way is said by our own table, and at a client TCP is taken in and never forwarded. The rules bear a comment,
 //! and are removed with the interception. Chains of iptables-legacy are not seen.
 
+use std::fmt;
 use std::io;
 
 use super::{GUARD_TABLE, TABLE};
@@ -30,12 +31,25 @@ pub struct Passage {
 
 impl Passage {
     /// Puts our rules at its head.
-    pub(super) fn open(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// `nft` refused them.
+    pub fn open(&self) -> io::Result<()> {
         let chain = format!("{} {} {}", self.family, self.table, self.chain);
         nft::apply(&format!(
             "insert rule {chain} oifname \"{NAME}\" counter accept comment \"{COMMENT}\"\n\
              insert rule {chain} iifname \"{NAME}\" counter accept comment \"{COMMENT}\"\n"
         ))
+    }
+}
+
+impl fmt::Display for Passage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "way for our device through chain {} of table {} {}, which drops what is forwarded,",
+            self.chain, self.family, self.table
+        )
     }
 }
 
@@ -59,7 +73,10 @@ pub fn missing() -> io::Result<Vec<Passage>> {
 }
 
 /// Removes our rules from all chains.
-pub(super) fn close_all() -> io::Result<()> {
+///
+/// # Errors
+/// The privilege or `nft` is missing.
+pub fn close_all() -> io::Result<()> {
     let mut script = String::new();
     for chain in of_others()? {
         let listing = listing(&chain)?;

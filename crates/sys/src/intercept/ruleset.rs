@@ -257,6 +257,11 @@ fn dns(it: &Interception) -> String {
     for wildcard in wildcards {
         let _ = writeln!(text, "    socket wildcard {wildcard} return");
     }
+    if !wildcards.is_empty() {
+        // The rest of a TCP connection is for whom its first packet was for. `socket wildcard` does not see a connection whose
+        // handshake is under way.
+        text.push_str("    tcp flags & (syn | ack) != syn socket transparent 0 return\n");
+    }
     text.push_str("    goto dns\n  }\n");
     text
 }

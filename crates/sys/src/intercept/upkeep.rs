@@ -235,11 +235,7 @@ impl fmt::Display for Lack {
             }
             Self::Lan { .. } => f.write_str("addresses of the intercepted interfaces"),
             Self::Setting(setting) => setting.fmt(f),
-            Self::Passage(passage) => write!(
-                f,
-                "way for our device through chain {} of table {} {}, which drops what is forwarded,",
-                passage.chain, passage.family, passage.table
-            ),
+            Self::Passage(passage) => passage.fmt(f),
         }
     }
 }

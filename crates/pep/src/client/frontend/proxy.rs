@@ -26,7 +26,7 @@ use super::http;
 use super::share::{SPEECHLESS, Shares};
 use crate::client::Transport;
 use crate::config::{Action, Placed, ProxyFrontEnd};
-use crate::net::listen;
+use crate::net::listen::{self, Families};
 use crate::process::RunError;
 use crate::relay;
 
@@ -62,7 +62,7 @@ pub(super) fn start(
     front_end: &Placed<ProxyFrontEnd>,
     protocol: Protocol,
 ) -> Result<JoinHandle<()>, RunError> {
-    let listener = listen::listen(front_end.listen, &front_end.place)?;
+    let listener = listen::listen(front_end.listen, Families::Both, &front_end.place)?;
     let address = front_end.listen;
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");

@@ -34,7 +34,7 @@ use crate::client::Transport;
 use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
-use crate::kernel::Guardian;
+use crate::kernel::{Guardian, open_passages};
 use crate::net::listen;
 use crate::process::RunError;
 use crate::relay::{self, Outcome};
@@ -180,6 +180,9 @@ pub(super) fn start(
     tasks.push(spawn_local(follow(front.clone(), wanted)));
     if !decisions.is_empty() {
         tasks.push(spawn_local(count(front.clone())));
+    }
+    if transport.kept_device().is_some() {
+        open_passages()?;
     }
     let upkeep = Upkeep::new(front.rules.clone(), transport.kept_device());
     let guardian = Guardian::start(upkeep)?;

@@ -14,6 +14,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::kernel::{Fault, Subject};
 
+/// Name of an intercepted interface as a part, before the interface's own.
+const LAN_PART: &str = "intercepted interface ";
+
 /// The client's device, as its reader and the guardian share it.
 #[derive(Debug)]
 pub(crate) struct KeptDevice {
@@ -131,6 +134,7 @@ impl Upkeep {
                 object: Object::Link(device::NAME.to_owned()),
             });
         }
+        let gone = !faults.is_empty();
         self.lacks.clear();
         let Some(wanted) = lock(&self.rules).as_ref().map(Installed::wanted) else {
             return Ok(faults);
@@ -146,13 +150,23 @@ impl Upkeep {
         for change in lacks.extract_if(.., |lack| lack.is_change()) {
             if let Some(rules) = lock(&self.rules).as_mut() {
                 rules.mend(&change)?;
-                if change == (Lack::Lan { of_lan: true }) {
-                    tell_of_lan(rules.missing());
+                if change == (Lack::Lan { of_lan: true }) && rules.missing().is_empty() {
+                    tracing::info!(
+                        "the intercepted interfaces or their addresses have changed: the rules follow"
+                    );
                 }
             }
         }
+        let missing = lock(&self.rules)
+            .as_ref()
+            .map(|rules| rules.missing().to_vec());
+        faults.extend(
+            missing
+                .unwrap_or_default()
+                .iter()
+                .map(|name| lan_fault(name)),
+        );
         // Routes into a device that is not there come with it.
-        let gone = !faults.is_empty();
         lacks.retain(|lack| {
             !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
         });
@@ -166,18 +180,13 @@ impl Upkeep {
     }
 }
 
-fn tell_of_lan(missing: &[String]) {
-    if missing.is_empty() {
-        tracing::info!(
-            "the intercepted interfaces or their addresses have changed: the rules follow"
-        );
-        return;
+/// An intercepted interface that is not there any more, which nobody but the operator brings back.
+fn lan_fault(name: &str) -> Fault {
+    Fault {
+        part: format!("{LAN_PART}{name}"),
+        state: "is gone".to_owned(),
+        object: Object::Link(name.to_owned()),
     }
-    tracing::warn!(
-        "there is no interface {} any more: it was removed or renamed, and what its hosts send goes nowhere; \
-         give it its name again, or change `interfaces` of [intercept]",
-        crate::process::join(missing)
-    );
 }
 
 impl Subject for Upkeep {
@@ -199,6 +208,12 @@ impl Subject for Upkeep {
     }
 
     fn repair(&mut self, fault: &Fault) -> io::Result<()> {
+        if fault.part.starts_with(LAN_PART) {
+            return Err(io::Error::other(
+                "it was removed or renamed, and what its hosts send goes nowhere; give it its name again, or change \
+                 `interfaces` of [intercept]",
+            ));
+        }
         let found = self
             .lacks
             .iter()

@@ -1,14 +1,13 @@
 //! The server's part of the kernel, compared with what should be there: table, rule, settings, device, addresses, routes.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
 use bentpipe_proto::packets::MTU;
 use bentpipe_sys::device::{self, NAME};
 use bentpipe_sys::forwarding::TABLE;
+use bentpipe_sys::intercept::{Passage, closed_passages};
 use bentpipe_sys::link;
-use bentpipe_sys::nftables::{FORWARD, base_chains};
 use bentpipe_sys::policy_rule::{Family, TableRoute, Way};
 use bentpipe_sys::watch::Object;
 use ipnet::IpNet;
@@ -71,8 +70,8 @@ impl Part {
 pub(super) struct Kept {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) table: Table,
-    /// Chains of other firewalls that the log has named.
-    pub(super) told: BTreeSet<String>,
+    /// Ways through other firewalls that the last comparison found closed.
+    pub(super) passages: Vec<Passage>,
     /// Why the last comparison failed, as the log was told.
     pub(super) blind: Option<String>,
 }
@@ -82,7 +81,7 @@ impl Kept {
         let mut faults = Vec::new();
         if let Some(packets) = self.packets.clone() {
             look_at_device(&packets, &mut faults)?;
-            self.look_at_others()?;
+            self.look_at_passages(&mut faults)?;
         }
         let mut table = lock(&self.table);
         let Some(table) = table.as_mut() else {
@@ -112,21 +111,14 @@ impl Kept {
         Ok(faults)
     }
 
-    /// Names chains of others that drop what they do not know, once each: what they let through is not ours to say.
-    fn look_at_others(&mut self) -> io::Result<()> {
-        let drops: BTreeSet<String> = base_chains()?
-            .into_iter()
-            .filter(|chain| chain.hook == FORWARD && chain.drops)
-            .filter(|chain| !chain.table.starts_with("bentpipe_"))
-            .map(|chain| format!("{} {} {}", chain.family, chain.table, chain.name))
-            .collect();
-        for chain in drops.difference(&self.told) {
-            tracing::warn!(
-                "the firewall's chain `{chain}` drops what it does not know: clients' UDP and ICMP pass only if it lets them; \
-                 `nft insert rule {chain} iifname {NAME} accept` and `nft insert rule {chain} oifname {NAME} accept` do"
-            );
-        }
-        self.told = drops;
+    /// Ways through chains of others that drop what they do not know.
+    fn look_at_passages(&mut self, faults: &mut Vec<Fault>) -> io::Result<()> {
+        self.passages = closed_passages()?;
+        faults.extend(self.passages.iter().map(|passage| Fault {
+            part: passage.to_string(),
+            state: "was missing".into(),
+            object: Object::Table(passage.table.clone()),
+        }));
         Ok(())
     }
 }
@@ -190,6 +182,10 @@ impl Subject for Kept {
     }
 
     fn repair(&mut self, fault: &Fault) -> io::Result<()> {
+        let mut passages = self.passages.iter();
+        if let Some(passage) = passages.find(|passage| passage.to_string() == fault.part) {
+            return passage.open();
+        }
         let part = Part::ALL.into_iter().find(|part| part.name() == fault.part);
         match (part, &self.packets) {
             (Some(Part::Device), Some(packets)) => packets.reopen(),

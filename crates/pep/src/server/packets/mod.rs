@@ -40,7 +40,7 @@ pub(super) use sockets::{Sockets, Translator};
 use super::clients::Client;
 use crate::config::ServerConfig;
 use crate::device::{read_batch, write_batch};
-use crate::kernel::{Guardian, Repairs};
+use crate::kernel::{Guardian, Repairs, open_passages};
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 use kept::Kept;
 
@@ -114,10 +114,13 @@ impl Network {
             self.packets = Some(packets);
             self.inboxes = inboxes.into_iter().map(Some).collect();
         }
+        if self.packets.is_some() {
+            open_passages()?;
+        }
         let kept = Kept {
             packets: self.packets.clone(),
             table: self.table.clone(),
-            told: BTreeSet::new(),
+            passages: Vec::new(),
             blind: None,
         };
         self.guardian = match Guardian::start(kept) {

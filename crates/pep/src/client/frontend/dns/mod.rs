@@ -29,6 +29,7 @@ use tokio::time::sleep_until;
 use super::direct::Decisions;
 use crate::client::Session;
 use crate::config::{ClientDns, Place, Placed};
+use crate::net::listen::{Families, listen};
 use crate::process::{self, RunError};
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -103,7 +104,7 @@ impl Dns {
             tasks.push(udp::start(&dns, address, &config.place)?);
             tasks.push(tcp::start(
                 &dns,
-                crate::net::listen::listen(address, &config.place)?,
+                listen(address, Families::One, &config.place)?,
                 false,
             ));
         }
