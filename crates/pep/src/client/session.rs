@@ -230,19 +230,14 @@ impl Session {
     /// Sends a DNS query; its answer is an event.
     pub(crate) fn ask(&self, message: &[u8]) -> Option<(ConnectionId, QueryKey)> {
         let id = self.ready.get()?;
-        let asked = self.shard.change(id, |connection| {
-            let (tunnel, quic) = connection.parts();
-            tunnel.ask(quic, message)
-        });
+        let asked = self.shard.change(id, |connection| connection.ask(message));
         Some((id, asked?.ok()?))
     }
 
     /// Gives up a DNS query: there will be no answer.
     pub(crate) fn forget(&self, (id, query): (ConnectionId, QueryKey)) {
-        self.shard.change(id, |connection| {
-            let (tunnel, quic) = connection.parts();
-            tunnel.forget_query(quic, query);
-        });
+        self.shard
+            .change(id, |connection| connection.forget_query(query));
     }
 
     /// Whether there is a tunnel, and it answers.

@@ -10,8 +10,8 @@ use bentpipe_proto::tunnel::{
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::flow::FlowKey;
-use super::queries::QueryKey;
+use super::key::FlowKey;
+use super::lane::QueryKey;
 
 /// What the shell has to act on.
 #[derive(Debug)]
@@ -104,8 +104,8 @@ pub struct TunnelStats {
     pub shed: u64,
     /// Bytes written into streams.
     pub sent: Carried,
-    /// Bytes that came in streams, without the control stream's.
-    pub(super) received: Carried,
+    /// Bytes that came in streams.
+    pub(crate) received: Carried,
 }
 
 /// Flows that could not be connected, by cause.
