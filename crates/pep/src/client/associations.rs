@@ -119,7 +119,7 @@ impl Drop for Relay {
 impl Session {
     /// True if the tunnel carries packets now; `None` without a tunnel.
     pub(crate) fn carries_packets(&self) -> Option<bool> {
-        let id = self.ready.get()?;
+        let id = self.ready()?;
         let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
         self.shard.peek(carries)
     }
@@ -178,7 +178,7 @@ impl Session {
             }
             carries
         };
-        let sent = self.ready.get().and_then(|id| self.shard.change(id, send));
+        let sent = self.ready().and_then(|id| self.shard.change(id, send));
         sent == Some(true)
     }
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::report::Told;
 use super::session::Session;
 use crate::config::{AtCap, ClientConfig, Metering, Period};
 use crate::shard::Shard;
@@ -289,11 +288,9 @@ impl Session {
                      until {until}"
                 );
                 tracing::error!("{text}");
-                *self.last_error.borrow_mut() = Some(text);
                 self.retry.borrow_mut().on_quiet();
                 self.close();
-                self.told.set(Told::Nothing);
-                self.since.set(process::now());
+                self.news.borrow_mut().on_stopped(process::now(), text);
                 self.changes.send_replace(());
             }
         }

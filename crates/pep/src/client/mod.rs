@@ -6,6 +6,7 @@
 
 mod associations;
 mod connecting;
+mod connections;
 mod enrol;
 pub(crate) mod frontend;
 #[cfg(target_os = "linux")]

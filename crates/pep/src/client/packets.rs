@@ -172,7 +172,7 @@ impl Session {
 
     /// What the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
     fn assigned(&self) -> Option<Vec<IpNet>> {
-        let id = self.ready.get()?;
+        let id = self.ready()?;
         self.shard.peek(|engine| {
             let hello = engine.peek(id)?.tunnel.remote()?;
             Some(hello.assigned.iter().copied().map(IpNet::from).collect())
