@@ -221,7 +221,7 @@ impl Session {
         });
         self.connections.borrow_mut().start(attempt);
         // The rules must leave this address alone, too.
-        self.changes.send_replace(());
+        self.tell_reach();
         Ok(())
     }
 

@@ -252,7 +252,7 @@ impl Session {
                 tracing::info!(target: crate::events::STATE, "a new period of [metering] begins");
                 self.retry.borrow_mut().on_wanted(process::now());
                 self.kick.notify_one();
-                self.changes.send_replace(());
+                self.tell_reach();
             }
         }
         let used = meter.usage.used(crossed);
@@ -291,7 +291,7 @@ impl Session {
                 self.retry.borrow_mut().on_quiet();
                 self.close();
                 self.news.borrow_mut().on_stopped(process::now(), text);
-                self.changes.send_replace(());
+                self.tell_reach();
             }
         }
     }

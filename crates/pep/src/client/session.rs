@@ -4,7 +4,6 @@
 //! answer, `connections.rs` is which connections there are, `report.rs` about what the operator hears.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use tokio::time::timeout;
 
 use super::SharedKeyLog;
 use super::associations::Relays;
+use super::carrier::Reach;
 use super::connections::{Attempt, Connections, Lost, Ready};
 use super::enrol::{self, Enrolments};
 use super::link::{LinkMeter, Seen};
@@ -66,7 +66,8 @@ pub(crate) struct Session {
     pub(super) connections: RefCell<Connections>,
     /// What the operator was told.
     pub(super) news: RefCell<News>,
-    pub(super) changes: watch::Sender<()>,
+    /// What the server reaches, for all who wait for a change of that.
+    reach: watch::Sender<Reach>,
     /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
     pub(super) dual_stack: bool,
     pub(super) waiting: Cell<u64>,
@@ -102,7 +103,7 @@ impl Session {
         let now = process::now();
         let published = Published::new(config.publish.len());
         let relays = Relays::new(&config);
-        Ok(Rc::new(Self {
+        let session = Rc::new(Self {
             first_byte: config.metrics.as_ref().map(|_| FirstByte::new()),
             remembered: RefCell::new(Memory::load(
                 &config.state_dir,
@@ -127,7 +128,7 @@ impl Session {
             lookups: Lookups::default(),
             connections: RefCell::new(Connections::new()),
             news: RefCell::new(News::new(now)),
-            changes: watch::Sender::new(()),
+            reach: watch::Sender::new(Reach::of(Vec::new())),
             dual_stack,
             waiting: Cell::new(0),
             draining: Cell::new(false),
@@ -137,7 +138,9 @@ impl Session {
             relays,
             published,
             routes: RefCell::default(),
-        }))
+        });
+        session.tell_reach();
+        Ok(session)
     }
 
     /// What is known of paths.
@@ -154,9 +157,21 @@ impl Session {
         self.first_byte.as_ref()
     }
 
-    /// Hears of every change of what the accessors here answer.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
+    /// What the server reaches, now and after every change.
+    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+
+    /// Tells all who wait for it that the tunnel, or what it reaches, has changed.
+    pub(super) fn tell_reach(&self) {
+        self.reach.send_replace(Reach {
+            carries: self.carries(),
+            families: self.families(),
+            published: self.published_packets(),
+            routed: self.routed(),
+            addressed: self.device.get().is_some_and(PacketDevice::has_addresses),
+            ..Reach::of(self.server_addresses())
+        });
     }
 
     /// The tunnel for a new flow, now or when it comes up or answers again within the configured time. What is opened in
@@ -170,7 +185,7 @@ impl Session {
             return Ok(ready);
         }
         self.want();
-        let mut changes = self.changes();
+        let mut changes = self.reach();
         self.waiting.set(self.waiting.get() + 1);
         let result = timeout(self.config.open_wait, async {
             while !self.is_stopped() {
@@ -237,24 +252,9 @@ impl Session {
         &self.config.front
     }
 
-    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
-    /// there. False if nothing is to go.
-    pub(crate) fn open_device(&self) -> io::Result<bool> {
-        if self.front().tunnels_packets().is_none() {
-            return Ok(false);
-        }
-        let device = PacketDevice::create()?;
-        Ok(self.device.set(device).is_ok())
-    }
-
     /// Whether all but TCP goes into the tunnel.
     pub(super) fn has_device(&self) -> bool {
         self.device.get().is_some()
-    }
-
-    /// Whether packets have addresses to leave from.
-    pub(crate) fn has_addresses(&self) -> bool {
-        self.device.get().is_some_and(PacketDevice::has_addresses)
     }
 
     /// Address families that the server reaches; both while that is unknown.
@@ -274,7 +274,7 @@ impl Session {
     }
 
     /// Where our servers are, as far as is known.
-    pub(crate) fn server_addresses(&self) -> Vec<IpAddr> {
+    fn server_addresses(&self) -> Vec<IpAddr> {
         let remembered = self.remembered.borrow();
         let known = |server: &Server| match &server.address {
             ServerAddress::Ip(address) => Some(address.ip()),
@@ -309,7 +309,7 @@ impl Session {
             ConnectionNotice::Tunnel(TunnelEvent::Families) => {
                 if self.ready() == Some(id) {
                     self.tell_families();
-                    self.changes.send_replace(());
+                    self.tell_reach();
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
@@ -331,7 +331,7 @@ impl Session {
             }
             ConnectionNotice::Outage(outage) => {
                 if self.connections.borrow_mut().on_outage(id, outage) {
-                    self.changes.send_replace(());
+                    self.tell_reach();
                 }
             }
             ConnectionNotice::Unreachable(said) => self.on_unreachable(id, said),
@@ -398,7 +398,7 @@ impl Session {
         self.learn_assigned(id);
         self.learn_routes(id);
         self.ask_for_ports(id);
-        self.changes.send_replace(());
+        self.tell_reach();
     }
 
     fn on_lost(&self, id: ConnectionId, (told, failure): (Told, Failure), reason: &str) {
@@ -436,7 +436,7 @@ impl Session {
         };
         self.tell(told, reason);
         self.kick.notify_one();
-        self.changes.send_replace(());
+        self.tell_reach();
     }
 
     pub(super) fn drop_connection(&self, id: ConnectionId) {
@@ -450,7 +450,7 @@ impl Session {
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.kick.notify_one();
-        self.changes.send_replace(());
+        self.tell_reach();
         if let Some(id) = self.ready() {
             self.shard
                 .change(id, |connection| connection.tunnel.send_goaway());

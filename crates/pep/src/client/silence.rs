@@ -37,7 +37,7 @@ impl Session {
                 tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
                 self.retry.borrow_mut().on_quiet();
                 others.into_iter().for_each(|id| self.drop_connection(id));
-                self.changes.send_replace(());
+                self.tell_reach();
             }
             Look::Silent { begins, due } => self.bear_silence(now, since, begins, due),
         }
@@ -65,7 +65,7 @@ impl Session {
             lasted.as_secs(),
             tunnel.address
         );
-        self.changes.send_replace(());
+        self.tell_reach();
     }
 
     /// Has other servers tried, and the address of this one looked up again.
