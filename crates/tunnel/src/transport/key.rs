@@ -1,4 +1,4 @@
-//! The name of a flow within its tunnel.
+//! Names of flows and queries within their tunnel.
 
 use bentpipe_proto::tunnel::FlowId;
 use quinn_proto::{Dir, Side, StreamId};
@@ -33,5 +33,15 @@ impl FlowKey {
     /// True for a flow that the server has opened.
     pub(super) fn is_inbound(self) -> bool {
         self.0 >= Self::OF_SERVER
+    }
+}
+
+/// Name of a query within its tunnel, on one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct QueryKey(pub(super) StreamId);
+
+impl QueryKey {
+    pub(super) fn stream(self) -> StreamId {
+        self.0
     }
 }

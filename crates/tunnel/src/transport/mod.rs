@@ -15,9 +15,9 @@ mod streams;
 mod tunnel;
 
 pub use event::{Carried, Fault, OpenError, Refusals, TunnelEvent, TunnelStats};
-pub use key::FlowKey;
+pub use key::{FlowKey, QueryKey};
 pub(crate) use lane::{Batch, Written};
-pub use lane::{FecStats, Lane, QueryKey};
+pub use lane::{FecStats, Lane};
 pub use streams::Streams;
 pub use tunnel::{Incoming, MemoryPool, PacketStats, Tunnel};
 

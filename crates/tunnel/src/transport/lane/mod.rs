@@ -20,7 +20,7 @@ use bytes::Bytes;
 use quinn_proto::{Dir, Side, StreamEvent, StreamId};
 
 use super::event::{Fault, OpenError, TunnelEvent};
-use super::key::FlowKey;
+use super::key::{FlowKey, QueryKey};
 use super::streams::Streams;
 use super::tunnel::{Said, Tunnel};
 use again::Resumption;
@@ -28,7 +28,6 @@ use control::ControlStream;
 use queries::Queries;
 use repair::Repairs;
 
-pub use queries::QueryKey;
 pub use repair::FecStats;
 pub(crate) use writer::{Batch, Written};
 

@@ -12,19 +12,9 @@ use quinn_proto::{Side, StreamId, VarInt, WriteError};
 
 use super::super::MAX_QUERIES;
 use super::super::event::{Fault, OpenError, TunnelEvent};
-use super::super::key::FlowKey;
+use super::super::key::{FlowKey, QueryKey};
 use super::super::streams::Streams;
 use super::super::tunnel::{ReadFault, Tunnel, drain};
-
-/// Names a query within its tunnel, on one side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct QueryKey(StreamId);
-
-impl QueryKey {
-    pub(super) fn stream(self) -> StreamId {
-        self.0
-    }
-}
 
 /// The queries that are under way.
 #[derive(Default)]

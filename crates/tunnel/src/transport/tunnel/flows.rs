@@ -273,3 +273,47 @@ impl Flows {
         window.on_arrived(now, reached, rtt, bdp, &mut self.budget)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flow `key`, opened here on a stream that is open or not, with a header of one byte and a request of three.
+    fn begin(flows: &mut Flows, key: FlowKey, open: bool) {
+        let path = (Product::default(), 1000);
+        let request = Bytes::from_static(b"GET");
+        flows.begin(key, open, path, request, |_, _, header| header.push(0));
+    }
+
+    #[test]
+    fn an_edit_keeps_the_account_of_memory_and_the_queue() {
+        let mut flows = Flows::new(Side::Client, 1 << 20);
+        let (first, second) = (FlowKey(1), FlowKey(2));
+        begin(&mut flows, first, true);
+        begin(&mut flows, second, false);
+        let before = flows.held();
+        assert_eq!(before, flows.recount());
+        assert_eq!((flows.pop(), flows.pop()), (Some(first), None));
+        flows.edit(first, |flow| {
+            flow.sender.push(Bytes::from_static(&[0; 500]));
+        });
+        flows.edit(second, Flow::unblock);
+        assert!(flows.held().unsent >= before.unsent + 500);
+        assert_eq!(flows.held(), flows.recount());
+        assert_eq!((flows.pop(), flows.pop()), (Some(first), Some(second)));
+    }
+
+    #[test]
+    fn a_flow_that_is_over_is_forgotten_with_what_it_held() {
+        let mut flows = Flows::new(Side::Client, 1 << 20);
+        let key = FlowKey(1);
+        begin(&mut flows, key, true);
+        flows.edit(key, Flow::lose);
+        assert_eq!(flows.len(), 1, "its relay has to hear of it");
+        flows.edit(key, Flow::release);
+        assert_eq!((flows.len(), flows.opened_here()), (0, 0));
+        assert_eq!(flows.find(FlowId(0)), None);
+        assert_eq!(flows.held(), Held::default());
+        assert!(flows.is_idle());
+    }
+}
