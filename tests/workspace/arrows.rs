@@ -186,7 +186,7 @@ fn packages() -> Vec<Value> {
     array(&metadata, "packages").to_vec()
 }
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -203,7 +203,7 @@ fn is_for_tests(dependency: &Value) -> bool {
     text(dependency, "kind") == "dev"
 }
 
-fn assert_none(faults: &[String]) {
+pub(crate) fn assert_none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
@@ -344,7 +344,7 @@ fn folders_use_only_those_below_them() {
 }
 
 /// Lines of `file` that are code and shipped, with their numbers: without comments and without the tests at its end.
-fn shipped_code(file: &Path) -> Vec<(usize, String)> {
+pub(crate) fn shipped_code(file: &Path) -> Vec<(usize, String)> {
     let of_tests = ["tests.rs", "tests", "simulation.rs"];
     if file
         .iter()
@@ -410,7 +410,7 @@ fn has_unsafe_code(line: &str) -> bool {
     })
 }
 
-fn rust_files(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let entries = fs::read_dir(directory).expect("a directory of the workspace");
     for path in entries.map(|entry| entry.expect("readable").path()) {

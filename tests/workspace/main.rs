@@ -5,6 +5,7 @@
 
 mod arrows;
 mod docs;
+mod shape;
 mod site;
 
 /// Program under test, which cargo builds before this binary.

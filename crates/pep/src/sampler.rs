@@ -213,7 +213,7 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
 
 /// What was repaired, if anything was.
 fn repairs(connection: &Connection) -> Option<Repairs> {
-    let received = connection.tunnel.fec().received;
+    let received = connection.lane().fec().received;
     // Copies of voice and of what stands alone are overhead like repairs.
     let sent = connection.ledger().sent;
     (sent.repair + received.repairs > 0).then(|| Repairs {

@@ -15,9 +15,8 @@ use std::task::{Context, Poll, ready};
 use bentpipe_proto::relay::End;
 use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
 use bytes::Bytes;
-use quinn_proto::Connection;
 
-use crate::transport::{FlowKey, Incoming, Tunnel};
+use crate::transport::{FlowKey, Incoming, Streams, Tunnel};
 
 /// Chunks handed to the socket in one call; a chunk is one datagram's payload.
 const MAX_SLICES: usize = 64;
@@ -75,7 +74,7 @@ pub trait FlowAccess {
     fn look<T>(&self, question: impl FnOnce(&Tunnel, FlowKey) -> T) -> Option<T>;
 
     /// Changes the flow; does nothing once its tunnel is lost.
-    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection));
+    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Streams));
 }
 
 /// One relay.

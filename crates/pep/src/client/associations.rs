@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::net::UdpSocket;
 
 use super::session::Session;
-use crate::config::{Carrier, ClientConfig};
+use crate::config::{ClientConfig, PortProtocol};
 use crate::{process, status};
 use bentpipe_tunnel::engine::{Connection, ConnectionId, Engine};
 
@@ -31,7 +31,7 @@ impl Relays {
     pub(super) fn new(config: &ClientConfig) -> Self {
         // What comes for a published port is for its host.
         let published = config.publish.iter();
-        let published = published.filter(|publish| publish.protocol == Carrier::Udp);
+        let published = published.filter(|publish| publish.protocol == PortProtocol::Udp);
         let taken = published.map(|publish| publish.port).collect();
         Self {
             state: RefCell::new(Associations::new(process::random_u64(), taken)),
@@ -119,7 +119,7 @@ impl Drop for Relay {
 impl Session {
     /// True if the tunnel carries packets now; `None` without a tunnel.
     pub(crate) fn carries_packets(&self) -> Option<bool> {
-        let id = self.ready.get()?;
+        let id = self.ready()?;
         let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
         self.shard.peek(carries)
     }
@@ -178,7 +178,7 @@ impl Session {
             }
             carries
         };
-        let sent = self.ready.get().and_then(|id| self.shard.change(id, send));
+        let sent = self.ready().and_then(|id| self.shard.change(id, send));
         sent == Some(true)
     }
 

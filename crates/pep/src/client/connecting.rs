@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bentpipe_congestion::paths::PathKey;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
 
+use super::connections::Attempt;
 use super::link::Choice;
 use super::report::Told;
 use super::retry::{ANSWER, Failure, Start, Step};
@@ -38,21 +39,6 @@ pub(super) const fn first_words(copies: bool) -> FirstWords {
     }
 }
 
-/// A connection under way, or what became of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Attempt {
-    pub(super) id: ConnectionId,
-    /// Index of the server in the configuration.
-    pub(super) server: usize,
-    pub(super) address: SocketAddr,
-    /// Which of our addresses leads there.
-    source: Option<IpAddr>,
-    /// What is held of the link.
-    pub(super) choice: Choice,
-    /// It shows a one-time key, to name our own.
-    pub(super) enrols: bool,
-}
-
 /// The network as it was at the last look.
 #[derive(Debug, Default)]
 struct Surroundings {
@@ -73,10 +59,8 @@ impl Session {
                 self.kick.notified().await;
                 continue;
             }
-            let heard = self
-                .attempt
-                .get()
-                .and_then(|attempt| self.heard(attempt.id));
+            let attempt = self.connections.borrow().attempt();
+            let heard = attempt.and_then(|attempt| self.heard(attempt.id));
             let step = self.retry.borrow_mut().poll(process::now(), heard);
             match step {
                 Step::Start(start) => self.start(start).await,
@@ -108,7 +92,10 @@ impl Session {
 
     /// Looks for changes of the network that make an attempt worth its bytes.
     async fn look_around(&self, seen: &mut Surroundings) {
-        let tried = self.attempt.get().or(self.winner.get());
+        let tried = {
+            let connections = self.connections.borrow();
+            connections.attempt().or(connections.winner())
+        };
         let remote = tried.map(|attempt| attempt.address).or_else(|| {
             let address = &self.config.servers[0].address;
             match address {
@@ -123,7 +110,7 @@ impl Session {
         });
         let now = process::now();
         let due = seen.names.is_none_or(|last| now >= last + NAMES);
-        let renamed = due && self.ready.get().is_none() && {
+        let renamed = due && self.ready().is_none() && {
             seen.names = Some(now);
             self.has_new_address().await
         };
@@ -134,7 +121,8 @@ impl Session {
 
     /// True if the name of the server that was tried last leads elsewhere by now.
     async fn has_new_address(&self) -> bool {
-        let Some(tried) = self.attempt.get() else {
+        let tried = self.connections.borrow().attempt();
+        let Some(tried) = tried else {
             return false;
         };
         let ServerAddress::Name { host, port } = &self.config.servers[tried.server].address else {
@@ -156,7 +144,7 @@ impl Session {
                 return self.fail(start.server, &format!("cannot resolve {name}: {error}"));
             }
         };
-        if let Some(silent) = self.ready.get().and(self.winner.get()) {
+        if let Some(silent) = self.installed() {
             addresses.retain(|address| *address != silent.address);
         }
         if addresses.is_empty() {
@@ -181,6 +169,12 @@ impl Session {
                 &format!("cannot connect to {address}: {error}"),
             );
         }
+    }
+
+    /// The attempt that is the tunnel now, if there is one.
+    fn installed(&self) -> Option<Attempt> {
+        let connections = self.connections.borrow();
+        connections.tunnel().and(connections.winner())
     }
 
     /// An attempt could not begin.
@@ -225,10 +219,9 @@ impl Session {
                 self.paths.resume(&path, now, connection);
             }
         });
-        self.unreachable.set(None);
-        self.attempt.set(Some(attempt));
+        self.connections.borrow_mut().start(attempt);
         // The rules must leave this address alone, too.
-        self.changes.send_replace(());
+        self.tell_reach();
         Ok(())
     }
 
@@ -237,7 +230,8 @@ impl Session {
         if !answered {
             self.tell_unanswered();
         }
-        let Some(attempt) = self.attempt.take() else {
+        let attempt = self.connections.borrow_mut().end_attempt();
+        let Some(attempt) = attempt else {
             return;
         };
         if answered {
@@ -256,18 +250,22 @@ impl Session {
 
     /// The network says that the server cannot be reached.
     pub(super) fn on_unreachable(&self, id: ConnectionId, said: Unreachable) {
-        if self.attempt.get().is_some_and(|attempt| attempt.id == id) {
-            self.unreachable.set(Some(said));
+        let is_ours = self.connections.borrow_mut().on_unreachable(id, said);
+        if is_ours {
             self.tell_unanswered();
         }
     }
 
     fn tell_unanswered(&self) {
-        let Some(attempt) = self.attempt.get() else {
+        let (attempt, unreachable) = {
+            let connections = self.connections.borrow();
+            (connections.attempt(), connections.unreachable())
+        };
+        let Some(attempt) = attempt else {
             return;
         };
         let address = attempt.address;
-        let text = match self.unreachable.get() {
+        let text = match unreachable {
             Some(said) => format!(
                 "no answer from {address}: {said} (wrong port, server not running, or a firewall); trying on"
             ),
@@ -314,7 +312,8 @@ impl Session {
 
     /// Looks at the tunnel's RTT and remembers the link if that shows something new.
     pub(super) fn measure_link(&self) {
-        let Some(attempt) = self.winner.get() else {
+        let winner = self.connections.borrow().winner();
+        let Some(attempt) = winner else {
             return;
         };
         let rtt = self
@@ -338,7 +337,8 @@ impl Session {
 
     /// Takes in what the tunnel shows of its path, unless we have moved to another network meanwhile.
     pub(super) fn learn_path(&self) {
-        let Some(attempt) = self.winner.get() else {
+        let winner = self.connections.borrow().winner();
+        let Some(attempt) = winner else {
             return;
         };
         let now = process::now();
@@ -357,7 +357,7 @@ impl Session {
     pub(super) fn remember(&self) {
         let Some(Attempt {
             server, address, ..
-        }) = self.winner.get()
+        }) = self.connections.borrow().winner()
         else {
             return;
         };

@@ -98,7 +98,7 @@ pub(super) fn read_keys(config: &ClientConfig) -> Result<Vec<Option<PrivateKey>>
 impl Session {
     /// The server does not know our key: true if the next attempt is to show the one-time key instead.
     pub(super) fn turns_to_enrolment(&self, id: ConnectionId) -> bool {
-        let attempt = self.attempt.get().filter(|attempt| attempt.id == id);
+        let attempt = self.connections.borrow().attempt_of(id);
         let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) else {
             return false;
         };
@@ -106,7 +106,7 @@ impl Session {
             return false;
         }
         tracing::info!("the server does not know this client yet: joining with the code's key");
-        self.attempt.set(None);
+        self.connections.borrow_mut().end_attempt();
         let mut retry = self.retry.borrow_mut();
         retry.on_failed(process::now(), Failure::OtherKey);
         drop(retry);
@@ -123,11 +123,11 @@ impl Session {
 
     /// The server has answered; `at` is when the one-time key became void, in seconds since 1970.
     pub(super) fn on_enrolled(&self, id: ConnectionId, code: EnrolCode, at: u64) {
-        let attempt = self.attempt.get().filter(|attempt| attempt.id == id);
+        let attempt = self.connections.borrow().attempt_of(id);
         let Some(attempt) = attempt.filter(|attempt| attempt.enrols) else {
             return;
         };
-        self.attempt.set(None);
+        self.connections.borrow_mut().end_attempt();
         self.drop_connection(id);
         let failure = match code {
             EnrolCode::Ok => {

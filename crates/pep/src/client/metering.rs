@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::report::Told;
 use super::session::Session;
 use crate::config::{AtCap, ClientConfig, Metering, Period};
 use crate::shard::Shard;
@@ -268,7 +267,7 @@ impl Session {
                 tracing::info!(target: crate::events::STATE, "a new period of [metering] begins");
                 self.retry.borrow_mut().on_wanted(process::now());
                 self.kick.notify_one();
-                self.changes.send_replace(());
+                self.tell_reach();
             }
         }
         let used = meter.usage.used(crossed);
@@ -304,12 +303,10 @@ impl Session {
                      until {until}"
                 );
                 tracing::error!("{text}");
-                *self.last_error.borrow_mut() = Some(text);
                 self.retry.borrow_mut().on_quiet();
                 self.close();
-                self.told.set(Told::Nothing);
-                self.since.set(process::now());
-                self.changes.send_replace(());
+                self.news.borrow_mut().on_stopped(process::now(), text);
+                self.tell_reach();
             }
         }
     }

@@ -5,7 +5,9 @@
 //! stop: flows drain, then the rules go.
 
 mod associations;
+mod carrier;
 mod connecting;
+mod connections;
 mod enrol;
 pub(crate) mod frontend;
 #[cfg(target_os = "linux")]
@@ -26,7 +28,6 @@ mod retry;
 mod routes;
 mod session;
 mod silence;
-mod transport;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
@@ -42,12 +43,12 @@ use tokio::task::LocalSet;
 use tokio::time::timeout;
 
 pub(crate) use associations::Relay;
+pub(crate) use carrier::Carrier;
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
-pub(crate) use session::{Session, Unready};
-pub(crate) use transport::Transport;
+pub(crate) use session::Session;
 
-use crate::config::{Carrier, ClientConfig, ClientFile, Publish, Role};
+use crate::config::{ClientConfig, ClientFile, PortProtocol, Publish, Role};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
@@ -121,8 +122,8 @@ async fn serve(
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), session.first_byte().cloned())?;
     let page = Page::bind(config.page.as_ref())?;
-    let transport = Transport::Tunnel(session.clone());
-    let front_ends = FrontEnds::start(&config.front, &transport, config.dns.as_ref())?;
+    let carrier = Carrier::Tunnel(session.clone());
+    let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;
     let dns = front_ends.dns();
     process::raise_file_limit();
     sandbox::announce();
@@ -222,7 +223,7 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
 
 fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> Engine {
     let (own, forward) = (&config.links[0].return_link, &config.links[0].forward);
-    let published = |publish: &Publish| publish.protocol == Carrier::Tcp;
+    let published = |publish: &Publish| publish.protocol == PortProtocol::Tcp;
     let tcp = config.publish.iter().any(published);
     Engine::new(EngineConfig {
         reset_key: identity::reset_key(key),

@@ -12,10 +12,6 @@ use super::session::Session;
 pub(crate) struct PacketDevice(Infallible);
 
 impl PacketDevice {
-    pub(crate) fn create() -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
     pub(crate) fn has_addresses(&self) -> bool {
         match self.0 {}
     }

@@ -52,11 +52,6 @@ impl PacketDevice {
         })
     }
 
-    /// What the guardian keeps of it.
-    pub(crate) fn kept(&self) -> Arc<KeptDevice> {
-        self.kept.clone()
-    }
-
     /// The server has assigned some.
     pub(crate) fn has_addresses(&self) -> bool {
         !self.kept.assigned().is_empty()
@@ -95,9 +90,15 @@ fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
 }
 
 impl Session {
-    /// What the guardian keeps of the device.
-    pub(crate) fn kept_device(&self) -> Option<Arc<KeptDevice>> {
-        self.device.get().map(PacketDevice::kept)
+    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
+    /// there. Returns what the guardian keeps of it; `None` if nothing is to go.
+    pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
+        if self.front().tunnels_packets().is_none() {
+            return Ok(None);
+        }
+        let device = PacketDevice::create()?;
+        let kept = device.kept.clone();
+        Ok(self.device.set(device).is_ok().then_some(kept))
     }
 
     /// Carries the LAN's packets; never ends but with an error.
@@ -144,7 +145,7 @@ impl Session {
         let Some(device) = self.device.get() else {
             return pending().await;
         };
-        let mut changes = self.changes();
+        let mut changes = self.reach();
         loop {
             if let Some(wanted) = self.assigned() {
                 let present = device.kept.assigned();
@@ -161,7 +162,7 @@ impl Session {
                         }
                         _ => {
                             device.kept.set_assigned(wanted);
-                            self.changes.send_replace(());
+                            self.tell_reach();
                         }
                     }
                 }
@@ -172,7 +173,7 @@ impl Session {
 
     /// What the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
     fn assigned(&self) -> Option<Vec<IpNet>> {
-        let id = self.ready.get()?;
+        let id = self.ready()?;
         self.shard.peek(|engine| {
             let hello = engine.peek(id)?.tunnel.remote()?;
             Some(hello.assigned.iter().copied().map(IpNet::from).collect())

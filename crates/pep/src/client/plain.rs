@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::transport::Transport;
+use super::carrier::{Carrier, NotOpened, Reach, Said};
 use super::until_stopped;
 use crate::client::frontend::FrontEnds;
 use crate::config::{self, PlainClient, Role};
@@ -28,31 +28,13 @@ use crate::metrics::Metrics;
 use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay;
-use crate::relay::split::{Bench, Far};
+use crate::relay::split::{Bench, Far, Split};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::status::{self, Side, StatusReport, TunnelState};
 
 /// Between looks at whether all is over.
 const POLL: Duration = Duration::from_millis(20);
-
-/// Why there is no far side.
-pub(crate) enum NotOpened {
-    /// The server cannot be reached.
-    NoServer,
-    /// The destination cannot.
-    Code(ReplyCode),
-    /// The application was lost meanwhile.
-    Application,
-}
-
-/// What an application has said before its flow is open.
-pub(crate) enum Said<'a> {
-    /// This, and it waits for an answer.
-    All(Bytes),
-    /// This, or if that is nothing, what is to be read from its socket.
-    Soon(Bytes, &'a TcpStream),
-}
 
 /// What all connections share.
 pub(crate) struct Splitter {
@@ -65,7 +47,7 @@ pub(crate) struct Splitter {
     waiting: Cell<u64>,
     last_error: RefCell<Option<String>>,
     draining: Cell<bool>,
-    changes: watch::Sender<()>,
+    reach: watch::Sender<Reach>,
 }
 
 /// Runs the client until SIGINT or SIGTERM.
@@ -82,7 +64,7 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let mut hangup = signal(SignalKind::hangup())?;
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
-    let front_ends = FrontEnds::start(&config.front, &Transport::Plain(splitter.clone()), None)?;
+    let front_ends = FrontEnds::start(&config.front, &Carrier::Plain(splitter.clone()), None)?;
     process::raise_file_limit();
     sandbox::announce();
     tracing::warn!("transport = \"plain\": what crosses is neither encrypted nor authenticated");
@@ -128,7 +110,9 @@ impl Splitter {
             waiting: Cell::new(0),
             last_error: RefCell::default(),
             draining: Cell::new(false),
-            changes: watch::Sender::new(()),
+            reach: watch::Sender::new(Reach::of(
+                config.server.iter().map(SocketAddr::ip).collect(),
+            )),
             config,
         })
     }
@@ -137,21 +121,24 @@ impl Splitter {
         &self.config.front
     }
 
-    pub(super) fn server_addresses(&self) -> Vec<IpAddr> {
-        self.config.server.iter().map(SocketAddr::ip).collect()
+    /// What is reached: that never changes, as far as is known.
+    pub(super) fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
-    }
-
-    /// What splits are run with.
-    pub(crate) fn bench(&self) -> &Rc<Bench> {
-        &self.bench
+    /// Between who asked and the far side.
+    pub(super) fn split(&self, near: TcpStream, far: Far) -> Box<Split> {
+        self.take(&near);
+        Bench::count(&self.bench.far_in, &far.read);
+        Box::new(Split {
+            near,
+            far,
+            bench: self.bench.clone(),
+        })
     }
 
     /// Prepares the socket of who asked.
-    pub(crate) fn take(&self, near: &TcpStream) {
+    fn take(&self, near: &TcpStream) {
         if let Some(controller) = &self.controller {
             controller.apply(near);
         }

@@ -14,7 +14,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::session::Session;
-use crate::config::{Carrier, Publish};
+use crate::config::{PortProtocol, Publish};
 use crate::net::dial;
 use crate::relay::{FlowHandle, Relay};
 use crate::status::PublishStatus;
@@ -93,11 +93,10 @@ impl Session {
     }
 
     /// UDP ports, and the hosts that they lead to.
-    #[cfg(target_os = "linux")]
     pub(super) fn published_packets(&self) -> Vec<(u16, std::net::SocketAddr)> {
         let entries = self.config.publish.iter();
         entries
-            .filter(|publish| publish.protocol == Carrier::Udp)
+            .filter(|publish| publish.protocol == PortProtocol::Udp)
             .map(|publish| (publish.port, publish.to))
             .collect()
     }
@@ -117,7 +116,7 @@ impl Session {
     pub(crate) fn on_inbound(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, inbound: &Inbound) {
         let entry = self.entry(inbound.entry).map(|(_, publish)| publish);
         let refusal = match entry {
-            Some(publish) if publish.protocol == Carrier::Tcp => {
+            Some(publish) if publish.protocol == PortProtocol::Tcp => {
                 (self.published.open.get() >= MAX_INBOUND).then_some(ReplyCode::LimitReached)
             }
             // What was not asked for leads nowhere.
@@ -173,7 +172,7 @@ impl Session {
 
 fn asked(entry: u64, publish: &Publish) -> bentpipe_proto::tunnel::Publish {
     // Packets keep their family all the way.
-    let any = publish.protocol == Carrier::Tcp;
+    let any = publish.protocol == PortProtocol::Tcp;
     bentpipe_proto::tunnel::Publish {
         entry,
         protocol: publish.protocol.number(),

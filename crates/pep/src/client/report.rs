@@ -1,6 +1,6 @@
 //! What the session tells its operator: one log line for each change of state, and `status`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_proto::tunnel::{CloseCode, PacketKinds};
 use quinn_proto::ConnectionError;
@@ -24,6 +24,64 @@ pub(super) enum Told {
     /// Nobody answers an attempt.
     Unanswered,
     Refused,
+}
+
+/// What the operator was told of the tunnel, and since when it holds.
+#[derive(Debug)]
+pub(super) struct News {
+    told: Told,
+    since: Instant,
+    last_error: Option<String>,
+    /// Lines of this kind and server are in the log since there was a tunnel.
+    logged: Vec<(Told, usize)>,
+}
+
+impl News {
+    /// Nothing was told until `now`.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            told: Told::Nothing,
+            since: now,
+            last_error: None,
+            logged: Vec::new(),
+        }
+    }
+
+    /// How long the state has lasted.
+    pub(super) fn lasted(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    /// The client has stopped by itself, and says why.
+    pub(super) fn on_stopped(&mut self, now: Instant, why: String) {
+        self.last_error = Some(why);
+        self.told = Told::Nothing;
+        self.since = now;
+    }
+
+    /// The operator is told of the tunnel, or why there is none.
+    fn on_told(&mut self, now: Instant, told: Told, text: &str) {
+        let before = std::mem::replace(&mut self.told, told);
+        if state_of(before) != state_of(told) || told == Told::Ready {
+            self.since = now;
+        }
+        self.last_error = (told != Told::Ready).then(|| text.to_owned());
+        if told == Told::Ready {
+            self.logged.clear();
+        }
+    }
+
+    /// An attempt at `server` has failed for this reason; false if a line of its kind is in the log.
+    fn is_new(&mut self, server: usize, told: Told, why: &str) -> bool {
+        let is_new = !self.logged.contains(&(told, server));
+        if is_new {
+            self.logged.push((told, server));
+        } else {
+            self.last_error = Some(why.to_owned());
+            self.told = told;
+        }
+        is_new
+    }
 }
 
 impl Session {
@@ -63,38 +121,26 @@ impl Session {
 
     /// Logs a change of state of the tunnel.
     pub(super) fn tell(&self, told: Told, text: &str) {
-        let before = self.told.replace(told);
-        if state_of(before) != state_of(told) || told == Told::Ready {
-            self.since.set(process::now());
-        }
-        if told == Told::Ready {
-            *self.last_error.borrow_mut() = None;
-            self.logged.borrow_mut().clear();
-            return tracing::info!(target: events::STATE, "ready: tunnel to {text}");
-        }
-        *self.last_error.borrow_mut() = Some(text.to_owned());
+        self.news.borrow_mut().on_told(process::now(), told, text);
         match told {
+            Told::Ready => tracing::info!(target: events::STATE, "ready: tunnel to {text}"),
             Told::Trying => tracing::warn!("tunnel is down, trying: {text}"),
             Told::Unanswered => tracing::warn!("{text}"),
             Told::Refused => tracing::error!("{text}; trying on"),
-            Told::Nothing | Told::Ready => {}
+            Told::Nothing => {}
         }
     }
 
     /// Logs what came of an attempt at a server: once for each kind until there is a tunnel.
     pub(super) fn tell_of(&self, server: usize, told: Told, text: &str) {
-        if self.ready.get().is_some() {
+        if self.ready().is_some() {
             // The silence of the present tunnel is what matters.
             return tracing::debug!("{text}");
         }
-        let mut logged = self.logged.borrow_mut();
-        if !logged.contains(&(told, server)) {
-            logged.push((told, server));
-            drop(logged);
-            return self.tell(told, text);
+        let is_new = self.news.borrow_mut().is_new(server, told, text);
+        if is_new {
+            self.tell(told, text);
         }
-        *self.last_error.borrow_mut() = Some(text.to_owned());
-        self.told.set(told);
     }
 
     /// Says so if the server sends with another controller than it was asked to.
@@ -150,13 +196,13 @@ impl Session {
         loop {
             tick.tick().await;
             self.learn_path();
-            if self.ready.get().is_some() {
+            if self.ready().is_some() {
                 self.measure_link();
             }
             self.look_at_meter();
             self.shard.share_memory();
             let now = process::now();
-            if let Some(id) = self.ready.get() {
+            if let Some(id) = self.ready() {
                 let sampled = self.shard.peek(|engine| {
                     let connection = engine.peek(id)?;
                     Some(
@@ -198,21 +244,23 @@ impl Session {
         let now = process::now();
         let seconds = |since| now.saturating_duration_since(since).as_secs();
         let silent = self.silent_since();
-        session.tunnel.state = match self.told.get() {
+        let news = self.news.borrow();
+        session.tunnel.state = match news.told {
             _ if self.is_stopped() => TunnelState::Draining,
             _ if silent.is_some() => TunnelState::Silent,
             told => state_of(told),
         };
-        session.tunnel.since_s = seconds(silent.unwrap_or(self.since.get()));
-        let heard = self.ready.get().and_then(|id| self.heard(id));
+        session.tunnel.since_s = seconds(silent.unwrap_or(news.since));
+        let heard = self.ready().and_then(|id| self.heard(id));
         session.tunnel.last_heard_s = heard.map(seconds);
         let next = self.retry.borrow().next().filter(|_| !self.is_stopped());
         session.tunnel.next_attempt_s =
             next.map(|next| next.saturating_duration_since(now).as_secs());
-        session.tunnel.last_error = self.last_error.borrow().clone();
-        session.tunnel.link = self.choice.get().map(|choice| {
+        session.tunnel.last_error.clone_from(&news.last_error);
+        let winner = self.connections.borrow().winner();
+        session.tunnel.link = winner.map(|tunnel| {
             let measured = self.meter.borrow().seen();
-            choice.report(measured)
+            tunnel.choice.report(measured)
         });
         session.flows.waiting = self.waiting.get();
         self.fill_totals(&mut session);

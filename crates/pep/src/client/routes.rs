@@ -52,7 +52,7 @@ impl Session {
     }
 
     /// What the server routes here, now or when it was last heard of.
-    pub(crate) fn routed(&self) -> Vec<IpNet> {
+    pub(super) fn routed(&self) -> Vec<IpNet> {
         self.routes.borrow().routed.clone()
     }
 }

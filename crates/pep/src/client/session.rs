@@ -1,14 +1,12 @@
 //! Keeps one tunnel up: connects, notices the end, connects again; flows wait meanwhile.
 //!
 //! When an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `silence.rs` is about a tunnel that does not
-//! answer, `report.rs` about what the operator hears.
+//! answer, `connections.rs` is which connections there are, `report.rs` about what the operator hears.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bentpipe_proto::tunnel::{CloseCode, Families};
 use bentpipe_units::Seed;
@@ -18,18 +16,18 @@ use tokio::time::timeout;
 
 use super::SharedKeyLog;
 use super::associations::Relays;
-use super::connecting::Attempt;
+use super::carrier::Reach;
+use super::connections::{Attempt, Connections, Lost, Ready};
 use super::enrol::{self, Enrolments};
-use super::link::{Choice, LinkMeter, Seen};
+use super::link::{LinkMeter, Seen};
 use super::lookup::Lookups;
 use super::memory::Memory;
 use super::metering::Meter;
 use super::packets::PacketDevice;
 use super::publish::Published;
-use super::report::{Told, is_replaced};
+use super::report::{News, Told, is_replaced};
 use super::retry::{Failure, Retry};
 use super::routes::Routes;
-use super::silence::Challenger;
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::metrics::FirstByte;
 use crate::paths::PathMemory;
@@ -38,9 +36,7 @@ use crate::sampler::Sampler;
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
-use bentpipe_tunnel::engine::{
-    Connection, ConnectionId, ConnectionNotice, Engine, Event, Unreachable,
-};
+use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
 use bentpipe_tunnel::transport::{QueryKey, TunnelEvent};
 
@@ -58,8 +54,7 @@ pub(crate) struct Session {
     pub(super) public_key: PublicKey,
     pub(super) remembered: RefCell<Memory<SocketAddr>>,
     pub(super) links: RefCell<Memory<Seen>>,
-    /// What the tunnel, now or last, was begun with, and what it shows of its link.
-    pub(super) choice: Cell<Option<Choice>>,
+    /// What the tunnel shows of its link.
     pub(super) meter: RefCell<LinkMeter>,
     pub(super) paths: PathMemory,
     /// When which server is tried.
@@ -67,27 +62,12 @@ pub(crate) struct Session {
     /// Wakes the task that makes attempts.
     pub(super) kick: Notify,
     pub(super) lookups: Lookups,
-    /// The connection that is to become the tunnel.
-    pub(super) attempt: Cell<Option<Attempt>>,
-    /// An ICMP error about it.
-    pub(super) unreachable: Cell<Option<Unreachable>>,
-    pub(super) ready: Cell<Option<ConnectionId>>,
-    /// Nobody answers in the tunnel that is ready.
-    pub(super) outage: Cell<bool>,
-    /// When that tunnel was last heard, once the operator was told that it is silent.
-    pub(super) silence: Cell<Option<Instant>>,
-    /// Another tunnel that is ready beside it.
-    pub(super) challenger: Cell<Option<Challenger>>,
-    /// The tunnel of a server that has said that it stops.
-    leaving: Cell<Option<ConnectionId>>,
-    /// The attempt that became the tunnel, now or last.
-    pub(super) winner: Cell<Option<Attempt>>,
-    pub(super) told: Cell<Told>,
-    /// Lines of this kind and server are in the log since there was a tunnel.
-    pub(super) logged: RefCell<Vec<(Told, usize)>>,
-    pub(super) since: Cell<Instant>,
-    pub(super) last_error: RefCell<Option<String>>,
-    pub(super) changes: watch::Sender<()>,
+    /// Which connections there are, and what each is for.
+    pub(super) connections: RefCell<Connections>,
+    /// What the operator was told.
+    pub(super) news: RefCell<News>,
+    /// What the server reaches, for all who wait for a change of that.
+    reach: watch::Sender<Reach>,
     /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
     pub(super) dual_stack: bool,
     pub(super) waiting: Cell<u64>,
@@ -123,7 +103,7 @@ impl Session {
         let now = process::now();
         let published = Published::new(config.publish.len());
         let relays = Relays::new(&config);
-        Ok(Rc::new(Self {
+        let session = Rc::new(Self {
             first_byte: config.metrics.as_ref().map(|_| FirstByte::new()),
             remembered: RefCell::new(Memory::load(
                 &config.state_dir,
@@ -131,7 +111,6 @@ impl Session {
                 "the server's address",
             )),
             links: RefCell::new(Memory::load(&config.state_dir, "links.json", "the link")),
-            choice: Cell::new(None),
             meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),
             meter_bytes: RefCell::new(Meter::load(&config, &shard)),
@@ -147,19 +126,9 @@ impl Session {
             public_key: key.public(),
             kick: Notify::new(),
             lookups: Lookups::default(),
-            attempt: Cell::new(None),
-            unreachable: Cell::new(None),
-            ready: Cell::new(None),
-            outage: Cell::new(false),
-            silence: Cell::new(None),
-            challenger: Cell::new(None),
-            leaving: Cell::new(None),
-            winner: Cell::new(None),
-            told: Cell::new(Told::Nothing),
-            logged: RefCell::default(),
-            since: Cell::new(now),
-            last_error: RefCell::default(),
-            changes: watch::Sender::new(()),
+            connections: RefCell::new(Connections::new()),
+            news: RefCell::new(News::new(now)),
+            reach: watch::Sender::new(Reach::of(Vec::new())),
             dual_stack,
             waiting: Cell::new(0),
             draining: Cell::new(false),
@@ -169,7 +138,9 @@ impl Session {
             relays,
             published,
             routes: RefCell::default(),
-        }))
+        });
+        session.tell_reach();
+        Ok(session)
     }
 
     /// What is known of paths.
@@ -186,9 +157,21 @@ impl Session {
         self.first_byte.as_ref()
     }
 
-    /// Hears of every change of what the accessors here answer.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
+    /// What the server reaches, now and after every change.
+    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+
+    /// Tells all who wait for it that the tunnel, or what it reaches, has changed.
+    pub(super) fn tell_reach(&self) {
+        self.reach.send_replace(Reach {
+            carries: self.carries(),
+            families: self.families(),
+            published: self.published_packets(),
+            routed: self.routed(),
+            addressed: self.device.get().is_some_and(PacketDevice::has_addresses),
+            ..Reach::of(self.server_addresses())
+        });
     }
 
     /// The tunnel for a new flow, now or when it comes up or answers again within the configured time. What is opened in
@@ -197,12 +180,12 @@ impl Session {
         if self.is_stopped() {
             return Err(Unready);
         }
-        let usable = || self.ready.get().filter(|_| self.carries());
+        let usable = || self.connections.borrow().usable();
         if let Some(ready) = usable() {
             return Ok(ready);
         }
         self.want();
-        let mut changes = self.changes();
+        let mut changes = self.reach();
         self.waiting.set(self.waiting.get() + 1);
         let result = timeout(self.config.open_wait, async {
             while !self.is_stopped() {
@@ -220,7 +203,7 @@ impl Session {
 
     /// Whether DNS queries can cross now.
     pub(crate) fn answers_dns(&self) -> bool {
-        let usable = self.ready.get().filter(|_| self.carries());
+        let usable = self.connections.borrow().usable();
         usable.is_some_and(|id| {
             let has = |engine: &Engine| Some(engine.peek(id)?.tunnel.takes_queries());
             self.shard.peek(has).unwrap_or(false)
@@ -229,30 +212,30 @@ impl Session {
 
     /// Sends a DNS query; its answer is an event.
     pub(crate) fn ask(&self, message: &[u8]) -> Option<(ConnectionId, QueryKey)> {
-        let id = self.ready.get()?;
-        let asked = self.shard.change(id, |connection| {
-            let (tunnel, quic) = connection.parts();
-            tunnel.ask(quic, message)
-        });
+        let id = self.ready()?;
+        let asked = self.shard.change(id, |connection| connection.ask(message));
         Some((id, asked?.ok()?))
     }
 
     /// Gives up a DNS query: there will be no answer.
     pub(crate) fn forget(&self, (id, query): (ConnectionId, QueryKey)) {
-        self.shard.change(id, |connection| {
-            let (tunnel, quic) = connection.parts();
-            tunnel.forget_query(quic, query);
-        });
+        self.shard
+            .change(id, |connection| connection.forget_query(query));
+    }
+
+    /// The tunnel, whether it answers or not.
+    pub(super) fn ready(&self) -> Option<ConnectionId> {
+        self.connections.borrow().tunnel()
     }
 
     /// Whether there is a tunnel, and it answers.
     pub(super) fn carries(&self) -> bool {
-        self.ready.get().is_some() && !self.outage.get()
+        self.connections.borrow().usable().is_some()
     }
 
     /// Somebody waits for a tunnel, or for the end of an outage.
     pub(crate) fn want(&self) {
-        if let Some(id) = self.ready.get() {
+        if let Some(id) = self.ready() {
             self.shard.change(id, Connection::want);
         } else {
             self.retry.borrow_mut().on_asked(process::now());
@@ -269,24 +252,9 @@ impl Session {
         &self.config.front
     }
 
-    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
-    /// there. False if nothing is to go.
-    pub(crate) fn open_device(&self) -> io::Result<bool> {
-        if self.front().tunnels_packets().is_none() {
-            return Ok(false);
-        }
-        let device = PacketDevice::create()?;
-        Ok(self.device.set(device).is_ok())
-    }
-
     /// Whether all but TCP goes into the tunnel.
     pub(super) fn has_device(&self) -> bool {
         self.device.get().is_some()
-    }
-
-    /// Whether packets have addresses to leave from.
-    pub(crate) fn has_addresses(&self) -> bool {
-        self.device.get().is_some_and(PacketDevice::has_addresses)
     }
 
     /// Address families that the server reaches; both while that is unknown.
@@ -295,7 +263,7 @@ impl Session {
             ipv4: true,
             ipv6: true,
         };
-        self.ready.get().map_or(both, |tunnel| {
+        self.ready().map_or(both, |tunnel| {
             self.shard.peek(|engine| {
                 let hello = engine
                     .peek(tunnel)
@@ -306,14 +274,18 @@ impl Session {
     }
 
     /// Where our servers are, as far as is known.
-    pub(crate) fn server_addresses(&self) -> Vec<IpAddr> {
+    fn server_addresses(&self) -> Vec<IpAddr> {
         let remembered = self.remembered.borrow();
         let known = |server: &Server| match &server.address {
             ServerAddress::Ip(address) => Some(address.ip()),
             name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
         };
         let mut addresses: Vec<_> = self.config.servers.iter().filter_map(known).collect();
-        let tried = self.attempt.get().into_iter().chain(self.winner.get());
+        let connections = self.connections.borrow();
+        let tried = connections
+            .attempt()
+            .into_iter()
+            .chain(connections.winner());
         addresses.extend(tried.map(|attempt| attempt.address.ip()));
         addresses.sort_unstable();
         addresses.dedup();
@@ -327,21 +299,21 @@ impl Session {
             ConnectionNotice::Connected | ConnectionNotice::UnknownKey(..) => {}
             ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
             ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
-                if self.ready.get() == Some(id) {
+                let lost = self.connections.borrow_mut().on_goaway(id);
+                if let Lost::Tunnel { next } = lost {
                     // Open flows may finish; new ones wait for a server that stays.
-                    self.leaving.set(Some(id));
-                    self.unready("the server is stopping", false);
+                    self.unready(next, "the server is stopping", false);
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
             ConnectionNotice::Tunnel(TunnelEvent::Families) => {
-                if self.ready.get() == Some(id) {
+                if self.ready() == Some(id) {
                     self.tell_families();
-                    self.changes.send_replace(());
+                    self.tell_reach();
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
-                if self.ready.get() == Some(id) {
+                if self.ready() == Some(id) {
                     self.on_published(entry, code);
                 }
             }
@@ -358,9 +330,8 @@ impl Session {
                 self.on_enrolled(id, code, at);
             }
             ConnectionNotice::Outage(outage) => {
-                if self.ready.get() == Some(id) {
-                    self.outage.set(outage);
-                    self.changes.send_replace(());
+                if self.connections.borrow_mut().on_outage(id, outage) {
+                    self.tell_reach();
                 }
             }
             ConnectionNotice::Unreachable(said) => self.on_unreachable(id, said),
@@ -385,28 +356,21 @@ impl Session {
     }
 
     fn on_ready(&self, id: ConnectionId) {
-        let Some(attempt) = self.attempt.get().filter(|attempt| attempt.id == id) else {
-            return self.drop_connection(id);
-        };
-        if attempt.enrols {
-            return self.name_own_key(id);
-        }
-        match self.ready.get() {
-            Some(_) => self.challenge(attempt),
-            None => self.install(attempt),
+        let ready = self.connections.borrow_mut().on_ready(id);
+        match ready {
+            Ready::Unwanted => self.drop_connection(id),
+            Ready::Enrols => self.name_own_key(id),
+            Ready::Tunnel(attempt) => self.install(attempt),
+            Ready::Beside(attempt) => self.challenge(attempt),
         }
     }
 
     /// The tunnel is the one of this attempt from now on.
     pub(super) fn install(&self, attempt: Attempt) {
         let (id, now) = (attempt.id, process::now());
-        self.attempt.set(None);
+        self.connections.borrow_mut().install(attempt);
         self.retry.borrow_mut().on_ready(now, attempt.server);
-        self.winner.set(Some(attempt));
-        self.choice.set(Some(attempt.choice));
         *self.meter.borrow_mut() = LinkMeter::default();
-        self.ready.set(Some(id));
-        self.outage.set(false);
         *self.sampler.borrow_mut() = Sampler::new(now);
         self.remember();
         let details = self.shard.peek(|engine| {
@@ -426,51 +390,44 @@ impl Session {
             ))
         });
         self.measure_link();
-        let choice = self.choice.get();
-        let link =
-            choice.map(|choice| format!("; link {}", choice.report(self.meter.borrow().seen())));
-        let text = details.unwrap_or_default() + &link.unwrap_or_default();
+        let link = attempt.choice.report(self.meter.borrow().seen());
+        let text = format!("{}; link {link}", details.unwrap_or_default());
         self.tell(Told::Ready, &text);
         self.compare_controllers(id);
         self.compare_packets(id);
         self.learn_assigned(id);
         self.learn_routes(id);
         self.ask_for_ports(id);
-        self.changes.send_replace(());
+        self.tell_reach();
     }
 
     fn on_lost(&self, id: ConnectionId, (told, failure): (Told, Failure), reason: &str) {
         let now = process::now();
-        if self.take_challenger(id) {
-            self.retry.borrow_mut().on_failed(now, failure);
-        } else if self.ready.get() == Some(id) {
-            self.paths.tunnel_ended();
-            match self.challenger() {
-                Some(other) => {
-                    self.published.forget();
-                    self.silence.set(None);
-                    self.install(other);
-                }
-                None => self.unready(reason, failure == Failure::Replaced),
+        let lost = self.connections.borrow_mut().on_lost(id);
+        match lost {
+            Lost::Challenger => self.retry.borrow_mut().on_failed(now, failure),
+            Lost::Tunnel { next } => {
+                self.paths.tunnel_ended();
+                self.unready(next, reason, failure == Failure::Replaced);
             }
-        } else if let Some(attempt) = self.attempt.get().filter(|attempt| attempt.id == id) {
-            self.attempt.set(None);
-            self.retry.borrow_mut().on_failed(now, failure);
-            self.tell_of(attempt.server, told, reason);
-        } else if self.leaving.get() == Some(id) {
-            // Usually the reset of a server that was started again.
-            self.leaving.set(None);
-            self.retry.borrow_mut().on_changed(now);
+            Lost::Attempt(attempt) => {
+                self.retry.borrow_mut().on_failed(now, failure);
+                self.tell_of(attempt.server, told, reason);
+            }
+            Lost::Leaving => self.retry.borrow_mut().on_changed(now),
+            Lost::Unknown => {}
         }
         self.kick.notify_one();
     }
 
-    fn unready(&self, reason: &str, replaced: bool) {
+    /// The tunnel is no more; `next` was ready beside it and follows.
+    fn unready(&self, next: Option<Attempt>, reason: &str, replaced: bool) {
         let now = process::now();
-        self.ready.set(None);
-        self.silence.set(None);
         self.published.forget();
-        let lasted = now.saturating_duration_since(self.since.get());
+        if let Some(next) = next {
+            return self.install(next);
+        }
+        let lasted = self.news.borrow().lasted(now);
         self.retry.borrow_mut().on_lost(now, lasted, replaced);
         let told = if replaced {
             Told::Refused
@@ -479,7 +436,7 @@ impl Session {
         };
         self.tell(told, reason);
         self.kick.notify_one();
-        self.changes.send_replace(());
+        self.tell_reach();
     }
 
     pub(super) fn drop_connection(&self, id: ConnectionId) {
@@ -493,8 +450,8 @@ impl Session {
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.kick.notify_one();
-        self.changes.send_replace(());
-        if let Some(id) = self.ready.get() {
+        self.tell_reach();
+        if let Some(id) = self.ready() {
             self.shard
                 .change(id, |connection| connection.tunnel.send_goaway());
         }
@@ -504,10 +461,7 @@ impl Session {
     pub(crate) fn close(&self) {
         self.learn_path();
         self.meter_bytes.borrow_mut().save(&self.shard);
-        let others = [self.attempt.take(), self.challenger()];
-        let others = others.into_iter().flatten().map(|attempt| attempt.id);
-        others
-            .chain(self.ready.take())
-            .for_each(|id| self.drop_connection(id));
+        let all = self.connections.borrow_mut().close();
+        all.into_iter().for_each(|id| self.drop_connection(id));
     }
 }

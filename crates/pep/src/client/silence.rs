@@ -5,11 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::connecting::Attempt;
+use super::connections::{Attempt, Look};
 use super::session::Session;
 use crate::config::ServerAddress;
 use crate::process;
-use bentpipe_tunnel::engine::ConnectionId;
 
 /// Silence after which other servers are tried, and the server's name is looked up again.
 const ELSEWHERE: Duration = Duration::from_secs(10);
@@ -17,17 +16,10 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 /// A tunnel that is ready waits this long, or two round trips, for the silent one.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A tunnel that is ready while the present one is silent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Challenger {
-    attempt: Attempt,
-    due: Instant,
-}
-
 impl Session {
     /// When the present tunnel was last heard, if it is silent.
     pub(super) fn silent_since(&self) -> Option<Instant> {
-        let (id, now) = (self.ready.get()?, process::now());
+        let (id, now) = (self.ready()?, process::now());
         self.shard.peek(|engine| {
             let connection = engine.peek(id)?;
             connection.heard().filter(|_| connection.is_silent(now))
@@ -36,103 +28,81 @@ impl Session {
 
     /// Looks whether the tunnel is silent, and acts.
     pub(super) fn watch_silence(&self) {
-        let now = process::now();
-        let Some(since) = self.silent_since() else {
-            return self.end_silence(now);
-        };
-        let lasted = now.saturating_duration_since(since);
-        let Some(winner) = self.winner.get() else {
+        let (now, since) = (process::now(), self.silent_since());
+        let look = self.connections.borrow_mut().look(now, since);
+        match look {
+            Look::Heard => {}
+            Look::Back { since, others } => {
+                let lasted = now.saturating_duration_since(since).as_secs();
+                tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
+                self.retry.borrow_mut().on_quiet();
+                others.into_iter().for_each(|id| self.drop_connection(id));
+                self.tell_reach();
+            }
+            Look::Silent { begins, due } => self.bear_silence(now, since, begins, due),
+        }
+    }
+
+    fn bear_silence(&self, now: Instant, since: Option<Instant>, begins: bool, due: bool) {
+        let Some((tunnel, since)) = self.connections.borrow().winner().zip(since) else {
             return;
         };
-        if self.silence.get().is_none() {
-            self.silence.set(Some(since));
-            tracing::warn!(
-                "link silent since {}, {} s ago: nothing is heard from {}; connections wait",
-                clock(lasted),
-                lasted.as_secs(),
-                winner.address
-            );
-            self.changes.send_replace(());
+        let lasted = now.saturating_duration_since(since);
+        if begins {
+            self.tell_silence(&tunnel, lasted);
         }
-        if let Some(challenger) = self.challenger.get().filter(|other| now >= other.due) {
-            return self.switch(challenger);
+        if due {
+            self.switch();
+        } else if lasted >= ELSEWHERE {
+            self.try_elsewhere(now, tunnel.server);
         }
+    }
+
+    fn tell_silence(&self, tunnel: &Attempt, lasted: Duration) {
+        tracing::warn!(
+            "link silent since {}, {} s ago: nothing is heard from {}; connections wait",
+            clock(lasted),
+            lasted.as_secs(),
+            tunnel.address
+        );
+        self.tell_reach();
+    }
+
+    /// Has other servers tried, and the address of this one looked up again.
+    fn try_elsewhere(&self, now: Instant, server: usize) {
         let servers = &self.config.servers;
-        let named = matches!(servers[winner.server].address, ServerAddress::Name { .. });
-        if lasted >= ELSEWHERE && (servers.len() > 1 || named) {
-            self.retry.borrow_mut().on_silent(now, winner.server);
+        let named = matches!(servers[server].address, ServerAddress::Name { .. });
+        if servers.len() > 1 || named {
+            self.retry.borrow_mut().on_silent(now, server);
             self.kick.notify_one();
         }
     }
 
-    /// The tunnel is heard, or there is none.
-    fn end_silence(&self, now: Instant) {
-        let Some(since) = self.silence.take() else {
-            return;
-        };
-        if self.ready.get().is_none() {
-            return;
-        }
-        let lasted = now.saturating_duration_since(since).as_secs();
-        tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
-        self.retry.borrow_mut().on_quiet();
-        let others = [
-            self.attempt.take(),
-            self.challenger.take().map(|other| other.attempt),
-        ];
-        for other in others.into_iter().flatten() {
-            self.drop_connection(other.id);
-        }
-        self.changes.send_replace(());
-    }
-
     /// Another tunnel is ready while the present one is silent: that one is asked once more.
     pub(super) fn challenge(&self, attempt: Attempt) {
-        self.attempt.set(None);
-        if self.challenger.get().is_some() {
-            return self.drop_connection(attempt.id);
-        }
         self.want();
         let rtt = self
             .shard
             .peek(|engine| engine.peek(attempt.id).map(|connection| connection.rtt().0));
         let grace = GRACE.max(rtt.unwrap_or_default() * 2);
         let due = process::now() + grace;
-        self.challenger.set(Some(Challenger { attempt, due }));
+        self.connections.borrow_mut().challenge(attempt, due);
     }
 
-    /// The challenger, if it is this connection, takes no further part.
-    pub(super) fn take_challenger(&self, id: ConnectionId) -> bool {
-        let known = self.challenger.get();
-        let is = known.is_some_and(|other| other.attempt.id == id);
-        if is {
-            self.challenger.set(None);
-        }
-        is
-    }
-
-    /// The challenger's tunnel, if there is one.
-    pub(super) fn challenger(&self) -> Option<Attempt> {
-        self.challenger.take().map(|other| other.attempt)
-    }
-
-    fn switch(&self, challenger: Challenger) {
-        self.challenger.set(None);
-        self.silence.set(None);
-        let old = self.winner.get();
-        if let Some(old) = old {
-            tracing::warn!(
-                "{} stays silent: {} takes over; open connections are reset",
-                old.address,
-                challenger.attempt.address
-            );
-        }
+    fn switch(&self) {
+        let taken = self.connections.borrow_mut().take_over();
+        let Some([silent, next]) = taken else {
+            return;
+        };
+        tracing::warn!(
+            "{} stays silent: {} takes over; open connections are reset",
+            silent.address,
+            next.address
+        );
         self.paths.tunnel_ended();
-        if let Some(old) = self.ready.take() {
-            self.published.forget();
-            self.drop_connection(old);
-        }
-        self.install(challenger.attempt);
+        self.published.forget();
+        self.drop_connection(silent.id);
+        self.install(next);
     }
 }
 

@@ -43,7 +43,7 @@ pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
 pub use metering::{AtCap, Metering, Period};
 pub use page::{Page, PageToken};
 pub use plain::{PlainClient, PlainServer, PlainSource};
-pub use publish::{Carrier, Permit, Publish};
+pub use publish::{Permit, PortProtocol, Publish};
 pub use responder::{Bounds, RESPONDER_NAME, Responder};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};

@@ -18,7 +18,7 @@ use super::value::{self, FromText};
 /// What is published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Carrier {
+pub enum PortProtocol {
     /// Connections.
     #[default]
     Tcp,
@@ -26,7 +26,7 @@ pub enum Carrier {
     Udp,
 }
 
-impl Carrier {
+impl PortProtocol {
     /// IP's number of it.
     #[must_use]
     pub const fn number(self) -> u8 {
@@ -37,7 +37,7 @@ impl Carrier {
     }
 }
 
-impl fmt::Display for Carrier {
+impl fmt::Display for PortProtocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "tcp",
@@ -52,7 +52,7 @@ impl fmt::Display for Carrier {
 pub struct Publish {
     /// TCP or UDP.
     #[serde(default)]
-    pub protocol: Carrier,
+    pub protocol: PortProtocol,
     /// The port of the server.
     pub port: u16,
     /// The host, and its port.
@@ -67,7 +67,7 @@ pub struct Publish {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permit {
     /// Of TCP or UDP.
-    pub protocol: Carrier,
+    pub protocol: PortProtocol,
     /// Which.
     pub ports: RangeInclusive<u16>,
 }
@@ -105,8 +105,8 @@ impl FromText for Permit {
         let parse = || {
             let (protocol, ports) = text.split_once('/')?;
             let protocol = match protocol {
-                "tcp" => Carrier::Tcp,
-                "udp" => Carrier::Udp,
+                "tcp" => PortProtocol::Tcp,
+                "udp" => PortProtocol::Udp,
                 _ => return None,
             };
             let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
@@ -134,7 +134,7 @@ pub(super) fn asked(
             Some("a port is 0; choose 1 to 65535".into())
         } else if this.to.ip().is_unspecified() || this.to.ip().is_multicast() {
             Some(format!("`to` is no host: {}", this.to.ip()))
-        } else if this.protocol == Carrier::Tcp {
+        } else if this.protocol == PortProtocol::Tcp {
             (!seen.insert((this.protocol, this.port, false)))
                 .then(|| format!("{name} is published twice; choose another `port`"))
         } else {

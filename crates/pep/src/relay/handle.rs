@@ -6,12 +6,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bentpipe_proto::tunnel::ReplyCode;
-use quinn_proto::Connection;
 
 use crate::shard::Shard;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::relay::FlowAccess;
-use bentpipe_tunnel::transport::{FlowKey, Incoming, Tunnel};
+use bentpipe_tunnel::transport::{FlowKey, Incoming, Streams, Tunnel};
 
 /// A flow of a tunnel. Its tunnel may be lost at any time; every question then has an answer that says so.
 pub(crate) struct FlowHandle {
@@ -81,7 +80,7 @@ impl FlowHandle {
     }
 
     /// As [`FlowAccess::with`]: the engine looks at what it has to send afterwards.
-    fn change(&self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
+    fn change(&self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Streams)) {
         self.shard.change(self.connection, |connection| {
             let (tunnel, quic) = connection.parts();
             change(tunnel, self.flow, quic);
@@ -102,7 +101,7 @@ impl FlowAccess for FlowHandle {
         })
     }
 
-    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
+    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Streams)) {
         self.change(change);
     }
 }

@@ -471,11 +471,8 @@ impl Sessions {
         // The peer may stop a query and begin another, but what asks for it has sockets for some seconds.
         let Some(asking) = asking.filter(|asking| Rc::strong_count(asking) <= 1 + MAX_QUERIES)
         else {
-            let refuse = |connection: &mut Connection| {
-                let (tunnel, quic) = connection.parts();
-                tunnel.answer(quic, query, None);
-            };
-            self.shard.change(id, refuse);
+            self.shard
+                .change(id, |connection| connection.answer(query, None));
             return;
         };
         let this = self.clone();
@@ -499,17 +496,15 @@ impl Sessions {
                 Ok(query) => Bytes::from(Answer::judged(answer, &query, reaches)),
                 Err(_) => Bytes::from(answer),
             });
-            this.shard.change(id, |connection| {
-                let (tunnel, quic) = connection.parts();
-                tunnel.answer(quic, query, answer);
-            });
+            this.shard
+                .change(id, |connection| connection.answer(query, answer));
         });
     }
 
     /// Until the client wants no answer any more.
     async fn stopped(&self, id: ConnectionId, query: QueryKey) {
         let wanted = || {
-            let asks = |engine: &Engine| Some(engine.peek(id)?.tunnel.has_query(query));
+            let asks = |engine: &Engine| Some(engine.peek(id)?.lane().has_query(query));
             self.shard.peek(asks).unwrap_or(false)
         };
         while wanted() {

@@ -1,4 +1,4 @@
-//! The thin shell around [`Engine`]: one thread, one UDP socket, one timer, and the flows' wakers.
+//! The thin shell around [`Engine`]: one thread, one wire, one timer, and the flows' wakers.
 //!
 //! A shard's connections and their TCP relays live on one thread with a current-thread runtime, so
 //! the data path takes no locks. Datagrams that the kernel gave to the wrong shard are handed over
@@ -8,48 +8,38 @@ mod alarm;
 mod buffers;
 mod handover;
 mod pulse;
+mod wire;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
-use rustix::io::Errno;
-use tokio::io::Interest;
-use tokio::net::UdpSocket;
+use quinn_udp::RecvMeta;
 use tokio::sync::Notify;
 
 use bentpipe_tunnel::engine::{
-    Arrival, Connection, ConnectionId, ConnectionNotice, Engine, Event, Output, Unreachable,
-    UnreachableCause,
+    Arrival, Connection, ConnectionId, ConnectionNotice, Engine, Event, Output,
 };
 use bentpipe_tunnel::transport::{FlowKey, TunnelEvent};
 
 use alarm::Alarm;
 use buffers::Buffers;
+use wire::{RECEIVE_SIZE, Sent, Wire};
 
 pub(crate) use handover::Neighbours;
 #[cfg(target_os = "linux")]
 pub(crate) use handover::steer;
 pub(crate) use pulse::{Pulse, PulseView};
 
-/// Receive buffer per message: a whole GRO batch.
-const RECEIVE_SIZE: usize = 64 * 1024;
-
 /// Batches sent or received before flows and timers get a turn.
 const TURN: usize = 64;
 
 /// Nothing waits longer to be read.
 const OLDEST: Duration = Duration::from_secs(1);
-
-/// From one line about failures to send to the next: on a server they may be one client's only.
-const COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// What flows and roles see of a shard.
 pub(crate) struct Shard {
@@ -148,26 +138,18 @@ impl Shard {
     }
 }
 
-/// Moves datagrams between the socket and the engine.
+/// Moves datagrams between the wire and the engine.
 pub(crate) struct Driver {
     shard: Rc<Shard>,
-    socket: UdpSocket,
-    state: UdpSocketState,
+    wire: Wire,
     alarm: Alarm,
     neighbours: Option<Neighbours>,
     pulse: Pulse,
-    receive: Box<[u8]>,
-    /// A batch that the socket had no room for.
+    /// A batch that the wire had no room for.
     stuck: Option<(Output, Vec<u8>)>,
     spare: Vec<u8>,
-    /// When the log was last told that sending fails.
-    complained: Cell<Option<Instant>>,
     /// Before this nothing is done that can wait for others.
     rests: Option<Instant>,
-    /// ICMP errors are reported by the kernel.
-    hears_failures: bool,
-    /// An error was reported on the socket since it was registered with the runtime.
-    failed: Cell<bool>,
 }
 
 impl Driver {
@@ -178,31 +160,25 @@ impl Driver {
         neighbours: Option<Neighbours>,
         pulse: Pulse,
     ) -> io::Result<Self> {
-        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let wire = Wire::udp(socket)?;
         if let Some(neighbours) = &neighbours {
             shard.with(|engine| engine.report_to(neighbours.placement()));
         }
         Ok(Self {
             shard,
-            state,
-            socket: UdpSocket::from_std(socket)?,
+            wire,
             alarm: Alarm::new()?,
             neighbours,
             pulse,
-            receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
             stuck: None,
             spare: Vec::new(),
-            complained: Cell::default(),
             rests: None,
-            hears_failures: false,
-            failed: Cell::new(false),
         })
     }
 
     /// Has the kernel report ICMP errors, so that a client can name why nobody answers.
     pub(crate) fn hear_failures(&mut self) {
-        let socket = UdpSockRef::from(&self.socket);
-        self.hears_failures = self.state.enable_transport_errors(socket).is_ok();
+        self.wire.hear_failures();
     }
 
     /// Runs until the socket fails. `on_event` hears everything but the flows' own events.
@@ -285,35 +261,12 @@ impl Driver {
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, now: Instant) -> io::Result<bool> {
-        let mut metas = [RecvMeta::default(); BATCH_SIZE];
-        self.register_anew();
-        while self.socket.poll_recv_ready(cx)?.is_ready() {
-            let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
-            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
-                std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-            let result = self.socket.try_io(Interest::READABLE, || {
-                self.state
-                    .recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
-            });
-            drop(parts);
-            match result {
-                Ok(count) => {
-                    for (index, meta) in metas[..count].iter().enumerate() {
-                        let bytes = &self.receive[index * RECEIVE_SIZE..][..meta.len];
-                        take_segments(&self.shard, self.neighbours.as_ref(), now, meta, bytes);
-                    }
-                    return Ok(true);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // An ICMP error for an earlier datagram; the engine's timers deal with silence.
-                Err(error) if is_about_another(&error) => {
-                    self.take_failures();
-                    self.register_anew();
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(false)
+        let (shard, neighbours) = (&self.shard, self.neighbours.as_ref());
+        let take = |meta: &RecvMeta, bytes: &[u8]| {
+            take_segments(shard, neighbours, now, meta, bytes);
+        };
+        let failed = |said| shard.engine.borrow_mut().handle_unreachable(said);
+        self.wire.poll_receive(cx, take, failed)
     }
 
     fn receive_handovers(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
@@ -367,10 +320,12 @@ impl Driver {
                     (output, buf)
                 }
             };
-            if self.socket.poll_send_ready(cx)?.is_pending() || !self.send(now, &output, &bytes)? {
+            let shard = &self.shard;
+            let failed = |said| shard.engine.borrow_mut().handle_unreachable(said);
+            let sent = self.wire.poll_send(cx, now, (&output, &bytes), failed)?;
+            if let Sent::Full { again } = sent {
                 self.stuck = Some((output, bytes));
-                // Registers for the next time the socket has room.
-                return Ok(self.socket.poll_send_ready(cx)?.is_ready());
+                return Ok(again);
             }
             let (received, sent) = self.shard.wire.get();
             self.shard.wire.set((received, sent + bytes.len() as u64));
@@ -379,113 +334,6 @@ impl Driver {
         }
         Ok(any)
     }
-
-    /// False if the socket was full.
-    fn send(&self, now: Instant, output: &Output, bytes: &[u8]) -> io::Result<bool> {
-        let bytes = &bytes[..output.size];
-        let segment = output.segment_size.unwrap_or(bytes.len()).max(1);
-        let whole = bytes.len().div_ceil(segment) <= self.state.max_gso_segments();
-        let step = if whole { bytes.len().max(1) } else { segment };
-        for part in bytes.chunks(step) {
-            let transmit = Transmit {
-                destination: output.destination,
-                ecn: output
-                    .ecn
-                    .and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
-                contents: part,
-                segment_size: (part.len() > segment).then_some(segment),
-                src_ip: output.src_ip,
-            };
-            let send = || {
-                self.socket.try_io(Interest::WRITABLE, || {
-                    self.state
-                        .try_send(UdpSockRef::from(&self.socket), &transmit)
-                })
-            };
-            let mut sent = send();
-            if self.hears_failures && sent.as_ref().is_err_and(is_about_another) {
-                // The kernel reports an earlier datagram's error once, in place of sending.
-                self.take_failures();
-                sent = send();
-            }
-            match sent {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => self.complain(now, output.destination, &error),
-                Ok(()) => {}
-            }
-        }
-        Ok(true)
-    }
-}
-
-impl Driver {
-    /// Reads what the kernel knows of datagrams that did not arrive.
-    fn take_failures(&self) {
-        if !self.hears_failures {
-            return;
-        }
-        self.failed.set(true);
-        for _ in 0..TURN {
-            let socket = UdpSockRef::from(&self.socket);
-            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
-                return;
-            };
-            let cause = match Errno::from_raw_os_error(error.raw_errno) {
-                Errno::CONNREFUSED => UnreachableCause::Port,
-                Errno::HOSTUNREACH => UnreachableCause::Host,
-                Errno::NETUNREACH => UnreachableCause::Network,
-                Errno::ACCESS | Errno::PERM => UnreachableCause::Prohibited,
-                _ => continue,
-            };
-            let from = error.addr.map(|address| address.ip());
-            let said = Unreachable { cause, from };
-            self.shard.engine.borrow_mut().handle_unreachable(said);
-        }
-    }
-
-    /// Registers the socket with the runtime once more after an error. To the runtime an error that was reported on it means that it is
-    /// closed for writing, which it then holds to be ready for ever: a full socket would be tried without a pause.
-    fn register_anew(&mut self) {
-        if !self.failed.take() {
-            return;
-        }
-        let again = self.socket.as_fd().try_clone_to_owned();
-        if let Ok(Ok(again)) = again.map(|again| UdpSocket::from_std(again.into())) {
-            self.socket = again;
-        }
-    }
-
-    /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
-    fn complain(&self, now: Instant, destination: SocketAddr, error: &io::Error) {
-        // A probe for a larger MTU may fail here already: an answer like any other.
-        let too_large = Errno::MSGSIZE.raw_os_error();
-        let due = |last: Instant| now.saturating_duration_since(last) >= COMPLAINTS;
-        if error.raw_os_error() != Some(too_large) && self.complained.get().is_none_or(due) {
-            self.complained.set(Some(now));
-            let address = destination.ip().to_canonical();
-            tracing::warn!("cannot send to {address}: {error}");
-        }
-    }
-}
-
-/// Whether an error of the socket is an ICMP error about an earlier datagram, or could be.
-fn is_about_another(error: &io::Error) -> bool {
-    let errors = [
-        Errno::CONNREFUSED,
-        Errno::CONNRESET,
-        Errno::HOSTUNREACH,
-        Errno::HOSTDOWN,
-        Errno::NETUNREACH,
-        Errno::NETDOWN,
-        Errno::ACCESS,
-        Errno::PERM,
-        Errno::PROTO,
-        Errno::NOPROTOOPT,
-        Errno::OPNOTSUPP,
-        Errno::MSGSIZE,
-    ];
-    let number = error.raw_os_error();
-    number.is_some_and(|number| errors.contains(&Errno::from_raw_os_error(number)))
 }
 
 /// When the kernel had what was just read: many packets are read at one instant.

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use bentpipe_proto::tunnel::PublishCode;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Carrier;
+use crate::config::PortProtocol;
 
 /// A port of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishStatus {
     /// Of TCP or UDP.
-    pub protocol: Carrier,
+    pub protocol: PortProtocol,
     /// The port.
     pub port: u16,
     /// The host behind the client that it leads to (client).
@@ -42,7 +42,7 @@ impl PublishStatus {
     /// A port of which the server has said `code`, if anything.
     #[must_use]
     pub fn new(
-        protocol: Carrier,
+        protocol: PortProtocol,
         port: u16,
         to: Option<SocketAddr>,
         code: Option<PublishCode>,

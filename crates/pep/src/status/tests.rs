@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 
 use super::socket::{RunDirectory, query_in};
 use super::*;
-use crate::config::Carrier;
+use crate::config::PortProtocol;
 
 fn session() -> Session {
     Session {
@@ -123,7 +123,7 @@ fn session() -> Session {
         publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]
             .map(|code| {
                 let to = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".parse();
-                PublishStatus::new(Carrier::Udp, 65535, to.ok(), code)
+                PublishStatus::new(PortProtocol::Udp, 65535, to.ok(), code)
             })
             .to_vec(),
         memory: Memory {

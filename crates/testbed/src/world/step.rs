@@ -240,8 +240,7 @@ impl World {
             }
             ConnectionNotice::Tunnel(TunnelEvent::Query(query, _)) => {
                 if let Some(held) = self.server.connection(event.connection) {
-                    let (tunnel, quic) = held.parts();
-                    tunnel.answer(quic, query, Some(super::origins::payload(300)));
+                    held.answer(query, Some(super::origins::payload(300)));
                 }
             }
             ConnectionNotice::Connected => {

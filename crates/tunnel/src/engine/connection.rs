@@ -29,7 +29,7 @@ use super::prober::Prober;
 use super::repeat::Repeater;
 use super::settings::SendControl;
 use super::train::Train;
-use crate::transport::{Fault, Tunnel, TunnelEvent};
+use crate::transport::{Fault, Lane, OpenError, QueryKey, Streams, Tunnel, TunnelEvent};
 use streams::{StreamLimit, streams_for};
 
 /// Not to hear of a peer for so long is an outage: where flows are open, either side asks before.
@@ -54,7 +54,9 @@ const LEAST_ROOM: u64 = 1500;
 pub struct Connection {
     pub(super) handle: ConnectionHandle,
     /// quinn's machine.
-    pub(crate) quic: quinn_proto::Connection,
+    pub(super) quic: Streams,
+    /// Control stream, queries and repairs.
+    lane: Lane,
     /// The flows.
     pub tunnel: Tunnel,
     control: SendControl,
@@ -214,7 +216,8 @@ impl Connection {
     ) -> Self {
         Self {
             handle,
-            quic,
+            quic: Streams::new(quic),
+            lane: Lane::default(),
             tunnel,
             asked: control.path.asked.announced(),
             demand: AckDemand::new(control.path.asks),
@@ -290,9 +293,10 @@ impl Connection {
         let bytes = size as u64 + headers;
         while let Some(content) = self.quic.datagrams().recv() {
             self.train.on_datagram(now, at, &content, bytes);
-            self.tunnel.on_datagram(now, &content, kind.marked);
+            self.lane
+                .on_datagram(now, &mut self.tunnel, &content, kind.marked);
         }
-        if self.tunnel.on_path_received(size) {
+        if self.lane.on_path_received(size) {
             self.control.gate.flight().expect_loss(LIKELY_LOSS);
         }
     }
@@ -305,7 +309,7 @@ impl Connection {
     /// The QUIC connection below, to ask for its path, peer and counters.
     #[must_use]
     pub fn quic(&self) -> &quinn_proto::Connection {
-        &self.quic
+        self.quic.quic()
     }
 
     /// Streams that the peer may hold open now.
@@ -367,11 +371,12 @@ impl Connection {
             self.quic.handle_timeout(now);
         }
         self.train.handle_timeout(now);
-        if self.tunnel.header_timeout().is_some_and(|due| due <= now) {
+        if self.quic.header_timeout().is_some_and(|due| due <= now) {
             let silent = now.saturating_duration_since(self.last_heard) >= SILENT;
             let behind = self.silence_ended.is_some_and(|end| now < end + CATCH_UP);
-            self.tunnel
-                .expire_headers(now, &mut self.quic, silent || behind);
+            let excused = silent || behind;
+            self.lane
+                .expire_headers(now, &mut self.tunnel, &mut self.quic, excused);
         }
         self.update_prober(now);
         if self.listening_deadline().is_some_and(|due| due <= now) {
@@ -380,24 +385,24 @@ impl Connection {
         }
         if self.silence_deadline().is_some_and(|due| due <= now) {
             // Once; from then on the prober sees an unanswered packet and takes over.
-            self.ask(now);
+            self.probe(now);
             self.last_received = now;
         }
     }
 
     /// Repairs of the peer's are to be decoded.
     pub(super) fn has_work(&self) -> bool {
-        self.tunnel.has_repairs()
+        self.lane.has_repairs()
     }
 
     /// Decodes some of them. True if there are more.
     pub(super) fn work(&mut self, now: Instant) -> bool {
-        !self.lost && self.tunnel.decode_repairs(now)
+        !self.lost && self.lane.decode_repairs(now)
     }
 
     /// True if the tunnel had to give way to others.
     pub(super) fn share_memory(&mut self) -> bool {
-        self.tunnel.share_memory(&mut self.quic)
+        self.lane.share_memory(&mut self.tunnel, &mut self.quic)
     }
 
     /// Takes quinn's events and turns them into notices.
@@ -426,7 +431,7 @@ impl Connection {
             }
             let Some(event) = self.quic.poll() else {
                 // Everything that streams brought was read.
-                if let Err(fault) = self.tunnel.mend(now, &mut self.quic) {
+                if let Err(fault) = self.lane.mend(now, &mut self.tunnel, &mut self.quic) {
                     return Some(self.on_fault(now, fault));
                 }
                 if self.tunnel.has_events() {
@@ -438,7 +443,7 @@ impl Connection {
                 Event::Connected => {
                     self.established = true;
                     self.streams.on_known(&mut self.quic);
-                    self.tunnel.on_connected(&mut self.quic);
+                    self.lane.on_connected(&mut self.tunnel, &mut self.quic);
                     if self.quic.side().is_client() {
                         self.start_train();
                     }
@@ -447,20 +452,21 @@ impl Connection {
                 Event::ConnectionLost { reason } => {
                     self.lost = true;
                     self.explains = matches!(reason, ConnectionError::TransportError(_));
-                    self.tunnel.on_lost();
+                    self.lane.on_lost(&mut self.tunnel, &mut self.quic);
                     return Some(ConnectionNotice::Lost(reason));
                 }
                 Event::Stream(event) => {
                     if matches!(event, StreamEvent::Opened { .. }) {
                         self.streams.on_opened(&mut self.quic);
                     }
-                    if let Err(fault) = self.tunnel.on_stream_event(now, &mut self.quic, event) {
+                    let (tunnel, quic) = (&mut self.tunnel, &mut self.quic);
+                    if let Err(fault) = self.lane.on_stream_event(now, tunnel, quic, event) {
                         return Some(self.on_fault(now, fault));
                     }
-                    if let Some(rate) = self.tunnel.take_rate_hint() {
+                    if let Some(rate) = self.lane.take_rate_hint() {
                         self.control.hint(now, rate);
                     }
-                    if let Some(acks) = self.tunnel.take_ack_wish() {
+                    if let Some(acks) = self.lane.take_ack_wish() {
                         self.duty.ask(acks);
                     }
                 }
@@ -477,7 +483,7 @@ impl Connection {
     }
 
     fn on_hello(&mut self) {
-        self.tunnel.set_fec(self.control.current.fec);
+        self.lane.set_fec(&self.tunnel, self.control.current.fec);
         if let Some(acks) = self.tunnel.remote().and_then(|hello| hello.acks) {
             self.asked = acks;
         }
@@ -491,8 +497,8 @@ impl Connection {
             .map(|hello| hello.forward.clone())
             .unwrap_or_default();
         let granted = self.control.grant(now, wished, self.quic.rtt());
-        self.tunnel.set_fec(self.control.current.fec);
-        self.tunnel.greet(granted);
+        self.lane.set_fec(&self.tunnel, self.control.current.fec);
+        self.lane.greet(&mut self.tunnel, granted);
         self.start_train();
     }
 
@@ -508,7 +514,8 @@ impl Connection {
         if self.tunnel.remote().is_some()
             && let Some(estimate) = self.train.take_report()
         {
-            self.tunnel.on_train(self.quic.rtt(), estimate);
+            self.lane
+                .on_train(&mut self.tunnel, &mut self.quic, estimate);
         }
     }
 
@@ -539,9 +546,11 @@ impl Connection {
             self.prober.poll_timeout(),
             self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
             self.insistence.poll_timeout(),
-            self.tunnel.repair_timeout().filter(|_| self.shut.is_none()),
+            self.lane
+                .repair_timeout(&self.tunnel)
+                .filter(|_| self.shut.is_none()),
             self.train.poll_timeout(),
-            self.tunnel.header_timeout(),
+            self.quic.header_timeout(),
             self.silence_deadline(),
             self.listening_deadline(),
         ]
@@ -556,7 +565,7 @@ impl Connection {
         self.quic.close(now, code, Bytes::from(reason));
         self.insistence.end();
         self.lost = true;
-        self.tunnel.on_lost();
+        self.lane.on_lost(&mut self.tunnel, &mut self.quic);
     }
 
     /// What was learned of the path in this direction, for the next connection.
@@ -574,8 +583,32 @@ impl Connection {
         self.control.gate.flight().resumed()
     }
 
-    /// The tunnel together with quinn's machine, for calls that need both.
-    pub fn parts(&mut self) -> (&mut Tunnel, &mut quinn_proto::Connection) {
+    /// The tunnel together with the streams that its flows use, for calls that need both.
+    pub fn parts(&mut self) -> (&mut Tunnel, &mut Streams) {
         (&mut self.tunnel, &mut self.quic)
+    }
+
+    /// Client: sends a query; its answer is a [`TunnelEvent::Answer`].
+    ///
+    /// # Errors
+    /// The server takes no queries, or no more of them now.
+    pub fn ask(&mut self, message: &[u8]) -> Result<QueryKey, OpenError> {
+        self.lane.ask(&self.tunnel, &mut self.quic, message)
+    }
+
+    /// Client: gives up a query; there will be no event.
+    pub fn forget_query(&mut self, query: QueryKey) {
+        self.lane.forget_query(&mut self.quic, query);
+    }
+
+    /// Server: answers a query; without a message it is refused.
+    pub fn answer(&mut self, query: QueryKey, message: Option<Bytes>) {
+        self.lane.answer(&mut self.quic, query, message);
+    }
+
+    /// The connection but for its flows and streams, to ask for its queries and repairs.
+    #[must_use]
+    pub fn lane(&self) -> &Lane {
+        &self.lane
     }
 }

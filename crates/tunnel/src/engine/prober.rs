@@ -6,7 +6,7 @@
 //! a client's large ones); one every 5 s when no flow waits. A restarted server answers the first one with a stateless
 //! reset, a changed address is learned by the peer from it.
 //!
-//! Both ends probe, each for itself, and say where their flows wait (`transport/again.rs`): the first byte after an outage
+//! Both ends probe, each for itself, and say where their flows wait (`lane/again.rs`): the first byte after an outage
 //! takes a round trip, receiver's probe and answer. What the sender does by itself takes half of one more: probe, its ACK,
 //! and what that ACK releases.
 

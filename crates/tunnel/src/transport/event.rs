@@ -10,8 +10,7 @@ use bentpipe_proto::tunnel::{
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::flow::FlowKey;
-use super::queries::QueryKey;
+use super::key::{FlowKey, QueryKey};
 
 /// What the shell has to act on.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub enum TunnelEvent {
     Enrolled(EnrolCode, u64),
     /// Something changed for this flow's LAN side: look at [`super::Tunnel::incoming`], [`super::Tunnel::capacity`].
     Flow(FlowKey),
-    /// A DNS query (server only); answer with [`super::Tunnel::answer`].
+    /// A DNS query (server only); answer with the connection's `answer`.
     Query(QueryKey, Bytes),
     /// The answer to a query (client only); `None`: there will be none.
     Answer(QueryKey, Option<Bytes>),
@@ -104,8 +103,8 @@ pub struct TunnelStats {
     pub shed: u64,
     /// Bytes written into streams.
     pub sent: Carried,
-    /// Bytes that came in streams, without the control stream's.
-    pub(super) received: Carried,
+    /// Bytes that came in streams.
+    pub(crate) received: Carried,
 }
 
 /// Flows that could not be connected, by cause.

@@ -1,35 +1,25 @@
-//! What moves a flow between the two ends: the QUIC tunnel.
+//! What moves flows and packets between the two ends, over QUIC.
 //!
-//! IP packets travel beside flows, in DATAGRAM frames (`packets.rs`).
-//! [`Tunnel`] binds the relay machines of `proto/relay` to the streams of one QUIC connection and
-//! speaks the control stream. It is driven by `engine/connection.rs` and holds no socket and no
-//! clock, so the same code runs in virtual time.
+//! ```text
+//!   engine ─► Lane ─────────► Tunnel ─► LAN sides, devices      events in, flows and packets out
+//!   engine ◄─ Lane::write ◄── Tunnel ◄─ LAN sides, devices      turns, control frames, repairs
+//!                └─ Streams ──────┘                             the QUIC connection that both use
+//! ```
+//! [`Tunnel`] is what one peer and this side have with each other, [`Lane`] one QUIC connection of it, and [`Streams`] that
+//! connection with the order of its streams. None holds a socket or a clock, so the same code runs in virtual time.
 
-mod acks;
-mod again;
-mod control;
-mod early;
-mod enrol;
 mod event;
-mod flow;
-mod headers;
-mod lan;
-mod memory;
-mod meter;
-mod openings;
-mod packets;
-mod pool;
-mod publish;
-mod queries;
-mod repair;
+mod key;
+mod lane;
+mod streams;
 mod tunnel;
-mod writer;
 
 pub use event::{Carried, Fault, OpenError, Refusals, TunnelEvent, TunnelStats};
-pub use flow::{FlowKey, Incoming};
-pub use packets::PacketStats;
-pub use pool::MemoryPool;
-pub use queries::{MAX_QUERIES, QueryKey};
-pub use repair::FecStats;
-pub use tunnel::Tunnel;
-pub(crate) use writer::{Batch, Written};
+pub use key::{FlowKey, QueryKey};
+pub(crate) use lane::{Batch, Written};
+pub use lane::{FecStats, Lane};
+pub use streams::Streams;
+pub use tunnel::{Incoming, MemoryPool, PacketStats, Tunnel};
+
+/// Queries of one tunnel at one time (`PROTOCOL.md` §9).
+pub const MAX_QUERIES: usize = 256;

@@ -196,10 +196,10 @@ fn repairs(world: &World) -> String {
     let sent = world
         .server
         .connections()
-        .map(|(_, connection)| connection.tunnel.fec());
+        .map(|(_, connection)| connection.lane().fec());
     let sent: u64 = sent.map(|fec| fec.sent.packets).sum();
     let received = world.terminals[0].engine.connections();
-    let mended = received.map(|(_, connection)| connection.tunnel.fec().received);
+    let mended = received.map(|(_, connection)| connection.lane().fec().received);
     let mended: Vec<_> = mended
         .map(|fec| (fec.repairs / 1400, fec.mended / 1400))
         .collect();

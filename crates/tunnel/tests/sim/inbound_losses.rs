@@ -129,8 +129,8 @@ fn exchanges(fec: Fec, loss: f64) -> (Vec<Duration>, [u64; 2]) {
         world.download(SIZE as u64, None);
         times.push(exchange(&mut world, round));
     }
-    let at_client = client(&mut world).tunnel.fec().received.mended;
-    let at_server = server(&mut world).tunnel.fec().received.mended;
+    let at_client = client(&mut world).lane().fec().received.mended;
+    let at_server = server(&mut world).lane().fec().received.mended;
     (times, [at_client, at_server])
 }
 

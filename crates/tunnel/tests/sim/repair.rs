@@ -106,7 +106,7 @@ fn nothing_is_kept_for_a_path_that_has_become_clean() {
     let mut world = ready(&link(0.02), Fec::Auto, 1);
     let kept = |world: &World| {
         let mut tunnels = world.terminals[0].engine.connections();
-        tunnels.next().expect("a tunnel").1.tunnel.kept()
+        tunnels.next().expect("a tunnel").1.lane().kept()
     };
     world.timed_download(20_000_000);
     assert!(kept(&world) > 1 << 20, "{}", kept(&world));
@@ -130,7 +130,7 @@ fn a_fixed_rate_is_kept() {
             world.run_for(Duration::from_millis(300));
         }
         let (_, server) = world.server.connections().next().expect("a tunnel");
-        let share = server.tunnel.fec().sent.bytes as f64 / (30.0 * 200_000.0);
+        let share = server.lane().fec().sent.bytes as f64 / (30.0 * 200_000.0);
         let asked = f64::from(repair) / f64::from(per);
         println!("{repair} for {per}: {share:.3}");
         assert!((0.9 * asked..1.3 * asked).contains(&share), "{share}");

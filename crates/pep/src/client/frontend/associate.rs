@@ -25,7 +25,7 @@ use tokio::time::{sleep_until, timeout};
 use super::direct::Decisions;
 use super::dns::Dns;
 use super::share::Shares;
-use crate::client::{Relay, Transport};
+use crate::client::{Carrier, Relay};
 use crate::config::{Action, UDP};
 use crate::process;
 
@@ -40,7 +40,7 @@ const TURN: usize = 32;
 
 /// Who serves associations.
 pub(super) struct Associates {
-    transport: Transport,
+    carrier: Carrier,
     decisions: Rc<Decisions>,
     /// Who finds names.
     dns: Option<Rc<Dns>>,
@@ -64,13 +64,9 @@ struct Opened {
 }
 
 impl Associates {
-    pub(super) fn new(
-        transport: &Transport,
-        decisions: &Rc<Decisions>,
-        dns: Option<&Rc<Dns>>,
-    ) -> Self {
+    pub(super) fn new(carrier: &Carrier, decisions: &Rc<Decisions>, dns: Option<&Rc<Dns>>) -> Self {
         Self {
-            transport: transport.clone(),
+            carrier: carrier.clone(),
             decisions: decisions.clone(),
             dns: dns.cloned(),
             shares: Shares::new(SHARED),
@@ -111,7 +107,7 @@ impl Associates {
         port: Option<u16>,
     ) -> Result<Opened, Vec<u8>> {
         let refused = |code| socks5::reply(code, None);
-        let Transport::Tunnel(session) = &self.transport else {
+        let Carrier::Tunnel(session) = &self.carrier else {
             let mend =
                 "`transport = \"plain\"` carries TCP only; use a tunnel (`transport = \"quic\"`)";
             self.explain(mend);
@@ -160,7 +156,7 @@ impl Associates {
         process::widen(&socket);
         socket.set_nonblocking(true)?;
         #[cfg(target_os = "linux")]
-        if let Some(mark) = super::own_mark(self.transport.front()) {
+        if let Some(mark) = super::own_mark(self.carrier.front()) {
             bentpipe_sys::socket::set_mark(&socket, mark)?;
         }
         socket.bind(&address.into())?;
@@ -232,7 +228,7 @@ impl Associates {
         if self.decisions.is_empty() {
             return true;
         }
-        let (front, source) = (self.transport.front(), host.to_canonical());
+        let (front, source) = (self.carrier.front(), host.to_canonical());
         let decided = self.decisions.ask(front, None, source, destination, UDP);
         match decided.map(|(_, action)| action) {
             Some(Action::Tunnel) | None => true,

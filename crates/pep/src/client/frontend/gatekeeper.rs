@@ -26,8 +26,9 @@ use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{interval, sleep, timeout};
 
-use super::flow::{Failure, Flow, open_and_wait};
+use super::flow::open_and_wait;
 use super::tproxy::Front;
+use crate::client::carrier::{Flow, NotOpened};
 
 /// Connections that wait at once; beyond that a host's repetition gets its chance.
 const MAX_WAITING: usize = 1024;
@@ -122,7 +123,7 @@ fn on_opening(front: &Rc<Front>, interface: &str, opening: Opening) {
     }
     let of_host = waiting.keys().filter(|other| other.source.ip() == host);
     if of_host.count() >= MAX_WAITING_OF_HOST
-        || front.transport.is_optimistic(&to_tunnel(destination))
+        || front.carrier.is_optimistic(&to_tunnel(destination))
         || waiting.len() >= MAX_WAITING
         || front.is_elsewhere(interface, &opening)
         || is_left_alone(front, destination)
@@ -150,7 +151,7 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
         destination,
     } = opening;
     let wanted = to_tunnel(destination);
-    let opened = open_and_wait(&front.transport, &wanted, Some(source), Bytes::new()).await;
+    let opened = open_and_wait(&front.carrier, &wanted, Some(source), Bytes::new()).await;
     match opened {
         Ok(opened) => {
             if let Some(wait) = front.waiting.borrow_mut().get_mut(&opening) {
@@ -159,8 +160,8 @@ async fn ask(front: Rc<Front>, opening: Opening, attempted: Rc<Notify>) {
             // A host that does not come back has given up.
             let _ = timeout(ADMITTED_FOR, admit(&front, opening, &attempted)).await;
         }
-        Err(Failure::Code(code)) => front.refuse(destination, code).await,
-        Err(Failure::Application | Failure::NoTunnel) => {}
+        Err(NotOpened::Code(code)) => front.refuse(destination, code).await,
+        Err(NotOpened::Application | NotOpened::NoServer) => {}
     }
     front.waiting.borrow_mut().remove(&opening);
 }

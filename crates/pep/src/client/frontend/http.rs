@@ -26,7 +26,7 @@ use super::direct::Decisions;
 use super::flow::{Answer, Intake, carry};
 use super::proxy::PATIENCE;
 use super::share::Shares;
-use crate::client::Transport;
+use crate::client::Carrier;
 use crate::config::Action;
 use crate::relay::{self, Outcome};
 
@@ -38,7 +38,7 @@ type Connected = (TcpStream, Destination, Bytes);
 
 /// What serves the requests of one connection.
 pub(super) struct Server<'a> {
-    pub(super) transport: &'a Transport,
+    pub(super) carrier: &'a Carrier,
     pub(super) decisions: &'a Rc<Decisions>,
     pub(super) shares: &'a Rc<Shares>,
     pub(super) peer: SocketAddr,
@@ -168,7 +168,7 @@ impl Server<'_> {
         let peer = self.peer;
         let action = self
             .decisions
-            .decide(self.transport.front(), destination, peer);
+            .decide(self.carrier.front(), destination, peer);
         if action == Some(Action::Block) {
             return Err(ReplyCode::Denied);
         }
@@ -179,10 +179,10 @@ impl Server<'_> {
             Ok::<_, io::Error>((socket, other))
         };
         let (socket, other) = pair.await.map_err(|_| ReplyCode::Internal)?;
-        let (destination, decisions, transport) = (
+        let (destination, decisions, carrier) = (
             destination.clone(),
             self.decisions.clone(),
-            self.transport.clone(),
+            self.carrier.clone(),
         );
         let relayed = spawn_local(async move {
             let (first, answer) = (Bytes::new(), Answer::Intercepted);
@@ -197,7 +197,7 @@ impl Server<'_> {
                 answer,
                 shares: None,
             };
-            carry(&transport, intake).await
+            carry(&carrier, intake).await
         });
         Ok(Origin { socket, relayed })
     }

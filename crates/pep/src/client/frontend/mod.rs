@@ -29,7 +29,7 @@ use std::rc::Rc;
 
 use tokio::task::JoinHandle;
 
-use crate::client::Transport;
+use crate::client::Carrier;
 use crate::config::{self, ClientDns, Placed};
 use crate::process::{self, RunError};
 use crate::status::{KernelRepair, RuleStatus};
@@ -40,7 +40,7 @@ use dns::Dns;
 
 /// Parts of a client that every front end works with.
 struct Context<'a> {
-    transport: &'a Transport,
+    carrier: &'a Carrier,
     decisions: &'a Rc<Decisions>,
     open: &'a Open,
 }
@@ -58,7 +58,7 @@ impl FrontEnds {
     /// Opens the listeners and puts the interception rules in force. Needs a `LocalSet`.
     pub(crate) fn start(
         config: &config::FrontEnds,
-        transport: &Transport,
+        carrier: &Carrier,
         dns: Option<&Placed<ClientDns>>,
     ) -> Result<Self, RunError> {
         #[cfg(target_os = "linux")]
@@ -68,14 +68,14 @@ impl FrontEnds {
         };
         let mut tasks = Vec::new();
         let decisions = Rc::new(Decisions::new(config));
-        let open = Open::new(process::file_limit(), descriptors_each(config, transport));
+        let open = Open::new(process::file_limit(), descriptors_each(config, carrier));
         let context = Context {
-            transport,
+            carrier,
             decisions: &decisions,
             open: &open,
         };
-        let answering = match (dns, transport) {
-            (Some(dns), Transport::Tunnel(session)) => {
+        let answering = match (dns, carrier) {
+            (Some(dns), Carrier::Tunnel(session)) => {
                 let intercepts = config.intercept.is_some();
                 Some(Dns::start(
                     dns, intercepts, session, &decisions, &mut tasks,
@@ -163,13 +163,13 @@ impl FrontEnds {
 
 /// Descriptors that a connection of a host takes at most: its own, and one to its destination where that is not reached by
 /// the tunnel's streams.
-fn descriptors_each(config: &config::FrontEnds, transport: &Transport) -> usize {
+fn descriptors_each(config: &config::FrontEnds, carrier: &Carrier) -> usize {
     let proxies = config.socks5.is_some() || config.http.is_some();
     let direct = config
         .actions()
         .any(|(_, _, action)| action == config::Action::Direct);
-    match transport {
-        Transport::Tunnel(_) if !(proxies && direct) => 1,
+    match carrier {
+        Carrier::Tunnel(_) if !(proxies && direct) => 1,
         _ => 2,
     }
 }

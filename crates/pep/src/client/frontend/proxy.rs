@@ -24,7 +24,7 @@ use super::dns::Dns;
 use super::flow::{Answer, Intake, carry, tell};
 use super::http;
 use super::share::{SPEECHLESS, Shares};
-use crate::client::Transport;
+use crate::client::Carrier;
 use crate::config::{Action, Placed, ProxyFrontEnd};
 use crate::net::listen::{self, Families};
 use crate::process::RunError;
@@ -42,7 +42,7 @@ pub(super) enum Protocol {
 /// What serves the applications of one listener.
 struct Server {
     protocol: Protocol,
-    transport: Transport,
+    carrier: Carrier,
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
     associates: Associates,
@@ -68,16 +68,16 @@ pub(super) fn start(
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
     }
     let Context {
-        transport,
+        carrier,
         decisions,
         open,
     } = *context;
     let server = Rc::new(Server {
         protocol,
-        transport: transport.clone(),
+        carrier: carrier.clone(),
         decisions: decisions.clone(),
         shares: Shares::new(SPEECHLESS),
-        associates: Associates::new(transport, decisions, dns),
+        associates: Associates::new(carrier, decisions, dns),
     });
     let open = open.clone();
     Ok(listen::accept(listener, move |socket, peer| {
@@ -114,7 +114,7 @@ impl Server {
             }
             Protocol::Http => {
                 let server = http::Server {
-                    transport: &self.transport,
+                    carrier: &self.carrier,
                     decisions: &self.decisions,
                     shares: &self.shares,
                     peer,
@@ -141,7 +141,7 @@ impl Server {
             Protocol::Http => Answer::Connect,
         };
         let text = destination.to_string();
-        let front = self.transport.front();
+        let front = self.carrier.front();
         let outcome = match self.decisions.decide(front, &destination, peer) {
             Some(Action::Block) => tell(socket, answer, ReplyCode::Denied).await,
             Some(Action::Direct) => {
@@ -157,7 +157,7 @@ impl Server {
                     answer,
                     shares: Some(self.shares.clone()),
                 };
-                carry(&self.transport, intake).await
+                carry(&self.carrier, intake).await
             }
         };
         tracing::debug!("{:?} {peer} to {text}: {outcome:?}", self.protocol);

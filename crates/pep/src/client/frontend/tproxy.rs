@@ -30,7 +30,7 @@ use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
-use crate::client::Transport;
+use crate::client::carrier::{Carrier, Reach};
 use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
@@ -59,7 +59,7 @@ pub(crate) fn own_mark() -> u32 {
 
 /// What everything that intercepts shares.
 pub(super) struct Front {
-    pub(super) transport: Transport,
+    pub(super) carrier: Carrier,
     pub(super) waiting: Waiting,
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
@@ -123,11 +123,12 @@ pub(super) fn start(
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Result<Interceptor, RunError> {
     let Context {
-        transport,
+        carrier,
         decisions,
         open,
     } = *context;
     let place = &intercept.place;
+    let reach = carrier.reach().borrow().clone();
     let mut wanted = Interception {
         dns_port: dns.map(|dns| dns.port),
         router_dns: match dns.map(|dns| dns.router).unwrap_or_default() {
@@ -135,7 +136,7 @@ pub(super) fn start(
             config::RouterDns::Leave => RouterDns::Leave,
             config::RouterDns::Answer => RouterDns::Answer,
         },
-        published: transport.published(),
+        published: reach.published.clone(),
         udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
         ..interception(config, intercept)
     };
@@ -144,11 +145,12 @@ pub(super) fn start(
         .map(|address| listener(address, place));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let lacking = |error: io::Error| RunError::privilege(place, &error);
-    if !transport.open_device().map_err(lacking)? && wanted.other == Other::Tunnel {
+    let device = carrier.open_device().map_err(lacking)?;
+    if device.is_none() && wanted.other == Other::Tunnel {
         // There is nothing that could carry it.
         wanted.other = Other::Drop;
     }
-    adapt(&mut wanted, transport);
+    adapt(&mut wanted, &reach);
     let installed = wanted.install_claimed(claim).map_err(lacking)?;
     if installed.lacks_hold() {
         tracing::warn!(
@@ -157,7 +159,7 @@ pub(super) fn start(
         );
     }
     let front = Rc::new(Front {
-        transport: transport.clone(),
+        carrier: carrier.clone(),
         waiting: Waiting::default(),
         decisions: decisions.clone(),
         shares: Shares::new(WAITING),
@@ -181,10 +183,10 @@ pub(super) fn start(
     if !decisions.is_empty() {
         tasks.push(spawn_local(count(front.clone())));
     }
-    if transport.kept_device().is_some() {
+    if device.is_some() {
         open_passages()?;
     }
-    let upkeep = Upkeep::new(front.rules.clone(), transport.kept_device());
+    let upkeep = Upkeep::new(front.rules.clone(), device);
     let guardian = Guardian::start(upkeep)?;
     Ok(Interceptor { front, guardian })
 }
@@ -252,12 +254,11 @@ fn rules(config: &FrontEnds) -> Vec<Rule> {
 }
 
 /// What changes while we run.
-fn adapt(interception: &mut Interception, transport: &Transport) {
-    let families = transport.families();
-    interception.ipv4 = families.ipv4;
-    interception.ipv6 = families.ipv6;
-    interception.server = transport.server_addresses();
-    interception.routed = transport.routed();
+fn adapt(interception: &mut Interception, reach: &Reach) {
+    interception.ipv4 = reach.families.ipv4;
+    interception.ipv6 = reach.families.ipv6;
+    interception.server.clone_from(&reach.servers);
+    interception.routed.clone_from(&reach.routed);
 }
 
 /// [`FrontEnds::is_optimistic`], for the kernel.
@@ -280,23 +281,23 @@ fn gates(config: &FrontEnds) -> Vec<Gate> {
 /// Keeps the rules in step with what the tunnel can reach, where its server is, and, if that matters, whether it answers;
 /// never ends.
 async fn follow(front: Rc<Front>, mut current: Interception) {
-    let mut changes = front.transport.changes();
+    let mut changes = front.carrier.reach();
     let mut silent_since = None;
     let mut attached = false;
     loop {
+        let reach = changes.borrow_and_update().clone();
         // Not before: what leaves without an address of the device would be translated to one of another device, for the
         // life of its flow.
-        if !attached && front.transport.has_addresses() {
+        if !attached && reach.addressed {
             attached = true;
             front.tell(|rules| rules.attach()).await;
         }
         let now = Instant::now();
         let mut wanted = current.clone();
-        adapt(&mut wanted, &front.transport);
+        adapt(&mut wanted, &reach);
         let mut due = None;
         if wanted.fail_open {
-            let carries = front.transport.carries();
-            silent_since = silent_since.or(Some(now)).filter(|_| !carries);
+            silent_since = silent_since.or(Some(now)).filter(|_| !reach.carries);
             due = silent_since.map(|since| since + SILENT_FOR);
             wanted.carrying = due.is_none_or(|due| due > now);
         }
@@ -343,7 +344,7 @@ impl Front {
     /// Whether a rule sends a connection that came in by `interface` past the tunnel, or nowhere.
     pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
         let destination = to_tunnel(opening.destination);
-        let (source, front) = (opening.source.ip(), self.transport.front());
+        let (source, front) = (opening.source.ip(), self.carrier.front());
         let decided = (self.decisions).ask(front, Some(interface), source, &destination, TCP);
         matches!(
             decided,
@@ -424,7 +425,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     let admitted = front.waiting.borrow_mut().remove(&opening);
     let admitted = admitted.and_then(|wait| wait.flow);
     let outcome = match admitted {
-        Some(flow) => flow.relay(&front.transport, socket).run().await,
+        Some(flow) => flow.relay(socket).run().await,
         None => {
             let intake = Intake {
                 socket,
@@ -434,7 +435,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
                 answer: Answer::Intercepted,
                 shares: Some(front.shares.clone()),
             };
-            carry(&front.transport, intake).await
+            carry(&front.carrier, intake).await
         }
     };
     tracing::debug!("{peer} to {destination}: {outcome:?}");

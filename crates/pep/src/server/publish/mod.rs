@@ -32,7 +32,7 @@ use sockets::{Listeners, claim};
 use super::clients::Client;
 use super::packets::Filter;
 use super::sessions::Sessions;
-use crate::config::Carrier;
+use crate::config::PortProtocol;
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
 use crate::status::PublishStatus;
@@ -105,7 +105,7 @@ impl Ports {
     /// For `status`.
     pub(super) fn report(&self) -> Vec<PublishStatus> {
         let status = |port: &Port| {
-            let protocol = carrier(port.asked.protocol)?;
+            let protocol = protocol_of(port.asked.protocol)?;
             Some(PublishStatus::new(
                 protocol,
                 port.asked.port,
@@ -117,10 +117,10 @@ impl Ports {
     }
 }
 
-fn carrier(protocol: u8) -> Option<Carrier> {
-    [Carrier::Tcp, Carrier::Udp]
+fn protocol_of(number: u8) -> Option<PortProtocol> {
+    [PortProtocol::Tcp, PortProtocol::Udp]
         .into_iter()
-        .find(|carrier| carrier.number() == protocol)
+        .find(|known| known.number() == number)
 }
 
 fn is_permitted(client: &Client, asked: &Publish) -> bool {
@@ -151,7 +151,7 @@ impl Sessions {
         let Some(client) = self.client(id) else {
             return;
         };
-        let refusal = match carrier(asked.protocol) {
+        let refusal = match protocol_of(asked.protocol) {
             None => Some(PublishCode::Unsupported),
             Some(_) if !is_permitted(&client, asked) => Some(PublishCode::NotPermitted),
             Some(_) => None,
@@ -177,7 +177,7 @@ impl Sessions {
             return;
         }
         let (client, port) = (self.name(id), asked.port);
-        let protocol = carrier(asked.protocol).map_or("?".into(), |carrier| carrier.to_string());
+        let protocol = protocol_of(asked.protocol).map_or("?".into(), |known| known.to_string());
         match code {
             PublishCode::Ok => tracing::info!(client, "{protocol} port {port} is published"),
             code => tracing::warn!(client, "{protocol} port {port} is not published: {code:?}"),
@@ -214,7 +214,7 @@ impl Sessions {
         let mut relays = JoinSet::new();
         loop {
             let open = async {
-                match asked.protocol == Carrier::Tcp.number() {
+                match asked.protocol == PortProtocol::Tcp.number() {
                     true => self.accept(id, &asked, &mut relays).await,
                     false => self.lead(id, &asked).await,
                 }

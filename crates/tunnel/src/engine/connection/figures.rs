@@ -50,7 +50,8 @@ impl Connection {
     /// What the bytes on the link were for.
     pub fn ledger(&self) -> Ledger {
         let path = self.quic.stats().path;
-        let (mut sent, mut received) = (self.tunnel.stats().sent, self.tunnel.received());
+        let stats = self.tunnel.stats();
+        let (mut sent, mut received) = (stats.sent, stats.received);
         [sent.trains, received.trains] = self.train.bytes();
         self.books
             .close(sent, received, path.lost_bytes, path.lost_packets)

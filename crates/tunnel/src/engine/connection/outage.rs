@@ -82,7 +82,7 @@ impl Connection {
         let rtt = self.quic.rtt();
         let held = self.demand.delay(now).min(rtt.max(SHORTEST_DELAY));
         progress.pto = progress.pto.max(rtt + held + GRANULARITY);
-        self.tunnel.on_in_flight(outstanding);
+        self.lane.on_in_flight(outstanding);
         self.prober.update(now, progress, unanswered, waiting);
         self.wanted &= self.prober.is_outage();
     }
@@ -94,13 +94,13 @@ impl Connection {
 
     /// Says where flows wait; a client, now and then, with enough bytes that a server which sees a new address behind them may
     /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
-    pub(super) fn ask(&mut self, now: Instant) {
+    pub(super) fn probe(&mut self, now: Instant) {
         let loud =
             self.quic.side().is_client() && self.quiet_until.is_none_or(|until| until <= now);
         if loud {
             self.quiet_until = Some(now + QUIET);
         }
-        let content = self.tunnel.awaited(if loud { LOUD } else { 0 });
+        let content = self.lane.awaited(&self.tunnel, if loud { LOUD } else { 0 });
         let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));
         let sent = content.is_some_and(|content| self.quic.datagrams().send(content, true).is_ok());
         if !sent {
@@ -118,7 +118,9 @@ impl Connection {
             false => RECENT,
         };
         let recent = || now.saturating_duration_since(self.last_payload) < recent;
-        self.wanted || self.tunnel.has_queries() || open && (self.tunnel.has_output() || recent())
+        self.wanted
+            || self.lane.has_queries()
+            || open && (self.lane.has_output(&self.tunnel) || recent())
     }
 
     pub(super) fn silence_deadline(&self) -> Option<Instant> {

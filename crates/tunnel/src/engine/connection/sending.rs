@@ -93,7 +93,7 @@ impl Connection {
             self.prober.defer(until);
         }
         if self.prober.poll(now, self.quic.rtt()) {
-            self.ask(now);
+            self.probe(now);
             // How fast probes are acknowledged is not how fast the path is.
             self.control.gate.flight().set_app_limited();
             return self
@@ -126,7 +126,7 @@ impl Connection {
         let packets = flight.window() / u64::from(self.quic.current_mtu());
         drop(flight);
         if let Some(acks) = self.demand.poll(now, packets, rtt) {
-            self.tunnel.wish_acks(acks);
+            self.lane.wish_acks(acks);
         }
     }
 
@@ -145,7 +145,7 @@ impl Connection {
 
     /// What the peer waits for after a silence, whatever the window says: what fills that is in flight no more.
     fn transmit_again(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        let asked = self.tunnel.take_asked();
+        let asked = self.lane.take_asked();
         let rtt = self.quic.rtt();
         if let Some(awaited) = asked.filter(|_| self.returned.is_some_and(|at| now < at + rtt)) {
             self.load_again(now, &awaited);
@@ -180,7 +180,10 @@ impl Connection {
         };
         let most = usize::try_from(round).unwrap_or(usize::MAX);
         let most = most.clamp(size, MAX_BATCH * size);
-        let frames = self.tunnel.say_again((now, rtt), awaited, size, most);
+        let bounds = (size, most);
+        let frames = self
+            .lane
+            .say_again(&mut self.tunnel, (now, rtt), awaited, bounds);
         self.again = frames
             .into_iter()
             .map_while(|frame| datagrams.send(frame, false).ok())
@@ -214,7 +217,7 @@ impl Connection {
             drop(flight);
             return self.train.load(&mut self.quic, MAX_TRAIN as usize);
         }
-        if !self.train.is_due() || self.residual > 0 || self.tunnel.has_output() {
+        if !self.train.is_due() || self.residual > 0 || self.lane.has_output(&self.tunnel) {
             return;
         }
         // How fast these few are acknowledged is not how fast the path is.
@@ -251,7 +254,8 @@ impl Connection {
                     bulk,
                     mtu,
                 };
-                self.tunnel.write(now, &mut self.quic, batch)
+                self.lane
+                    .write(now, &mut self.tunnel, &mut self.quic, batch)
             } else {
                 Written::default()
             };
@@ -272,7 +276,7 @@ impl Connection {
                 // quinn had less left than thought: write and ask once more.
                 continue;
             };
-            if written.alone > 0 && self.tunnel.wants_copies() {
+            if written.alone > 0 && self.lane.wants_copies() {
                 // Behind what was left from before it may be anywhere in the batch; else it comes first.
                 let first = if had > 0 {
                     MOST
@@ -399,7 +403,7 @@ impl Connection {
                 lost: stats.path.lost_bytes,
                 in_flight,
             };
-            self.tunnel.on_path(now, transmit.size, &path);
+            self.lane.on_path(now, transmit.size, &path);
         }
         if self.insists() {
             let ready = self.tunnel.remote().is_some();
@@ -416,7 +420,7 @@ impl Connection {
     /// What stands alone, once more.
     fn repeat(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let rtt = self.quic.rtt();
-        let pay = |bytes| self.tunnel.pay_copy(bytes);
+        let pay = |bytes| self.lane.pay_copy(bytes);
         let transmit = self.repeater.poll(now, rtt, pay, buf)?;
         let rate = self.control.gate.flight().controller.pacing_rate();
         self.pacer.on_sent(now, transmit.size as u64, rate);

@@ -90,8 +90,8 @@ impl Engine {
         let mut hello = self.config.hello.clone();
         hello.acks = Some(path.asks.announced());
         let seed = self.config.seed.stream(&format!("connection {}", id.0));
-        let mut tunnel = Tunnel::new(side, hello, self.config.memory, seed);
-        tunnel.set_pool(self.config.pool.clone());
+        let (memory, pool) = (self.config.memory, self.config.pool.clone());
+        let tunnel = Tunnel::new(side, hello, memory, pool, seed);
         let control = SendControl::new(gate, path, self.config.wishes);
         let streams = StreamLimit::new(streams);
         let connection = Connection::new(handle, quic, control, tunnel, streams, seed, now);

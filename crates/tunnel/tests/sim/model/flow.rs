@@ -8,8 +8,7 @@ use bentpipe_proto::tunnel::{AbortCode, ReplyCode};
 use bentpipe_testbed::world::World;
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 use bentpipe_tunnel::relay::{FlowAccess, Outcome, Relay};
-use bentpipe_tunnel::transport::{FlowKey, Tunnel};
-use quinn_proto::Connection;
+use bentpipe_tunnel::transport::{FlowKey, Streams, Tunnel};
 
 use super::dice::Dice;
 use super::host::{Host, Phase};
@@ -53,7 +52,7 @@ impl FlowAccess for At<'_> {
         Some(question(&connection.tunnel, self.place.1))
     }
 
-    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Connection)) {
+    fn with(&mut self, change: impl FnOnce(&mut Tunnel, FlowKey, &mut Streams)) {
         if let Some(connection) = self.engine.connection(self.place.0) {
             let (tunnel, quic) = connection.parts();
             change(tunnel, self.place.1, quic);

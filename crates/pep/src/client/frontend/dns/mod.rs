@@ -247,7 +247,7 @@ impl Dns {
 
     /// Tells the forwarder whether there is a tunnel; never ends.
     async fn follow(self: Rc<Self>) {
-        let mut changes = self.session.changes();
+        let mut changes = self.session.reach();
         loop {
             self.on_tunnel();
             if changes.changed().await.is_err() {

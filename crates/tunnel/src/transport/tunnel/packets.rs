@@ -1,6 +1,6 @@
 //! IP packets of one tunnel: those that wait for the link, and those that came over it (`PROTOCOL.md` §14).
 //!
-//! Devices push and take packets; `writer.rs` lets them and the flows take turns and fills quinn's queue of DATAGRAM frames
+//! Devices push and take packets; `lane/writer.rs` lets them and the flows take turns and fills quinn's queue of DATAGRAM frames
 //! just before a datagram is built, for what waits there passes everything else. Which packets may cross is decided by
 //! whoever holds the device.
 
@@ -9,13 +9,9 @@ use std::ops::AddAssign;
 use std::time::{Duration, Instant};
 
 use bentpipe_proto::packets::{Dropped, Header, Joiner, MIN_FRAME, Packer, Queue, QueueConfig};
-use bentpipe_proto::tunnel::capability;
 use bentpipe_units::{ByteCount, Seed};
 use bytes::Bytes;
 use quinn_proto::Connection;
-
-use super::event::TunnelEvent;
-use super::tunnel::Tunnel;
 
 /// A packet that has waited longer is not sent: voice is of no use then, and transports have sent it again.
 const OLDEST: Duration = Duration::from_secs(1);
@@ -81,10 +77,19 @@ impl AddAssign for PacketStats {
 
 /// What leaves twice, because the path loses packets.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Twice {
-    pub(super) voice: bool,
+pub(in crate::transport) struct Twice {
+    pub(in crate::transport) voice: bool,
     /// Short ends of packets.
-    pub(super) ends: bool,
+    pub(in crate::transport) ends: bool,
+}
+
+/// What a frame was.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    /// It had come before.
+    pub(super) copy: bool,
+    /// Packets wait of which nobody was told.
+    pub(super) news: bool,
 }
 
 /// Both directions' packets.
@@ -189,6 +194,97 @@ impl Packets {
             None => 0,
         }
     }
+
+    /// Hands quinn the copies that are due; returns their bytes.
+    pub(super) fn write_copies(&mut self, now: Instant, quic: &mut Connection) -> usize {
+        let wait = if self.queue.is_voice() {
+            COPY[0]
+        } else {
+            COPY[1]
+        };
+        let mut written = 0;
+        let Copies { frames, end, .. } = &mut self.copies;
+        let due = || {
+            frames
+                .pop_front_if(|(at, _)| *at + wait <= now)
+                .or_else(|| end.take_if(|(at, _)| *at + COPY[1] <= now))
+        };
+        for (_, frame) in std::iter::from_fn(due) {
+            written += frame.len();
+            let _ = quic.datagrams().send(frame, false);
+        }
+        written
+    }
+
+    /// When a copy leaves if nothing comes before that it could leave with.
+    pub(super) fn copy_timeout(&self) -> Option<Instant> {
+        let oldest = self.copies.frames.front().into_iter();
+        let first = oldest.chain(&self.copies.end).map(|(at, _)| *at).min();
+        first.map(|at| at + COPY[1])
+    }
+
+    /// Queues a packet for the link; what is no IP packet is counted and dropped.
+    pub(super) fn push(&mut self, now: Instant, packet: Bytes) {
+        match Header::parse(&packet) {
+            Some(header) => {
+                self.last = Some(now);
+                self.queue.push(now, &header, packet);
+            }
+            None => self.stats.malformed += 1,
+        }
+    }
+
+    /// Whether a packet has come.
+    pub(super) fn has_received(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// The next packet that has come.
+    pub(super) fn pop_received(&mut self) -> Option<Bytes> {
+        self.notified = false;
+        self.received.pop_front()
+    }
+
+    /// A frame came, in an IP packet that was `marked` "congestion experienced" or not.
+    pub(super) fn on_frame(&mut self, now: Instant, content: &Bytes, marked: bool) -> Arrival {
+        let copies = self.joiner.copies();
+        let Self {
+            joiner,
+            received,
+            stats,
+            ..
+        } = self;
+        self.last = Some(now);
+        let deliver = |packet: Bytes| {
+            if received.len() < MOST_RECEIVED {
+                stats.received += 1;
+                stats.received_bytes += packet.len() as u64;
+                received.push_back(packet);
+            } else {
+                stats.overrun += 1;
+            }
+        };
+        let malformed = joiner.on_frame(content, marked, deliver).is_err();
+        stats.malformed += u64::from(malformed);
+        let copy = joiner.copies() != copies;
+        let news = !self.received.is_empty() && !std::mem::replace(&mut self.notified, true);
+        Arrival { copy, news }
+    }
+
+    /// Until when somebody is taken to wait for packets.
+    pub(super) fn active_until(&self) -> Option<Instant> {
+        self.last.map(|last| last + ACTIVE)
+    }
+
+    /// Counters.
+    pub(super) fn stats(&self) -> PacketStats {
+        PacketStats {
+            dropped: self.queue.dropped(),
+            marked: self.queue.marked(),
+            incomplete: self.joiner.discarded(),
+            ..self.stats
+        }
+    }
 }
 
 /// Frames of voice, and the last packet's end, that leave once more: with the next one, or alone if that does not come soon.
@@ -224,119 +320,5 @@ impl Copies {
         let left = self.room.checked_sub(bytes);
         self.room = left.unwrap_or(self.room);
         left.is_some()
-    }
-}
-
-impl Packets {
-    /// Hands quinn the copies that are due; returns their bytes.
-    pub(super) fn write_copies(&mut self, now: Instant, quic: &mut Connection) -> usize {
-        let wait = if self.queue.is_voice() {
-            COPY[0]
-        } else {
-            COPY[1]
-        };
-        let mut written = 0;
-        let Copies { frames, end, .. } = &mut self.copies;
-        let due = || {
-            frames
-                .pop_front_if(|(at, _)| *at + wait <= now)
-                .or_else(|| end.take_if(|(at, _)| *at + COPY[1] <= now))
-        };
-        for (_, frame) in std::iter::from_fn(due) {
-            written += frame.len();
-            let _ = quic.datagrams().send(frame, false);
-        }
-        written
-    }
-
-    /// When a copy leaves if nothing comes before that it could leave with.
-    pub(super) fn copy_timeout(&self) -> Option<Instant> {
-        let oldest = self.copies.frames.front().into_iter();
-        let first = oldest.chain(&self.copies.end).map(|(at, _)| *at).min();
-        first.map(|at| at + COPY[1])
-    }
-}
-
-impl Tunnel {
-    /// Whether packets may cross: both ends said that they take them.
-    pub fn carries_packets(&self) -> bool {
-        let both = |remote: u64| remote & self.local().capabilities & capability::PACKETS != 0;
-        self.remote()
-            .is_some_and(|remote| both(remote.capabilities))
-    }
-
-    /// A packet is to cross; what is no IP packet is counted and dropped.
-    pub fn send_packet(&mut self, now: Instant, packet: Bytes) {
-        if !self.carries_packets() {
-            return;
-        }
-        match Header::parse(&packet) {
-            Some(header) => {
-                self.packets.last = Some(now);
-                self.packets.queue.push(now, &header, packet);
-            }
-            None => self.packets.stats.malformed += 1,
-        }
-    }
-
-    /// Whether a packet has come.
-    pub fn has_packet(&self) -> bool {
-        !self.packets.received.is_empty()
-    }
-
-    /// The next packet that has come; after [`TunnelEvent::Packets`], until there is none left.
-    pub fn take_packet(&mut self) -> Option<Bytes> {
-        self.packets.notified = false;
-        self.packets.received.pop_front()
-    }
-
-    /// The content of a DATAGRAM frame came, in an IP packet that was `marked` "congestion experienced" or not.
-    pub(super) fn on_packets(&mut self, now: Instant, content: &Bytes, marked: bool) {
-        if !Joiner::is_for_packets(content) || !self.carries_packets() {
-            return;
-        }
-        let copies = self.packets.joiner.copies();
-        let Packets {
-            joiner,
-            received,
-            stats,
-            last,
-            ..
-        } = &mut self.packets;
-        *last = Some(now);
-        let deliver = |packet: Bytes| {
-            if received.len() < MOST_RECEIVED {
-                stats.received += 1;
-                stats.received_bytes += packet.len() as u64;
-                received.push_back(packet);
-            } else {
-                stats.overrun += 1;
-            }
-        };
-        let malformed = joiner.on_frame(content, marked, deliver).is_err();
-        stats.malformed += u64::from(malformed);
-        let account = match joiner.copies() == copies {
-            true => &mut self.stats.received.packets,
-            false => &mut self.stats.received.repairs,
-        };
-        *account += content.len() as u64;
-        if !received.is_empty() && !std::mem::replace(&mut self.packets.notified, true) {
-            self.events.push_back(TunnelEvent::Packets);
-        }
-    }
-
-    /// Until when somebody is taken to wait for packets.
-    pub(crate) fn packets_until(&self) -> Option<Instant> {
-        self.packets.last.map(|last| last + ACTIVE)
-    }
-
-    /// Counters of packets.
-    pub fn packet_stats(&self) -> PacketStats {
-        PacketStats {
-            dropped: self.packets.queue.dropped(),
-            marked: self.packets.queue.marked(),
-            incomplete: self.packets.joiner.discarded(),
-            ..self.packets.stats
-        }
     }
 }

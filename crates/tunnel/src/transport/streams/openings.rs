@@ -1,10 +1,7 @@
 //! Streams that this side opens. A peer allows some at first and more as they are used (`PROTOCOL.md` §4): a flow or query
 //! beyond that has its stream's number at once and is written when the stream may be opened, a round trip later at most.
 
-use quinn_proto::{Connection, Dir, Side, StreamId, VarInt};
-
-use super::flow::FlowKey;
-use super::tunnel::Tunnel;
+use quinn_proto::{Connection, Dir, Side, StreamId};
 
 /// Order of the streams that this side opens.
 #[derive(Debug)]
@@ -49,34 +46,11 @@ impl Openings {
     }
 
     /// Opens the next stream that something waits for, if the peer allows it now.
-    fn open_waiting(&mut self, quic: &mut Connection) -> Option<StreamId> {
+    pub(super) fn open_waiting(&mut self, quic: &mut Connection) -> Option<StreamId> {
         self.waiting.checked_sub(1)?;
         let stream = quic.streams().open(Dir::Bi)?;
         self.waiting -= 1;
         self.next = stream.index() + 1;
         Some(stream)
-    }
-}
-
-impl Tunnel {
-    /// The peer allows more streams.
-    pub(super) fn open_waiting(&mut self, quic: &mut Connection) {
-        while let Some(stream) = self.openings.open_waiting(quic) {
-            if self.start_query(quic, stream) {
-                continue;
-            }
-            let key = FlowKey::of(stream);
-            match self.flows.get_mut(&key).filter(|flow| !flow.send_done) {
-                Some(flow) => {
-                    flow.blocked = false;
-                    self.schedule(key);
-                }
-                // What it was for ended before the peer heard of it.
-                None => {
-                    let _ = quic.send_stream(stream).reset(VarInt::from_u32(0));
-                    let _ = quic.recv_stream(stream).stop(VarInt::from_u32(0));
-                }
-            }
-        }
     }
 }

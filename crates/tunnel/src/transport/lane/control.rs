@@ -1,14 +1,15 @@
 //! The control stream: frames out, frames in, in order (`PROTOCOL.md` "Control stream").
 //!
 //! Low volume; what is sent is buffered here until quinn takes it. Read as it arrives, like flows: what quinn holds for a
-//! missing part is bounded by nothing. What frames mean is decided in `tunnel.rs`.
+//! missing part is bounded by nothing. What frames mean is decided in `lane/mod.rs` and by the tunnel.
 
 use bentpipe_proto::relay::Receiver;
 use bentpipe_proto::tunnel::{Control, ControlReader, DecodeError, StreamKind};
 use bytes::Bytes;
-use quinn_proto::{Connection, ReadError, ReadableError, StreamId, WriteError};
+use quinn_proto::{Connection, ReadError, ReadableError, StreamId};
 
-use super::event::Fault;
+use super::super::event::Fault;
+use super::super::tunnel::Outbox;
 
 /// How much of the stream may come before a part that is missing, in bytes: far more than the frames of one round trip.
 const MAX_AHEAD: u64 = 4 << 20;
@@ -22,7 +23,7 @@ const MAX_WAITING: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct ControlStream {
     pub(super) id: StreamId,
-    out: Vec<u8>,
+    out: Outbox,
     received: Receiver,
     taken: u64,
     reader: ControlReader,
@@ -42,7 +43,7 @@ impl ControlStream {
         }
         Self {
             id,
-            out,
+            out: Outbox::of(out),
             received: Receiver::new(MAX_AHEAD),
             taken: 0,
             reader: ControlReader::new(),
@@ -50,23 +51,24 @@ impl ControlStream {
         }
     }
 
+    /// Queues a frame of the lane's own.
     pub(super) fn send(&mut self, frame: &Control) {
-        frame.encode(&mut self.out);
+        self.out.send(frame);
     }
 
-    /// Hands buffered frames to quinn; returns how many bytes it took.
-    pub(super) fn flush(&mut self, quic: &mut Connection) -> usize {
+    /// Hands the lane's frames and those of `tunnel` to quinn; returns how many bytes it took, and whether they have to come
+    /// without fail.
+    pub(super) fn flush(&mut self, quic: &mut Connection, tunnel: &mut Outbox) -> (usize, bool) {
+        tunnel.drain_into(&mut self.out);
+        let pressing = self.out.take_pressing();
         if self.out.is_empty() {
-            return 0;
+            return (0, pressing);
         }
-        match quic.send_stream(self.id).write(&self.out) {
-            Ok(written) => {
-                self.out.drain(..written);
-                written
-            }
-            // Blocked: the peer does not read; a closed stream is noticed on its reading side.
-            Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => 0,
-        }
+        // Blocked: the peer does not read; a closed stream is noticed on its reading side.
+        let written = quic.send_stream(self.id).write(self.out.bytes());
+        let written = written.unwrap_or_default();
+        self.out.advance(written);
+        (written, pressing)
     }
 
     /// Bytes read so far.
@@ -78,9 +80,9 @@ impl ControlStream {
         !self.out.is_empty()
     }
 
-    /// More waits than a peer that reads would leave.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.out.len() > MAX_WAITING
+    /// More waits, with the frames of `tunnel`, than a peer that reads would leave.
+    pub(super) fn is_stuck(&self, tunnel: &Outbox) -> bool {
+        self.out.bytes().len() + tunnel.bytes().len() > MAX_WAITING
     }
 
     /// Reads what has arrived; `Ok(false)` means that the peer ended the stream.
@@ -153,7 +155,7 @@ mod tests {
     fn of_client() -> ControlStream {
         ControlStream {
             id: StreamId::new(Side::Client, Dir::Bi, 0),
-            out: Vec::new(),
+            out: Outbox::default(),
             received: Receiver::new(MAX_AHEAD),
             taken: 0,
             reader: ControlReader::new(),

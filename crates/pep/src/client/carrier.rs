@@ -1,0 +1,286 @@
+//! What carries a client's connections on: the tunnel, or TCP in clear. Front ends ask here, and know neither.
+//!
+//! ```text
+//!   front end ─► Carrier::open ─► Flow ─► reply ─► relay ─► run      one connection
+//!   front end ◄─ Reach, watched                                      where connections can go just now
+//! ```
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
+use std::time::Instant;
+
+use bentpipe_proto::tunnel::{Destination, Families, Host, ReplyCode};
+use bytes::Bytes;
+use ipnet::IpNet;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::plain::Splitter;
+use super::session::{Session, Unready};
+#[cfg(target_os = "linux")]
+use crate::client::frontend::upkeep::KeptDevice;
+use crate::config::FrontEnds;
+use crate::metrics::FirstByte;
+use crate::process;
+use crate::relay::split::{Far, Split};
+use crate::relay::{self, FlowHandle, Outcome, Relay};
+use bentpipe_tunnel::transport::OpenError;
+
+/// Tunnels tried for one flow: the one at hand may be draining or just lost.
+const MAX_TUNNELS: usize = 3;
+
+/// Carrier of a running client's connections.
+#[derive(Clone)]
+pub(crate) enum Carrier {
+    /// The QUIC tunnel.
+    Tunnel(Rc<Session>),
+    /// A TCP connection for each, in clear.
+    Plain(Rc<Splitter>),
+}
+
+/// What the other side of a carrier reaches, as far as is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// Whether the other side is there.
+    pub(crate) carries: bool,
+    /// Address families that it reaches; both while that is unknown.
+    pub(crate) families: Families,
+    /// Where our servers are.
+    pub(crate) servers: Vec<IpAddr>,
+    /// UDP ports of the server, and the hosts that they lead to.
+    pub(crate) published: Vec<(u16, SocketAddr)>,
+    /// Prefixes behind this machine that the server routes here as they are.
+    pub(crate) routed: Vec<IpNet>,
+    /// Whether the device for all but TCP has addresses.
+    pub(crate) addressed: bool,
+}
+
+impl Reach {
+    /// What is reached over `servers` of which nothing else is known.
+    pub(super) fn of(servers: Vec<IpAddr>) -> Self {
+        Self {
+            carries: true,
+            families: Families {
+                ipv4: true,
+                ipv6: true,
+            },
+            servers,
+            published: Vec::new(),
+            routed: Vec::new(),
+            addressed: false,
+        }
+    }
+}
+
+/// What an application has said before its flow is open.
+pub(crate) enum Said<'a> {
+    /// This, and it waits for an answer.
+    All(Bytes),
+    /// This, or if that is nothing, what is to be read from its socket.
+    Soon(Bytes, &'a TcpStream),
+}
+
+/// Why there is no flow.
+pub(crate) enum NotOpened {
+    /// The server cannot be reached, in the time that a flow waits.
+    NoServer,
+    /// There is no connection to the destination, and this is the reason.
+    Code(ReplyCode),
+    /// The application was lost meanwhile.
+    Application,
+}
+
+impl From<Unready> for NotOpened {
+    fn from(_: Unready) -> Self {
+        Self::NoServer
+    }
+}
+
+/// The application was lost.
+impl From<io::Error> for NotOpened {
+    fn from(_: io::Error) -> Self {
+        Self::Application
+    }
+}
+
+impl Carrier {
+    /// What the client takes in.
+    pub(crate) fn front(&self) -> &FrontEnds {
+        match self {
+            Self::Tunnel(session) => session.front(),
+            Self::Plain(splitter) => splitter.front(),
+        }
+    }
+
+    /// What the other side reaches, now and after every change.
+    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
+        match self {
+            Self::Tunnel(session) => session.reach(),
+            Self::Plain(splitter) => splitter.reach(),
+        }
+    }
+
+    /// Whether an application hears "connected" before the server has connected.
+    pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
+        let address = match destination.host {
+            Host::Ip(address) => Some(address),
+            Host::Name(_) => None,
+        };
+        self.front().is_optimistic(address, destination.port)
+    }
+
+    /// Makes a device for all but TCP, and what is to be kept of it; `None` if none of that is carried.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
+        match self {
+            Self::Tunnel(session) => session.open_device(),
+            Self::Plain(_) => Ok(None),
+        }
+    }
+
+    /// Opens a flow for an application that has `said` something.
+    pub(crate) async fn open(
+        &self,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+        said: Said<'_>,
+    ) -> Result<Flow, NotOpened> {
+        match self {
+            Self::Tunnel(session) => open_in_tunnel(session, destination, source, said).await,
+            Self::Plain(splitter) => {
+                let far = Box::new(splitter.open(destination, source, said).await?);
+                let splitter = splitter.clone();
+                Ok(Flow::Plain { far, splitter })
+            }
+        }
+    }
+}
+
+/// Opens a flow in the tunnel, as soon as there is one. Whatever the application says while there is none comes with its first
+/// bytes.
+async fn open_in_tunnel(
+    session: &Session,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    said: Said<'_>,
+) -> Result<Flow, NotOpened> {
+    let (first, ended, timed) = match said {
+        Said::All(first) => (first, false, false),
+        Said::Soon(first, socket) => {
+            session.tunnel().await?;
+            let (first, ended) = match first.is_empty() {
+                true => relay::first_bytes(socket, session.shard().scratch()).await?,
+                false => (first, false),
+            };
+            let timed = !first.is_empty();
+            (first, ended, timed)
+        }
+    };
+    let asked = timed.then(process::now);
+    let handle = open_handle(session, destination, source, &first).await?;
+    Ok(Flow::Tunnel {
+        handle,
+        ended,
+        asked: asked.zip(session.first_byte().cloned()),
+    })
+}
+
+async fn open_handle(
+    session: &Session,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    first: &Bytes,
+) -> Result<FlowHandle, NotOpened> {
+    for _ in 0..MAX_TUNNELS {
+        let tunnel = session.tunnel().await?;
+        let families = session.families();
+        let lacking = match destination.host {
+            Host::Ip(IpAddr::V4(_)) => !families.ipv4,
+            Host::Ip(IpAddr::V6(_)) => !families.ipv6,
+            Host::Name(_) => false,
+        };
+        if lacking {
+            return Err(NotOpened::Code(ReplyCode::FamilyUnsupported));
+        }
+        let opened = session.shard().change(tunnel, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.open(quic, destination.clone(), source, first.clone())
+        });
+        match opened {
+            Some(Ok(flow)) => return Ok(FlowHandle::new(session.shard().clone(), tunnel, flow)),
+            Some(Err(OpenError::LimitReached)) => {
+                return Err(NotOpened::Code(ReplyCode::LimitReached));
+            }
+            Some(Err(OpenError::NotReady | OpenError::Draining)) | None => {}
+        }
+    }
+    Err(NotOpened::Code(ReplyCode::Draining))
+}
+
+/// Flow of a carrier.
+pub(crate) enum Flow {
+    Tunnel {
+        handle: FlowHandle,
+        /// The application has sent FIN already.
+        ended: bool,
+        /// When the application's request was at hand, if it came at once, and who takes the time to its answer.
+        asked: Option<(Instant, FirstByte)>,
+    },
+    Plain {
+        far: Box<Far>,
+        splitter: Rc<Splitter>,
+    },
+}
+
+impl Flow {
+    /// Waits for the server's answer: the address that it connected from.
+    ///
+    /// # Errors
+    /// Its code.
+    pub(crate) async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
+        match self {
+            Self::Tunnel { handle, .. } => handle.reply().await,
+            Self::Plain { far, .. } => far.reply().await,
+        }
+    }
+
+    /// Between the flow and its application.
+    pub(crate) fn relay(self, socket: TcpStream) -> FlowRelay {
+        match self {
+            Self::Tunnel {
+                handle,
+                ended,
+                asked,
+            } => {
+                let mut relay = Relay::new(handle, socket);
+                if let Some((asked, told)) = asked {
+                    relay = relay.on_first_byte(move || {
+                        told.observe(process::now().saturating_duration_since(asked));
+                    });
+                }
+                FlowRelay::Tunnel(if ended { relay.half_closed() } else { relay })
+            }
+            Self::Plain { far, splitter } => FlowRelay::Plain(splitter.split(socket, *far)),
+        }
+    }
+}
+
+/// Relay of a flow, by its carrier.
+pub(crate) enum FlowRelay {
+    Tunnel(Relay),
+    Plain(Box<Split>),
+}
+
+impl FlowRelay {
+    /// Relays until the flow is over.
+    pub(crate) async fn run(self) -> Outcome {
+        match self {
+            Self::Tunnel(relay) => relay.run().await,
+            // Apart: its lanes hold more than a relay of the tunnel.
+            Self::Plain(split) => Box::pin(split.run()).await,
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What moves datagrams between this machine and its peers, below QUIC: where each one leaves and arrives.
+//!
+//! A wire knows neither flows nor keys nor connections. What arrives is taken by a closure, so that no datagram is copied twice.
+
+use std::cell::Cell;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use bentpipe_tunnel::engine::{Output, Unreachable, UnreachableCause};
+
+/// Receive buffer per message: a whole GRO batch.
+pub(super) const RECEIVE_SIZE: usize = 64 * 1024;
+
+/// ICMP errors that are read in one go.
+const MOST_ERRORS: usize = 64;
+
+/// From one line about failures to send to the next: on a server they may be one client's only.
+const COMPLAINTS: Duration = Duration::from_secs(60);
+
+/// Wire of a shard, by its kind.
+pub(super) enum Wire {
+    /// Each datagram in a UDP packet.
+    Udp(UdpWire),
+}
+
+/// What has become of a batch that was to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// It has left, or the operator was told why not.
+    Done,
+    /// The wire was full; `again` if it has room by now. Else the task is woken once it has.
+    Full { again: bool },
+}
+
+impl Wire {
+    /// A wire of a bound, non-blocking UDP socket.
+    pub(super) fn udp(socket: std::net::UdpSocket) -> io::Result<Self> {
+        UdpWire::new(socket).map(Self::Udp)
+    }
+
+    /// Has the kernel report ICMP errors.
+    pub(super) fn hear_failures(&mut self) {
+        let Self::Udp(udp) = self;
+        udp.hear_failures();
+    }
+
+    /// Gives `take` the datagrams that have arrived, several of one size in a piece perhaps; true if there were any. `failed`
+    /// hears of datagrams that did not get anywhere.
+    ///
+    /// # Errors
+    /// The wire is of no use any more.
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnMut(&RecvMeta, &[u8]),
+        failed: impl FnMut(Unreachable),
+    ) -> io::Result<bool> {
+        let Self::Udp(udp) = self;
+        udp.poll_receive(cx, take, failed)
+    }
+
+    /// Sends a batch of datagrams. `failed` hears of earlier ones that did not get anywhere.
+    ///
+    /// # Errors
+    /// The wire is of no use any more.
+    pub(super) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        (output, bytes): (&Output, &[u8]),
+        failed: impl FnMut(Unreachable),
+    ) -> io::Result<Sent> {
+        let Self::Udp(udp) = self;
+        udp.poll_send(cx, now, (output, bytes), failed)
+    }
+}
+
+/// UDP socket that moves datagrams in batches, by GSO and GRO where the kernel has them.
+pub(super) struct UdpWire {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    receive: Box<[u8]>,
+    /// When the log was last told that sending fails.
+    complained: Option<Instant>,
+    /// ICMP errors are reported by the kernel.
+    hears_failures: bool,
+    /// An error was reported on the socket since it was registered with the runtime.
+    failed: Cell<bool>,
+}
+
+impl UdpWire {
+    fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+        Ok(Self {
+            state: UdpSocketState::new(UdpSockRef::from(&socket))?,
+            socket: UdpSocket::from_std(socket)?,
+            receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
+            complained: None,
+            hears_failures: false,
+            failed: Cell::new(false),
+        })
+    }
+
+    fn hear_failures(&mut self) {
+        let socket = UdpSockRef::from(&self.socket);
+        self.hears_failures = self.state.enable_transport_errors(socket).is_ok();
+    }
+
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(&RecvMeta, &[u8]),
+        mut failed: impl FnMut(Unreachable),
+    ) -> io::Result<bool> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        self.register_anew();
+        while self.socket.poll_recv_ready(cx)?.is_ready() {
+            let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
+            let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+                std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+            let result = self.socket.try_io(Interest::READABLE, || {
+                self.state
+                    .recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
+            });
+            drop(parts);
+            match result {
+                Ok(count) => {
+                    for (index, meta) in metas[..count].iter().enumerate() {
+                        take(meta, &self.receive[index * RECEIVE_SIZE..][..meta.len]);
+                    }
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // An ICMP error for an earlier datagram; the engine's timers deal with silence.
+                Err(error) if is_about_another(&error) => {
+                    self.take_failures(&mut failed);
+                    self.register_anew();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        (output, bytes): (&Output, &[u8]),
+        failed: impl FnMut(Unreachable),
+    ) -> io::Result<Sent> {
+        let room = self.socket.poll_send_ready(cx)?.is_ready();
+        if room && self.send(now, output, bytes, failed) {
+            return Ok(Sent::Done);
+        }
+        // Registers for the next time the socket has room.
+        let again = self.socket.poll_send_ready(cx)?;
+        Ok(Sent::Full {
+            again: matches!(again, Poll::Ready(())),
+        })
+    }
+
+    /// False if the socket was full.
+    fn send(
+        &mut self,
+        now: Instant,
+        output: &Output,
+        bytes: &[u8],
+        mut failed: impl FnMut(Unreachable),
+    ) -> bool {
+        let bytes = &bytes[..output.size];
+        let segment = output.segment_size.unwrap_or(bytes.len()).max(1);
+        let whole = bytes.len().div_ceil(segment) <= self.state.max_gso_segments();
+        let step = if whole { bytes.len().max(1) } else { segment };
+        for part in bytes.chunks(step) {
+            let transmit = Transmit {
+                destination: output.destination,
+                ecn: output
+                    .ecn
+                    .and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+                contents: part,
+                segment_size: (part.len() > segment).then_some(segment),
+                src_ip: output.src_ip,
+            };
+            let send = || {
+                self.socket.try_io(Interest::WRITABLE, || {
+                    self.state
+                        .try_send(UdpSockRef::from(&self.socket), &transmit)
+                })
+            };
+            let mut sent = send();
+            if self.hears_failures && sent.as_ref().is_err_and(is_about_another) {
+                // The kernel reports an earlier datagram's error once, in place of sending.
+                self.take_failures(&mut failed);
+                sent = send();
+            }
+            match sent {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                Err(error) => self.complain(now, output.destination, &error),
+                Ok(()) => {}
+            }
+        }
+        true
+    }
+
+    /// Reads what the kernel knows of datagrams that did not arrive.
+    fn take_failures(&self, failed: &mut impl FnMut(Unreachable)) {
+        if !self.hears_failures {
+            return;
+        }
+        self.failed.set(true);
+        for _ in 0..MOST_ERRORS {
+            let socket = UdpSockRef::from(&self.socket);
+            let Ok(Some(error)) = self.state.recv_transport_error(socket) else {
+                return;
+            };
+            let cause = match Errno::from_raw_os_error(error.raw_errno) {
+                Errno::CONNREFUSED => UnreachableCause::Port,
+                Errno::HOSTUNREACH => UnreachableCause::Host,
+                Errno::NETUNREACH => UnreachableCause::Network,
+                Errno::ACCESS | Errno::PERM => UnreachableCause::Prohibited,
+                _ => continue,
+            };
+            let from = error.addr.map(|address| address.ip());
+            failed(Unreachable { cause, from });
+        }
+    }
+
+    /// Registers the socket with the runtime once more after an error. To the runtime an error that was reported on it means that it is
+    /// closed for writing, which it then holds to be ready for ever: a full socket would be tried without a pause.
+    fn register_anew(&mut self) {
+        if !self.failed.take() {
+            return;
+        }
+        let again = self.socket.as_fd().try_clone_to_owned();
+        if let Ok(Ok(again)) = again.map(|again| UdpSocket::from_std(again.into())) {
+            self.socket = again;
+        }
+    }
+
+    /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
+    fn complain(&mut self, now: Instant, destination: SocketAddr, error: &io::Error) {
+        // A probe for a larger MTU may fail here already: an answer like any other.
+        let too_large = Errno::MSGSIZE.raw_os_error();
+        let due = |last: Instant| now.saturating_duration_since(last) >= COMPLAINTS;
+        if error.raw_os_error() != Some(too_large) && self.complained.is_none_or(due) {
+            self.complained = Some(now);
+            let address = destination.ip().to_canonical();
+            tracing::warn!("cannot send to {address}: {error}");
+        }
+    }
+}
+
+/// Whether an error of the socket is an ICMP error about an earlier datagram, or could be.
+fn is_about_another(error: &io::Error) -> bool {
+    let errors = [
+        Errno::CONNREFUSED,
+        Errno::CONNRESET,
+        Errno::HOSTUNREACH,
+        Errno::HOSTDOWN,
+        Errno::NETUNREACH,
+        Errno::NETDOWN,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::PROTO,
+        Errno::NOPROTOOPT,
+        Errno::OPNOTSUPP,
+        Errno::MSGSIZE,
+    ];
+    let number = error.raw_os_error();
+    number.is_some_and(|number| errors.contains(&Errno::from_raw_os_error(number)))
+}

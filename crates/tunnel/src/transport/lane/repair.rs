@@ -1,0 +1,119 @@
+//! Losses mended without a round trip, at both ends of a tunnel: what streams are given and bring goes through here, what
+//! repairs mend goes to the flows. The code and its rate are `proto/fec`'s business.
+
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::fec::{Fec, Incoming, MendStats, Outgoing, Path, RepairStats};
+use bentpipe_proto::tunnel::{Hello, capability};
+use quinn_proto::Connection;
+
+/// The share of a tunnel's memory that is kept, beside what its LAN sides may take, to mend what is missing.
+const SHARE: u64 = 4;
+/// The peer keeps this at least,
+const LEAST_KEPT: u64 = 1 << 20;
+/// or this many times what is remembered here: that grows until the peer hears of it.
+const AHEAD: u64 = 2;
+/// After so long without a need for repairs the peer keeps nothing any more.
+const RELEASED: Duration = Duration::from_secs(30);
+
+/// Both halves, and what was agreed.
+#[derive(Debug, Default)]
+pub(super) struct Repairs {
+    pub(super) outgoing: Outgoing,
+    pub(super) incoming: Incoming,
+    /// What the peer was asked to keep.
+    asked: u64,
+    /// When repairs were last wanted.
+    wanted: Option<Instant>,
+    /// The peer was seen to repair.
+    warned: bool,
+}
+
+/// Repairs made, and what the peer's have mended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FecStats {
+    /// What left.
+    pub sent: RepairStats,
+    /// What came.
+    pub received: MendStats,
+}
+
+impl Repairs {
+    /// What `hello` says of repairs, of a tunnel that may hold `ceiling` bytes.
+    pub(super) fn announce(hello: &mut Hello, ceiling: u64) {
+        hello.capabilities |= capability::REPAIR;
+        hello.repair_window = ceiling / SHARE;
+    }
+
+    /// What is sent is to be repaired as `fec` says; the peer can keep `window` bytes for that.
+    pub(super) fn configure(&mut self, fec: Fec, window: u64, ceiling: u64) {
+        self.outgoing.configure(fec, window.min(ceiling / SHARE));
+    }
+
+    /// `bytes` leave over a path of which so much is known. Returns what the peer is to keep from now on, in bytes, if that is
+    /// something else than before.
+    pub(super) fn on_path(&mut self, now: Instant, bytes: usize, path: &Path) -> Option<u64> {
+        let Self {
+            outgoing,
+            asked,
+            wanted,
+            ..
+        } = self;
+        outgoing.on_path(path);
+        outgoing.on_sent(bytes as u64);
+        if !outgoing.is_active() {
+            let released = wanted.is_some_and(|wanted| now >= wanted + RELEASED);
+            return released.then(|| {
+                (*wanted, *asked) = (None, 0);
+                0
+            });
+        }
+        *wanted = Some(now);
+        let needed = (outgoing.memory() * AHEAD).max(LEAST_KEPT);
+        (needed > *asked).then(|| {
+            *asked = needed + needed / 2;
+            *asked
+        })
+    }
+
+    /// `bytes` came over the path. True if the peer has begun to repair.
+    pub(super) fn on_received(&mut self, bytes: usize) -> bool {
+        self.outgoing.on_received(bytes as u64);
+        let repairs = self.incoming.stats().repairs > 0;
+        repairs && !std::mem::replace(&mut self.warned, true)
+    }
+
+    /// Hands quinn repairs of about `max` bytes that are due. Returns how many bytes they take.
+    pub(super) fn write(&mut self, now: Instant, quic: &mut Connection, max: usize) -> usize {
+        let due = self.outgoing.poll_timeout();
+        if due.is_none_or(|due| now < due) {
+            return 0;
+        }
+        let mut datagrams = quic.datagrams();
+        let Some(size) = datagrams.max_size() else {
+            return 0;
+        };
+        let mut written = 0;
+        while written < max
+            && let Some(repair) = self.outgoing.poll(now, size)
+        {
+            written += repair.len();
+            // There is room for it: no more than a batch is ever waiting.
+            let _ = datagrams.send(repair, false);
+        }
+        written
+    }
+
+    /// The peer wants so much kept, of a tunnel that may hold `ceiling` bytes.
+    pub(super) fn on_keep(&mut self, bytes: u64, ceiling: u64) {
+        self.incoming.keep(bytes.min(ceiling / SHARE));
+    }
+
+    /// Counters.
+    pub(super) fn stats(&self) -> FecStats {
+        FecStats {
+            sent: self.outgoing.stats(),
+            received: self.incoming.stats(),
+        }
+    }
+}
