@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use socket2::Socket;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
@@ -340,31 +339,6 @@ mod key_log {
 
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-/// SIGINT and SIGTERM.
-pub(crate) struct StopSignal {
-    interrupt: Signal,
-    terminate: Signal,
-    /// Of no use to us. Its default action is death, which somebody who tried it out does not mean.
-    _user: Signal,
-}
-
-pub(crate) fn stop_signal() -> io::Result<StopSignal> {
-    Ok(StopSignal {
-        interrupt: signal(SignalKind::interrupt())?,
-        terminate: signal(SignalKind::terminate())?,
-        _user: signal(SignalKind::user_defined2())?,
-    })
-}
-
-impl StopSignal {
-    pub(crate) async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }
 

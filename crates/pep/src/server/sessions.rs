@@ -553,6 +553,7 @@ impl Sessions {
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Drain => break,
+                Command::End => return self.close_all().await,
                 Command::Recheck => self.recheck(),
                 Command::Families(families) => {
                     self.shard.with(|engine| engine.set_families(families));
@@ -568,7 +569,12 @@ impl Sessions {
                 }
             }
         }
-        self.drain(patience).await;
+        self.drain();
+        tokio::select! {
+            _ = timeout(patience, process::until_idle(&self.shard)) => {}
+            () = until_end(commands) => {}
+        }
+        self.close_all().await;
     }
 
     fn recheck(self: &Rc<Self>) {
@@ -604,20 +610,23 @@ impl Sessions {
         }
     }
 
-    /// Lets open flows end, then says goodbye.
-    async fn drain(self: &Rc<Self>, patience: Duration) {
-        let ids = || self.open.borrow().keys().copied().collect::<Vec<_>>();
+    /// Takes in nothing new, and tells the clients so.
+    fn drain(&self) {
+        let open: Vec<_> = self.open.borrow().keys().copied().collect();
         self.shard.with(|engine| {
             engine.stop_accepting();
-            for id in ids() {
+            for id in open {
                 if let Some(connection) = engine.connection(id) {
                     connection.tunnel.send_goaway();
                 }
             }
         });
-        let _ = timeout(patience, process::until_idle(&self.shard)).await;
-        // Asked again: a handshake may have been under way.
-        for id in ids() {
+    }
+
+    /// Closes every connection, those included whose handshake was under way when the stop began.
+    async fn close_all(self: &Rc<Self>) {
+        let open: Vec<_> = self.open.borrow().keys().copied().collect();
+        for id in open {
             self.close(id, CloseCode::Shutdown, "the server is stopping");
         }
         process::flush(&self.shard).await;
@@ -660,6 +669,17 @@ impl Sessions {
             });
             drop(sessions);
             *report.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+        }
+    }
+}
+
+/// Waits for the command to end at once.
+async fn until_end(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::End) => return,
+            Some(_) => {}
+            None => pending().await,
         }
     }
 }
