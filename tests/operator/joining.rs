@@ -186,6 +186,14 @@ fn a_code_makes_a_link_for_one_client() {
     let server = site.start_server();
     site.wait_for("one", "ready");
     assert_eq!(hear(socks), WORD);
+    // Its log and its status name the server as the operator does, though one socket of it reaches both families.
+    let socket = site.path("one").join("client.sock").display().to_string();
+    let status = said(&["status", "--json", "--socket", &socket]);
+    let named = format!("at 127.0.0.1:{}, ", site.port);
+    assert!(
+        status.contains(&named) && !status.contains("ffff:"),
+        "{status}"
+    );
     let listed = said(&["server", "list", "--config", &site.server()]);
     let key = run(Command::new("sh")
         .args(["-c", "\"$0\" pubkey < \"$1\"", BENTPIPE])

@@ -363,6 +363,12 @@ pub fn end_on_panic() {
     }));
 }
 
+/// An address and port with IPv4 in its own form: a socket of both families calls 192.0.2.1
+/// `::ffff:192.0.2.1`.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 /// Waits until no flow is left on a shard.
 pub(crate) async fn until_idle(shard: &Shard) {
     while shard.peek(|engine| engine.connections().any(|(_, c)| c.tunnel.flow_count() > 0)) {

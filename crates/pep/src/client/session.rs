@@ -421,7 +421,7 @@ impl Session {
             Some(format!(
                 "{} at {}, RTT {rtt} ms, {exchange}{}",
                 printable(&hello.agent),
-                connection.quic().remote_address(),
+                connection.peer(),
                 resumed.unwrap_or_default()
             ))
         });

@@ -84,7 +84,7 @@ pub(super) struct Sessions {
 }
 
 fn path(connection: &Connection, client: &PublicKey) -> PathKey {
-    PathKey::new(&client.to_string(), connection.quic().remote_address().ip())
+    PathKey::new(&client.to_string(), connection.peer().ip())
 }
 
 impl Sessions {
@@ -252,7 +252,7 @@ impl Sessions {
             Some((
                 hello.instance,
                 printable(&hello.agent),
-                connection.quic().remote_address(),
+                connection.peer(),
                 connection.resumed().map(|saved| saved.rate),
             ))
         });
@@ -430,6 +430,7 @@ impl Sessions {
 
     /// A stranger, or a client that was not entered yet.
     fn on_unknown_key(&self, key: &PublicKey, address: SocketAddr) {
+        let address = process::canonical(address);
         match self.rule.notices.of_key(process::now(), *key) {
             // A client that joins shows its own key first, and names it next.
             Say::This if self.clients.awaits() => {
