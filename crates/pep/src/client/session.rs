@@ -414,10 +414,9 @@ impl Session {
             let hello = connection.tunnel.remote()?;
             let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
             let rtt = connection.rtt().0.as_millis();
-            let resumed = connection.resumed().map(|saved| {
-                let rate = saved.rate.as_u64() as f64 / 1e6;
-                format!(", resumed at {rate:.1} Mbit/s")
-            });
+            let resumed = connection
+                .resumed()
+                .map(|saved| format!(", resumed at {}", status::rate(saved.rate.as_u64())));
             Some(format!(
                 "{} at {}, RTT {rtt} ms, {exchange}{}",
                 printable(&hello.agent),

@@ -44,7 +44,7 @@ use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::shard::{self, Neighbours, Pulse, PulseView};
-use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
+use crate::status::{self, ClientStatus, Memory, Side, StatusReport, StatusSocket};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
@@ -359,9 +359,9 @@ impl Pool {
         let listening = process::join(&config.listen);
         tracing::info!(
             target: events::STATE,
-            "ready: serving {} clients on {listening} with {} shards",
-            clients.len(),
-            self.commands.len()
+            "ready: serving {} on {listening} with {}",
+            status::quantity(clients.len() as u64, "client"),
+            status::quantity(self.commands.len() as u64, "shard")
         );
         let manager = ServiceManager::find();
         manager.ready();

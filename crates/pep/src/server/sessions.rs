@@ -35,7 +35,7 @@ use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::shard::Shard;
-use crate::status::{ClientStatus, TunnelState};
+use crate::status::{self, ClientStatus, TunnelState};
 use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
@@ -258,9 +258,9 @@ impl Sessions {
         });
         if let Some((instance, agent, address, resumed)) = found {
             let client = &session.client.name;
-            match resumed.map(|rate| rate.as_u64() as f64 / 1e6) {
+            match resumed.map(|rate| status::rate(rate.as_u64())) {
                 Some(rate) => {
-                    tracing::info!(target: crate::events::STATE, client, agent, %address, "connected, resumed at {rate:.1} Mbit/s");
+                    tracing::info!(target: crate::events::STATE, client, agent, %address, "connected, resumed at {rate}");
                 }
                 None => {
                     tracing::info!(target: crate::events::STATE, client, agent, %address, "connected");
