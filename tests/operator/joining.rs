@@ -227,6 +227,21 @@ fn a_code_makes_a_link_for_one_client() {
 }
 
 #[test]
+fn clients_are_listed_below_what_init_has_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("server.toml").display().to_string();
+    said(&["server", "init", "--public", "192.0.2.1", "--config", &file]);
+    let before = fs::read_to_string(&file).expect("it was made");
+    said(&["server", "add", "ship-1", "--config", &file]);
+    let after = fs::read_to_string(&file).expect("it is there");
+    let added = after.strip_prefix(&before);
+    assert!(
+        added.is_some_and(|text| text.trim_start().starts_with("[[client]]")),
+        "{after}"
+    );
+}
+
+#[test]
 fn a_code_expires() {
     let site = Site::new();
     let code = site.add("late", &["--expires", "1 s"]);
