@@ -24,8 +24,10 @@ done
 put 644 packaging/systemd/bentpipe.sysusers lib/sysusers.d bentpipe.conf
 put 644 packaging/systemd/bentpipe.tmpfiles lib/tmpfiles.d bentpipe.conf
 
-for document in README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT docs/configuration.md docs/operations.md; do
-  put 644 "$document" share/doc/bentpipe
+# As they lie in the repository, so that their links lead to each other.
+documents=(README.md CHANGELOG.md LICENSE-APACHE LICENSE-MIT ARCHITECTURE.md CONTRIBUTING.md PROTOCOL.md SECURITY.md)
+for document in "${documents[@]}" docs/*.md docs/*/*.md; do
+  put 644 "$document" "share/doc/bentpipe/$(dirname "$document")"
 done
 
 generated=$(mktemp --directory)

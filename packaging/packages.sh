@@ -17,10 +17,10 @@ import json, sys
 print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "bentpipe"))')
 host=$(uname -m)
 
-fill() { # BINARY PREFIX DIRECTORY
-  rm -rf "$3"
-  BINARY=$1 GENERATOR=$generator PREFIX=$2 DESTDIR=$3 packaging/install.sh
-  find "$3" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+fill() { # BINARY GENERATOR PREFIX DIRECTORY
+  rm -rf "$4"
+  BINARY=$1 GENERATOR=$2 PREFIX=$3 DESTDIR=$4 packaging/install.sh
+  find "$4" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 }
 
 # Fails if BINARY wants a newer C library than the packages ask for.
@@ -38,7 +38,8 @@ packages() { # ARCHITECTURE
   local binary
   binary=$(packaging/build.sh "$triple")
   old_enough "$binary"
-  fill "$binary" /usr "$root"
+  # This machine's own program writes the completions and man pages of all.
+  fill "$binary" "$(packaging/build.sh "$host-unknown-linux-gnu")" /usr "$root"
   "$CARGO_DEB" --quiet --no-build --no-strip --locked --target "$triple" --output target/packages
   "$CARGO_GENERATE_RPM" --target "$triple" --auto-req disabled --source-date "$SOURCE_DATE_EPOCH" --output target/packages
 }
@@ -46,7 +47,10 @@ packages() { # ARCHITECTURE
 # Everything below one directory, which is unpacked anywhere; its units are for /usr/local.
 archive() { # ARCHITECTURE
   local name=bentpipe-$version-$1-linux-musl
-  fill "$(packaging/build.sh "$1-unknown-linux-musl" --no-default-features)" /usr/local "target/packages/$name"
+  local binary generator
+  binary=$(packaging/build.sh "$1-unknown-linux-musl" --no-default-features)
+  generator=$(packaging/build.sh "$host-unknown-linux-musl" --no-default-features)
+  fill "$binary" "$generator" /usr/local "target/packages/$name"
   mv "target/packages/$name/usr/local" "target/packages/$name.d"
   rm -r "target/packages/$name"
   tar --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner \
@@ -69,8 +73,6 @@ contents() {
 
 mkdir -p target/packages
 rm -f target/packages/*.{deb,rpm,tar.gz,cdx.json} target/packages/SHA256SUMS
-# This machine's own program writes the completions and man pages of all.
-generator=$(packaging/build.sh "$host-unknown-linux-gnu")
 for architecture in $PACKAGES_FOR; do
   packages "$architecture"
   archive "$architecture"

@@ -179,6 +179,13 @@ expect "nothing is logged that a journal would call a warning" \
 expect "nothing is logged that a journal would call a warning, at the terminal" \
   not inside terminal sh -c "journalctl --unit bentpipe-client | grep -E ' (WARN|ERROR) ' | grep -v 'open files'"
 
+expect "the daemons' user may add a client to the running server" \
+  inside gateway sh -c "runuser -u bentpipe -- bentpipe server add terminal-2 2>&1 | grep 'reads its clients again'"
+expect "and finds who has joined" \
+  not inside gateway sh -c "runuser -u bentpipe -- bentpipe server list | grep '^terminal-1 .*not joined'"
+expect "what its documents link to is installed" \
+  inside gateway test -e /usr/share/doc/bentpipe/docs/tutorial.md -a -e /usr/share/doc/bentpipe/docs/tasks/guard.md
+
 expect "a reload is taken" inside gateway systemctl reload bentpipe-server
 expect "and is over" eventually runs gateway bentpipe-server
 inside gateway sh -c 'echo "no_such_key = 1" > /etc/bentpipe/more && cp /etc/bentpipe/server.toml /root/ &&

@@ -275,8 +275,16 @@ fn wrong_keys_are_told_apart() {
         return;
     }
     let mut pair = Pair::new();
-    let stranger = bentpipe_testbed::keys::generate(BENTPIPE, &pair.home.path("stranger.key"));
-    let stranger = stranger.expect("a key");
+    let [stranger, code, _used] = ["stranger.key", "code.key", "used.key"].map(|name| {
+        let key = bentpipe_testbed::keys::generate(BENTPIPE, &pair.home.path(name));
+        key.expect("a key")
+    });
+    let file = pair.home.path("server.toml");
+    let text = fs::read_to_string(&file).expect("a file");
+    let joining = format!(
+        "{text}[[client]]\nname = \"late\"\nenrolment_key = \"{code}\"\nenrolment_expires = \"2100-01-01T00:00:00Z\"\n"
+    );
+    fs::write(&file, joining).expect("it is ours");
     pair.start("server");
     pair.home.edit("client.toml", "client.key", "stranger.key");
     let unknown = pair.examine("client");
@@ -286,6 +294,13 @@ fn wrong_keys_are_told_apart() {
         "server",
         &["does not know this client's key", &stranger],
     );
+    let named = "enrolment_key_file = \"used.key\"\npublic_key";
+    pair.home.edit("client.toml", "public_key", named);
+    let used = pair.examine("client");
+    used.must_say("fail", "server", &["does not know this client's key"]);
+    pair.home.edit("client.toml", "used.key", "code.key");
+    pair.examine("client")
+        .must_say("ok", "server", &["named with the code"]);
     let text = fs::read_to_string(pair.home.path("client.toml")).expect("a file");
     let key = text
         .lines()

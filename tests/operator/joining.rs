@@ -186,6 +186,14 @@ fn a_code_makes_a_link_for_one_client() {
     let server = site.start_server();
     site.wait_for("one", "ready");
     assert_eq!(hear(socks), WORD);
+    // Its log and its status name the server as the operator does, though one socket of it reaches both families.
+    let socket = site.path("one").join("client.sock").display().to_string();
+    let status = said(&["status", "--json", "--socket", &socket]);
+    let named = format!("at 127.0.0.1:{}, ", site.port);
+    assert!(
+        status.contains(&named) && !status.contains("ffff:"),
+        "{status}"
+    );
     let listed = said(&["server", "list", "--config", &site.server()]);
     let key = run(Command::new("sh")
         .args(["-c", "\"$0\" pubkey < \"$1\"", BENTPIPE])
@@ -216,6 +224,21 @@ fn a_code_makes_a_link_for_one_client() {
         removed.stderr
     );
     site.wait_for("one", "does not know this client");
+}
+
+#[test]
+fn clients_are_listed_below_what_init_has_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("server.toml").display().to_string();
+    said(&["server", "init", "--public", "192.0.2.1", "--config", &file]);
+    let before = fs::read_to_string(&file).expect("it was made");
+    said(&["server", "add", "ship-1", "--config", &file]);
+    let after = fs::read_to_string(&file).expect("it is there");
+    let added = after.strip_prefix(&before);
+    assert!(
+        added.is_some_and(|text| text.trim_start().starts_with("[[client]]")),
+        "{after}"
+    );
 }
 
 #[test]

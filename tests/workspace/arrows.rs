@@ -146,7 +146,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
                 "sandbox",
                 "service_manager",
             ],
-            &["net", "sampler"],
+            &["net", "sampler", "stop"],
             &["client", "server"],
             &["doctor"],
         ],

@@ -35,6 +35,7 @@ mod service_manager;
 mod shard;
 mod state;
 pub mod status;
+mod stop;
 mod web;
 
 #[cfg(target_os = "linux")]

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use socket2::Socket;
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 
 use crate::config::{Place, Placed, Role};
@@ -351,31 +350,6 @@ mod key_log {
     }
 }
 
-/// SIGINT and SIGTERM.
-pub(crate) struct StopSignal {
-    interrupt: Signal,
-    terminate: Signal,
-    /// Of no use to us. Its default action is death, which somebody who tried it out does not mean.
-    _user: Signal,
-}
-
-pub(crate) fn stop_signal() -> io::Result<StopSignal> {
-    Ok(StopSignal {
-        interrupt: signal(SignalKind::interrupt())?,
-        terminate: signal(SignalKind::terminate())?,
-        _user: signal(SignalKind::user_defined2())?,
-    })
-}
-
-impl StopSignal {
-    pub(crate) async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-}
-
 /// Ends the process when any of its threads or tasks panics. Without this a server that has lost a shard, or a task of
 /// one, would look healthy to its supervisor and serve nobody. What a client has in the kernel stays, as after SIGKILL:
 /// nothing of the LAN leaves in clear.
@@ -395,6 +369,12 @@ pub fn end_on_panic() {
         }
         process::exit(PANICKED);
     }));
+}
+
+/// An address and port with IPv4 in its own form: a socket of both families calls 192.0.2.1
+/// `::ffff:192.0.2.1`.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// Waits until no flow is left on a shard.

@@ -63,7 +63,7 @@ impl Sampler {
                     false if connection.is_silent(now) => TunnelState::Silent,
                     false => state,
                 },
-                peer: Some(connection.quic().remote_address().to_string()),
+                peer: Some(connection.peer().to_string()),
                 since_s: now.saturating_duration_since(self.since).as_secs(),
                 last_heard_s: connection
                     .heard()

@@ -24,7 +24,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use crate::process::RunError;
+use crate::process::{RunError, canonical};
 
 /// Time that a connection has from its first byte to the last of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ impl Web {
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
-                    let _ = timeout(PATIENCE, self.converse(stream, peer, answer)).await;
+                    let _ = timeout(PATIENCE, self.converse(stream, canonical(peer), answer)).await;
                     sleep(REST).await;
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}

@@ -77,7 +77,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
         super::super::print(&picture(&code)?)?;
     }
     eprintln_plain(&format!(
-        "Hand this code to {} in private; it is good for one time, until {expires}.\n\
+        "Hand this code to {} in private; it works once, until {expires}.\n\
          At the client:  bentpipe client join CODE [--lan IFACE]",
         options.name
     ));

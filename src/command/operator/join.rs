@@ -32,7 +32,7 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         return Err(fault.into());
     }
     super::super::print(&format!(
-        "Made {}, {} and {} for the client {} of {}.\nNext:  bentpipe client{}   (or: systemctl enable --now bentpipe-client)\n\
+        "Made {}, {} and {} for the client {} of {}.\nNext:  bentpipe client{}   (or: systemctl enable --now {})\n\
          The client names its key to the server when it first connects; after that {} may be deleted.",
         config.display(),
         key_file.display(),
@@ -40,6 +40,10 @@ pub(crate) fn join(options: &Join) -> Result<(), Failure> {
         code.name,
         code.server,
         flag(options),
+        match options.lan.is_empty() {
+            true => "bentpipe-client",
+            false => "bentpipe-guard bentpipe-client",
+        },
         once_file.display()
     ))
 }
@@ -67,7 +71,7 @@ fn text(code: &Code, lan: &[String]) -> String {
         ),
     };
     format!(
-        "# The client's configuration; docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
+        "# The client's configuration; share/doc/bentpipe/docs/configuration.md has every key. `bentpipe check FILE` looks for faults.\n\
          private_key_file = \"{KEY}\"\n\
          \n\
          [server]\n\

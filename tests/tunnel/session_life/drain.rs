@@ -113,6 +113,24 @@ fn gives_up(site: &mut Site, side: Side) -> Result<()> {
     Ok(())
 }
 
+/// A second signal ends at once what the first one has begun.
+fn hurries(site: &mut Site, side: Side) -> Result<()> {
+    side.set_drain_timeout(site, "30 s")?;
+    let (download, _) = stop_in_mid_download(site, side, 1_000_000, 30_000_000)?;
+    side.of(site).wait_for_line("stopping: open flows", SOON)?;
+    side.of(site).signal(Signal::TERM)?;
+    let told = Instant::now();
+    let ended = download.finish_reset()?.ended - told;
+    ensure!(ended <= 2 * RTT + SLACK, "reset after {ended:?}");
+    side.of(site)
+        .wait_for_line("stopping at once, signalled again", SOON)?;
+    let status = side.of(site).wait(SOON)?;
+    ensure!(status.code() == Some(0), "stopped with {status}");
+    let took = told.elapsed();
+    ensure!(took <= 4 * RTT + SLACK, "stopped after {took:?}");
+    Ok(())
+}
+
 /// Runs `case`, and expects the namespaces to be as before once both daemons have stopped.
 fn leaving_nothing(name: &str, case: fn(&mut Site, Side) -> Result<()>, side: Side) {
     on_site(name, SiteConfig::new(BENTPIPE), |site| {
@@ -146,4 +164,14 @@ fn a_stopping_client_does_not_wait_for_ever() {
 #[test]
 fn a_stopping_server_does_not_wait_for_ever() {
     leaving_nothing("impatient server", gives_up, Side::Server);
+}
+
+#[test]
+fn a_client_that_is_signalled_twice_ends_at_once() {
+    leaving_nothing("hurried client", hurries, Side::Client);
+}
+
+#[test]
+fn a_server_that_is_signalled_twice_ends_at_once() {
+    leaving_nothing("hurried server", hurries, Side::Server);
 }

@@ -40,7 +40,6 @@ use bentpipe_units::Seed;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
-use tokio::time::timeout;
 
 pub(crate) use associations::Relay;
 pub(crate) use carrier::Carrier;
@@ -59,6 +58,7 @@ use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, Pulse, PulseView, Shard};
 use crate::status::{Memory, Side, StatusReport};
+use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
 use bentpipe_tunnel::transport::{MemoryPool, TunnelEvent};
@@ -117,7 +117,7 @@ async fn serve(
 ) -> Result<(), RunError> {
     let started = process::now();
     // Signals first: whoever sees the status socket may send them.
-    let mut stop = process::stop_signal()?;
+    let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), session.first_byte().cloned())?;
@@ -170,10 +170,10 @@ async fn serve(
         () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
-            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
+            stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             session.drain();
-            let _ = timeout(config.drain_timeout, process::until_idle(session.shard())).await;
+            stop.drain(config.drain_timeout, process::until_idle(session.shard())).await;
             session.close();
             rtt.set(process::flush(session.shard()).await);
         } => {}
@@ -186,7 +186,7 @@ async fn serve(
 }
 
 /// Until the client is to stop. A reload has nothing to change on this side; the signal's default action would be death.
-async fn until_stopped(stop: &mut process::StopSignal, hangup: &mut Signal) {
+async fn until_stopped(stop: &mut StopSignal, hangup: &mut Signal) {
     loop {
         tokio::select! {
             () = stop.wait() => return,

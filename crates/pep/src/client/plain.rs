@@ -32,6 +32,7 @@ use crate::relay::split::{Bench, Far, Split};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::status::{self, Side, StatusReport, TunnelState};
+use crate::stop::{self, StopSignal};
 
 /// Between looks at whether all is over.
 const POLL: Duration = Duration::from_millis(20);
@@ -60,7 +61,7 @@ pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
 async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let splitter = Rc::new(Splitter::new(config.clone())?);
     // Signals first: whoever sees the status socket may send them.
-    let mut stop = process::stop_signal()?;
+    let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
@@ -90,10 +91,10 @@ async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
         () = manager.inform(&[], &snapshot) => {}
         () = async {
             until_stopped(&mut stop, &mut hangup).await;
-            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
+            stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             splitter.draining.set(true);
-            let _ = timeout(config.drain_timeout, splitter.until_idle()).await;
+            stop.drain(config.drain_timeout, splitter.until_idle()).await;
         } => {}
     }
     front_ends.stop()

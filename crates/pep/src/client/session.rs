@@ -378,14 +378,13 @@ impl Session {
             let hello = connection.tunnel.remote()?;
             let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
             let rtt = connection.rtt().0.as_millis();
-            let resumed = connection.resumed().map(|saved| {
-                let rate = saved.rate.as_u64() as f64 / 1e6;
-                format!(", resumed at {rate:.1} Mbit/s")
-            });
+            let resumed = connection
+                .resumed()
+                .map(|saved| format!(", resumed at {}", status::rate(saved.rate.as_u64())));
             Some(format!(
                 "{} at {}, RTT {rtt} ms, {exchange}{}",
                 printable(&hello.agent),
-                connection.quic().remote_address(),
+                connection.peer(),
                 resumed.unwrap_or_default()
             ))
         });

@@ -25,9 +25,10 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fmt};
+use std::{env, fmt, fs};
 
 use bentpipe_config::Source;
 use bentpipe_units::ByteCount;
@@ -56,8 +57,8 @@ use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
-/// Where root's daemons remember what helps the next process when nothing else is said.
-const ROOTS_STATE_DIR: &str = "/var/lib/bentpipe";
+/// State directory of root, and of the user whom a package or a service manager has given it.
+const SHARED_STATE_DIR: &str = "/var/lib/bentpipe";
 
 /// Ceiling of buffered data of one tunnel when nothing else is said.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(256 << 20);
@@ -71,8 +72,8 @@ pub enum Role {
     Server,
 }
 
-/// The state directory when the file names none: the service manager's (`$STATE_DIRECTORY`), root's, or the user's by the
-/// XDG rules.
+/// State directory when the file names none: the service manager's (`$STATE_DIRECTORY`),
+/// [`SHARED_STATE_DIR`] for its owner and root, or the user's by the XDG rules.
 fn default_state_dir() -> PathBuf {
     let absolute = |name: &str| {
         let value = env::var_os(name)?;
@@ -86,8 +87,15 @@ fn default_state_dir() -> PathBuf {
         Some(base.join("bentpipe"))
     };
     absolute("STATE_DIRECTORY")
-        .or_else(|| if geteuid().is_root() { None } else { of_user() })
-        .unwrap_or_else(|| ROOTS_STATE_DIR.into())
+        .or_else(|| if owns_shared() { None } else { of_user() })
+        .unwrap_or_else(|| SHARED_STATE_DIR.into())
+}
+
+/// Whether this user's commands and daemons use [`SHARED_STATE_DIR`].
+fn owns_shared() -> bool {
+    let user = geteuid();
+    let owner = || Some(fs::metadata(SHARED_STATE_DIR).ok()?.uid());
+    user.is_root() || owner() == Some(user.as_raw())
 }
 
 /// The state directory: `named` by the file, relative to it, or the default.

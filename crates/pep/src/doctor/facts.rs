@@ -92,8 +92,17 @@ pub(super) struct Holder {
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) file: PathBuf,
-    /// What it asks for; the error is the line about its fault.
-    pub(super) content: Result<Content, String>,
+    /// What it asks for.
+    pub(super) content: Result<Content, Fault>,
+}
+
+/// Reason why a configuration could not be looked at.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// This user may not read it.
+    Forbidden,
+    /// The line about what is wrong with it.
+    Wrong(String),
 }
 
 /// What a configuration asks for, and what came of it.
@@ -157,7 +166,7 @@ pub(super) struct ClientFacts {
     pub(super) missing: Vec<String>,
     /// Something is forwarded in clear: `bypass`, `other = "direct"` or a rule.
     pub(super) forwards: Option<&'static str>,
-    /// It joins by a code when the server does not know its key.
+    /// The server, which does not know the client's key, takes the code that the client has.
     pub(super) enrols: bool,
     /// The client's public key.
     pub(super) public_key: Option<String>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::nat64::Translations;
+use super::nat64::{self, Translation, Translations};
 use super::policy::{Denied, Policy};
 use crate::config::Service;
 use crate::process;
@@ -58,14 +58,31 @@ impl Judge {
         address: IpAddr,
         service: Service,
     ) -> Result<(), Refusal> {
-        let known = self.translations.known();
-        let translations = known.as_deref().unwrap_or_default();
-        policy.check(address, service, translations)?;
-        // Afterwards: no query is sent for an address that is denied anyway.
-        if known.is_none() && policy.may_be_translated(address) {
-            self.translations.want();
-            return Err(Refusal::Unsettled);
+        if let Some(known) = self.translations.known() {
+            return self.check_as(policy, address, service, &known);
         }
+        // Before anybody is asked: no query is sent for an address that is denied anyway.
+        self.check_as(policy, address, service, &[])?;
+        if !policy.may_be_translated(address) {
+            return Ok(());
+        }
+        self.translations.want();
+        // What is permitted whichever prefix there is need not wait for a resolver, which may be silent.
+        match self.check_as(policy, address, service, &nat64::readings(address)) {
+            Err(Refusal::Denied(_)) => Err(Refusal::Unsettled),
+            verdict => verdict,
+        }
+    }
+
+    /// Whether a client may reach `address` where `translations` are those of the network.
+    fn check_as(
+        &self,
+        policy: &Policy,
+        address: IpAddr,
+        service: Service,
+        translations: &[Translation],
+    ) -> Result<(), Refusal> {
+        policy.check(address, service, translations)?;
         // The server's own addresses may be public, and are denied like private ones, by whatever name.
         let embedded = translations
             .iter()
@@ -168,5 +185,38 @@ impl Own {
 
     const fn has_changed(&mut self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Nat64;
+
+    #[test]
+    fn only_what_a_translator_might_lead_inside_waits_for_the_resolver() {
+        let translations = Translations::new(&Nat64::Discovered);
+        let judge = Judge::new(translations.clone());
+        let check = |address: &str| {
+            let address = address.parse().expect("an address");
+            judge.check(&Policy::default(), address, Service::Port(443))
+        };
+        // 10.0.0.1 by a prefix of 96 bits, and 127.0.0.1 by one of 32.
+        let doubtful = ["2600:64::a00:1", "2600:64:7f00:1::5"];
+        for address in ["8.8.8.8", "2606:2800:220::34", "2a00:1450:4001:82a::200e"] {
+            assert!(check(address).is_ok(), "{address}");
+        }
+        for address in doubtful {
+            assert!(
+                matches!(check(address), Err(Refusal::Unsettled)),
+                "{address}"
+            );
+        }
+        assert!(matches!(check("fd00::1"), Err(Refusal::Denied(_))));
+        // The resolvers are silent.
+        translations.learn(None);
+        for address in doubtful {
+            assert!(check(address).is_ok(), "{address}");
+        }
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn accept<F: Future<Output = ()> + 'static>(
     spawn_local(async move {
         loop {
             match listener.accept().await {
-                Ok((socket, peer)) => drop(spawn_local(serve(socket, peer))),
+                Ok((socket, peer)) => drop(spawn_local(serve(socket, process::canonical(peer)))),
                 // It was reset while it waited: nobody is left to serve.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {

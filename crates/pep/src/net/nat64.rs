@@ -85,6 +85,24 @@ pub(crate) fn discover(addresses: &[IpAddr]) -> Vec<Translation> {
     found
 }
 
+/// Prefixes, at most one of each length, that would make an IPv4 destination of `address`. Those
+/// that would make an address of 0.0.0.0/8 of it, as most lengths do, are left out: that is no
+/// destination (RFC 6890), and leads nowhere.
+pub(crate) fn readings(address: IpAddr) -> Vec<Translation> {
+    let IpAddr::V6(v6) = address else {
+        return Vec::new();
+    };
+    let prefixes = NAT64_LENGTHS.iter();
+    let prefixes = prefixes.filter_map(|length| Ipv6Net::new(v6, *length).ok());
+    prefixes
+        .filter_map(Translation::new)
+        .filter(|reading| {
+            let read = reading.embedded(address);
+            read.is_some_and(|v4| v4.octets()[0] != 0)
+        })
+        .collect()
+}
+
 /// What is known of the network's translator.
 #[derive(Clone, Debug)]
 enum Knowledge {
@@ -221,5 +239,22 @@ mod tests {
         }
         let honest = ["192.0.0.170", "2606:4700::1111"].map(|text| text.parse().expect("one"));
         assert_eq!(discover(&honest), []);
+    }
+
+    #[test]
+    fn an_address_is_read_in_every_way_that_leads_somewhere() {
+        for (address, prefixes) in [
+            ("2600:64::a00:1", vec!["2600:64::/96"]),
+            (
+                "2606:2800:220::34",
+                vec!["2606:2800::/32", "2606:2800:200::/40"],
+            ),
+            ("2606::1", vec![]),
+            ("192.0.2.1", vec![]),
+        ] {
+            let found = readings(address.parse().expect("an address"));
+            let found: Vec<_> = found.iter().map(|it| it.prefix().to_string()).collect();
+            assert_eq!(found, prefixes, "{address}");
+        }
     }
 }

@@ -44,7 +44,8 @@ use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::shard::{self, Neighbours, Pulse, PulseView};
-use crate::status::{ClientStatus, Memory, Side, StatusReport, StatusSocket};
+use crate::status::{self, ClientStatus, Memory, Side, StatusReport, StatusSocket};
+use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::transport::MemoryPool;
@@ -124,7 +125,7 @@ struct Orders {
     metrics: Metrics,
     page: Page,
     responder: Responder,
-    stop: process::StopSignal,
+    stop: StopSignal,
     hangup: Signal,
 }
 
@@ -133,7 +134,7 @@ impl Orders {
     fn take(config: &ServerConfig) -> Result<Self, RunError> {
         // Signals first: whoever sees the status socket may send them.
         Ok(Self {
-            stop: process::stop_signal()?,
+            stop: StopSignal::take()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
             status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
             metrics: Metrics::bind(config.metrics.as_ref(), None)?,
@@ -358,14 +359,14 @@ impl Pool {
         let listening = process::join(&config.listen);
         tracing::info!(
             target: events::STATE,
-            "ready: serving {} clients on {listening} with {} shards",
-            clients.len(),
-            self.commands.len()
+            "ready: serving {} on {listening} with {}",
+            status::quantity(clients.len() as u64, "client"),
+            status::quantity(self.commands.len() as u64, "shard")
         );
         let manager = ServiceManager::find();
         manager.ready();
         let mut left = self.commands.len();
-        let mut stopping = false;
+        let mut signals = 0;
         let mut current = config.clone();
         let mut look = interval(LOOK);
         tokio::select! {
@@ -382,11 +383,9 @@ impl Pool {
                             end.map_err(RunError::Io)?;
                             left -= 1;
                         }
-                        () = stop.wait(), if !stopping => {
-                            stopping = true;
-                            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
-                            manager.stopping(config.drain_timeout);
-                            self.tell(&Command::Drain);
+                        () = stop.wait(), if signals < 2 => {
+                            signals += 1;
+                            self.stop(signals, config.drain_timeout, &manager);
                         }
                         Some(()) = hangup.recv() => {
                             manager.reloading();
@@ -400,6 +399,18 @@ impl Pool {
             } => return outcome,
         }
         Ok(())
+    }
+
+    /// Obeys the first of the `signals` to stop, which lets open flows end, or the second, which
+    /// does not.
+    fn stop(&self, signals: u8, patience: Duration, manager: &ServiceManager) {
+        if signals > 1 {
+            stop::tell_of_second();
+            return self.tell(&Command::End);
+        }
+        stop::tell_of_first(patience);
+        manager.stopping(patience);
+        self.tell(&Command::Drain);
     }
 
     fn tell(&self, command: &Command) {

@@ -33,6 +33,7 @@ use crate::relay::{delivered, first_bytes, prepare};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::status::{self, ClientStatus, Side, StatusReport, TunnelState};
+use crate::stop::{self, StopSignal};
 
 /// For OPEN to come: it leaves right after the connection.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,7 +88,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
         }));
     }
     // Signals first: whoever sees the status socket may send them.
-    let mut stop = process::stop_signal()?;
+    let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
     let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
@@ -115,10 +116,10 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
                     }
                 }
             }
-            tracing::info!(target: events::STATE, "stopping: open flows have {:?} to end", config.drain_timeout);
+            stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             tasks.iter().for_each(tokio::task::JoinHandle::abort);
-            let _ = timeout(config.drain_timeout, server.until_idle()).await;
+            stop.drain(config.drain_timeout, server.until_idle()).await;
         } => {}
     }
     Ok(())

@@ -35,7 +35,7 @@ use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
 use crate::shard::Shard;
-use crate::status::{ClientStatus, TunnelState};
+use crate::status::{self, ClientStatus, TunnelState};
 use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
@@ -84,7 +84,7 @@ pub(super) struct Sessions {
 }
 
 fn path(connection: &Connection, client: &PublicKey) -> PathKey {
-    PathKey::new(&client.to_string(), connection.quic().remote_address().ip())
+    PathKey::new(&client.to_string(), connection.peer().ip())
 }
 
 impl Sessions {
@@ -252,15 +252,15 @@ impl Sessions {
             Some((
                 hello.instance,
                 printable(&hello.agent),
-                connection.quic().remote_address(),
+                connection.peer(),
                 connection.resumed().map(|saved| saved.rate),
             ))
         });
         if let Some((instance, agent, address, resumed)) = found {
             let client = &session.client.name;
-            match resumed.map(|rate| rate.as_u64() as f64 / 1e6) {
+            match resumed.map(|rate| status::rate(rate.as_u64())) {
                 Some(rate) => {
-                    tracing::info!(target: crate::events::STATE, client, agent, %address, "connected, resumed at {rate:.1} Mbit/s");
+                    tracing::info!(target: crate::events::STATE, client, agent, %address, "connected, resumed at {rate}");
                 }
                 None => {
                     tracing::info!(target: crate::events::STATE, client, agent, %address, "connected");
@@ -430,6 +430,7 @@ impl Sessions {
 
     /// A stranger, or a client that was not entered yet.
     fn on_unknown_key(&self, key: &PublicKey, address: SocketAddr) {
+        let address = process::canonical(address);
         match self.rule.notices.of_key(process::now(), *key) {
             // A client that joins shows its own key first, and names it next.
             Say::This if self.clients.awaits() => {
@@ -548,6 +549,7 @@ impl Sessions {
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Drain => break,
+                Command::End => return self.close_all().await,
                 Command::Recheck => self.recheck(),
                 Command::Families(families) => {
                     self.shard.with(|engine| engine.set_families(families));
@@ -563,7 +565,12 @@ impl Sessions {
                 }
             }
         }
-        self.drain(patience).await;
+        self.drain();
+        tokio::select! {
+            _ = timeout(patience, process::until_idle(&self.shard)) => {}
+            () = until_end(commands) => {}
+        }
+        self.close_all().await;
     }
 
     fn recheck(self: &Rc<Self>) {
@@ -599,20 +606,23 @@ impl Sessions {
         }
     }
 
-    /// Lets open flows end, then says goodbye.
-    async fn drain(self: &Rc<Self>, patience: Duration) {
-        let ids = || self.open.borrow().keys().copied().collect::<Vec<_>>();
+    /// Takes in nothing new, and tells the clients so.
+    fn drain(&self) {
+        let open: Vec<_> = self.open.borrow().keys().copied().collect();
         self.shard.with(|engine| {
             engine.stop_accepting();
-            for id in ids() {
+            for id in open {
                 if let Some(connection) = engine.connection(id) {
                     connection.tunnel.send_goaway();
                 }
             }
         });
-        let _ = timeout(patience, process::until_idle(&self.shard)).await;
-        // Asked again: a handshake may have been under way.
-        for id in ids() {
+    }
+
+    /// Closes every connection, those included whose handshake was under way when the stop began.
+    async fn close_all(self: &Rc<Self>) {
+        let open: Vec<_> = self.open.borrow().keys().copied().collect();
+        for id in open {
             self.close(id, CloseCode::Shutdown, "the server is stopping");
         }
         process::flush(&self.shard).await;
@@ -655,6 +665,17 @@ impl Sessions {
             });
             drop(sessions);
             *report.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+        }
+    }
+}
+
+/// Waits for the command to end at once.
+async fn until_end(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::End) => return,
+            Some(_) => {}
+            None => pending().await,
         }
     }
 }

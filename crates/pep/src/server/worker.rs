@@ -34,6 +34,8 @@ const INITIAL_CREDIT: u64 = 1 << 20;
 pub(super) enum Command {
     /// Finish: no new flows, end when the open ones have, or when patience runs out.
     Drain,
+    /// End now, whatever is open.
+    End,
     /// The list of clients has changed.
     Recheck,
     /// A client's newer connection has asked for ports: this one's are closed.

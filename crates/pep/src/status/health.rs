@@ -1,6 +1,6 @@
 //! Whether a daemon is healthy, in one line: for health checks of service managers and monitoring.
 
-use super::text::span;
+use super::text::{quantity, span};
 use super::{Session, Side, StatusReport, TunnelState};
 
 impl StatusReport {
@@ -24,9 +24,9 @@ impl StatusReport {
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 Ok(format!(
-                    "server on {}, {} clients connected",
+                    "server on {}, {} connected",
                     listen.join(", "),
-                    clients.len()
+                    quantity(clients.len() as u64, "client")
                 ))
             }
         }

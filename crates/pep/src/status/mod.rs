@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use text::size;
+pub(crate) use text::{quantity, rate, size};
 
 pub use associations::{AssociationDrops, Associations};
 pub(crate) use event::Events;

@@ -1,8 +1,8 @@
 //! The unix socket between a daemon and `bentpipe status`.
 //!
 //! Every daemon binds `ROLE-PID.sock`, mode 0600, in the first run directory that it may write: the service manager's
-//! `$RUNTIME_DIRECTORY`, `/run/bentpipe`, `/run/user/UID/bentpipe`, `/tmp/bentpipe-UID` (`directory.rs`). Nothing is asked,
-//! bound or removed in a directory that somebody else may write. Whether a socket is alive is asked of the socket itself: a
+//! `$RUNTIME_DIRECTORY`, `/run/bentpipe` of root or of its owner, `/run/user/UID/bentpipe`,
+//! `/tmp/bentpipe-UID` (`directory.rs`). Nothing is asked, bound or removed in a directory that somebody else may write. Whether a socket is alive is asked of the socket itself: a
 //! dead daemon's refuses connections, whatever has become of its process id.
 
 mod directory;

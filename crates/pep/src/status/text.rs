@@ -173,10 +173,10 @@ fn write_rule(f: &mut Formatter<'_>, rule: &RuleStatus) -> fmt::Result {
     };
     let proxies = match rule.connections {
         0 => String::new(),
-        number => format!("; {number} connections of proxies"),
+        number => format!("; {} of proxies", quantity(number, "connection")),
     };
-    let (packets, bytes) = (rule.packets, size(rule.bytes));
-    let text = format!("{action}: {packets} packets, {bytes}{proxies}");
+    let (packets, bytes) = (quantity(rule.packets, "packet"), size(rule.bytes));
+    let text = format!("{action}: {packets}, {bytes}{proxies}");
     line(f, &format!("rule {}", rule.rule), &text)
 }
 
@@ -324,9 +324,9 @@ impl Display for Dns {
         write!(
             f,
             "{queries} queries, {local} answered at once, {stale} with stale answers, {failed} failed; {} asked of \
-             the server; {} answers in {}",
+             the server; {} of {} kept",
             self.asked_total,
-            self.cached_answers,
+            quantity(self.cached_answers, "answer"),
             size(self.cached_bytes)
         )?;
         if self.withheld_total > 0 {
@@ -484,9 +484,8 @@ fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
 /// The two directions: who sends how.
 fn write_directions(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
     let acks = |acks: Acks| {
-        let plural = if acks.packets == 1 { "" } else { "s" };
-        let (packets, delay) = (acks.packets, acks.delay_ms);
-        format!("ACK after {packets} packet{plural} or {delay:.0} ms")
+        let packets = quantity(acks.packets, "packet");
+        format!("ACK after {packets} or {:.0} ms", acks.delay_ms)
     };
     let limits = |max: Option<u64>, sold: Option<u64>| {
         let max = max.map(|max| format!(", at most {}", rate(max)));
@@ -565,12 +564,18 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
-pub(super) fn rate(bits: u64) -> String {
+pub(crate) fn rate(bits: u64) -> String {
     scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
 pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes, ["B", "kB", "MB", "GB", "TB"])
+}
+
+/// A number of things with their name, which is `one` for a single thing: "1 client", "2 clients".
+pub(crate) fn quantity(number: u64, one: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {one}{plural}")
 }
 
 /// `value` in the largest unit that leaves at least 1, to three digits.

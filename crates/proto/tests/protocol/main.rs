@@ -2,5 +2,6 @@
 
 mod address;
 mod dns;
+mod released;
 mod tunnel;
 mod vectors;

@@ -15,13 +15,15 @@ use bentpipe_proto::tunnel::{
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 
+use crate::released;
+
 const PROTOCOL: &str = include_str!("../../../../PROTOCOL.md");
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len())
         .step_by(2)
         .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap())
@@ -34,17 +36,7 @@ fn vector(name: &str) -> Vec<u8> {
         .split_once("## Appendix A")
         .expect("an appendix A")
         .1;
-    let section = appendix
-        .split_once(&format!("\n**{name}**"))
-        .unwrap_or_else(|| panic!("no vector {name}"))
-        .1;
-    let block = section.split("```").nth(1).expect("a code block");
-    bytes(
-        &block
-            .trim_start_matches("text")
-            .split_whitespace()
-            .collect::<String>(),
-    )
+    released::find(appendix, name).unwrap_or_else(|| panic!("no vector {name}"))
 }
 
 fn check<T: Debug + PartialEq>(
@@ -54,6 +46,7 @@ fn check<T: Debug + PartialEq>(
     decode: impl Fn(&[u8]) -> Option<T>,
 ) {
     let expected = vector(name);
+    released::check(name, encoded);
     assert_eq!(
         hex(encoded),
         hex(&expected),
@@ -404,6 +397,7 @@ fn frames_of_packets() {
     let frames: Vec<_> = std::iter::from_fn(|| packer.frame(256, || left.next())).collect();
     let joined: String = frames.iter().map(|frame| hex(frame)).collect();
     assert_eq!(joined, hex(&vector("Frames of packets")));
+    released::check("Frames of packets", &bytes(&joined));
     let mut joiner = Joiner::default();
     let mut came = Vec::new();
     for frame in &frames {

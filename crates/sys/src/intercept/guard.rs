@@ -19,6 +19,12 @@ use crate::policy_rule::PolicyRule;
 /// The table's name.
 pub const GUARD_TABLE: &str = "bentpipe_guard";
 
+/// Counter of what the routing rules bar next, which no later hook sees, and the end of its chain.
+const HELD_BACK: &str = concat!(
+    "    fib daddr type { local, broadcast, multicast, anycast } return\n",
+    "    counter comment \"held back\"\n  }\n"
+);
+
 impl Interception {
     /// Puts the guard in force, for this interception; interfaces need not exist.
     ///
@@ -100,8 +106,9 @@ fn passing(it: &Interception) -> String {
         let _ = writeln!(text, "    fib daddr oifname \"{name}\" goto pass");
     }
     text.push_str(
-        "    ip daddr @exempt4 goto pass\n    ip6 daddr @exempt6 goto pass\n    goto passing\n  }\n",
+        "    ip daddr @exempt4 goto pass\n    ip6 daddr @exempt6 goto pass\n    jump passing\n",
     );
+    text.push_str(HELD_BACK);
     text
 }
 

@@ -312,6 +312,13 @@ impl Connection {
         self.quic.quic()
     }
 
+    /// Peer's address, an IPv4 address in its own form whichever family the socket below has.
+    #[must_use]
+    pub fn peer(&self) -> std::net::SocketAddr {
+        let peer = self.quic.remote_address();
+        (peer.ip().to_canonical(), peer.port()).into()
+    }
+
     /// Streams that the peer may hold open now.
     pub fn allowed_streams(&self) -> u64 {
         self.quic.max_concurrent_streams(Dir::Bi)

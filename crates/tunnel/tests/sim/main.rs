@@ -19,6 +19,7 @@ mod packets;
 mod physics;
 mod policed;
 mod published;
+mod released;
 mod repair;
 mod resume;
 mod satellite;

@@ -36,7 +36,7 @@ use crate::config::{
 };
 use crate::kernel::{Guardian, open_passages};
 use crate::net::listen;
-use crate::process::RunError;
+use crate::process::{RunError, canonical};
 use crate::relay::{self, Outcome};
 use crate::status::KernelRepair;
 
@@ -442,10 +442,6 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     if let Outcome::Refused(code) = outcome {
         Box::pin(front.refuse(destination, code)).await;
     }
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// How the kernel refuses the next attempts, if the reason is one that lasts.

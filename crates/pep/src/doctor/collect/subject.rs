@@ -1,6 +1,7 @@
 //! A configuration, the files that it names, the daemon that runs on it, and the way to its servers.
 
-use std::fs;
+use std::cell::Cell;
+use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
@@ -10,17 +11,18 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_sys::link;
+use bentpipe_tunnel::engine::TrialOutcome;
 use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{handshake, sockets};
 use crate::config::{
     self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, Placed, PlainClient,
-    Role, ServerAddress, ServerConfig, ServerFile,
+    Role, Server, ServerAddress, ServerConfig, ServerFile,
 };
 use crate::doctor::facts::{
-    ClientFacts, Content, Daemon, Far, Listen, ListenState, Owned, Ownership, Reached, ServerFacts,
-    SideFacts, Subject, WayThere,
+    ClientFacts, Content, Daemon, Far, Fault, Listen, ListenState, Owned, Ownership, Reached,
+    ServerFacts, SideFacts, Subject, WayThere,
 };
 use crate::keys;
 use crate::process;
@@ -30,10 +32,16 @@ use crate::status::{self, Side, StatusReport};
 const LOOKUP: Duration = Duration::from_secs(5);
 
 pub(super) fn collect(file: &Path) -> Subject {
-    let content = config::load(file, None).map_err(|error| error.to_string());
+    let forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    let content = match File::open(file) {
+        Err(error) if forbidden(&error) => Err(Fault::Forbidden),
+        _ => config::load(file, None)
+            .map(|content| examine(file, content))
+            .map_err(|error| Fault::Wrong(error.to_string())),
+    };
     Subject {
         file: file.to_owned(),
-        content: content.map(|content| examine(file, content)),
+        content,
     }
 }
 
@@ -139,6 +147,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
         Side::Client(session) => Some((session.tunnel.peer.clone()?, report.health().ok()?)),
         Side::Server { .. } => None,
     });
+    let enrols = Cell::new(false);
     let servers = config.servers.iter().map(|server| {
         let up = tunnel
             .as_ref()
@@ -148,20 +157,35 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
             resolve(&server.address),
             |to| match (up, &key) {
                 (Some((_, health)), _) => Reached::TunnelUp(health.clone()),
-                (None, Ok(key)) => handshake::shake(config, key, server, to),
+                (None, Ok(key)) => {
+                    let reached = handshake::shake(config, key, server, to);
+                    enrols
+                        .set(enrols.get() || is_unknown(&reached) && has_code(config, server, to));
+                    reached
+                }
                 (None, Err(fault)) => Reached::NotTried(fault.clone()),
             },
         )
     });
     ClientFacts {
         servers: servers.collect(),
-        enrols: config.servers.iter().any(|server| {
-            let file = server.enrolment_key_file.as_deref();
-            file.is_some_and(Path::exists)
-        }),
+        enrols: enrols.get(),
         public_key: key.as_ref().ok().map(|key| key.public().to_string()),
         ..front(&config.front)
     }
+}
+
+fn is_unknown(reached: &Reached) -> bool {
+    matches!(reached, Reached::Shaken(TrialOutcome::UnknownClient))
+}
+
+/// Whether the client has a code that the server at `to` still takes.
+fn has_code(config: &ClientConfig, server: &Server, to: SocketAddr) -> bool {
+    let code = server.enrolment_key_file.as_deref().map(keys::read);
+    let reached = code
+        .and_then(Result::ok)
+        .map(|code| handshake::shake(config, &code, server, to));
+    matches!(reached, Some(Reached::Shaken(TrialOutcome::Known { .. })))
 }
 
 /// Whether the tunnel's other end `peer` may be the server at `address`.

@@ -168,7 +168,7 @@ fn settings(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
         findings.push(warn(
             "sysctl",
             format!("net.ipv4.ip_forward is 0: what goes past the tunnel ({why}) is not forwarded"),
-            Some("run `sysctl -w net.ipv4.ip_forward=1`, and put that line into /etc/sysctl.d/bentpipe.conf".into()),
+            Some("put `net.ipv4.ip_forward = 1` into /etc/sysctl.d/60-bentpipe.conf, and run `sysctl --system`".into()),
         ));
     }
     if facts.network.uplinks.len() > 1 && machine.setting("net.ipv4.conf.all.rp_filter") == Some(1)

@@ -173,7 +173,7 @@ fn buffers(machine: &Machine) -> Vec<Finding> {
             ok("sysctl", text)
         } else {
             let mend = format!(
-                "run `sysctl -w {name}={WANTED_BUFFER}`, and put that line into /etc/sysctl.d/bentpipe.conf"
+                "put `{name} = {WANTED_BUFFER}` into /etc/sysctl.d/60-bentpipe.conf, and run `sysctl --system`"
             );
             finding(Level::Warn, "sysctl", text, Some(mend))
         })

@@ -9,7 +9,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use super::facts::{Content, Daemon, Facts, SideFacts, Subject, Trial};
+use super::facts::{Content, Daemon, Facts, Fault, SideFacts, Subject, Trial};
 use super::{Finding, Level};
 use crate::config::Role;
 
@@ -69,7 +69,12 @@ impl Needs {
 fn judge_subject(facts: &Facts, subject: &Subject) -> Vec<Finding> {
     let content = match &subject.content {
         Ok(content) => content,
-        Err(fault) => return vec![fail("configuration", fault.clone(), None)],
+        Err(Fault::Wrong(text)) => return vec![fail("configuration", text.clone(), None)],
+        Err(Fault::Forbidden) => {
+            let text = format!("{}: this user may not read it", subject.file.display());
+            let mend = "run `bentpipe doctor` as root".into();
+            return vec![warn("configuration", text, Some(mend))];
+        }
     };
     let kind = if content.plain {
         ", without encryption"

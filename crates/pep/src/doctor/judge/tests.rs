@@ -253,7 +253,7 @@ fn what_the_machine_lacks_fails_where_it_is_needed() {
         |facts| facts.machine.settings[0].1 = 212_992,
         Warn,
         "sysctl",
-        &["sysctl -w net.core.rmem_max=8388608"],
+        &["net.core.rmem_max = 8388608", "60-bentpipe.conf"],
     );
     must_find(
         |facts| facts.machine.release = "4.19.0-2".into(),
@@ -415,13 +415,19 @@ fn daemons_and_files_at_fault() {
         &["silent"],
     );
     let mut facts = healthy();
-    facts.subjects[0].content = Err("client.toml:3: unknown key".into());
+    facts.subjects[0].content = Err(Fault::Wrong("client.toml:3: unknown key".into()));
     let findings = judge(&facts);
     let fault = findings
         .iter()
         .find(|one| one.level == Level::Fail)
         .unwrap();
     assert_eq!(fault.area, "configuration");
+    must_find(
+        |facts| facts.subjects[0].content = Err(Fault::Forbidden),
+        Level::Warn,
+        "configuration",
+        &["x.toml", "may not read", "as root"],
+    );
 }
 
 /// Everybody may ask; what is hidden from them is said once.

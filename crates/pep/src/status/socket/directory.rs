@@ -13,6 +13,9 @@ use rustix::process::{Uid, geteuid};
 /// More users' directories than this are not looked at: anybody may fill `/tmp`.
 const MAX_USERS: usize = 1000;
 
+/// Directory of root's daemons, and of those that a service manager runs.
+const SHARED: &str = "/run/bentpipe";
+
 /// One directory for status sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::status) struct RunDirectory {
@@ -50,9 +53,16 @@ impl RunDirectory {
             owner: Some(user),
             lax: true,
         });
-        let shared = user
-            .is_root()
-            .then(|| Self::of("/run/bentpipe".into(), user));
+        let shared = Self::of(SHARED.into(), user);
+        // The daemons' own user finds there what a service manager runs.
+        let shared = match user.is_root() {
+            true => Some(shared),
+            false => Some(Self {
+                lax: true,
+                ..shared
+            })
+            .filter(|it| it.check().is_ok()),
+        };
         let raw = user.as_raw();
         let mut all: Vec<_> = given.into_iter().chain(shared).collect();
         all.push(Self::of(format!("/run/user/{raw}/bentpipe").into(), user));
@@ -66,7 +76,7 @@ impl RunDirectory {
         if geteuid().is_root() {
             // What a service manager made there for a service's user: only root can write /run.
             all.push(Self {
-                path: "/run/bentpipe".into(),
+                path: SHARED.into(),
                 owner: None,
                 lax: true,
             });

@@ -175,6 +175,15 @@ impl Drop for Guard<'_> {
     }
 }
 
+/// Packets of the LAN that the guard says it has held back.
+fn held_back(router: &NetNs) -> u64 {
+    let listing = router.enter(guard_listing).unwrap().unwrap();
+    let listing = listing.expect("the guard is on");
+    let line = listing.lines().find(|line| line.contains("held back"));
+    let count = line.and_then(|line| line.split_whitespace().nth(2));
+    count.expect("a counter").parse().expect("a number")
+}
+
 #[test]
 fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
     if !privileged("the_guard_holds_without_a_client_and_does_not_disturb_one") {
@@ -208,6 +217,9 @@ fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
         assert_eq!(net.leaked(), 3, "direct rules and `bypass`");
         net.uplink.run("nft", &["reset", "counters"]).unwrap();
     }
+    // Several connections' attempts besides.
+    let held = held_back(&net.router);
+    assert!(held >= OTHERS, "{held} held back");
     let tunnel = socket(&net.router, "0.0.0.0");
     set_mark(&tunnel, it.own_mark).unwrap();
     tunnel.send_to(b"quic", "192.0.2.1:4433").unwrap();
@@ -224,6 +236,11 @@ fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
         }
     }
     assert_eq!(net.leaked(), 1);
+    assert_eq!(
+        held_back(&net.router),
+        held,
+        "a client carries what it takes in"
+    );
     // It outlives the client's own table.
     drop(echo);
     installed.remove();

@@ -1,8 +1,8 @@
 //! Who gets in and who does not: whole QUIC handshakes in memory, against peers that break one rule each.
 
 mod hello;
-mod peers;
-mod wire;
+pub(crate) mod peers;
+pub(crate) mod wire;
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

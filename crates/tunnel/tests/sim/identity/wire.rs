@@ -217,7 +217,7 @@ pub(crate) fn key(number: u8) -> PrivateKey {
     clippy::disallowed_methods,
     reason = "only a place to start counting from"
 )]
-fn start() -> Instant {
+pub(crate) fn start() -> Instant {
     Instant::now()
 }
 
