@@ -114,7 +114,7 @@ pub(crate) enum Command {
     /// client in turns: small requests, a small page, a download, an upload. Says first how many bytes that takes, then how
     /// many times as fast the tunnel is, how sure that is, and plainly where it is no gain. Exits with 6 if no client runs.
     #[command(
-        after_help = "Examples:\n  bentpipe measure\n  bentpipe measure --rounds 12 --size \"5 MB\" --json\n  bentpipe measure --url http://www.example.com/file"
+        after_help = "Examples:\n  bentpipe measure\n  bentpipe measure --rounds 12 --size \"5 MB\" --report link.html\n  bentpipe measure --url http://www.example.com/file"
     )]
     Measure(Measure),
 
@@ -244,6 +244,10 @@ pub(crate) struct Measure {
     /// Print the whole result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Write the result as a page, too: one file, with every pair in a figure
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

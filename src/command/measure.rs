@@ -1,7 +1,14 @@
 //! `bentpipe measure`: what is the tunnel worth on this link?
 
-use bentpipe_pep::client::measure::{self, Fault, Wishes};
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use bentpipe_pep::client::measure::{self, Fault, Report, Wishes};
 use bentpipe_pep::config::ClientFile;
+use tempfile::NamedTempFile;
 
 use super::daemon::config;
 use crate::cli::{Measure, Role};
@@ -15,6 +22,11 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
         rounds: options.rounds,
         max_bytes: options.max_bytes,
     };
+    let page = options.report.as_deref().map(Page);
+    // Known before bytes are spent. What an interruption leaves is nothing, so the file is not kept meanwhile.
+    if let Some(page) = &page {
+        page.aside().map(drop).with_context(|| page.fault())?;
+    }
     let url = options.url.as_deref();
     let report = measure::run(&file, url, &wishes, &mut |text| eprintln!("{text}"));
     let report = report.map_err(|fault| match fault {
@@ -24,5 +36,44 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
     match options.json {
         true => super::print(&report.to_json()),
         false => super::print(report.to_string().trim_end()),
+    }?;
+    if let Some(page) = &page {
+        page.write(&report).with_context(|| page.fault())?;
+        eprintln!("report in {}", page.0.display());
+    }
+    Ok(())
+}
+
+/// Place of `--report`.
+struct Page<'a>(&'a Path);
+
+impl Page<'_> {
+    fn fault(&self) -> String {
+        format!("--report {}", self.0.display())
+    }
+
+    /// An empty file beside the place; it is gone when it is dropped.
+    fn aside(&self) -> io::Result<NamedTempFile> {
+        if self.0.symlink_metadata().is_ok_and(|old| !old.is_file()) {
+            let fault = "this is no file; name another one";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, fault));
+        }
+        let directory = match self.0.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory,
+            _ => Path::new("."),
+        };
+        tempfile::Builder::new()
+            // Less what the user's mask takes away.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)
+    }
+
+    /// Puts the page in its place, whole.
+    fn write(&self, report: &Report) -> io::Result<()> {
+        let mut aside = self.aside()?;
+        aside.write_all(report.to_html()?.as_bytes())?;
+        aside.as_file().sync_all()?;
+        aside.persist(self.0)?;
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ mod contenders;
 mod demo;
 mod emulate;
 mod experiments;
+mod measure;
 mod unprivileged;
 
 /// Program under test, which cargo builds before this binary.

@@ -171,6 +171,29 @@ fn mode(file: &Path) -> u32 {
 }
 
 /// The client joins when it first connects: the server may start after it, and be restarted.
+/// A router's own traffic stays outside, so its file has a proxy for `bentpipe measure`.
+#[test]
+fn a_router_takes_in_its_lan_and_can_measure_itself() {
+    let site = Site::new();
+    let code = site.add("router", &[]);
+    let config = site
+        .path("router")
+        .join("client.toml")
+        .display()
+        .to_string();
+    said(&[
+        "client", "join", &code, "--lan", "lan0", "--config", &config,
+    ]);
+    let text = fs::read_to_string(&config).expect("it was made");
+    for table in [
+        "[intercept]\ninterfaces = [\"lan0\"]",
+        "[socks5]\nlisten = \"127.0.0.1:1080\"",
+    ] {
+        assert!(text.contains(table), "{text}");
+    }
+    said(&["check", &config]);
+}
+
 #[test]
 fn a_code_makes_a_link_for_one_client() {
     let site = Site::new();

@@ -1,6 +1,7 @@
 //! `bentpipe measure` over real links: what it finds over a geostationary satellite and on one machine, what it costs, and what it
 //! says where it cannot measure.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -10,15 +11,18 @@ use anyhow::Result;
 use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
 use bentpipe_testbed::daemon::{Daemon, free_port};
 use bentpipe_testbed::peer::{PATIENCE, Service};
-use bentpipe_testbed::privileged;
 use bentpipe_testbed::proxy::HTTP;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig, geo, near};
+use bentpipe_testbed::{chromium, privileged};
 use serde_json::Value;
 
 use super::config_errors::home::Home;
+use super::page::look;
 use crate::BENTPIPE;
 
+/// Start of the line that says what is about to be done.
+const HEADING: &str = "measuring with ";
 const SOCKS5_TABLE: &str = "[socks5]\nlisten = \"127.0.0.1:1080\"\n";
 
 fn measure(config: &Path, options: &[&str]) -> Command {
@@ -39,6 +43,17 @@ fn at(site: &Site, mut command: Command) -> Output {
 
 fn at_terminal(site: &Site, options: &[&str]) -> Output {
     at(site, measure(&site.client_file(), options))
+}
+
+/// Measures without capabilities.
+fn unprivileged(site: &Site, options: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps=-all", "--bounding-set=-all", "--", BENTPIPE]);
+    command
+        .args(["measure", "--config"])
+        .arg(site.client_file());
+    command.args(options);
+    command
 }
 
 fn document(output: &Output) -> Value {
@@ -128,19 +143,7 @@ fn over_a_geostationary_satellite_the_tunnel_is_a_gain() {
     );
     assert_eq!(said.matches("too few pairs to say: 1").count(), 4, "{said}");
     // Who may not set the mark is told what it takes.
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--inh-caps=-all",
-        "--bounding-set=-all",
-        "--",
-        BENTPIPE,
-        "measure",
-    ]);
-    command
-        .arg("--config")
-        .arg(site.client_file())
-        .args(["--url", &url]);
-    let output = at(&site, command);
+    let output = at(&site, unprivileged(&site, &["--url", &url]));
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(
@@ -155,8 +158,10 @@ fn whatever_the_client_has_leads_into_the_tunnel() {
         return;
     }
     let options = ["--rounds", "1", "--size", "100 kB", "--json"];
-    let over_http = site(near(), &format!("[http]\nlisten = \"{HTTP}\"\n"));
-    let found = document(&at_terminal(&over_http, &options));
+    let tables = format!("[intercept]\ninterfaces = [\"lan0\"]\n[http]\nlisten = \"{HTTP}\"\n");
+    let over_http = site(near(), &tables);
+    // Of this machine nothing is taken in, so no mark is needed.
+    let found = document(&at(&over_http, unprivileged(&over_http, &options)));
     assert_eq!(found["through"], format!("the HTTP proxy at {HTTP}"));
     for kind in ["request", "page", "down", "up"] {
         let result = result(&found, kind);
@@ -223,6 +228,51 @@ fn on_one_machine_the_tunnel_is_no_gain() {
     );
     assert_eq!(said.matches("no gain: ").count(), 4, "{said}");
     assert!(!said.contains("failed"), "{said}");
+}
+
+#[test]
+fn a_report_is_a_page_that_is_whole_or_is_not_there() {
+    let (home, daemons) = one_machine(true);
+    let config = home.path("client.toml");
+    let place = home.path("reports");
+    fs::create_dir(&place).expect("a directory of ours");
+    let report = |name: &str| {
+        let page = place.join(name).display().to_string();
+        let options = ["--rounds", "6", "--size", "100 kB", "--report", &page];
+        measure(&config, &options).output().expect("bentpipe runs")
+    };
+    let refused = |name: &str| {
+        let output = report(name);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(
+            told.contains("--report") && !told.contains(HEADING),
+            "{told}"
+        );
+    };
+    // Before a byte is spent.
+    refused("nowhere/link.html");
+    refused(".");
+    let output = report("link.html");
+    let told = text(&output.stderr);
+    assert!(
+        told.contains(HEADING) && told.contains("report in "),
+        "{told}"
+    );
+    let page = fs::read_to_string(place.join("link.html")).expect("the report");
+    assert_eq!(page.matches("no gain: ").count(), 4, "{page}");
+    drop(daemons);
+    assert_eq!(report("gone.html").status.code(), Some(6));
+    let names = fs::read_dir(&place).expect("a directory").flatten();
+    let names: Vec<_> = names.map(|file| file.file_name()).collect();
+    assert_eq!(names, ["link.html"]);
+    if chromium("measure: report").is_some() {
+        let url = format!("file://{}", place.join("link.html").display());
+        for seen in look("measure", &url) {
+            assert!(seen.curves[0] > 100, "{seen:?}");
+            assert_eq!(seen.events.len(), 4, "{seen:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Plots in pages: the library that draws them, and the skeleton of pages that are one file and need nothing but themselves.
 //!
 //! ```text
-//!  emulator, lab: data, style, script ──► Page ──► FILE.html         pep: UPLOT, UPLOT_STYLE ──HTTP──► browser
+//!  emulator, lab, measure of pep: data, style, script ──► Page ──► FILE.html
+//!  page of pep: UPLOT, UPLOT_STYLE ──HTTP──► browser
 //! ```
 //!
 //! uPlot 1.6.32 (MIT, its licence beside it in `uplot/`) is embedded, unchanged, as published on npm.

@@ -67,7 +67,9 @@ fn text(code: &Code, lan: &[String]) -> String {
                listen = \"127.0.0.1:8080\"\n"
             .to_owned(),
         lan => format!(
-            "# What every host behind these interfaces sends goes into the tunnel.\n[intercept]\ninterfaces = {lan:?}\n"
+            "# What every host behind these interfaces sends goes into the tunnel.\n[intercept]\ninterfaces = {lan:?}\n\n\
+             # For programs of this machine, which is not taken in itself: `bentpipe measure` is one.\n\
+             [socks5]\nlisten = \"127.0.0.1:1080\"\n"
         ),
     };
     format!(

@@ -1,7 +1,7 @@
 //! The page in a real browser, at a desk and on a phone, in light and in dark: of a client that is up, of its server, of a client
 //! without a server, of one whose daemon goes away, and the form that asks for a token.
 //!
-//! The pictures stay in `target/tmp/page`, for people to look at.
+//! Reports of `bentpipe measure` are looked at in the same way. The pictures stay in `target/tmp/page`, for people to look at.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const DRAWN: u64 = 10;
 
 /// One view of a page.
 #[derive(Debug, Deserialize)]
-struct Seen {
+pub(in super::super) struct Seen {
     width: u32,
     scheme: String,
     /// What went wrong in it.
@@ -38,9 +38,9 @@ struct Seen {
     lost: String,
     tiles: Vec<Vec<String>>,
     clients: Vec<Vec<String>>,
-    events: Vec<String>,
+    pub(in super::super) events: Vec<String>,
     /// Coloured pixels of each plot.
-    curves: Vec<u64>,
+    pub(in super::super) curves: Vec<u64>,
     ground: String,
 }
 
@@ -97,7 +97,8 @@ fn end(name: &str, browser: Child) -> Vec<Seen> {
     seen
 }
 
-fn look(name: &str, url: &str) -> Vec<Seen> {
+/// Has a browser look at `url`; fails where it is wider than the screen, dark by day, or in want of something.
+pub(in super::super) fn look(name: &str, url: &str) -> Vec<Seen> {
     end(name, begin(name, url, false))
 }
 

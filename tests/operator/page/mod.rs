@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::config_errors::home::{Home, PATIENCE, run};
 use crate::BENTPIPE;
+pub(super) use chromium::look;
 use site::{Site, apart, ask, page, start, status};
 
 const TOKEN: &str = "0123456789abcdef-_XYZ";

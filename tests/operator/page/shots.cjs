@@ -1,4 +1,4 @@
-// Looks at the live page as people do: at a desk and on a phone, in light and in dark.
+// Looks at a page as people do: at a desk and on a phone, in light and in dark.
 //
 //   node shots.cjs TOOLS CHROMIUM DIRECTORY JOB
 //
@@ -51,9 +51,11 @@ async function view(browser, { width, colorScheme }) {
   const page = await context.newPage();
   page.on('pageerror', (error) => faults.push(String(error)));
   page.on('console', (line) => /Content.Security.Policy/i.test(line.text()) && faults.push(line.text()));
-  page.on('request', (request) => request.url().startsWith(new URL(url).origin) || faults.push(`it fetches ${request.url()}`));
+  // A file is itself all that it needs.
+  const own = url.startsWith('file:') ? url : new URL(url).origin;
+  page.on('request', (request) => request.url().startsWith(own) || faults.push(`it fetches ${request.url()}`));
   await page.goto(url);
-  await page.waitForSelector('.tile, #token', { timeout: 20000 });
+  await page.waitForSelector('.tile, #token, .plot canvas', { timeout: 20000 });
   return { page, faults, width, colorScheme };
 }
 

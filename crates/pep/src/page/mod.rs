@@ -56,12 +56,15 @@ const HEADERS: [(HeaderName, &str); 6] = [
     ),
 ];
 
+/// Style sheet of pages for people.
+pub(crate) const STYLE: &str = include_str!("page.css");
+
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Parts that hold no figure, by path: whoever asks gets them, a login form needs its style.
 const PARTS: [(&str, &str, &str); 5] = [
-    ("/page.css", "text/css", include_str!("page.css")),
+    ("/page.css", "text/css", STYLE),
     ("/page.js", "text/javascript", include_str!("page.js")),
     ("/uplot.css", "text/css", UPLOT_STYLE),
     ("/uplot.js", "text/javascript", UPLOT),

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   Wishes ──► Plan ──► rounds: direct, tunnel, tunnel, direct … ──► Pairs ──► Comparison ──► Report
-//!              plan.rs          transfer.rs over road.rs             statistics.rs            report.rs
+//!              plan.rs          transfer.rs over road.rs             statistics.rs       report.rs, page.rs
 //! ```
 //!
 //! Through the tunnel means by the running client: its SOCKS5 or HTTP front end, else its interception. Nothing here is part of
 //! the daemon.
 
+mod page;
 mod plan;
 mod report;
 mod road;
@@ -136,7 +137,12 @@ async fn measure(
         Some(url) => Target::url(config, url).await?,
         None => Target::responder(config, &plan).await?,
     };
-    let mut report = Report::new(target.name(), target.through(), &plan);
+    let mut report = Report::new(
+        target.name(),
+        target.through(),
+        process::since_1970(),
+        &plan,
+    );
     tell(&report.heading());
     target.try_both().await?;
     for round in 0..plan.rounds() {

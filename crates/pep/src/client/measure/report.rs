@@ -1,8 +1,10 @@
 //! Report of a measurement: a row for each kind of transfer, in plain words or as JSON.
 
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
 use bentpipe_units::ByteCount;
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Fault;
@@ -14,6 +16,8 @@ use super::statistics::{Comparison, Pair, Verdict};
 pub struct Report {
     /// Version of bentpipe.
     pub version: &'static str,
+    /// Beginning of the measurement, RFC 3339, UTC.
+    pub began: String,
     /// Host or URL that was transferred with.
     pub target: String,
     /// Part of the client that led into the tunnel.
@@ -55,7 +59,9 @@ pub struct Failures {
 }
 
 impl Report {
-    pub(super) fn new(target: String, through: String, plan: &Plan) -> Self {
+    /// Empty report of a measurement that begins at `began`, since 1970.
+    pub(super) fn new(target: String, through: String, began: Duration, plan: &Plan) -> Self {
+        let seconds = i64::try_from(began.as_secs()).unwrap_or_default();
         let row = |kind: &Kind| Row {
             kind: *kind,
             bytes: plan.bytes_of(*kind),
@@ -65,6 +71,9 @@ impl Report {
         };
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            began: Timestamp::from_second(seconds)
+                .unwrap_or_default()
+                .to_string(),
             target,
             through,
             rounds: plan.rounds(),
@@ -74,8 +83,13 @@ impl Report {
         }
     }
 
-    /// What is about to be done, and what it costs.
+    /// Line that says what is about to be done, and what it costs.
     pub(super) fn heading(&self) -> String {
+        format!("measuring with {}", self.extent())
+    }
+
+    /// Target, way into the tunnel, rounds and bytes, in words.
+    pub(super) fn extent(&self) -> String {
         let Self {
             target,
             through,
@@ -84,7 +98,7 @@ impl Report {
         } = self;
         let bytes = self.bytes as f64 / 1e6;
         let mut text = format!(
-            "measuring with {target}, through {through}: {rounds} rounds, at most {bytes:.2} MB of payload"
+            "{target}, through {through}: {rounds} rounds, at most {bytes:.2} MB of payload"
         );
         if let Some(asked) = self.rounds_asked {
             let _ = write!(text, "; --max-bytes has no room for {asked} rounds");
@@ -126,6 +140,34 @@ impl Row {
         self.failures.last = Some(format!("{name}: {fault}"));
     }
 
+    /// Medians, ratio, interval and number of pairs, as tables show them.
+    pub(super) fn cells(&self) -> [String; 5] {
+        let Some(result) = &self.result else {
+            return ["-", "-", "-", "-", "0"].map(String::from);
+        };
+        let interval = result.interval;
+        [
+            duration(result.direct_s),
+            duration(result.tunnel_s),
+            format!("{:.3}", result.ratio),
+            interval.map_or("-".into(), |[low, high]| format!("{low:.3} to {high:.3}")),
+            result.n.to_string(),
+        ]
+    }
+
+    /// Failures in words; none if there are none.
+    pub(super) fn failed_words(&self) -> Option<String> {
+        let Failures {
+            direct,
+            tunnel,
+            last,
+        } = &self.failures;
+        let last = last.as_ref()?;
+        Some(format!(
+            "{direct} direct, {tunnel} through the tunnel; last, {last}"
+        ))
+    }
+
     /// The result in words.
     #[must_use]
     pub fn words(&self) -> String {
@@ -144,6 +186,14 @@ impl Row {
     }
 }
 
+/// Time in seconds, or in milliseconds where that is short.
+fn duration(seconds: f64) -> String {
+    match seconds < 0.1 {
+        true => format!("{:.2} ms", seconds * 1e3),
+        false => format!("{seconds:.3} s"),
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -153,33 +203,17 @@ impl fmt::Display for Report {
         )?;
         for row in &self.rows {
             let (name, size) = (row.kind.name(), ByteCount::new(row.bytes).to_string());
-            write!(f, "{name:<9}{size:>10}")?;
-            if let Some(result) = &row.result {
-                let interval = result
-                    .interval
-                    .map_or("-".into(), |[low, high]| format!("{low:.3} to {high:.3}"));
-                let seconds = |seconds: f64| format!("{seconds:.3} s");
-                write!(
-                    f,
-                    "{:>10}{:>10}{:>8.3}  {interval:<17}{:>3}",
-                    seconds(result.direct_s),
-                    seconds(result.tunnel_s),
-                    result.ratio,
-                    result.n
-                )?;
-            }
-            writeln!(f)?;
+            let [direct, tunnel, ratio, interval, n] = row.cells();
+            writeln!(
+                f,
+                "{name:<9}{size:>10}{direct:>10}{tunnel:>10}{ratio:>8}  {interval:<17}{n:>3}"
+            )?;
         }
         writeln!(f)?;
         for row in &self.rows {
             writeln!(f, "{:<9} {}", row.kind.name(), row.words())?;
-            let failures = &row.failures;
-            if let Some(last) = &failures.last {
-                writeln!(
-                    f,
-                    "          failed: {} direct, {} through the tunnel; last, {last}",
-                    failures.direct, failures.tunnel
-                )?;
+            if let Some(failed) = row.failed_words() {
+                writeln!(f, "          failed: {failed}")?;
             }
         }
         Ok(())
@@ -198,7 +232,7 @@ mod tests {
             max_bytes: ByteCount::new(10_000),
         };
         let plan = Plan::new(Kind::OF_URL, &wishes).unwrap();
-        let mut report = Report::new("http://a/".into(), "SOCKS5".into(), &plan);
+        let mut report = Report::new("http://a/".into(), "SOCKS5".into(), Duration::ZERO, &plan);
         for row in &mut report.rows {
             for _ in 0..pairs {
                 row.add(Pair {

@@ -1,9 +1,9 @@
 //! Roads to a host: sockets past the tunnel, and sockets through it by the client's own front ends.
 //!
 //! ```text
-//!   Direct ─── TCP, with the mark of the client's own sockets where it intercepts ───────────────► host
-//!   Socks5, Http ─── TCP ──► front end of the running client ═══ tunnel ═══ server ───────────────► host
-//!   Intercepted ─── TCP without a mark ──► interception of the running client ═══ tunnel ═══ … ──► host
+//!   past ──────────── TCP, marked as the client's own where it takes this machine in ─────────────► host
+//!   Socks5, Http ──── TCP ──► front end of the running client ═══ tunnel ═══ server ───────────────► host
+//!   through, no proxy ─ TCP without a mark ──► interception of the running client ═══ tunnel ═══ … ─► host
 //! ```
 
 use std::fmt;
@@ -23,6 +23,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::Fault;
+use crate::client::frontend::own_mark;
 use crate::config::FrontEnds;
 
 /// Time that a handshake of TCP may take: a few round trips of a satellite, and packets that are lost.
@@ -40,20 +41,25 @@ pub(super) enum Road {
 }
 
 impl Road {
+    /// Past the tunnel to `address`, with the mark of the client's own sockets where `front` takes this machine in.
+    pub(super) fn past(front: &FrontEnds, address: SocketAddr) -> Self {
+        let marked = takes_in_this_machine(front);
+        Self::Address(address, own_mark(front).filter(|_| marked))
+    }
+
     /// Through the tunnel to `destination`, by what `front` has; `known` is the host's address, if this machine knows it.
     pub(super) fn through(
         front: &FrontEnds,
         destination: Destination,
         known: Option<SocketAddr>,
     ) -> Result<Self, Fault> {
-        let local = front.intercept.as_ref().is_some_and(|it| it.local);
         if let Some(socks5) = &front.socks5 {
             return Ok(Self::Socks5(reachable(socks5.listen), destination));
         }
         if let Some(http) = &front.http {
             return Ok(Self::Http(reachable(http.listen), destination));
         }
-        match known.filter(|_| local) {
+        match known.filter(|_| takes_in_this_machine(front)) {
             Some(address) => Ok(Self::Address(address, None)),
             None => Err(Fault::NoFrontEnd),
         }
@@ -91,6 +97,10 @@ impl Road {
             Self::Http(proxy, ..) => format!("the HTTP proxy at {proxy}"),
         }
     }
+}
+
+fn takes_in_this_machine(front: &FrontEnds) -> bool {
+    front.intercept.as_ref().is_some_and(|it| it.local)
 }
 
 /// Address by which this machine reaches its own listener.

@@ -47,6 +47,13 @@ pub enum Verdict {
     TooFew,
 }
 
+impl Pair {
+    /// Ratio of direct to tunnel: above 1 the tunnel is faster.
+    pub(super) fn ratio(&self) -> f64 {
+        self.direct_s / self.tunnel_s
+    }
+}
+
 impl Comparison {
     /// Of `pairs`; none of none.
     #[must_use]
@@ -56,7 +63,7 @@ impl Comparison {
             figures.sort_by(f64::total_cmp);
             figures
         };
-        let ratios = sorted(|pair| pair.direct_s / pair.tunnel_s);
+        let ratios = sorted(Pair::ratio);
         let n = ratios.len();
         let interval = median_rank(n).map(|rank| [ratios[rank], ratios[n - 1 - rank]]);
         Some(Self {

@@ -13,7 +13,6 @@ use super::Fault;
 use super::plan::{Kind, Plan, REQUEST, Way};
 use super::road::Road;
 use super::transfer::Peer;
-use crate::client::frontend::own_mark;
 use crate::config::{ClientConfig, RESPONDER_NAME, ServerAddress};
 use crate::process;
 
@@ -53,7 +52,10 @@ impl Target {
         let wrong = |why: &str| Fault::Url(format!("--url {}: {why}", url.escape_default()));
         let uri: Uri = url.parse().map_err(|_| wrong("is no URL"))?;
         if uri.scheme_str() != Some("http") {
-            return Err(wrong("only http:// can be measured"));
+            return Err(wrong(
+                "only http:// can be measured, for TLS would add round trips of its own to both ways; leave --url out to \
+                 measure with the server's responder",
+            ));
         }
         let host = uri.host().ok_or_else(|| wrong("names no host"))?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -61,7 +63,7 @@ impl Target {
         let address = look_up(host, port).await.ok_or_else(|| {
             wrong("its host has no address that this machine reaches past the tunnel")
         })?;
-        let direct = Road::Address(address, own_mark(&config.front));
+        let direct = Road::past(&config.front, address);
         let destination = destination(host, port).ok_or_else(|| wrong("names no host"))?;
         let tunnel = Road::through(&config.front, destination, Some(address))?;
         let header = uri.authority().map_or(host, |it| it.as_str()).to_owned();
@@ -95,7 +97,7 @@ impl Target {
         let address = found.ok_or_else(|| {
             Fault::Url(format!("{server} has no address that this machine reaches"))
         })?;
-        let direct = Road::Address(address, own_mark(&config.front));
+        let direct = Road::past(&config.front, address);
         let host = address.to_string();
         let mut target = Self {
             name: format!("the responder of {server}"),
