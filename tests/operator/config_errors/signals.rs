@@ -31,6 +31,38 @@ fn signals_that_mean_nothing_kill_nobody_and_one_logs_the_status() {
     }
 }
 
+/// A client does not read its file again, and says what a restart would change.
+#[test]
+fn a_clients_hangup_says_what_has_changed() {
+    let home = Home::new();
+    let running = Running::start(home.daemon("client"), &home.path("client.sock"));
+    let hang_up = || {
+        running.signal("HUP");
+        thread::sleep(Duration::from_millis(300));
+    };
+    hang_up();
+    home.edit(
+        "client.toml",
+        "state_dir = \"state\"",
+        "state_dir = \"other\"",
+    );
+    hang_up();
+    home.edit(
+        "client.toml",
+        "state_dir = \"other\"",
+        "state_dri = \"other\"",
+    );
+    hang_up();
+    let log = running.stop().stderr;
+    for text in [
+        "nothing to reload: ",
+        "nothing was reloaded: state_dir of ",
+        "would not start again: ",
+    ] {
+        assert!(log.contains(text), "no `{text}`: {log}");
+    }
+}
+
 #[test]
 fn the_wildcard_of_ipv6_is_reached_by_both_families() {
     let home = Home::new();

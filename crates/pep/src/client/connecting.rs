@@ -119,17 +119,18 @@ impl Session {
         }
     }
 
-    /// True if the name of the server that was tried last leads elsewhere by now.
+    /// True if the name of the server that was tried last leads elsewhere by now. Also after that was refused: somebody else may
+    /// have the old address.
     async fn has_new_address(&self) -> bool {
-        let tried = self.connections.borrow().attempt();
-        let Some(tried) = tried else {
+        let tried = self.connections.borrow().tried();
+        let Some((server, address)) = tried else {
             return false;
         };
-        let ServerAddress::Name { host, port } = &self.config.servers[tried.server].address else {
+        let ServerAddress::Name { host, port } = &self.config.servers[server].address else {
             return false;
         };
         let found = self.lookups.find(host, *port).await;
-        found.is_ok_and(|addresses| !addresses.contains(&tried.address))
+        found.is_ok_and(|addresses| !addresses.contains(&address))
     }
 
     async fn start(&self, start: Start) {

@@ -56,6 +56,8 @@ pub(super) struct Connections {
     state: State,
     /// The connection that is to become a tunnel, and an ICMP error about it.
     attempt: Option<(Attempt, Option<Unreachable>)>,
+    /// The server of the last attempt, under way or ended, and its address.
+    tried: Option<(usize, SocketAddr)>,
     /// The tunnel of a server that has said that it stops.
     leaving: Option<ConnectionId>,
 }
@@ -108,6 +110,7 @@ impl Connections {
         Self {
             state: State::Down(None),
             attempt: None,
+            tried: None,
             leaving: None,
         }
     }
@@ -122,6 +125,11 @@ impl Connections {
     /// The attempt under way.
     pub(super) fn attempt(&self) -> Option<Attempt> {
         self.attempt.map(|(attempt, _)| attempt)
+    }
+
+    /// The server of the last attempt, under way or ended, and the address at which it was tried.
+    pub(super) fn tried(&self) -> Option<(usize, SocketAddr)> {
+        self.tried
     }
 
     /// The attempt under way, if it is this connection.
@@ -160,6 +168,7 @@ impl Connections {
 
     /// An attempt begins.
     pub(super) fn start(&mut self, attempt: Attempt) {
+        self.tried = Some((attempt.server, attempt.address));
         self.attempt = Some((attempt, None));
     }
 

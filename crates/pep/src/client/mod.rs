@@ -31,6 +31,7 @@ mod silence;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,7 @@ pub(crate) use carrier::Carrier;
 use no_packets as packets;
 pub(crate) use session::Session;
 
+use crate::config::written::Written;
 use crate::config::{ClientConfig, ClientFile, PortProtocol, Publish, Role};
 use crate::events;
 use crate::keys::{self, PrivateKey};
@@ -169,7 +171,7 @@ async fn serve(
         () = page.serve(&snapshot) => {}
         () = manager.inform(std::slice::from_ref(pulse), &snapshot) => {}
         () = async {
-            until_stopped(&mut stop, &mut hangup).await;
+            until_stopped(&mut stop, &mut hangup, &config.file).await;
             stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             session.drain();
@@ -185,15 +187,34 @@ async fn serve(
     stopped
 }
 
-/// Until the client is to stop. A reload has nothing to change on this side; the signal's default action would be death.
-async fn until_stopped(stop: &mut StopSignal, hangup: &mut Signal) {
+/// Until the client is to stop. A reload says what a restart would change; the signal's default action would be death.
+async fn until_stopped(stop: &mut StopSignal, hangup: &mut Signal, file: &Path) {
+    let started = Written::read(file);
     loop {
         tokio::select! {
             () = stop.wait() => return,
-            Some(()) = hangup.recv() => {
-                tracing::info!("nothing to reload: restart the client to change its configuration");
-            }
+            Some(()) = hangup.recv() => tell_of_changes(&started, file),
         }
+    }
+}
+
+fn tell_of_changes(started: &Written, file: &Path) {
+    if let Err(error) = ClientFile::load(file) {
+        tracing::error!("nothing was reloaded, and the client would not start again: {error}");
+        return;
+    }
+    let changed = started.changes(&Written::read(file));
+    if changed.is_empty() {
+        tracing::info!(
+            "nothing to reload: {} is as it was at the start",
+            file.display()
+        );
+    } else {
+        tracing::warn!(
+            "nothing was reloaded: {} of {} changed since the start; restart the client",
+            process::join(&changed),
+            file.display()
+        );
     }
 }
 

@@ -21,6 +21,7 @@ mod responder;
 mod rule;
 mod server;
 mod value;
+pub(crate) mod written;
 
 #[cfg(test)]
 mod tests;

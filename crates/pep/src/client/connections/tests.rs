@@ -135,3 +135,12 @@ fn a_tunnel_that_is_heard_again_needs_no_other() {
     assert_eq!(connections.look(now, None), Look::Heard);
     assert_eq!(connections.close(), [ConnectionId(1)]);
 }
+
+#[test]
+fn the_address_that_was_tried_is_known_after_the_attempt_has_ended() {
+    let mut connections = Connections::new();
+    assert_eq!(connections.tried(), None);
+    connections.start(attempt(1));
+    connections.end_attempt();
+    assert_eq!(connections.tried(), Some((0, attempt(1).address)));
+}
