@@ -186,6 +186,71 @@ fn survives(site: &mut Site, event: impl FnOnce(&Site) -> Result<()>) -> Result<
     exchange(&mut idle)
 }
 
+/// Figures of one `status` are counted since the client's start, whatever becomes of servers.
+#[test]
+fn figures_of_status_do_not_begin_anew_with_a_tunnel() {
+    on_site("one epoch", SiteConfig::new(BENTPIPE), |site| {
+        let socket = site.client_home().join("client.sock");
+        let figures = || -> Result<[u64; 3]> {
+            let mut command = std::process::Command::new(BENTPIPE);
+            command.args(["status", "--json", "--socket"]).arg(&socket);
+            let report: serde_json::Value = serde_json::from_slice(&command.output()?.stdout)?;
+            let ledger = report["ledger_bytes"]["received"].as_object();
+            let received: u64 = ledger
+                .context("a ledger")?
+                .values()
+                .filter_map(serde_json::Value::as_u64)
+                .sum();
+            let number = |at: &str| report.pointer(at).and_then(serde_json::Value::as_u64);
+            let opened = number("/flows/opened_total").context("a count")?;
+            Ok([number("/bytes/lan_out").context("bytes")?, opened, received])
+        };
+        talk(&route(site, RTT))?;
+        Transfer::start(&route(site, RTT), Way::Download, 1_000_000)?.finish_whole()?;
+        let before = figures()?;
+        site.kill_server()?;
+        site.start_server()?;
+        // The first connection may be the one that finds out.
+        let deadline = Instant::now() + SOON;
+        while let Err(error) = talk(&route(site, RTT)) {
+            ensure!(Instant::now() < deadline, "{error:#}");
+        }
+        let after = figures()?;
+        let grown = before
+            .iter()
+            .zip(&after)
+            .all(|(before, after)| after > before);
+        ensure!(before[0] > 1_000_000 && grown, "{before:?}, then {after:?}");
+        Ok(())
+    });
+}
+
+/// A machine on which IPv6 is switched off, before the client's start or while it runs, carries IPv4.
+#[test]
+fn ipv6_that_is_switched_off_leaves_ipv4_alone() {
+    if !privileged("no IPv6") {
+        return;
+    }
+    let mut site = Site::plain(SiteConfig::new(BENTPIPE)).expect("a site");
+    let set = |site: &Site, off: &str| {
+        let key = format!("net.ipv6.conf.all.disable_ipv6={off}");
+        let terminal = site.topology.terminal();
+        terminal.run("sysctl", &["-qw", &key]).expect("a setting");
+    };
+    let result = (|| {
+        site.start_server()?;
+        set(&site, "1");
+        site.start_client()?;
+        talk(&route(&site, RTT))?;
+        set(&site, "0");
+        talk(&route(&site, RTT))?;
+        set(&site, "1");
+        let mut stream = talk(&route(&site, RTT))?;
+        exchange(&mut stream)
+    })();
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
 #[test]
 fn flows_survive_a_changed_address() {
     on_site("changed address", SiteConfig::new(BENTPIPE), |site| {

@@ -194,6 +194,25 @@ mod tests {
     use crate::config::Nat64;
 
     #[test]
+    fn what_the_networks_translator_makes_of_an_address_is_judged() {
+        let translations = Translations::new(&Nat64::Discovered);
+        let judge = Judge::new(translations.clone());
+        let probe = ["2600:64::c000:aa".parse().expect("an address")];
+        translations.learn(Some(&nat64::discover(&probe)));
+        let check = |address: &str| {
+            let address = address.parse().expect("an address");
+            judge.check(&Policy::default(), address, Service::Port(443))
+        };
+        for inside in ["2600:64::7f00:1", "2600:64::a00:1", "2600:64::a9fe:a9fe"] {
+            assert!(matches!(check(inside), Err(Refusal::Denied(_))), "{inside}");
+        }
+        // 8.8.8.8 by that prefix, and an address of another network.
+        for outside in ["2600:64::808:808", "2600:65::7f00:1"] {
+            assert!(check(outside).is_ok(), "{outside}");
+        }
+    }
+
+    #[test]
     fn only_what_a_translator_might_lead_inside_waits_for_the_resolver() {
         let translations = Translations::new(&Nat64::Discovered);
         let judge = Judge::new(translations.clone());

@@ -8,6 +8,7 @@ mod alarm;
 mod buffers;
 mod handover;
 mod pulse;
+mod rests;
 mod wire;
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +29,7 @@ use bentpipe_tunnel::transport::{FlowKey, TunnelEvent};
 
 use alarm::Alarm;
 use buffers::Buffers;
+use rests::Rests;
 use wire::{RECEIVE_SIZE, Sent, Wire};
 
 pub(crate) use handover::Neighbours;
@@ -148,8 +150,8 @@ pub(crate) struct Driver {
     /// A batch that the wire had no room for.
     stuck: Option<(Output, Vec<u8>)>,
     spare: Vec<u8>,
-    /// Before this nothing is done that can wait for others.
-    rests: Option<Instant>,
+    /// For how long nothing is done that can wait for others.
+    rests: Rests,
 }
 
 impl Driver {
@@ -172,7 +174,7 @@ impl Driver {
             pulse,
             stuck: None,
             spare: Vec::new(),
-            rests: None,
+            rests: Rests::default(),
         })
     }
 
@@ -220,7 +222,7 @@ impl Driver {
             if self.shard.engine.borrow_mut().take_spent() {
                 self.shard.spent.notify_one();
             }
-            let rests = self.rests.filter(|until| now < *until);
+            let rests = self.rests.poll_timeout(now);
             let due = self.shard.engine.borrow().poll_timeout();
             let due = due.into_iter().chain(rests).min();
             busy |= self.alarm.poll(cx, now, due).is_ready();
@@ -237,8 +239,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Does a piece of what can wait for others, and then rests as long as it took, if there are others: so a client that
-    /// sends what is expensive to receive keeps at least half of the time free for them. True if there was something to do.
+    /// Does a piece of what can wait for others, unless it rests. True if there was something to do.
     #[expect(
         clippy::disallowed_methods,
         reason = "the shell measures what its own work takes"
@@ -246,17 +247,17 @@ impl Driver {
     fn work(&mut self, now: Instant) -> bool {
         let mut engine = self.shard.engine.borrow_mut();
         if !engine.has_work() {
-            self.rests = None;
+            self.rests.clear();
             return false;
         }
-        if self.rests.is_some_and(|until| now < until) {
+        if !self.rests.is_over(now) {
             return false;
         }
         let began = Instant::now();
         engine.work(now);
         let ended = Instant::now();
         let shared = engine.connections().nth(1).is_some();
-        self.rests = shared.then(|| ended + (ended - began));
+        self.rests.worked(began, ended, shared);
         true
     }
 
