@@ -76,6 +76,46 @@ fn lan_interfaces_are_taken_in_and_own_traffic_only_with_local() {
     }
 }
 
+/// Docker and Kubernetes have the kernel show bridged frames to the tables of IP, where they lose their transparent socket: before
+/// the client's start, and again while it runs.
+#[test]
+fn a_bridge_is_taken_in_whatever_containers_do_with_bridged_frames() {
+    if !privileged("interception: bridge") {
+        return;
+    }
+    const SHOWN: [&str; 2] = [
+        "net.bridge.bridge-nf-call-iptables=1",
+        "net.bridge.bridge-nf-call-ip6tables=1",
+    ];
+    let mut site = Site::plain(SiteConfig {
+        client_tables: "[intercept]\ninterfaces = [\"br-lan\"]\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let terminal = site.topology.terminal().clone();
+    let bridge = format!(
+        "link add br-lan type bridge\naddr flush dev lan0\nlink set lan0 master br-lan\nlink set br-lan up\n\
+         addr add {TERMINAL_LAN}/24 dev br-lan\naddr add {TERMINAL_LAN6}/64 dev br-lan nodad\n"
+    );
+    site.topology
+        .configure(&terminal, &bridge)
+        .expect("a bridge");
+    let show = || {
+        let shown = terminal.run("sysctl", &["-qw", SHOWN[0], SHOWN[1]]);
+        shown.expect("br_netfilter: `modprobe br_netfilter`");
+    };
+    show();
+    site.start_server().expect("it starts");
+    site.start_client().expect("it starts");
+    let [user, web] = [site.topology.user(), site.topology.web()].map(Place::from);
+    let tunnel = both((WEB, GATEWAY_WAN), (WEB6, GATEWAY_WAN6));
+    expect_seen(&user, &web, &tunnel);
+    show();
+    // A look every two seconds sees settings.
+    thread::sleep(Duration::from_secs(4));
+    expect_seen(&user, &web, &tunnel);
+}
+
 #[test]
 fn bypass_goes_direct_and_only_bypass() {
     if !privileged("interception: bypass") {

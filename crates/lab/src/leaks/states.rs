@@ -281,8 +281,13 @@ impl<'a> Run<'a> {
 
     fn rename_uplink(&mut self) -> Result<()> {
         let gateway = self.topology.gateway();
-        let lines = "link set wan0 down\nlink set wan0 name wan9\nlink set wan9 up\n";
-        self.topology.configure(gateway, lines)?;
+        // Here the gateway's default route is the satellite link. Elsewhere it is the uplink, and goes with it.
+        let lines = format!(
+            "route replace {USER}/32 via {TERMINAL_SAT}\nroute replace {USER6}/128 via {TERMINAL_SAT6}\n\
+             route replace unreachable default\nroute replace unreachable ::/0\n\
+             link set wan0 down\nlink set wan0 name wan9\nlink set wan9 up\n"
+        );
+        self.topology.configure(gateway, &lines)?;
         self.wait()?;
         let lines = format!(
             "link set wan9 down\nlink set wan9 name wan0\nlink set wan0 up\n\
