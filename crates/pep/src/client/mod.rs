@@ -118,12 +118,12 @@ async fn serve(
     pool: &MemoryPool,
 ) -> Result<(), RunError> {
     let started = process::now();
-    // Signals first: whoever sees the status socket may send them.
+    // Signals first: whoever sees the status socket may send them, and ask for metrics.
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), session.first_byte().cloned())?;
     let page = Page::bind(config.page.as_ref())?;
+    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let carrier = Carrier::Tunnel(session.clone());
     let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;
     let dns = front_ends.dns();

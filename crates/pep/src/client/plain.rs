@@ -60,11 +60,11 @@ pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
 
 async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
     let splitter = Rc::new(Splitter::new(config.clone())?);
-    // Signals first: whoever sees the status socket may send them.
+    // Signals first: whoever sees the status socket may send them, and ask for metrics.
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
+    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
     let front_ends = FrontEnds::start(&config.front, &Carrier::Plain(splitter.clone()), None)?;
     process::raise_file_limit();
     sandbox::announce();

@@ -132,14 +132,14 @@ struct Orders {
 impl Orders {
     /// To be called inside a runtime.
     fn take(config: &ServerConfig) -> Result<Self, RunError> {
-        // Signals first: whoever sees the status socket may send them.
+        // Signals first: whoever sees the status socket may send them, and ask for metrics.
         Ok(Self {
             stop: StopSignal::take()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
-            status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
             metrics: Metrics::bind(config.metrics.as_ref(), None)?,
             page: Page::bind(config.page.as_ref())?,
             responder: Responder::bind(config.responder.as_ref())?,
+            status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
         })
     }
 }

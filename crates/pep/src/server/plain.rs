@@ -87,11 +87,11 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
             server.clone().take(socket, peer)
         }));
     }
-    // Signals first: whoever sees the status socket may send them.
+    // Signals first: whoever sees the status socket may send them, and ask for metrics.
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
     let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
+    let status = process::status_socket(Role::Server, config.status_socket.as_ref())?;
     process::raise_file_limit();
     sandbox::announce();
     let listening = process::join(&config.listen);
