@@ -318,6 +318,10 @@ fn a_host_that_says_nothing_takes_nothing_from_the_others() {
         .expect("an answer");
     assert_eq!(answer, Proxy::Http.success());
     read_to_eof(&mut stream).expect("a line");
+    let logs = site.logs();
+    let named = logs
+        .matches("has most of the 1024 connections to a proxy that have not said where they go");
+    assert_eq!(named.count(), 1, "{logs}");
     drop(greedy);
 }
 

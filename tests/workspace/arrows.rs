@@ -130,7 +130,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "pep",
         &[
-            &["device", "filler", "keys", "shard", "state"],
+            &["device", "filler", "keys", "shard", "state", "throttle"],
             &["config"],
             &["status"],
             &["process", "relay"],

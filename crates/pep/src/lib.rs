@@ -36,6 +36,7 @@ mod shard;
 mod state;
 pub mod status;
 mod stop;
+mod throttle;
 mod web;
 
 #[cfg(target_os = "linux")]

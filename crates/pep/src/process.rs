@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use std::{panic, process, thread};
 
@@ -19,6 +19,7 @@ use tokio::time::sleep;
 use crate::config::{Place, Placed, Role};
 use crate::shard::Shard;
 use crate::status::{SocketError, StatusSocket};
+use crate::throttle::Throttle;
 use bentpipe_tunnel::text::printable;
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
@@ -38,9 +39,6 @@ const COMFORTABLE_FILES: u64 = 65_536;
 
 /// Descriptors that a process is taken to have where the system does not say: what POSIX shells give.
 const FILES_UNKNOWN: u64 = 1024;
-
-/// Before it is said again that no descriptors are left.
-const FILES_AGAIN: Duration = Duration::from_secs(60);
 
 /// Exit code after a panic: "failed while running".
 const PANICKED: i32 = 1;
@@ -211,19 +209,15 @@ pub(crate) fn file_limit() -> usize {
 
 /// Says, at most once a minute, that this process has no descriptors left, if that is what `error` means.
 pub(crate) fn tell_of_files(error: &io::Error) {
-    static TOLD: Mutex<Option<Instant>> = Mutex::new(None);
+    static TOLD: Throttle = Throttle::new();
 
     let used_up = |errno| matches!(errno, Errno::MFILE | Errno::NFILE);
     if !Errno::from_io_error(error).is_some_and(used_up) {
         return;
     }
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = now();
-    if told.is_some_and(|told| now.saturating_duration_since(told) < FILES_AGAIN) {
+    if !TOLD.is_due(now()) {
         return;
     }
-    *told = Some(now);
-    drop(told);
     let limit = file_limit();
     tracing::warn!(
         "no file descriptors left ({error}; limit {limit}): new connections fail until others end; raise LimitNOFILE"

@@ -5,7 +5,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -13,6 +12,7 @@ use super::nat64::{self, Translation, Translations};
 use super::policy::{Denied, Policy};
 use crate::config::Service;
 use crate::process;
+use crate::throttle::Throttle;
 
 /// Why a destination may not be reached.
 #[derive(Debug, Error)]
@@ -34,12 +34,9 @@ pub(crate) struct Judge {
     /// Counts changes of what is this machine's own.
     generation: Cell<u64>,
     translations: Translations,
-    /// When it was said last that the kernel does not answer.
-    told: Cell<Option<Instant>>,
+    /// Of the line that the kernel does not answer.
+    told: Throttle,
 }
-
-/// Before that is said again.
-const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Judge {
     pub(crate) fn new(translations: Translations) -> Self {
@@ -47,7 +44,7 @@ impl Judge {
             own: RefCell::new(Own::new()),
             generation: Cell::new(0),
             translations,
-            told: Cell::new(None),
+            told: Throttle::new(),
         }
     }
 
@@ -103,10 +100,7 @@ impl Judge {
     fn is_own(&self, address: IpAddr) -> io::Result<bool> {
         let asked = self.own.borrow_mut().is_own(address);
         asked.inspect_err(|error| {
-            let now = process::now();
-            let told = self.told.get();
-            if told.is_none_or(|told| now.saturating_duration_since(told) >= TOLD_AGAIN) {
-                self.told.set(Some(now));
+            if self.told.is_due(process::now()) {
                 tracing::warn!(
                     "the kernel does not say whose {address} is ({error}): nothing is dialled until it does; \
                      this process needs AF_NETLINK and a free descriptor"
@@ -237,5 +231,36 @@ mod tests {
         for address in doubtful {
             assert!(check(address).is_ok(), "{address}");
         }
+    }
+
+    /// Runs in a process of its own: the limit on open files holds for all threads of one.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_address_of_which_the_kernel_says_nothing_is_closed() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+        const CHILD: &str = "BENTPIPE_TEST_WITHOUT_DESCRIPTORS";
+        if std::env::var_os(CHILD).is_none() {
+            let name = std::thread::current();
+            let name = name.name().expect("the harness names a test's thread");
+            let this = std::env::current_exe().expect("this test");
+            let mut child = std::process::Command::new(this);
+            child
+                .args([name, "--exact", "--test-threads=2"])
+                .env(CHILD, "1");
+            let output = child.output().expect("this test runs");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(said.contains("1 passed"), "{said}");
+            return;
+        }
+        let judge = Judge::new(Translations::new(&Nat64::Discovered));
+        judge.own.borrow_mut().query = None;
+        let none = Rlimit {
+            current: Some(0),
+            ..getrlimit(Resource::Nofile)
+        };
+        setrlimit(Resource::Nofile, none).expect("a limit may be lowered");
+        let verdict = judge.check(&Policy::default(), [8, 8, 8, 8].into(), Service::Port(443));
+        assert!(matches!(verdict, Err(Refusal::Unknown(_))), "{verdict:?}");
     }
 }

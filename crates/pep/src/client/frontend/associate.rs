@@ -69,7 +69,7 @@ impl Associates {
             carrier: carrier.clone(),
             decisions: decisions.clone(),
             dns: dns.cloned(),
-            shares: Shares::new(SHARED),
+            shares: Shares::new(SHARED, "UDP associations of the SOCKS5 proxy"),
             told: Told::default(),
         }
     }

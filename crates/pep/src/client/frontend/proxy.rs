@@ -76,7 +76,10 @@ pub(super) fn start(
         protocol,
         carrier: carrier.clone(),
         decisions: decisions.clone(),
-        shares: Shares::new(SPEECHLESS),
+        shares: Shares::new(
+            SPEECHLESS,
+            "connections to a proxy that have not said where they go",
+        ),
         associates: Associates::new(carrier, decisions, dns),
     });
     let open = open.clone();

@@ -4,25 +4,22 @@
 //! everybody gets what he asks for; once it is used up, the newest connection of the host with most of them makes way. So
 //! one host that opens thousands takes nothing from the others.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use crate::process;
+use crate::throttle::Throttle;
 
 /// Connections at one proxy that have not said where they go, of all hosts together.
 pub(super) const SPEECHLESS: usize = 1024;
 
 /// Intercepted connections that wait for a tunnel, of all hosts together.
 pub(super) const WAITING: usize = 4096;
-
-/// Time before a host with too many connections is named again.
-const NAMED_AGAIN: Duration = Duration::from_secs(60);
 
 /// Descriptors that are kept for all else than the hosts' connections: the tunnel, listeners, lookups, files.
 const KEPT_FILES: usize = 128;
@@ -31,34 +28,21 @@ const KEPT_FILES: usize = 128;
 #[derive(Debug, Clone)]
 pub(super) struct Open {
     shares: Rc<Shares>,
-    named: Rc<Cell<Option<Instant>>>,
 }
 
 impl Open {
     /// Room for what a limit of `files` descriptors permits, of which a connection takes up to `each`.
     pub(super) fn new(files: usize, each: usize) -> Self {
         let places = (files - KEPT_FILES.min(files / 4)) / each;
+        let what = "connections that this process has file descriptors for (LimitNOFILE)";
         Self {
-            shares: Shares::new(places.max(1)),
-            named: Rc::default(),
+            shares: Shares::new(places.max(1), what),
         }
     }
 
     /// Runs `future`, which serves a connection of `host`, to its end, or until the connection has to make way.
     pub(super) async fn run(self, host: IpAddr, future: impl Future<Output = ()>) {
-        if self.shares.run(host, future).await.is_some() {
-            return;
-        }
-        let now = process::now();
-        let told = |at: Instant| now.saturating_duration_since(at) < NAMED_AGAIN;
-        if !self.named.get().is_some_and(told) {
-            self.named.set(Some(now));
-            tracing::warn!(
-                "{host} has most of the {} connections that this process has file descriptors for: its newest are reset, so that \
-                 others find room; raise LimitNOFILE",
-                self.shares.most
-            );
-        }
+        self.shares.run(host, future).await;
     }
 }
 
@@ -66,6 +50,9 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct Shares {
     most: usize,
+    /// What is shared, in the plural, for the log.
+    what: &'static str,
+    named: Throttle,
     state: RefCell<State>,
 }
 
@@ -86,9 +73,12 @@ struct Place {
 }
 
 impl Shares {
-    pub(super) fn new(most: usize) -> Rc<Self> {
+    /// Room for `most` of `what`, which is in the plural and for the log.
+    pub(super) fn new(most: usize, what: &'static str) -> Rc<Self> {
         Rc::new(Self {
             most,
+            what,
+            named: Throttle::new(),
             state: RefCell::default(),
         })
     }
@@ -123,7 +113,12 @@ impl Shares {
         tokio::select! {
             done = future => Some(done),
             () = place.evicted() => {
-                tracing::debug!("{host} has too many connections: its newest is closed");
+                if self.named.is_due(process::now()) {
+                    let Self { most, what, .. } = self.as_ref();
+                    tracing::warn!(
+                        "{host} has most of the {most} {what}: its newest are reset, so that others find room"
+                    );
+                }
                 None
             }
         }
@@ -186,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_greediest_host_makes_way_and_places_come_back() {
-        let shares = Shares::new(10);
+        let shares = Shares::new(10, "connections");
         let [greedy, modest]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
         let mut held: Vec<_> = (0..50).map(|_| shares.take(greedy)).collect();
         let kept = held.iter_mut().map(is_evicted).filter(|gone| !gone).count();
@@ -203,7 +198,7 @@ mod tests {
 
     #[test]
     fn one_host_has_many_addresses_in_ipv6() {
-        let shares = Shares::new(4);
+        let shares = Shares::new(4, "connections");
         let of = |prefix: u128, host: u128| IpAddr::V6((prefix << 64 | host).into());
         let mut held: Vec<_> = (0..8).map(|host| shares.take(of(1, host))).collect();
         let mut other = shares.take(of(2, 1));

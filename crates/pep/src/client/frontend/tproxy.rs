@@ -162,7 +162,7 @@ pub(super) fn start(
         carrier: carrier.clone(),
         waiting: Waiting::default(),
         decisions: decisions.clone(),
-        shares: Shares::new(WAITING),
+        shares: Shares::new(WAITING, "connections that wait for the tunnel"),
         rules: Arc::new(Mutex::new(Some(installed))),
         telling: Semaphore::new(MAX_TELLING),
         refusing: Semaphore::new(MAX_REFUSING),
