@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint docs fuzz fuzz-long tests slow bench wire lab deny packages install install-test site
+.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint check-unix docs fuzz fuzz-long tests slow bench wire lab deny packages install install-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -32,6 +32,7 @@ help:
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
 	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
 	@echo "                 LEAK_CONTENDERS=\"bentpipe openvpn-udp wireguard\" tries others; without a leak it succeeds"
+	@echo "make check-unix  the daemon's proxies compile for a unix other than Linux; compiled only, not run"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
 	@echo "make site        the documentation as a site, in target/site"
@@ -55,7 +56,7 @@ quick:
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test slow fuzz-long selftest bench wire deny site install-test
+test-full: test check-unix slow fuzz-long selftest bench wire deny site install-test
 
 deps:
 	@.ci/deps
@@ -76,6 +77,10 @@ lint:
 	packaging/lint.sh
 	@$(MAKE) --no-print-directory $(TYPOS)/bin/typos
 	$(TYPOS)/bin/typos
+
+# The proxies of the daemon are for other unixes too.
+check-unix: deps
+	.ci/check-unix
 
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps

@@ -19,9 +19,11 @@ pub(crate) use lab::{
     Compare as LabCompare, Lab, LabCommand, Leaks as LabLeaks, Merge as LabMerge,
     Report as LabReport, Run as LabRun,
 };
+#[cfg(target_os = "linux")]
+pub(crate) use operator::Doctor;
 pub(crate) use operator::{
-    Add, Client, ClientCommand, Doctor, Generate, Init, Join, Listed, Remove, Server,
-    ServerCommand, ServerFile,
+    Add, Client, ClientCommand, Generate, Init, Join, Listed, Remove, Server, ServerCommand,
+    ServerFile,
 };
 
 /// What `--version` says, besides the name.
@@ -106,6 +108,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  bentpipe doctor\n  bentpipe doctor --config client.toml --json | jq '.findings[] | select(.level == \"fail\")'"
     )]
+    #[cfg(target_os = "linux")]
     Doctor(Doctor),
 
     /// Measure what the tunnel is worth on this link
@@ -129,6 +132,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  bentpipe guard on --config client.toml\n  bentpipe guard show\n  bentpipe guard off"
     )]
+    #[cfg(target_os = "linux")]
     Guard(Guard),
 
     /// Show what bentpipe does: an emulated satellite link with and without it
@@ -164,6 +168,7 @@ pub(crate) struct Genkey {
     pub(crate) out: Option<PathBuf>,
 }
 
+#[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 pub(crate) struct Guard {
     /// What to do
@@ -175,6 +180,7 @@ pub(crate) struct Guard {
     pub(crate) config: Option<PathBuf>,
 }
 
+#[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum GuardAction {
     /// Put it in force, or replace it

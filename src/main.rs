@@ -47,9 +47,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),
         // What fails on the machine is an answer, too.
+        #[cfg(target_os = "linux")]
         Command::Doctor(options) => return command::doctor::run(&options),
         Command::Measure(options) => command::measure::run(&options),
         Command::Generate(options) => command::generate::run(&options),
+        #[cfg(target_os = "linux")]
         Command::Guard(options) => command::guard::run(&options),
         #[cfg(feature = "lab")]
         Command::Demo(options) => command::demo::run(&options),

@@ -15,6 +15,7 @@ pub(crate) struct Generate {
     pub(crate) directory: PathBuf,
 }
 
+#[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// The configuration of a client or a server [default: /etc/bentpipe/client.toml and server.toml, as far as they are there]

@@ -4,10 +4,12 @@ pub(crate) mod check;
 pub(crate) mod daemon;
 #[cfg(feature = "lab")]
 pub(crate) mod demo;
+#[cfg(target_os = "linux")]
 pub(crate) mod doctor;
 #[cfg(feature = "lab")]
 pub(crate) mod emulate;
 pub(crate) mod generate;
+#[cfg(target_os = "linux")]
 pub(crate) mod guard;
 pub(crate) mod keys;
 #[cfg(feature = "lab")]

@@ -239,6 +239,8 @@ fn socket(config: &ClientConfig) -> Result<UdpSocket, RunError> {
         bentpipe_sys::socket::set_mark(&socket, mark)
             .map_err(|error| RunError::privilege(&intercept.place, &error))?;
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = config;
     Ok(socket.into())
 }
 

@@ -31,6 +31,6 @@ impl Session {
     }
 
     pub(crate) async fn follow_assigned(&self) {
-        pending().await
+        pending::<()>().await;
     }
 }

@@ -43,7 +43,7 @@ use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
-use crate::shard::{self, Neighbours, Pulse, PulseView};
+use crate::shard::{Neighbours, Pulse, PulseView};
 use crate::status::{self, ClientStatus, Memory, Side, StatusReport, StatusSocket};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::ServerSetup;
@@ -174,6 +174,7 @@ fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
             }
             bound => {
                 let bound = bound.map_err(failed)?;
+                #[cfg(target_os = "linux")]
                 steer(&bound, sockets.len());
                 sockets.extend(bound);
             }
@@ -200,10 +201,10 @@ fn bind_shards(address: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>>
 
 /// Has the kernel give datagrams to the shard that their connection ID names, the first of `sockets` being that of shard
 /// `first`. Where it does not, the shards hand them over.
+#[cfg(target_os = "linux")]
 fn steer(sockets: &[UdpSocket], first: usize) {
-    #[cfg(target_os = "linux")]
     if let [_, .., last] = sockets
-        && let Err(error) = shard::steer(last, first)
+        && let Err(error) = crate::shard::steer(last, first)
     {
         tracing::debug!("the kernel does not steer datagrams to shards: {error}");
     }

@@ -113,7 +113,7 @@ mod portable {
             if self.0.deadline().into_std() != due {
                 self.0.as_mut().reset(due.into());
             }
-            std::future::Future::poll(self.0.as_mut(), cx)
+            self.0.as_mut().poll(cx)
         }
     }
 }

@@ -32,6 +32,7 @@ pub use event::{Event, EventLevel};
 pub(crate) use history::{Curves, History, Sample};
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
+#[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 

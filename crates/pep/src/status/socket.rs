@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 use serde_json::Value;
 use thiserror::Error;
@@ -57,7 +56,7 @@ pub struct Found {
     /// Its socket.
     pub socket: PathBuf,
     /// Its process id, as this process sees it.
-    pub pid: u32,
+    pub pid: Option<u32>,
     /// Its user's number.
     pub user: u32,
 }
@@ -284,13 +283,14 @@ pub(super) fn query_in(
             continue;
         };
         // Whoever answers is the directory's owner, or root: others cannot have bound it there.
-        let Some((user, pid)) = peer(&stream).filter(|(user, _)| directory.is_of(*user)) else {
+        let Some((user, pid)) = peer(&socket, &stream).filter(|(user, _)| directory.is_of(*user))
+        else {
             continue;
         };
         let user = user.as_raw();
         live.push((Found { socket, pid, user }, stream));
     }
-    prefer(&mut live, |found| is_in_our_network(found.pid));
+    prefer(&mut live, |found| found.pid.is_some_and(is_in_our_network));
     prefer(&mut live, |found| found.user == own);
     match live.len() {
         0 => {
@@ -311,6 +311,7 @@ pub(super) fn query_in(
 }
 
 /// The run directories that this user's daemons may use, those that are there; the first one that can be is made.
+#[cfg(target_os = "linux")]
 pub(crate) fn run_directories() -> Vec<PathBuf> {
     let own = RunDirectory::own();
     let _made = own.iter().find(|directory| directory.make().is_ok());
@@ -328,9 +329,20 @@ fn prefer(live: &mut Vec<(Found, UnixStream)>, better: impl Fn(&Found) -> bool) 
 }
 
 /// The user and the process at the other end.
-fn peer(stream: &UnixStream) -> Option<(Uid, u32)> {
-    let peer = socket_peercred(stream).ok()?;
-    Some((peer.uid, peer.pid.as_raw_nonzero().get().unsigned_abs()))
+#[cfg(target_os = "linux")]
+fn peer(_: &Path, stream: &UnixStream) -> Option<(Uid, Option<u32>)> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    Some((peer.uid, Some(pid)))
+}
+
+/// The user who has bound `socket`: only its directory's owner, or root, can have put it there.
+#[cfg(not(target_os = "linux"))]
+fn peer(socket: &Path, _: &UnixStream) -> Option<(Uid, Option<u32>)> {
+    use std::os::unix::fs::MetadataExt;
+
+    let owner = fs::symlink_metadata(socket).ok()?.uid();
+    Some((Uid::from_raw(owner), None))
 }
 
 /// Whether a daemon in this role has bound `socket`, by its name.

@@ -17,7 +17,7 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -122,7 +122,7 @@ async fn connect(address: SocketAddr, mark: Option<u32>) -> io::Result<TcpStream
     )?;
     #[cfg(target_os = "linux")]
     if let Some(mark) = mark {
-        SockRef::from(&socket).set_mark(mark)?;
+        socket2::SockRef::from(&socket).set_mark(mark)?;
     }
     #[cfg(not(target_os = "linux"))]
     let _ = mark;
