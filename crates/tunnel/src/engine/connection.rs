@@ -511,7 +511,7 @@ impl Connection {
 
     /// HELLO is about to leave, and for a round trip nothing follows it.
     fn start_train(&mut self) {
-        if self.control.gate.flight().controller.wants_hint() {
+        if self.control.gate.flight().controller().wants_hint() {
             self.train.start();
         }
     }

@@ -5,8 +5,10 @@
 //! tests drive it alike.
 
 mod admission;
+mod connections;
+mod schedule;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +30,8 @@ use super::settings::{Wishes, headers};
 use super::totals::{Allowance, Totals};
 use super::tuning;
 use crate::transport::MemoryPool;
+use connections::Connections;
+use schedule::{RoundRobin, Timers};
 
 /// Names a connection of an engine; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,21 +84,16 @@ pub type Output = Transmit;
 pub struct Engine {
     endpoint: Endpoint,
     config: EngineConfig,
-    /// Connections that live, each in an allocation of its own: a node of the tree has room for eleven, of 11 kB each.
-    connections: BTreeMap<ConnectionId, Box<Connection>>,
-    by_handle: BTreeMap<usize, ConnectionId>,
+    connections: Connections,
     /// Server: connections whose client has not proven its key yet.
     handshakes: Handshakes,
     /// Server of several shards: who hears of connections, and this shard.
     placement: Option<(u8, Arc<Placement>)>,
-    dirty: BTreeSet<ConnectionId>,
-    /// Connections with work that can wait for others, and after which of them the next is looked for.
-    working: BTreeSet<ConnectionId>,
-    worked: ConnectionId,
-    /// Where the round over dirty connections goes on.
-    cursor: ConnectionId,
-    timers: BTreeSet<(Instant, ConnectionId)>,
-    timer_of: BTreeMap<ConnectionId, Instant>,
+    /// Connections that may have something to send; they take turns, one batch each.
+    dirty: RoundRobin,
+    /// Connections with work that can wait for others.
+    working: RoundRobin,
+    timers: Timers,
     responses: VecDeque<(Output, Vec<u8>)>,
     /// What belongs to no connection, or not yet.
     strays: Ledger,
@@ -102,7 +101,6 @@ pub struct Engine {
     past: Totals,
     allowance: Allowance,
     events: VecDeque<Event>,
-    next_id: u64,
     tracer: Option<Tracer>,
 }
 
@@ -127,22 +125,17 @@ impl Engine {
         });
         Self {
             endpoint: Endpoint::new(Arc::new(endpoint), server, true, seed),
-            connections: BTreeMap::new(),
-            by_handle: BTreeMap::new(),
+            connections: Connections::default(),
             handshakes: Handshakes::new(config.seed.stream("handshakes")),
             placement: None,
-            dirty: BTreeSet::new(),
-            working: BTreeSet::new(),
-            worked: ConnectionId(0),
-            cursor: ConnectionId(0),
-            timers: BTreeSet::new(),
-            timer_of: BTreeMap::new(),
+            dirty: RoundRobin::default(),
+            working: RoundRobin::default(),
+            timers: Timers::default(),
             responses: VecDeque::new(),
             strays: Ledger::default(),
             past: Totals::default(),
             allowance: Allowance::default(),
             events: VecDeque::new(),
-            next_id: 0,
             tracer: None,
             config,
         }
@@ -205,9 +198,7 @@ impl Engine {
             .handle(now, remote, local, ecn, data, &mut buf)
         {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(&id) = self.by_handle.get(&handle.0)
-                    && let Some(connection) = self.connections.get_mut(&id)
-                {
+                if let Some((id, connection)) = self.connections.of_handle(handle) {
                     connection.handle_event(now, event, at, size, kind);
                     if connection.has_work() {
                         self.working.insert(id);
@@ -247,7 +238,7 @@ impl Engine {
     pub fn totals(&self) -> Totals {
         let mut totals = self.past;
         totals.ledger += self.strays;
-        for connection in self.connections.values() {
+        for (_, connection) in self.connections.iter() {
             totals += connection.totals();
         }
         totals
@@ -271,10 +262,10 @@ impl Engine {
 
     /// Takes an ICMP error about datagrams of handshakes; a client has one under way.
     pub fn handle_unreachable(&mut self, said: Unreachable) {
-        for (id, connection) in &self.connections {
+        for (id, connection) in self.connections.iter() {
             if connection.quic.is_handshaking() && !connection.lost {
                 self.events.push_back(Event {
-                    connection: *id,
+                    connection: id,
                     notice: ConnectionNotice::Unreachable(said),
                 });
             }
@@ -300,9 +291,9 @@ impl Engine {
     /// Server: which address families it reaches; every client is told.
     pub fn set_families(&mut self, families: Families) {
         self.config.hello.families = families;
-        for (id, connection) in &mut self.connections {
+        for (id, connection) in self.connections.iter_mut() {
             connection.tunnel.set_families(families);
-            self.dirty.insert(*id);
+            self.dirty.insert(id);
         }
     }
 
@@ -323,12 +314,8 @@ impl Engine {
 
     /// Runs every timer that is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(due, id)) = self.timers.first()
-            && due <= now
-        {
-            self.timers.pop_first();
-            self.timer_of.remove(&id);
-            if let Some(connection) = self.connections.get_mut(&id) {
+        while let Some(id) = self.timers.pop_due(now) {
+            if let Some(connection) = self.connections.get_mut(id) {
                 connection.handle_timeout(now);
                 self.dirty.insert(id);
             }
@@ -342,8 +329,7 @@ impl Engine {
 
     /// When [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let timer = self.timers.first().map(|(due, _)| *due);
-        [timer, self.handshakes.poll_timeout()]
+        [self.timers.earliest(), self.handshakes.poll_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -352,8 +338,7 @@ impl Engine {
     /// The next event for the shell.
     pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
         if self.events.is_empty() {
-            let ids: Vec<_> = self.dirty.iter().copied().collect();
-            for id in ids {
+            for id in self.dirty.waiting() {
                 self.pump(now, id);
             }
         }
@@ -362,7 +347,7 @@ impl Engine {
 
     /// Moves events between one connection, the endpoint and the shell.
     fn pump(&mut self, now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else {
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         while let Some(event) = connection.quic.poll_endpoint_events() {
@@ -399,14 +384,14 @@ impl Engine {
             buf.extend_from_slice(&bytes);
             return Some(transmit);
         }
-        while let Some(id) = self.next_dirty() {
+        while let Some(id) = self.dirty.next() {
             self.pump(now, id);
-            let Some(connection) = self.connections.get_mut(&id) else {
-                self.dirty.remove(&id);
+            let Some(connection) = self.connections.get_mut(id) else {
+                self.dirty.remove(id);
                 continue;
             };
             if let Some(transmit) = connection.poll_transmit(now, buf) {
-                self.cursor = ConnectionId(id.0 + 1);
+                self.dirty.end_turn(id);
                 return Some(transmit);
             }
             self.settle(now, id);
@@ -414,17 +399,11 @@ impl Engine {
         None
     }
 
-    /// Connections take turns, one batch each.
-    fn next_dirty(&self) -> Option<ConnectionId> {
-        let after = self.dirty.range(self.cursor..).next();
-        after.or_else(|| self.dirty.first()).copied()
-    }
-
     /// Nothing to send now: note when to come back, and forget the connection if it is over.
     fn settle(&mut self, now: Instant, id: ConnectionId) {
         self.pump(now, id);
-        self.dirty.remove(&id);
-        let Some(connection) = self.connections.get_mut(&id) else {
+        self.dirty.remove(id);
+        let Some(connection) = self.connections.get_mut(id) else {
             return;
         };
         let due = connection.poll_timeout();
@@ -432,38 +411,26 @@ impl Engine {
         if over {
             self.forget(id);
         } else {
-            self.clear_timer(id);
-            if let Some(due) = due {
-                self.timers.insert((due, id));
-                self.timer_of.insert(id, due);
-            }
-        }
-    }
-
-    fn clear_timer(&mut self, id: ConnectionId) {
-        if let Some(old) = self.timer_of.remove(&id) {
-            self.timers.remove(&(old, id));
+            self.timers.set(id, due);
         }
     }
 
     /// Lets go of a connection, in whatever state it is.
     fn forget(&mut self, id: ConnectionId) {
-        self.clear_timer(id);
-        self.dirty.remove(&id);
+        self.timers.set(id, None);
+        self.dirty.remove(id);
         self.handshakes.forget(id);
-        let Some(mut connection) = self.connections.remove(&id) else {
+        let Some((mut connection, own_handle)) = self.connections.remove(id) else {
             return;
         };
         self.past += connection.totals();
         if let Some((shard, placement)) = &self.placement {
             placement.closed(*shard);
         }
-        let handle = connection.handle;
-        // quinn may have given the handle of a drained connection to a newer one already.
-        if self.by_handle.get(&handle.0) != Some(&id) {
+        if !own_handle {
             return;
         }
-        self.by_handle.remove(&handle.0);
+        let handle = connection.handle;
         while let Some(event) = connection.quic.poll_endpoint_events() {
             self.endpoint.handle_event(handle, event);
         }
@@ -480,14 +447,13 @@ impl Engine {
     /// Does what can wait for others (decoding repairs), some milliseconds' worth of it, for one connection: they take turns.
     /// To be called when nothing else is to be done, or now and then.
     pub fn work(&mut self, now: Instant) {
-        let next = self.working.range(ConnectionId(self.worked.0 + 1)..).next();
-        let Some(&id) = next.or_else(|| self.working.first()) else {
+        let Some(id) = self.working.next() else {
             return;
         };
-        self.worked = id;
-        let connection = self.connections.get_mut(&id);
+        self.working.end_turn(id);
+        let connection = self.connections.get_mut(id);
         if !connection.is_some_and(|connection| connection.work(now)) {
-            self.working.remove(&id);
+            self.working.remove(id);
         }
         self.dirty.insert(id);
     }
@@ -495,30 +461,28 @@ impl Engine {
     /// Has tunnels that hold more than they may of the memory for all give way. To be called every second: those that hold
     /// most may be those of which nothing is heard.
     pub fn share_memory(&mut self) {
-        for (id, connection) in &mut self.connections {
+        for (id, connection) in self.connections.iter_mut() {
             if connection.share_memory() {
-                self.dirty.insert(*id);
+                self.dirty.insert(id);
             }
         }
     }
 
     /// A connection, to look at or to act on; it is then looked at for output again.
     pub fn connection(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        let connection = self.connections.get_mut(&id)?;
+        let connection = self.connections.get_mut(id)?;
         self.dirty.insert(id);
-        Some(&mut **connection)
+        Some(connection)
     }
 
     /// A connection, to look at only.
     pub fn peek(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(&id).map(Box::as_ref)
+        self.connections.get(id)
     }
 
     /// Every connection.
     pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
-        self.connections
-            .iter()
-            .map(|(id, connection)| (*id, &**connection))
+        self.connections.iter()
     }
 
     /// True while something may be waiting for [`Self::poll_event`] or [`Self::poll_transmit`].

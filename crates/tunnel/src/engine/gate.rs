@@ -6,6 +6,8 @@
 //! flight, delivery-rate samples and the real controller live behind the same handle. Not here: when
 //! the gate opens (`connection.rs`) and how the window moves (crate `congestion`).
 
+mod path_controller;
+
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +20,8 @@ use bentpipe_proto::fec::{Loss, LossMeter};
 use bentpipe_units::BitRate;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, ControllerMetrics};
+
+use path_controller::PathController;
 
 /// Above 2^32 quinn's own pacer is off as well.
 const OPEN: u64 = 1 << 40;
@@ -34,11 +38,7 @@ pub(crate) struct Gate(Arc<Mutex<Flight>>);
 /// The controller and the bytes in flight of one connection.
 pub(crate) struct Flight {
     open: bool,
-    kind: ControllerKind,
-    config: Config,
-    /// As last found by MTU discovery.
-    mtu: Option<u16>,
-    pub(crate) controller: Controller,
+    path: PathController,
     sampler: RateSampler,
     in_flight: u64,
     /// Bytes that left through the open gate and are not charged yet.
@@ -56,12 +56,6 @@ pub(crate) struct Flight {
     newly_lost: u64,
     /// Bytes of the packet that was acknowledged last.
     newest_acked: u64,
-    /// What is known of the path from an earlier connection, or controller.
-    known: Option<Saved>,
-    /// The controller goes by that.
-    resumed: bool,
-    /// At what rate the peer saw a train arrive, in UDP payload.
-    hint: Option<BitRate>,
     /// Time for which the receiver may hold acknowledgements back beyond what controllers count with.
     ack_delay: Duration,
     delivery: Delivery,
@@ -110,10 +104,7 @@ impl Gate {
         let pto = config.initial_rtt * 3;
         Self(Arc::new(Mutex::new(Flight {
             open: false,
-            kind,
-            controller: Controller::new(kind, &config, now),
-            config,
-            mtu: None,
+            path: PathController::new(kind, config, now),
             sampler: RateSampler::new(now),
             in_flight: 0,
             uncharged: 0,
@@ -124,9 +115,6 @@ impl Gate {
             meter: LossMeter::default(),
             newly_lost: 0,
             newest_acked: 0,
-            known: None,
-            resumed: false,
-            hint: None,
             ack_delay: Duration::ZERO,
             delivery: Delivery::default(),
         })))
@@ -139,18 +127,7 @@ impl Gate {
     /// Other settings for a live connection. What is in flight stays so, and its acknowledgements go to the new controller,
     /// which is told what the old one has learned.
     pub(crate) fn reconfigure(&self, now: Instant, kind: ControllerKind, config: Config) {
-        let mut flight = self.flight();
-        if (flight.kind, flight.config) != (kind, config) {
-            flight.known = flight.controller.saved(now).or(flight.known);
-            (flight.kind, flight.config) = (kind, config);
-            flight.start_controller(now);
-            if let Some(known) = flight.known {
-                flight.resume(now, known);
-            }
-            if let Some(hint) = flight.hint {
-                flight.controller.hint(now, hint);
-            }
-        }
+        self.flight().path.reconfigure(now, kind, config);
     }
 
     pub(crate) fn set_open(&self, open: bool) {
@@ -159,17 +136,20 @@ impl Gate {
 }
 
 impl Flight {
-    fn start_controller(&mut self, now: Instant) {
-        self.controller = Controller::new(self.kind, &self.config, now);
-        if let Some(mtu) = self.mtu {
-            self.controller.on_mtu(mtu);
-        }
+    /// Congestion controller at work.
+    pub(crate) fn controller(&self) -> &Controller {
+        self.path.get()
+    }
+
+    /// Congestion controller at work, to tell it something.
+    pub(crate) fn controller_mut(&mut self) -> &mut Controller {
+        self.path.get_mut()
     }
 
     /// Bytes that may be in flight: the controller's window, and what the receiver may have and not acknowledge yet.
     pub(crate) fn window(&self) -> u64 {
-        let rate = self.controller.pacing_rate().min(self.delivery.rate);
-        self.controller.window() + rate.bytes_in(self.ack_delay).as_u64()
+        let rate = self.controller().pacing_rate().min(self.delivery.rate);
+        self.controller().window() + rate.bytes_in(self.ack_delay).as_u64()
     }
 
     /// Bytes that may still be sent before the window is full.
@@ -217,30 +197,27 @@ impl Flight {
         }
         self.in_flight += bytes;
         self.sampler.on_sent(now, bytes, self.in_flight);
-        self.controller.on_sent(now, bytes, self.in_flight);
+        self.path.get_mut().on_sent(now, bytes, self.in_flight);
     }
 
     /// What was learned of the path, for the next connection.
     pub(crate) fn saved(&self, now: Instant) -> Option<Saved> {
-        self.controller.saved(now)
+        self.controller().saved(now)
     }
 
     /// The path is known from an earlier connection; false if the controller makes no use of that.
     pub(crate) fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        self.known = Some(saved);
         self.meter.expect(saved.loss.as_f64());
-        self.resumed = self.controller.resume(now, saved);
-        self.resumed
+        self.path.resume(now, saved)
     }
 
     /// The peer saw a train arrive at `rate`, in UDP payload.
     pub(crate) fn hint(&mut self, now: Instant, rate: BitRate) {
-        self.hint = Some(rate);
-        self.controller.hint(now, rate);
+        self.path.hint(now, rate);
     }
 
     pub(crate) fn resumed(&self) -> Option<Saved> {
-        self.known.filter(|_| self.resumed)
+        self.path.resumed()
     }
 
     /// Such a share is probably lost: somebody says so who should know.
@@ -259,7 +236,7 @@ impl Flight {
 
     /// So many bytes, in full packets.
     fn packets(&self, bytes: u64) -> f64 {
-        bytes as f64 / f64::from(self.mtu.unwrap_or(LEAST_MTU))
+        bytes as f64 / f64::from(self.path.mtu().unwrap_or(LEAST_MTU))
     }
 
     fn end_acks(&mut self, now: Instant, in_flight: u64) {
@@ -274,7 +251,7 @@ impl Flight {
         if let Some(sample) = &rate {
             self.delivery.on_sample(sample);
         }
-        self.controller.on_ack(&AckSample {
+        self.path.get_mut().on_ack(&AckSample {
             now,
             newly_acked: batch.bytes,
             rtt: Some(now.saturating_duration_since(batch.newest_sent)),
@@ -348,13 +325,12 @@ impl QuicController for Gate {
             ecn,
             at_send,
         };
-        flight.controller.on_loss(&sample);
+        flight.controller_mut().on_loss(&sample);
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
         let mut flight = self.flight();
-        flight.mtu = Some(new_mtu);
-        flight.controller.on_mtu(new_mtu);
+        flight.path.on_mtu(new_mtu);
     }
 
     fn window(&self) -> u64 {
@@ -364,8 +340,8 @@ impl QuicController for Gate {
     fn metrics(&self) -> ControllerMetrics {
         let flight = self.flight();
         let mut metrics = ControllerMetrics::default();
-        metrics.congestion_window = flight.controller.window();
-        metrics.pacing_rate = Some(flight.controller.pacing_rate().as_u64());
+        metrics.congestion_window = flight.controller().window();
+        metrics.pacing_rate = Some(flight.controller().pacing_rate().as_u64());
         metrics
     }
 
@@ -387,14 +363,12 @@ impl QuicController for Gate {
 impl ControllerFactory for Gate {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn QuicController> {
         let mut flight = self.flight();
-        flight.mtu = Some(mtu);
-        flight.start_controller(now);
+        flight.path.change_path(now, mtu);
         flight.sampler = RateSampler::new(now);
         flight.in_flight = 0;
         flight.batch = None;
         flight.meter = LossMeter::default();
         flight.delivery = Delivery::default();
-        (flight.known, flight.resumed, flight.hint) = (None, false, None);
         drop(flight);
         Box::new((*self).clone())
     }

@@ -19,7 +19,7 @@ impl Connection {
 
     /// The congestion controller at work.
     pub fn controller(&self) -> Kind {
-        self.control.gate.flight().controller.kind()
+        self.control.gate.flight().controller().kind()
     }
 
     /// When the peer was asked to acknowledge.
@@ -41,8 +41,8 @@ impl Connection {
     pub fn congestion(&self) -> (u64, BitRate, u64) {
         let flight = self.control.gate.flight();
         (
-            flight.controller.window(),
-            flight.controller.pacing_rate(),
+            flight.controller().window(),
+            flight.controller().pacing_rate(),
             flight.in_flight(),
         )
     }

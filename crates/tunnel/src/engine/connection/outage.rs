@@ -57,7 +57,7 @@ impl Connection {
     /// it is asked at once.
     pub(super) fn listen(&mut self, now: Instant) {
         let silent = now.saturating_duration_since(self.last_received);
-        if silent >= LONG && self.established && self.control.gate.flight().controller.listens() {
+        if silent >= LONG && self.established && self.control.gate.flight().controller().listens() {
             self.quic.ping();
         }
     }
@@ -66,7 +66,7 @@ impl Connection {
     pub(super) fn listening_deadline(&self) -> Option<Instant> {
         let next = self.listened.max(self.last_payload) + LISTEN;
         let soon = self.established && next < self.last_payload + RECENT;
-        (soon && self.control.gate.flight().controller.listens()).then_some(next)
+        (soon && self.control.gate.flight().controller().listens()).then_some(next)
     }
 
     pub(super) fn update_prober(&mut self, now: Instant) {

@@ -161,7 +161,7 @@ impl Connection {
         };
         let mtu = usize::from(self.quic.current_mtu());
         self.again = self.again.saturating_sub(transmit.size.div_ceil(mtu));
-        let rate = self.control.gate.flight().controller.pacing_rate();
+        let rate = self.control.gate.flight().controller().pacing_rate();
         self.pacer.on_sent(now, transmit.size as u64, rate);
         Some(transmit)
     }
@@ -172,7 +172,7 @@ impl Connection {
         let mut flight = self.control.gate.flight();
         // How fast this is acknowledged is not how fast the path is.
         flight.set_app_limited();
-        let round = flight.controller.pacing_rate().bytes_in(rtt).as_u64() / OF_ROUND;
+        let round = flight.controller().pacing_rate().bytes_in(rtt).as_u64() / OF_ROUND;
         drop(flight);
         let mut datagrams = self.quic.datagrams();
         let Some(size) = datagrams.max_size() else {
@@ -203,7 +203,7 @@ impl Connection {
         let size = transmit.as_ref().map_or(0, |(transmit, _)| transmit.size);
         self.train.on_sent(size.div_ceil(mtu));
         if self.train.is_repeated() {
-            let rate = self.control.gate.flight().controller.pacing_rate();
+            let rate = self.control.gate.flight().controller().pacing_rate();
             self.pacer.on_sent(now, size as u64, rate);
         }
         transmit.map(|(transmit, _)| transmit)
@@ -212,8 +212,8 @@ impl Connection {
     /// Hands quinn a train: the first one while nothing else is to be sent, later ones in the midst of bulk.
     fn load_train(&mut self, now: Instant, mtu: usize) {
         let mut flight = self.control.gate.flight();
-        if flight.controller.wants_train(now) && self.train.repeat() {
-            flight.controller.on_train(now);
+        if flight.controller().wants_train(now) && self.train.repeat() {
+            flight.controller_mut().on_train(now);
             drop(flight);
             return self.train.load(&mut self.quic, MAX_TRAIN as usize);
         }
@@ -303,7 +303,7 @@ impl Connection {
             let mut flight = self.control.gate.flight();
             flight.clear_app_limited();
             self.pacer
-                .on_sent(now, transmit.size as u64, flight.controller.pacing_rate());
+                .on_sent(now, transmit.size as u64, flight.controller().pacing_rate());
             return Some(transmit);
         }
     }
@@ -314,7 +314,7 @@ impl Connection {
         if flight.in_flight() < MANY {
             return 0;
         }
-        let ahead = flight.controller.pacing_rate().bytes_in(AHEAD).as_u64();
+        let ahead = flight.controller().pacing_rate().bytes_in(AHEAD).as_u64();
         usize::try_from(ahead).map_or(MOST_AHEAD, |ahead| ahead.min(MOST_AHEAD))
     }
 
@@ -338,7 +338,7 @@ impl Connection {
         }
         let paced = self.pacer.budget(
             now,
-            flight.controller.pacing_rate(),
+            flight.controller().pacing_rate(),
             self.quic.current_mtu(),
             self.quic.min_rtt(),
         );
@@ -422,7 +422,7 @@ impl Connection {
         let rtt = self.quic.rtt();
         let pay = |bytes| self.lane.pay_copy(bytes);
         let transmit = self.repeater.poll(now, rtt, pay, buf)?;
-        let rate = self.control.gate.flight().controller.pacing_rate();
+        let rate = self.control.gate.flight().controller().pacing_rate();
         self.pacer.on_sent(now, transmit.size as u64, rate);
         Some(transmit)
     }

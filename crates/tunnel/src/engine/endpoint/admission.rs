@@ -80,8 +80,6 @@ impl Engine {
         path: Path,
         streams: u32,
     ) -> ConnectionId {
-        let id = ConnectionId(self.next_id);
-        self.next_id += 1;
         let side = if quic.side().is_client() {
             Side::Client
         } else {
@@ -89,14 +87,14 @@ impl Engine {
         };
         let mut hello = self.config.hello.clone();
         hello.acks = Some(path.asks.announced());
-        let seed = self.config.seed.stream(&format!("connection {}", id.0));
-        let (memory, pool) = (self.config.memory, self.config.pool.clone());
-        let tunnel = Tunnel::new(side, hello, memory, pool, seed);
         let control = SendControl::new(gate, path, self.config.wishes);
         let streams = StreamLimit::new(streams);
-        let connection = Connection::new(handle, quic, control, tunnel, streams, seed, now);
-        self.connections.insert(id, Box::new(connection));
-        self.by_handle.insert(handle.0, id);
+        let config = &self.config;
+        let id = self.connections.add(|id| {
+            let seed = config.seed.stream(&format!("connection {}", id.0));
+            let tunnel = Tunnel::new(side, hello, config.memory, config.pool.clone(), seed);
+            Connection::new(handle, quic, control, tunnel, streams, seed, now)
+        });
         self.dirty.insert(id);
         id
     }
@@ -150,7 +148,7 @@ impl Engine {
                 if let Some((shard, placement)) = &self.placement {
                     placement.opened(*shard, &first);
                 }
-                if let Some(connection) = self.connections.get_mut(&id) {
+                if let Some(connection) = self.connections.get_mut(id) {
                     connection.began_with(size);
                 }
             }
