@@ -1,54 +1,50 @@
 //! One QUIC connection of the engine: its state, what happens to it, and when it wants to be called again.
 //!
-//! What it sends is in `connection/sending.rs`, what it does in silence in `connection/outage.rs`. Joins quinn's state
-//! machine, the gate with its controller, the pacer, the outage prober and the tunnel. Datagrams in, datagrams out, `now` as
-//! an argument; no socket, no clock.
+//! What it sends is in `connection/sending.rs`; `connection/liveness.rs` knows what silence means, `backlog.rs` what quinn holds,
+//! `validation.rs` what may leave before the peer has proved itself. Joins quinn's state machine, the gate with its controller and
+//! the tunnel. Datagrams in, datagrams out, `now` as an argument; no socket, no clock.
 
+mod acknowledgements;
+mod backlog;
+mod duplicates;
 mod figures;
-mod outage;
+mod liveness;
+mod notice;
+mod permit;
 mod sending;
+mod stage;
 pub(crate) mod streams;
+mod validation;
 
-use std::fmt;
-use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use bentpipe_congestion::{Pacer, Saved};
-use bentpipe_proto::tunnel::{Acks, CloseCode};
+use bentpipe_congestion::Saved;
+use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
-use quinn_proto::{
-    ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, StreamEvent, VarInt,
-};
+use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent, VarInt};
 
-use super::ack_demand::{AckDemand, AckDuty};
-use super::identity;
-use super::insist::Insistence;
 use super::ledger::Books;
 use super::prober::Prober;
-use super::repeat::Repeater;
 use super::settings::SendControl;
 use super::train::Train;
 use crate::transport::{Fault, Lane, OpenError, QueryKey, Streams, Tunnel, TunnelEvent};
+use acknowledgements::Acknowledgements;
+use backlog::Backlog;
+use duplicates::Duplicates;
+use liveness::{GRANULARITY, Liveness};
+pub use notice::{ConnectionNotice, Unreachable, UnreachableCause};
+use permit::{Permit, Shut};
+use stage::Stage;
 use streams::{StreamLimit, streams_for};
-
-/// Not to hear of a peer for so long is an outage: where flows are open, either side asks before.
-const SILENT: Duration = Duration::from_secs(6);
-
-/// In an outage the peer is excused for what it owes, and for so long after it: what was lost has to leave once more.
-const CATCH_UP: Duration = Duration::from_secs(10);
-
-/// A peer that is not heard for this long although an answer is overdue is called silent.
-const UNHEARD: Duration = Duration::from_secs(5);
+pub use validation::FirstWords;
+use validation::{AddressValidation, LEAST_ROOM};
 
 /// A peer that repairs has losses; what few packets leave here are probably lost as often.
 const LIKELY_LOSS: f64 = 0.01;
 
-/// To an address that has not proved itself a server sends so many times what came from there (RFC 9000 §8).
-const UNPROVEN: u64 = 3;
-
-/// Room for a datagram of the handshake, whatever is in it.
-const LEAST_ROOM: u64 = 1500;
+/// Payload of the datagram that asks; quinn wants to answer with 1200 bytes and more.
+const LOUD: usize = 500;
 
 /// A connection and everything that belongs to it.
 pub struct Connection {
@@ -60,61 +56,16 @@ pub struct Connection {
     /// The flows.
     pub tunnel: Tunnel,
     control: SendControl,
-    pacer: Pacer,
-    prober: Prober,
-    repeater: Repeater,
-    insistence: Insistence,
+    permit: Permit,
+    duplicates: Duplicates,
     train: Train,
     books: Books,
     streams: StreamLimit,
-    /// How the peer wants to be acknowledged.
-    asked: Acks,
-    /// How this side wants to be acknowledged where round trips are short, and how the peer does.
-    demand: AckDemand,
-    duty: AckDuty,
-    /// The client's HELLO came and is not answered yet (server).
-    greeting: bool,
-    /// Bytes in streams that quinn has not sent yet, as far as can be told from outside.
-    residual: usize,
-    /// Datagrams since that was last known for certain.
-    unchecked: usize,
-    /// Datagrams received and still unanswered: when the oldest came, and how many there are.
-    unanswered: Option<(Instant, u64)>,
-    /// What forbade sending when last asked.
-    shut: Option<Shut>,
-    last_received: Instant,
-    /// Instant at which the last outage ended.
-    silence_ended: Option<Instant>,
-    /// When the peer was last heard: unlike the above, a question of ours does not touch it.
-    last_heard: Instant,
-    last_payload: Instant,
-    /// When the path was last listened to at rest.
-    listened: Instant,
-    /// When one of a client's probes is to be loud again.
-    quiet_until: Option<Instant>,
-    /// Flows wait for the end of an outage before they are opened.
-    wanted: bool,
-    /// The peer's address changed, and the new one was not asked yet.
-    moved: bool,
-    /// What the shell was last told of an outage.
-    told_outage: bool,
-    established: bool,
-    /// The last datagram began with an Initial packet.
-    initial: bool,
-    /// When the peer was last heard in an outage: where it waits is asked of this side only then, and in the next round trip.
-    returned: Option<Instant>,
-    /// Datagrams that quinn has of what is said again.
-    again: usize,
-    /// Bytes received and sent, copies included.
-    unproven: [u64; 2],
-    /// The peer is told why its handshake failed, as often as it asks.
-    explains: bool,
-    /// What may leave before the peer was heard (client).
-    first: Option<FirstWords>,
-    /// Nothing leaves any more.
-    silenced: bool,
-    /// The end was reported.
-    pub(super) lost: bool,
+    acks: Acknowledgements,
+    backlog: Backlog,
+    liveness: Liveness,
+    validation: AddressValidation,
+    stage: Stage,
 }
 
 /// Properties of a datagram that came.
@@ -124,84 +75,6 @@ pub(super) struct Kind {
     pub(super) marked: bool,
     /// An Initial packet comes first in it: anybody on the path can make one.
     pub(super) initial: bool,
-}
-
-/// Bound on what a client sends to a peer that it has not heard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FirstWords {
-    /// Datagrams that may leave.
-    pub datagrams: u64,
-    /// The first ones leave three times (`insist.rs`), for a path that loses.
-    pub copies: bool,
-}
-
-/// Why data has to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shut {
-    /// The window is full: an acknowledgement opens it.
-    Window,
-    /// It is too early: time opens it.
-    Pacer,
-    /// quinn keeps its DATAGRAM frames to itself: the peer's new address has not proved itself, which a datagram from there
-    /// ends, or the connection is closed.
-    Unproven,
-}
-
-/// An ICMP error about datagrams of a handshake. Anybody may have forged it: a hint, and nothing else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unreachable {
-    /// Cause.
-    pub cause: UnreachableCause,
-    /// Sender of the ICMP message.
-    pub from: Option<IpAddr>,
-}
-
-/// What an ICMP error says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnreachableCause {
-    /// No program listens at the port.
-    Port,
-    /// The host does not answer its router.
-    Host,
-    /// No route leads there.
-    Network,
-    /// A firewall rejects it.
-    Prohibited,
-}
-
-impl fmt::Display for Unreachable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.cause {
-            UnreachableCause::Port => "port unreachable",
-            UnreachableCause::Host => "host unreachable",
-            UnreachableCause::Network => "network unreachable",
-            UnreachableCause::Prohibited => "prohibited by a firewall",
-        })?;
-        match self.from {
-            Some(from) => write!(f, ", says {} (ICMP)", from.to_canonical()),
-            None => f.write_str(" (ICMP)"),
-        }
-    }
-}
-
-/// What the engine reports of a connection.
-#[derive(Debug)]
-pub enum ConnectionNotice {
-    /// The handshake is complete (for a client: on its side).
-    Connected,
-    /// Something happened in the tunnel.
-    Tunnel(TunnelEvent),
-    /// An outage has begun (true) or ended.
-    Outage(bool),
-    /// The network says that nobody can be reached there (client, before the handshake is complete).
-    Unreachable(Unreachable),
-    /// The peer broke the tunnel protocol; the connection is being closed.
-    Fault(Fault),
-    /// The peer has shown this key, from this address, and nobody accepts it; that it holds the private half is not
-    /// proved.
-    UnknownKey(identity::PublicKey, std::net::SocketAddr),
-    /// The connection is over.
-    Lost(ConnectionError),
 }
 
 impl Connection {
@@ -214,45 +87,23 @@ impl Connection {
         seed: Seed,
         now: Instant,
     ) -> Self {
+        let validation = AddressValidation::new(quic.side());
         Self {
             handle,
             quic: Streams::new(quic),
             lane: Lane::default(),
             tunnel,
-            asked: control.path.asked.announced(),
-            demand: AckDemand::new(control.path.asks),
-            duty: AckDuty::default(),
+            acks: Acknowledgements::new(control.path.asked, control.path.asks),
             control,
-            pacer: Pacer::new(now),
-            prober: Prober::new(seed.stream("prober")),
-            repeater: Repeater::default(),
-            insistence: Insistence::default(),
+            permit: Permit::new(now),
+            duplicates: Duplicates::default(),
             train: Train::default(),
             books: Books::default(),
             streams,
-            greeting: false,
-            residual: 0,
-            unchecked: 0,
-            unanswered: None,
-            shut: None,
-            last_received: now,
-            silence_ended: None,
-            last_heard: now,
-            last_payload: now,
-            listened: now,
-            quiet_until: None,
-            wanted: false,
-            moved: false,
-            told_outage: false,
-            established: false,
-            initial: false,
-            returned: None,
-            again: 0,
-            unproven: [0; 2],
-            explains: false,
-            first: None,
-            silenced: false,
-            lost: false,
+            backlog: Backlog::default(),
+            liveness: Liveness::new(Prober::new(seed.stream("prober")), now),
+            validation,
+            stage: Stage::default(),
         }
     }
 
@@ -265,29 +116,21 @@ impl Connection {
         size: usize,
         kind: Kind,
     ) {
-        self.initial = kind.initial;
-        self.unanswered.get_or_insert((now, 0)).1 += 1;
-        self.first = None;
-        if self.prober.is_outage() {
-            self.returned = Some(now);
-            if now.saturating_duration_since(self.last_received) > self.quic.rtt() {
-                self.prober.hurry(now);
-            }
+        self.stage.on_datagram(kind.initial);
+        self.acks.on_datagram(now);
+        let rested = self.liveness.on_datagram(now, self.quic.rtt());
+        if rested && self.is_listening() {
+            self.quic.ping();
         }
-        self.listen(now);
-        if now.saturating_duration_since(self.last_heard) >= SILENT {
-            self.silence_ended = Some(now);
-        }
-        self.last_received = now;
-        self.last_heard = now;
-        self.unproven[0] += size as u64;
+        self.validation.on_datagram(size);
         let address = self.quic.remote_address();
         self.quic.handle_event(event);
-        self.moved |= self.quic.remote_address() != address;
+        let moved = self.quic.remote_address() != address;
+        self.validation.on_address(moved);
         let frames = self.quic.stats().frame_rx;
         let headers = self.control.path.headers();
-        self.duty.on_received(now, &frames);
-        let handshake = !self.established;
+        self.acks.on_frames(now, &frames);
+        let handshake = !self.stage.is_established();
         self.books
             .on_received(frames, size as u64, headers, handshake);
         let bytes = size as u64 + headers;
@@ -303,74 +146,28 @@ impl Connection {
 
     /// The connection began with a datagram of `size` bytes.
     pub(super) fn began_with(&mut self, size: usize) {
-        self.unproven[0] += size as u64;
+        self.validation.began_with(size);
     }
 
-    /// The QUIC connection below, to ask for its path, peer and counters.
-    #[must_use]
-    pub fn quic(&self) -> &quinn_proto::Connection {
-        self.quic.quic()
-    }
-
-    /// Peer's address, an IPv4 address in its own form whichever family the socket below has.
-    #[must_use]
-    pub fn peer(&self) -> std::net::SocketAddr {
-        let peer = self.quic.remote_address();
-        (peer.ip().to_canonical(), peer.port()).into()
-    }
-
-    /// Streams that the peer may hold open now.
-    pub fn allowed_streams(&self) -> u64 {
-        self.quic.max_concurrent_streams(Dir::Bi)
-    }
-
-    /// True if the last datagram came from the peer whose key this side has verified. Initial packets prove nothing.
-    #[must_use]
-    pub fn trusts_last(&self) -> bool {
-        self.established && !self.initial
-    }
-
-    /// True once nothing more is owed to the peer. A stranger's connection does not linger for the three PTO of RFC 9000
-    /// §10.2, unless the peer is told why it was refused.
+    /// True once nothing more is owed to the peer.
     pub(super) fn is_over(&self) -> bool {
-        let stranger = self.quic.side().is_server() && !self.established;
-        self.lost && (self.quic.is_drained() || (stranger && !self.explains))
+        self.stage.is_over(self.quic.side(), self.quic.is_drained())
     }
 
-    /// Bytes that may leave for an address of which nothing is proved yet. quinn keeps this account too, but knows of no copies.
-    fn room_unproven(&self) -> u64 {
-        if self.established || self.quic.side().is_client() {
-            return u64::MAX;
-        }
-        let [received, sent] = self.unproven;
-        (received * UNPROVEN).saturating_sub(sent)
-    }
-
-    /// Not even a datagram may leave before more has come.
-    fn is_muted(&self) -> bool {
-        let spent = self.first.is_some_and(|first| first.datagrams == 0);
-        self.silenced || spent || self.room_unproven() < LEAST_ROOM
+    /// True once the end was reported.
+    pub(super) fn is_lost(&self) -> bool {
+        self.stage.is_lost()
     }
 
     /// Bounds what leaves before the peer was heard (client): a peer that is not there costs no more.
     pub fn set_first_words(&mut self, first: FirstWords) {
-        self.first = Some(first);
+        self.validation.set_first_words(first);
     }
 
     /// Forgets a connection without another datagram: its peer was never heard.
     pub fn abandon(&mut self, now: Instant) {
-        self.silenced = true;
+        self.validation.silence();
         self.close(now, CloseCode::NoError.code(), String::new());
-    }
-
-    /// The time of the last datagram from the peer; `None` before the first (client).
-    pub fn heard(&self) -> Option<Instant> {
-        self.first.is_none().then_some(self.last_heard)
-    }
-
-    /// Whether an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
-    pub fn is_silent(&self, now: Instant) -> bool {
-        self.prober.is_outage() && now.saturating_duration_since(self.last_heard) >= UNHEARD
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) {
@@ -379,21 +176,18 @@ impl Connection {
         }
         self.train.handle_timeout(now);
         if self.quic.header_timeout().is_some_and(|due| due <= now) {
-            let silent = now.saturating_duration_since(self.last_heard) >= SILENT;
-            let behind = self.silence_ended.is_some_and(|end| now < end + CATCH_UP);
-            let excused = silent || behind;
+            let excused = self.liveness.is_excused(now);
             self.lane
                 .expire_headers(now, &mut self.tunnel, &mut self.quic, excused);
         }
         self.update_prober(now);
         if self.listening_deadline().is_some_and(|due| due <= now) {
-            self.listened = now;
+            self.liveness.on_listened(now);
             self.quic.ping();
         }
         if self.silence_deadline().is_some_and(|due| due <= now) {
-            // Once; from then on the prober sees an unanswered packet and takes over.
             self.probe(now);
-            self.last_received = now;
+            self.liveness.on_asked(now);
         }
     }
 
@@ -404,7 +198,7 @@ impl Connection {
 
     /// Decodes some of them. True if there are more.
     pub(super) fn work(&mut self, now: Instant) -> bool {
-        !self.lost && self.lane.decode_repairs(now)
+        !self.is_lost() && self.lane.decode_repairs(now)
     }
 
     /// True if the tunnel had to give way to others.
@@ -417,7 +211,7 @@ impl Connection {
         loop {
             if let Some(event) = self.tunnel.poll_event() {
                 match event {
-                    TunnelEvent::Flow(_) | TunnelEvent::Packets => self.last_payload = now,
+                    TunnelEvent::Flow(_) | TunnelEvent::Packets => self.liveness.on_payload(now),
                     TunnelEvent::Ready => self.on_hello(),
                     TunnelEvent::Opened(..)
                     | TunnelEvent::Inbound(..)
@@ -432,8 +226,7 @@ impl Connection {
                 }
                 return Some(ConnectionNotice::Tunnel(event));
             }
-            let outage = self.prober.is_outage();
-            if std::mem::replace(&mut self.told_outage, outage) != outage {
+            if let Some(outage) = self.liveness.take_news() {
                 return Some(ConnectionNotice::Outage(outage));
             }
             let Some(event) = self.quic.poll() else {
@@ -448,7 +241,8 @@ impl Connection {
             };
             match event {
                 Event::Connected => {
-                    self.established = true;
+                    self.stage.establish();
+                    self.validation.on_established();
                     self.streams.on_known(&mut self.quic);
                     self.lane.on_connected(&mut self.tunnel, &mut self.quic);
                     if self.quic.side().is_client() {
@@ -457,8 +251,7 @@ impl Connection {
                     return Some(ConnectionNotice::Connected);
                 }
                 Event::ConnectionLost { reason } => {
-                    self.lost = true;
-                    self.explains = matches!(reason, ConnectionError::TransportError(_));
+                    self.stage.on_lost(&reason);
                     self.lane.on_lost(&mut self.tunnel, &mut self.quic);
                     return Some(ConnectionNotice::Lost(reason));
                 }
@@ -474,7 +267,7 @@ impl Connection {
                         self.control.hint(now, rate);
                     }
                     if let Some(acks) = self.lane.take_ack_wish() {
-                        self.duty.ask(acks);
+                        self.acks.on_wish(acks);
                     }
                 }
                 // They were taken as they came.
@@ -492,9 +285,9 @@ impl Connection {
     fn on_hello(&mut self) {
         self.lane.set_fec(&self.tunnel, self.control.current.fec);
         if let Some(acks) = self.tunnel.remote().and_then(|hello| hello.acks) {
-            self.asked = acks;
+            self.acks.set_policy(acks);
         }
-        self.greeting = self.quic.side().is_server();
+        self.stage.on_hello(self.quic.side());
     }
 
     /// Answers the client's HELLO: as late as this, so that the shell has said what it allows this client.
@@ -538,24 +331,21 @@ impl Connection {
     }
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
-        if self.is_muted() {
+        if self.validation.is_muted() {
             // Nothing may leave, so nothing is worth waking up for but the end.
             return self.quic.poll_timeout();
         }
-        let within = self.answer_within();
-        let owed = self.unanswered.map(|(since, _)| since + within);
-        let paced = (self.shut == Some(Shut::Pacer)).then(|| self.pacer.poll_timeout());
+        let shut = self.permit.is_shut();
+        let owed = self.acks.overdue_at(self.quic.rtt());
+        let repair = self.lane.repair_timeout(&self.tunnel);
         [
             self.quic.poll_timeout(),
-            paced.flatten(),
-            owed.filter(|_| self.shut.is_some()),
-            self.duty.poll_timeout(),
-            self.prober.poll_timeout(),
-            self.repeater.poll_timeout().filter(|_| self.shut.is_none()),
-            self.insistence.poll_timeout(),
-            self.lane
-                .repair_timeout(&self.tunnel)
-                .filter(|_| self.shut.is_none()),
+            self.permit.poll_timeout(),
+            owed.filter(|_| shut),
+            self.acks.due_at(),
+            self.liveness.probe_at(),
+            self.duplicates.poll_timeout(shut),
+            repair.filter(|_| !shut),
             self.train.poll_timeout(),
             self.quic.header_timeout(),
             self.silence_deadline(),
@@ -570,24 +360,79 @@ impl Connection {
     pub fn close(&mut self, now: Instant, code: u64, reason: String) {
         let code = VarInt::from_u64(code).unwrap_or_default();
         self.quic.close(now, code, Bytes::from(reason));
-        self.insistence.end();
-        self.lost = true;
+        self.duplicates.end_handshake();
+        self.stage.close();
         self.lane.on_lost(&mut self.tunnel, &mut self.quic);
     }
 
-    /// What was learned of the path in this direction, for the next connection.
-    pub fn saved(&self, now: Instant) -> Option<Saved> {
-        self.control.gate.flight().saved(now)
-    }
-
-    /// The path is known from an earlier connection; false if the controller makes no use of that.
+    /// Goes on from what an earlier connection learned of the path; false if the controller makes no use of that.
     pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
         self.control.gate.flight().resume(now, saved)
     }
 
-    /// What an earlier connection's controller learned of the path and this one's goes by.
-    pub fn resumed(&self) -> Option<Saved> {
-        self.control.gate.flight().resumed()
+    /// Notes that somebody waits for the end of an outage: it is to be looked for as often as if flows were open.
+    pub fn want(&mut self) {
+        self.liveness.want();
+    }
+
+    /// True if small packets at rest are of use: their round-trip time tells if somebody fills the path.
+    fn is_listening(&self) -> bool {
+        self.stage.is_established() && self.control.gate.flight().controller().listens()
+    }
+
+    /// When to ask, soon after there was payload, whether somebody fills the path.
+    fn listening_deadline(&self) -> Option<Instant> {
+        let deadline = self.liveness.listening_deadline()?;
+        self.is_listening().then_some(deadline)
+    }
+
+    /// When to ask whether the path still stands.
+    fn silence_deadline(&self) -> Option<Instant> {
+        if !self.stage.is_established() {
+            return None;
+        }
+        let flows = self.tunnel.flow_count() > 0;
+        let packets = self.tunnel.packets_until();
+        self.liveness
+            .silence_deadline(self.quic.side(), self.quic.rtt(), flows, packets)
+    }
+
+    fn update_prober(&mut self, now: Instant) {
+        let waiting = self.is_waiting(now);
+        let flight = self.control.gate.flight();
+        let unanswered = self.stage.is_established() && flight.in_flight() > 0;
+        let mut progress = flight.progress;
+        let outstanding = flight.in_flight() + self.backlog.streams() as u64;
+        drop(flight);
+        // Before the first data is acknowledged only the handshake tells of the path.
+        let rtt = self.quic.rtt();
+        progress.pto = progress.pto.max(rtt.mul_f32(1.5));
+        // RFC 9002 §6.2.1: the peer may hold the ACK back for so long.
+        let held = self.acks.held_by_peer(now, rtt);
+        progress.pto = progress.pto.max(rtt + held + GRANULARITY);
+        self.lane.on_in_flight(outstanding);
+        self.liveness.update(now, progress, unanswered, waiting);
+    }
+
+    /// True if flows exist that were active lately or have something to send, or would be opened.
+    fn is_waiting(&self, now: Instant) -> bool {
+        let packets = || self.tunnel.packets_until().is_some_and(|until| now < until);
+        let open = self.tunnel.flow_count() > 0 || packets();
+        self.liveness.is_wanted()
+            || self.lane.has_queries()
+            || open && (self.lane.has_output(&self.tunnel) || self.liveness.is_payload_recent(now))
+    }
+
+    /// Says where flows wait; a client, now and then, with enough bytes that a server which sees a new address behind them may
+    /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
+    fn probe(&mut self, now: Instant) {
+        let loud = self.quic.side().is_client() && self.liveness.take_loud(now);
+        let content = self.lane.awaited(&self.tunnel, if loud { LOUD } else { 0 });
+        let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));
+        let sent = content.is_some_and(|content| self.quic.datagrams().send(content, true).is_ok());
+        if !sent {
+            self.quic.ping();
+        }
     }
 
     /// The tunnel together with the streams that its flows use, for calls that need both.
@@ -611,11 +456,5 @@ impl Connection {
     /// Server: answers a query; without a message it is refused.
     pub fn answer(&mut self, query: QueryKey, message: Option<Bytes>) {
         self.lane.answer(&mut self.quic, query, message);
-    }
-
-    /// The connection but for its flows and streams, to ask for its queries and repairs.
-    #[must_use]
-    pub fn lane(&self) -> &Lane {
-        &self.lane
     }
 }

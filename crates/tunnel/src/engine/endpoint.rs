@@ -263,7 +263,7 @@ impl Engine {
     /// Takes an ICMP error about datagrams of handshakes; a client has one under way.
     pub fn handle_unreachable(&mut self, said: Unreachable) {
         for (id, connection) in self.connections.iter() {
-            if connection.quic.is_handshaking() && !connection.lost {
+            if connection.quic.is_handshaking() && !connection.is_lost() {
                 self.events.push_back(Event {
                     connection: id,
                     notice: ConnectionNotice::Unreachable(said),

@@ -1,17 +1,70 @@
-//! What a connection is asked for `status`, metrics and records: it only reads.
+//! What a connection is asked: for `status`, metrics and records, and by those who decide about it. It only reads.
 
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use bentpipe_congestion::Kind;
+use bentpipe_congestion::{Kind, Saved};
 use bentpipe_units::BitRate;
+use quinn_proto::Dir;
 
 use super::super::ledger::Ledger;
 use super::super::profile::{AckPolicy, Link};
 use super::super::settings::Wishes;
 use super::super::totals::Totals;
 use super::Connection;
+use crate::transport::Lane;
 
 impl Connection {
+    /// The QUIC connection below, to ask for its path, peer and counters.
+    #[must_use]
+    pub fn quic(&self) -> &quinn_proto::Connection {
+        self.quic.quic()
+    }
+
+    /// The connection but for its flows and streams, to ask for its queries and repairs.
+    #[must_use]
+    pub fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Peer's address, an IPv4 address in its own form whichever family the socket below has.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        let peer = self.quic.remote_address();
+        (peer.ip().to_canonical(), peer.port()).into()
+    }
+
+    /// Streams that the peer may hold open now.
+    pub fn allowed_streams(&self) -> u64 {
+        self.quic.max_concurrent_streams(Dir::Bi)
+    }
+
+    /// True if the last datagram came from the peer whose key this side has verified.
+    #[must_use]
+    pub fn trusts_last(&self) -> bool {
+        self.stage.trusts_last()
+    }
+
+    /// The time of the last datagram from the peer; `None` before the first (client).
+    pub fn heard(&self) -> Option<Instant> {
+        self.validation.is_heard().then(|| self.liveness.heard())
+    }
+
+    /// Whether an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        self.liveness.is_silent(now)
+    }
+
+    /// What was learned of the path in this direction, for the next connection.
+    pub fn saved(&self, now: Instant) -> Option<Saved> {
+        self.control.gate.flight().saved(now)
+    }
+
+    /// What an earlier connection's controller learned of the path and this one's goes by.
+    pub fn resumed(&self) -> Option<Saved> {
+        self.control.gate.flight().resumed()
+    }
+
     /// What this side sends with now; a server knows that once the client's HELLO came.
     pub fn sends_with(&self) -> Wishes {
         self.control.current
@@ -68,6 +121,6 @@ impl Connection {
 
     /// Datagrams that left a second time.
     pub fn repeated(&self) -> u64 {
-        self.repeater.repeated()
+        self.duplicates.repeated()
     }
 }

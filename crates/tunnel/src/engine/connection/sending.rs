@@ -11,8 +11,8 @@ use bentpipe_proto::relay::SEND_BUFFER;
 use bentpipe_proto::tunnel::{Awaited, MAX_TRAIN};
 use quinn_proto::{FrameStats, Transmit};
 
-use super::super::profile::ACK_DELAY;
 use super::super::tuning::DATAGRAM_BUFFER;
+use super::backlog::SentBatch;
 use super::{Connection, LEAST_ROOM, Shut};
 use crate::transport::{Batch, Written};
 
@@ -26,24 +26,8 @@ const MOST_AHEAD: usize = SEND_BUFFER / 2;
 /// Only while so many bytes are under way: quinn searches them piece by piece, and fewer pieces are searched soon.
 const MANY: u64 = 1 << 20;
 
-/// Bytes of a full datagram that are no payload, about: short header, tag, STREAM header.
-const OVERHEAD: usize = 32;
-
-/// Bytes by which a datagram that a DATAGRAM frame fills may be shorter than a full one.
-const SHORT: usize = 16;
-
-/// Full datagrams in a row after which nothing is written until quinn has run dry: an estimate that is a few bytes off
-/// would leave them in quinn, datagram for datagram, for as long as the bulk goes on.
-const UNCHECKED: usize = 512;
-
-/// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
-const FEWEST_OWED: u64 = 16;
-
 /// Share of a round trip's bytes that may be said again.
 const OF_ROUND: u64 = 4;
-
-/// quinn asks for no ACK delay shorter than a round trip, and takes none for shorter than this.
-pub(super) const SHORTEST_DELAY: Duration = Duration::from_millis(25);
 
 impl Connection {
     /// The next datagrams to send, if any may leave now.
@@ -52,47 +36,43 @@ impl Connection {
         now: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if self.is_muted() {
+        if self.validation.is_muted() {
             return None;
         }
         let transmit = self.next_transmit(now, buf)?;
-        self.unproven[1] += transmit.size as u64;
         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let count = transmit.size.div_ceil(segment) as u64;
-        if let Some(first) = &mut self.first {
-            first.datagrams = first.datagrams.saturating_sub(count);
-        }
+        self.validation.on_sent(transmit.size, count);
         let frames = self.quic.stats().frame_tx;
         let headers = self.control.path.headers();
-        let handshake = !self.established;
+        let handshake = !self.stage.is_established();
         self.books
             .on_sent(frames, transmit.size as u64, count, headers, handshake);
         Some(transmit)
     }
 
     fn next_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if std::mem::take(&mut self.greeting) {
+        if self.stage.take_greeting() {
             self.greet(now);
         }
         // The new address is asked to prove itself (RFC 9000 §8.2) before quinn spends on a probe of its packet size what
         // may be sent there unproven. The first datagram still goes to the old address.
-        if self.moved
+        if self.validation.is_moved()
             && let Some((transmit, _)) = self.transmit_through_gate(now, 1, buf)
         {
-            self.moved = transmit.destination != self.quic.remote_address();
+            if transmit.destination == self.quic.remote_address() {
+                self.validation.end_move();
+            }
             return Some(transmit);
         }
-        self.moved = false;
-        let room = self.room_unproven();
-        if let Some(transmit) = self.insistence.poll(now, room, buf) {
+        self.validation.end_move();
+        let room = self.validation.room();
+        if let Some(transmit) = self.duplicates.poll_handshake(now, room, buf) {
             return Some(transmit);
         }
         self.report_train();
         self.update_prober(now);
-        if let Some(until) = self.gives_way_until(now) {
-            self.prober.defer(until);
-        }
-        if self.prober.poll(now, self.quic.rtt()) {
+        if self.liveness.poll_probe(now, &mut self.quic) {
             self.probe(now);
             // How fast probes are acknowledged is not how fast the path is.
             self.control.gate.flight().set_app_limited();
@@ -108,8 +88,7 @@ impl Connection {
             .or_else(|| self.transmit_data(now, buf))
             .or_else(|| self.transmit_exempt(now, buf));
         if transmit.is_some() {
-            self.unanswered = None;
-            self.duty.on_sent();
+            self.acks.on_sent();
         }
         transmit
     }
@@ -122,20 +101,19 @@ impl Connection {
         }
         let rtt = self.quic.rtt();
         let mut flight = self.control.gate.flight();
-        flight.set_ack_delay(self.demand.allowance(now, rtt));
+        flight.set_ack_delay(self.acks.allowance(now, rtt));
         let packets = flight.window() / u64::from(self.quic.current_mtu());
         drop(flight);
-        if let Some(acks) = self.demand.poll(now, packets, rtt) {
+        if let Some(acks) = self.acks.poll_wish(now, packets, rtt) {
             self.lane.wish_acks(acks);
         }
     }
 
     /// An ACK that QUIC would hold back: it rides on a PING, which passes window and pacer.
     fn transmit_due_ack(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        if !self.duty.is_due(now) {
+        if !self.acks.take_due(now) {
             return None;
         }
-        self.duty.on_sent();
         self.quic.ping();
         // How fast it is acknowledged is not how fast the path is.
         self.control.gate.flight().keep_app_limited();
@@ -147,22 +125,22 @@ impl Connection {
     fn transmit_again(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let asked = self.lane.take_asked();
         let rtt = self.quic.rtt();
-        if let Some(awaited) = asked.filter(|_| self.returned.is_some_and(|at| now < at + rtt)) {
+        if let Some(awaited) = asked.filter(|_| self.liveness.has_returned(now, rtt)) {
             self.load_again(now, &awaited);
         }
-        let permits = self.again.min(MAX_BATCH);
+        let permits = self.backlog.repeated().min(MAX_BATCH);
         if permits == 0 {
             return None;
         }
         let transmit = self.transmit_through_gate(now, permits, buf);
         let Some((transmit, _)) = transmit else {
-            self.again = 0;
+            self.backlog.set_repeated(0);
             return None;
         };
         let mtu = usize::from(self.quic.current_mtu());
-        self.again = self.again.saturating_sub(transmit.size.div_ceil(mtu));
+        self.backlog.on_repeated_sent(transmit.size.div_ceil(mtu));
         let rate = self.control.gate.flight().controller().pacing_rate();
-        self.pacer.on_sent(now, transmit.size as u64, rate);
+        self.permit.on_sent(now, transmit.size, rate);
         Some(transmit)
     }
 
@@ -184,10 +162,11 @@ impl Connection {
         let frames = self
             .lane
             .say_again(&mut self.tunnel, (now, rtt), awaited, bounds);
-        self.again = frames
+        let count = frames
             .into_iter()
             .map_while(|frame| datagrams.send(frame, false).ok())
             .count();
+        self.backlog.set_repeated(count);
     }
 
     /// A train, back to back and not paced: its packets are charged. The window bounds the first one, and what follows a later one
@@ -204,7 +183,7 @@ impl Connection {
         self.train.on_sent(size.div_ceil(mtu));
         if self.train.is_repeated() {
             let rate = self.control.gate.flight().controller().pacing_rate();
-            self.pacer.on_sent(now, size as u64, rate);
+            self.permit.on_sent(now, size, rate);
         }
         transmit.map(|(transmit, _)| transmit)
     }
@@ -217,7 +196,8 @@ impl Connection {
             drop(flight);
             return self.train.load(&mut self.quic, MAX_TRAIN as usize);
         }
-        if !self.train.is_due() || self.residual > 0 || self.lane.has_output(&self.tunnel) {
+        if !self.train.is_due() || self.backlog.streams() > 0 || self.lane.has_output(&self.tunnel)
+        {
             return;
         }
         // How fast these few are acknowledged is not how fast the path is.
@@ -234,19 +214,17 @@ impl Connection {
             let permits = match self.permits(now, mtu) {
                 Ok(permits) => permits,
                 Err(shut) => {
-                    self.shut = Some(shut);
+                    self.permit.set(Some(shut));
                     return None;
                 }
             };
-            self.shut = None;
+            self.permit.set(None);
             if let Some(transmit) = self.repeat(now, buf) {
                 return Some(transmit);
             }
-            if self.unchecked >= UNCHECKED {
-                self.residual = permits * mtu;
-            }
             let waiting = self.waiting_datagrams();
-            let want = (permits * mtu).saturating_sub(self.residual + waiting);
+            let room = permits * mtu;
+            let want = self.backlog.wanted(room, waiting);
             let written = if want > 0 {
                 let bulk = self.ahead();
                 let batch = Batch {
@@ -259,14 +237,14 @@ impl Connection {
             } else {
                 Written::default()
             };
-            let had = self.residual;
+            let had = self.backlog.streams();
             let Some((transmit, lost)) = self.transmit_through_gate(now, permits, buf) else {
-                (self.residual, self.unchecked) = (0, 0);
+                self.backlog.on_dry();
                 if written.total() > 0 {
                     return None;
                 }
                 if had == 0 && waiting > 0 {
-                    self.shut = Some(Shut::Unproven);
+                    self.permit.set(Some(Shut::Unproven));
                     return None;
                 }
                 if had == 0 {
@@ -284,26 +262,24 @@ impl Connection {
                     1 + written.alone / mtu
                 };
                 let batch = Transmit { ..transmit };
-                self.repeater
-                    .on_sent(now, &batch, buf, first, self.quic.rtt());
+                self.duplicates
+                    .on_alone(now, &batch, buf, first, self.quic.rtt());
             }
-            // A batch that is not full means that quinn has nothing left, or that its next DATAGRAM frame did not fit in.
             let left = self.waiting_datagrams();
-            let datagrams = transmit.size.div_ceil(mtu);
-            let frames = (waiting + written.datagrams).saturating_sub(left);
-            let short = if frames > 0 { datagrams * SHORT } else { 0 };
-            let full = transmit.size + 2 * OVERHEAD + short >= permits * mtu || left > 0;
-            (self.residual, self.unchecked) = if full {
-                let payload = transmit.size.saturating_sub(datagrams * OVERHEAD + frames);
-                let left = (had + written.streams + lost).saturating_sub(payload);
-                (left, self.unchecked + datagrams)
-            } else {
-                (0, 0)
-            };
+            self.backlog.on_sent(SentBatch {
+                size: transmit.size,
+                room,
+                mtu,
+                written: written.streams,
+                lost,
+                waiting: waiting + written.datagrams,
+                left,
+            });
             let mut flight = self.control.gate.flight();
             flight.clear_app_limited();
-            self.pacer
-                .on_sent(now, transmit.size as u64, flight.controller().pacing_rate());
+            let rate = flight.controller().pacing_rate();
+            drop(flight);
+            self.permit.on_sent(now, transmit.size, rate);
             return Some(transmit);
         }
     }
@@ -325,39 +301,27 @@ impl Connection {
 
     /// How many datagrams may leave now; at least one, or what forbids it.
     fn permits(&mut self, now: Instant, mtu: usize) -> Result<usize, Shut> {
-        if !self.established {
+        if !self.stage.is_established() {
             // The handshake is a few datagrams, and anti-amplification limits bind it.
-            let most = self.room_unproven() / LEAST_ROOM;
+            let most = self.validation.room() / LEAST_ROOM;
             return Ok(usize::try_from(most).map_or(MAX_BATCH, |most| most.min(MAX_BATCH)));
         }
         let flight = self.control.gate.flight();
         let room = usize::try_from(flight.room() / mtu as u64).unwrap_or(usize::MAX);
-        if room == 0 {
-            self.pacer.on_shut();
-            return Err(Shut::Window);
-        }
-        let paced = self.pacer.budget(
-            now,
-            flight.controller().pacing_rate(),
-            self.quic.current_mtu(),
-            self.quic.min_rtt(),
-        );
-        match room.min(paced as usize) {
-            0 => Err(Shut::Pacer),
-            permits => Ok(permits),
-        }
+        let rate = flight.controller().pacing_rate();
+        drop(flight);
+        let (mtu, min_rtt) = (self.quic.current_mtu(), self.quic.min_rtt());
+        self.permit.datagrams(now, room, rate, mtu, min_rtt)
     }
 
     /// What must not wait for window or pacer: pure ACKs and probes; and one datagram if the peer
     /// has been owed an answer for longer than it was promised (its ACK is stuck behind data).
     fn transmit_exempt(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
-        self.shut?;
-        let owed = self.unanswered.is_some_and(|(since, count)| {
-            count > self.asked.packets.max(FEWEST_OWED) || now >= since + self.answer_within()
-        });
-        if owed {
+        if !self.permit.is_shut() {
+            return None;
+        }
+        if self.acks.take_overdue(now, self.quic.rtt()) {
             // With the gate open quinn says everything it has to say; if that is nothing, so be it.
-            self.unanswered = None;
             return self
                 .transmit_through_gate(now, 1, buf)
                 .map(|(transmit, _)| transmit);
@@ -366,15 +330,10 @@ impl Connection {
         if self.insists() {
             let ready = self.tunnel.remote().is_some();
             let frames = self.quic.stats().frame_tx;
-            self.insistence.on_sent(now, ready, &frames, &transmit, buf);
+            self.duplicates
+                .on_handshake(now, ready, &frames, &transmit, buf);
         }
         Some(transmit)
-    }
-
-    /// The peer's wish, as quinn bounds it.
-    pub(super) fn answer_within(&self) -> Duration {
-        let longest = self.quic.rtt().max(SHORTEST_DELAY);
-        self.asked.delay.clamp(ACK_DELAY[0], longest)
     }
 
     /// Asks quinn with the gate open; also returns the bytes declared lost since the last time.
@@ -407,23 +366,24 @@ impl Connection {
         }
         if self.insists() {
             let ready = self.tunnel.remote().is_some();
-            self.insistence.on_sent(now, ready, &sent, &transmit, buf);
+            self.duplicates
+                .on_handshake(now, ready, &sent, &transmit, buf);
         }
         Some((transmit, lost))
     }
 
     /// Whether what leaves now may have to leave again.
     fn insists(&self) -> bool {
-        self.insistence.listens() && self.first.is_none_or(|first| first.copies)
+        self.duplicates.wants_handshake() && self.validation.permits_copies()
     }
 
     /// What stands alone, once more.
     fn repeat(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let rtt = self.quic.rtt();
         let pay = |bytes| self.lane.pay_copy(bytes);
-        let transmit = self.repeater.poll(now, rtt, pay, buf)?;
+        let transmit = self.duplicates.poll_alone(now, rtt, pay, buf)?;
         let rate = self.control.gate.flight().controller().pacing_rate();
-        self.pacer.on_sent(now, transmit.size as u64, rate);
+        self.permit.on_sent(now, transmit.size, rate);
         Some(transmit)
     }
 }

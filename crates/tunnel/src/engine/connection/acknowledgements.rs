@@ -1,0 +1,116 @@
+//! Acknowledgements in both directions: what the peer is owed, and what it is asked for.
+
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::tunnel::Acks;
+use quinn_proto::FrameStats;
+
+use super::super::ack_demand::{AckDemand, AckDuty};
+use super::super::profile::{ACK_DELAY, AckPolicy};
+
+/// Fewer datagrams than this do not open the gate by their number, however few to an ACK the peer wishes.
+const FEWEST_OWED: u64 = 16;
+
+/// Shortest ACK delay that quinn takes; it asks for none that is shorter than a round trip.
+const SHORTEST_DELAY: Duration = Duration::from_millis(25);
+
+/// Acknowledgements that both sides of a connection want and owe.
+#[derive(Debug)]
+pub(super) struct Acknowledgements {
+    /// Policy by which the peer wants to be acknowledged, as it has told QUIC.
+    policy: Acks,
+    /// How this side wants to be acknowledged where round trips are short, and how the peer does.
+    demand: AckDemand,
+    duty: AckDuty,
+    /// Datagrams received and still unanswered: when the oldest came, and how many there are.
+    unanswered: Option<(Instant, u64)>,
+}
+
+impl Acknowledgements {
+    /// The peer is taken to want `asked` until it says otherwise, and is told `asks`.
+    pub(super) fn new(asked: AckPolicy, asks: AckPolicy) -> Self {
+        Self {
+            policy: asked.announced(),
+            demand: AckDemand::new(asks),
+            duty: AckDuty::default(),
+            unanswered: None,
+        }
+    }
+
+    /// Sets the policy that the peer has told QUIC.
+    pub(super) fn set_policy(&mut self, policy: Acks) {
+        self.policy = policy;
+    }
+
+    /// Takes the peer's wish beyond that.
+    pub(super) fn on_wish(&mut self, wish: Acks) {
+        self.duty.ask(wish);
+    }
+
+    /// Notes that a datagram came.
+    pub(super) fn on_datagram(&mut self, now: Instant) {
+        self.unanswered.get_or_insert((now, 0)).1 += 1;
+    }
+
+    /// Notes what quinn has read; it has counted these `frames` so far.
+    pub(super) fn on_frames(&mut self, now: Instant, frames: &FrameStats) {
+        self.duty.on_received(now, frames);
+    }
+
+    /// Notes that packets left, and ACKs with them.
+    pub(super) fn on_sent(&mut self) {
+        self.unanswered = None;
+        self.duty.on_sent();
+    }
+
+    /// True if an ACK is due that quinn alone would hold back; it is then taken to leave.
+    pub(super) fn take_due(&mut self, now: Instant) -> bool {
+        let due = self.duty.is_due(now);
+        if due {
+            self.duty.on_sent();
+        }
+        due
+    }
+
+    /// True if the peer has been owed an answer for longer than it was promised; it is then taken to leave.
+    pub(super) fn take_overdue(&mut self, now: Instant, rtt: Duration) -> bool {
+        let overdue = self.unanswered.is_some_and(|(since, count)| {
+            count > self.policy.packets.max(FEWEST_OWED) || now >= since + self.within(rtt)
+        });
+        if overdue {
+            self.unanswered = None;
+        }
+        overdue
+    }
+
+    /// When an answer will be overdue.
+    pub(super) fn overdue_at(&self, rtt: Duration) -> Option<Instant> {
+        self.unanswered.map(|(since, _)| since + self.within(rtt))
+    }
+
+    /// When an ACK is due that quinn alone would hold back.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.duty.poll_timeout()
+    }
+
+    /// Time within which the peer wants to be answered, as quinn bounds it.
+    fn within(&self, rtt: Duration) -> Duration {
+        let longest = rtt.max(SHORTEST_DELAY);
+        self.policy.delay.clamp(ACK_DELAY[0], longest)
+    }
+
+    /// Longest time that the peer may hold an ACK back now.
+    pub(super) fn held_by_peer(&self, now: Instant, rtt: Duration) -> Duration {
+        self.demand.delay(now).min(rtt.max(SHORTEST_DELAY))
+    }
+
+    /// Time for which windows are to allow on top of the round trip.
+    pub(super) fn allowance(&self, now: Instant, rtt: Duration) -> Duration {
+        self.demand.allowance(now, rtt)
+    }
+
+    /// Wish for a window of `packets`, if the peer is to hear of it.
+    pub(super) fn poll_wish(&mut self, now: Instant, packets: u64, rtt: Duration) -> Option<Acks> {
+        self.demand.poll(now, packets, rtt)
+    }
+}

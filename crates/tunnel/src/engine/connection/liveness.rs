@@ -1,0 +1,242 @@
+//! What a connection does when it hears nothing: whom silence matters to, when it asks, and what an outage is.
+
+use std::time::{Duration, Instant};
+
+use quinn_proto::Side;
+
+use crate::engine::gate::{LEAST_MTU, Progress};
+use crate::engine::prober::Prober;
+use crate::transport::Streams;
+
+/// Not to hear of a peer for so long is an outage: where flows are open, either side asks before.
+const SILENT: Duration = Duration::from_secs(6);
+
+/// In an outage the peer is excused for what it owes, and for so long after it: what was lost has to leave once more.
+const CATCH_UP: Duration = Duration::from_secs(10);
+
+/// A peer that is not heard for this long although an answer is overdue is called silent.
+const UNHEARD: Duration = Duration::from_secs(5);
+
+/// Who has open flows and hears nothing for this long asks whether the path still stands: if a client's address has changed,
+/// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Datagrams that ask loudly are this far apart: there are dozens of probes a second.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// For how long after the last payload a flow counts as waiting for more.
+const RECENT: Duration = Duration::from_secs(60);
+/// And so much longer in an outage.
+const PATIENT: Duration = Duration::from_secs(240);
+
+/// A peer who is heard after so long keeps the tunnel alive.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A peer holds its ACKs back for so long at most, if it was not told otherwise (RFC 9000 §18.2).
+const MAX_HELD: Duration = Duration::from_millis(25);
+
+/// Granularity of timers (RFC 9002 §6.1.2).
+pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
+
+/// Soon after payload the path is listened to so often.
+const LISTEN: Duration = Duration::from_secs(20);
+
+/// A probe of ours gives way to one of QUIC's that comes this soon.
+const GIVEN_WAY: Duration = Duration::from_millis(250);
+
+/// Record of when the peer was heard, and what its silence means.
+pub(super) struct Liveness {
+    prober: Prober,
+    /// When the peer was last heard, or asked because it was not.
+    received: Instant,
+    /// When the peer was last heard.
+    heard: Instant,
+    /// When the last outage ended.
+    silence_ended: Option<Instant>,
+    /// When payload last came.
+    payload: Instant,
+    /// When the path was last listened to at rest.
+    listened: Instant,
+    /// When one of a client's probes is to be loud again.
+    quiet_until: Option<Instant>,
+    /// Flows wait for the end of an outage before they are opened.
+    wanted: bool,
+    /// The shell was last told of an outage.
+    told_outage: bool,
+    /// When the peer was last heard in an outage.
+    returned: Option<Instant>,
+}
+
+impl Liveness {
+    pub(super) fn new(prober: Prober, now: Instant) -> Self {
+        Self {
+            prober,
+            received: now,
+            heard: now,
+            silence_ended: None,
+            payload: now,
+            listened: now,
+            quiet_until: None,
+            wanted: false,
+            told_outage: false,
+            returned: None,
+        }
+    }
+
+    /// Notes that a datagram came, while round trips take `rtt`. True if that ends a long silence: the peer's keep-alive puts off
+    /// ours, whose answer would tell if somebody fills the path by now; so it is to be asked at once.
+    pub(super) fn on_datagram(&mut self, now: Instant, rtt: Duration) -> bool {
+        let silence = now.saturating_duration_since(self.received);
+        if self.prober.is_outage() {
+            self.returned = Some(now);
+            if silence > rtt {
+                self.prober.hurry(now);
+            }
+        }
+        if self.is_unheard(now, SILENT) {
+            self.silence_ended = Some(now);
+        }
+        self.received = now;
+        self.heard = now;
+        silence >= LONG
+    }
+
+    fn is_unheard(&self, now: Instant, span: Duration) -> bool {
+        now.saturating_duration_since(self.heard) >= span
+    }
+
+    /// When the peer was last heard.
+    pub(super) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// True if an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        self.prober.is_outage() && self.is_unheard(now, UNHEARD)
+    }
+
+    /// True while an outage excuses the peer for what it owes.
+    pub(super) fn is_excused(&self, now: Instant) -> bool {
+        let behind = self.silence_ended.is_some_and(|end| now < end + CATCH_UP);
+        self.is_unheard(now, SILENT) || behind
+    }
+
+    /// True for a round trip after the peer was heard in an outage: only then is it of use to say again what it waits for.
+    pub(super) fn has_returned(&self, now: Instant, rtt: Duration) -> bool {
+        self.returned.is_some_and(|at| now < at + rtt)
+    }
+
+    /// The beginning of an outage (true) or its end, once each.
+    pub(super) fn take_news(&mut self) -> Option<bool> {
+        let outage = self.prober.is_outage();
+        let told = std::mem::replace(&mut self.told_outage, outage);
+        (told != outage).then_some(outage)
+    }
+
+    /// Notes that payload came.
+    pub(super) fn on_payload(&mut self, now: Instant) {
+        self.payload = now;
+    }
+
+    /// True if a flow that is open probably waits for more. In an outage nothing comes for anybody: who waited when it began does
+    /// so for some time.
+    pub(super) fn is_payload_recent(&self, now: Instant) -> bool {
+        let recent = match self.prober.is_outage() {
+            true => RECENT + PATIENT,
+            false => RECENT,
+        };
+        now.saturating_duration_since(self.payload) < recent
+    }
+
+    /// Notes that somebody waits for the end of an outage.
+    pub(super) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// True if somebody waits for the end of an outage.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Takes the present state: `unanswered`, something ack-eliciting is in flight; `waiting`, flows wait for the peer.
+    pub(super) fn update(
+        &mut self,
+        now: Instant,
+        progress: Progress,
+        unanswered: bool,
+        waiting: bool,
+    ) {
+        self.prober.update(now, progress, unanswered, waiting);
+        self.wanted &= self.prober.is_outage();
+    }
+
+    /// True if a probe is to leave now.
+    pub(super) fn poll_probe(&mut self, now: Instant, quic: &mut Streams) -> bool {
+        if let Some(until) = self.gives_way_until(now, quic) {
+            self.prober.defer(until);
+        }
+        self.prober.poll(now, quic.rtt())
+    }
+
+    /// When the next probe is due.
+    pub(super) fn probe_at(&self) -> Option<Instant> {
+        self.prober.poll_timeout()
+    }
+
+    /// Until when a probe that is due has to wait. A peer that is heard and acknowledges nothing may not get datagrams of
+    /// this size any more. QUIC's own probes are small enough for every path, and find that out; but each probe of ours,
+    /// which is filled up with payload, would put them off.
+    fn gives_way_until(&self, now: Instant, quic: &mut Streams) -> Option<Instant> {
+        let heard = now.saturating_duration_since(self.heard) <= 2 * quic.rtt().max(MAX_HELD);
+        if !heard || quic.current_mtu() <= LEAST_MTU || !self.prober.is_due(now) {
+            return None;
+        }
+        let next = quic.poll_timeout()? + GRANULARITY;
+        (next > now && next <= now + GIVEN_WAY).then_some(next)
+    }
+
+    /// True if a client's probe is to be loud, now and then; its next ones are not.
+    pub(super) fn take_loud(&mut self, now: Instant) -> bool {
+        let loud = self.quiet_until.is_none_or(|until| until <= now);
+        if loud {
+            self.quiet_until = Some(now + QUIET);
+        }
+        loud
+    }
+
+    /// When to ask, soon after there was payload, whether somebody fills the path: more of it is likely to come.
+    pub(super) fn listening_deadline(&self) -> Option<Instant> {
+        let next = self.listened.max(self.payload) + LISTEN;
+        (next < self.payload + RECENT).then_some(next)
+    }
+
+    /// Notes that the path is listened to.
+    pub(super) fn on_listened(&mut self, now: Instant) {
+        self.listened = now;
+    }
+
+    /// When to ask whether the path still stands; flows exist, if `has_flows`, and packets may come until `packets_until`.
+    pub(super) fn silence_deadline(
+        &self,
+        side: Side,
+        rtt: Duration,
+        has_flows: bool,
+        packets_until: Option<Instant>,
+    ) -> Option<Instant> {
+        let patience = match side {
+            Side::Client => SILENCE,
+            // The client asks first.
+            Side::Server => SILENCE + 2 * rtt,
+        };
+        let until = has_flows.then(|| self.payload + RECENT).max(packets_until);
+        let deadline = self.received + patience;
+        until
+            .is_some_and(|until| deadline < until)
+            .then_some(deadline)
+    }
+
+    /// Notes that the peer was asked. Once: from then on the prober sees an unanswered packet and takes over.
+    pub(super) fn on_asked(&mut self, now: Instant) {
+        self.received = now;
+    }
+}
