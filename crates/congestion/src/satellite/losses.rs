@@ -4,7 +4,11 @@
 //! So the share lost by packets that left well below the path's rate is the path's own: the baseline.
 //! Fed on the data path by every ACK and loss report. It does not change the rate.
 
+mod quiet;
+
 use std::time::Instant;
+
+use quiet::{Answer, Quiet, Span, Tally};
 
 /// No link that is worth using loses more by itself.
 const MAX_BASELINE: f64 = 0.2;
@@ -32,27 +36,6 @@ const MOST_BURSTS: f64 = 40.0;
 /// How fast the measured variance follows.
 const GAIN: f64 = 0.125;
 
-/// Packets of which the fate is known, in packets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
-    acked: f64,
-    lost: f64,
-}
-
-impl Tally {
-    fn total(self) -> f64 {
-        self.acked + self.lost
-    }
-
-    fn share(self) -> f64 {
-        if self.total() > 0.0 {
-            self.lost / self.total()
-        } else {
-            0.0
-        }
-    }
-}
-
 /// What a quiet span showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lesson {
@@ -60,32 +43,6 @@ pub(super) enum Lesson {
     Known,
     /// It was not quiet: more is sent than the path takes. So many bytes a second arrived.
     Congested(u64),
-}
-
-/// Packets sent in a span of time.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    tally: Tally,
-    start: Instant,
-    end: Option<Instant>,
-}
-
-impl Span {
-    fn new(start: Instant, end: Option<Instant>) -> Self {
-        Self {
-            tally: Tally::default(),
-            start,
-            end,
-        }
-    }
-
-    fn covers(&self, sent: Instant) -> bool {
-        sent >= self.start && !self.is_before(sent)
-    }
-
-    fn is_before(&self, sent: Instant) -> bool {
-        self.end.is_some_and(|end| sent >= end)
-    }
 }
 
 /// Loss of the current round and the share that the path loses by itself.
@@ -97,16 +54,9 @@ pub(super) struct Losses {
     round: Tally,
     last: Tally,
     /// Below the path's rate.
-    quiet: Option<Span>,
+    quiet: Quiet,
     /// Above it.
     pulse: Option<Span>,
-    /// How far the quiet span is below the path's rate, as a share. If `full` packets a second arrive, it was not.
-    depth: f64,
-    full: f64,
-    /// The last quiet span was not quiet enough to tell.
-    inconclusive: bool,
-    /// What quiet spans showed since the baseline was last learned: on a slow link one is too short.
-    quiet_total: Tally,
     baseline: f64,
     /// What the baseline was learned from, older evidence less.
     learned: Tally,
@@ -126,12 +76,8 @@ impl Losses {
             since: now,
             round: Tally::default(),
             last: Tally::default(),
-            quiet: None,
+            quiet: Quiet::default(),
             pulse: None,
-            depth: 0.0,
-            full: 0.0,
-            inconclusive: false,
-            quiet_total: Tally::default(),
             baseline: 0.0,
             learned: Tally::default(),
             bursts: BURSTS,
@@ -151,24 +97,22 @@ impl Losses {
 
     /// Packets leave `depth` (a share) below the path's rate from now on; until now `rate` packets a second arrived.
     pub(super) fn start_quiet(&mut self, now: Instant, depth: f64, rate: u64) {
-        self.quiet = Some(Span::new(now, None));
-        self.depth = depth;
-        self.full = packets(rate, self.packet) * (1.0 - depth / 4.0);
+        self.quiet.start(now, depth, packets(rate, self.packet));
     }
 
     /// The next quiet span is to be as deep as possible.
     pub(super) fn wants_depth(&self) -> bool {
-        self.inconclusive
+        self.quiet.wants_depth()
     }
 
     /// What was to be quiet will not be.
     pub(super) fn give_up_quiet(&mut self) {
-        self.quiet = None;
+        self.quiet.give_up();
     }
 
     /// The answer to a quiet span is not complete yet.
     pub(super) fn is_waiting(&self) -> bool {
-        self.quiet.is_some()
+        self.quiet.is_waiting()
     }
 
     /// Packets that leave from `start` to `end` are above the path's rate.
@@ -201,9 +145,7 @@ impl Losses {
 
     /// They no longer do.
     pub(super) fn end_quiet(&mut self, now: Instant) {
-        if let Some(quiet) = &mut self.quiet {
-            quiet.end.get_or_insert(now);
-        }
+        self.quiet.end(now);
     }
 
     /// Returns what a quiet span showed once it is answered.
@@ -215,36 +157,14 @@ impl Losses {
         if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
             pulse.tally.acked += count;
         }
-        let quiet = self.quiet.as_mut()?;
-        if !quiet.is_before(sent) {
-            if quiet.covers(sent) {
-                quiet.tally.acked += count;
-            }
-            return None;
-        }
-        let span = self.quiet.take()?;
-        let length = span.end?.saturating_duration_since(span.start);
-        if !queued && span.tally.lost > 0.0 {
-            let arrived = span.tally.acked / length.as_secs_f64().max(1e-6);
-            let excess = span.tally.share() > self.baseline + UNKNOWN;
-            if excess && arrived > self.full {
-                return Some(Lesson::Congested(bytes_of(arrived, self.packet)));
+        match self.quiet.on_acked(count, sent, queued, self.baseline)? {
+            Answer::Congested(arrived) => Some(Lesson::Congested(bytes_of(arrived, self.packet))),
+            Answer::Shown(tally) => {
+                let known = self.known;
+                self.learn(tally, queued);
+                (self.known != known).then_some(Lesson::Known)
             }
         }
-        // Had the excess been congestion, so shallow a span would have left some of it.
-        self.inconclusive = span.tally.share() > self.baseline + UNKNOWN + self.depth;
-        if self.inconclusive {
-            self.quiet_total = Tally::default();
-            return None;
-        }
-        self.quiet_total.acked += span.tally.acked;
-        self.quiet_total.lost += span.tally.lost;
-        if self.quiet_total.total() < MIN_PACKETS {
-            return None;
-        }
-        let (total, known) = (std::mem::take(&mut self.quiet_total), self.known);
-        self.learn(total, queued);
-        (self.known != known).then_some(Lesson::Known)
     }
 
     pub(super) fn on_lost(&mut self, bytes: u64, sent: Instant) {
@@ -252,10 +172,9 @@ impl Losses {
         if sent >= self.since {
             self.round.lost += count;
         }
-        for span in [&mut self.quiet, &mut self.pulse].into_iter().flatten() {
-            if span.covers(sent) {
-                span.tally.lost += count;
-            }
+        self.quiet.on_lost(count, sent);
+        if let Some(pulse) = self.pulse.as_mut().filter(|span| span.covers(sent)) {
+            pulse.tally.lost += count;
         }
     }
 

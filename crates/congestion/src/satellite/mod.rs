@@ -12,7 +12,8 @@
 //!
 //! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
-//! `standing.rs` and `stuck.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
+//! `long_queue.rs` (with `standing.rs` and `stuck.rs`), what is known
+//! from elsewhere in `knowledge.rs`, who came during a rest in `rest.rs`, who else is there in `capacity.rs`, `share.rs`, `company.rs`
 //! and `ceiling.rs`, and how the path is shared with one's own kind in `common.rs`; `phases.rs` leads from phase to phase. What
 //! follows from round trips of 600 ms:
 //! - Nothing waits for several rounds to be sure: each phase reads the queue from the round-trip time of its own packets.
@@ -29,6 +30,8 @@ mod company;
 mod compete;
 mod cruise;
 mod jumps;
+mod knowledge;
+mod long_queue;
 mod losses;
 mod nearby;
 mod noise;
@@ -37,29 +40,31 @@ mod phases;
 mod pulse;
 mod rest;
 mod share;
+mod silence;
 mod standing;
 mod startup;
 mod stuck;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::time::{Duration, Instant};
 
-use bentpipe_units::{BitRate, Ratio};
+use bentpipe_units::BitRate;
 
-use super::saved::MIN_WINDOWS;
 use super::{
     AckSample, Config, LossSample, MIN_RATE, RoundCounter, Saved, bytes_in, rate_of, scaled,
 };
 use compete::Compete;
 use cruise::Cruise;
+use long_queue::LongQueue;
 use losses::{Lesson, Losses};
 use nearby::Nearby;
 use path::Path;
 use rest::Rest;
-use standing::Standing;
+use silence::Silence;
 use startup::Startup;
-use stuck::Stuck;
+use usage::Usage;
 
 /// Smallest window in packets: two, and the ACKs of two more may be under way.
 const MIN_WINDOW: u64 = 4;
@@ -75,18 +80,12 @@ const SHALLOW_DRAIN: u64 = 950;
 const RETREAT: u64 = 500;
 /// What a CE mark leaves of the rate, in permille (RFC 8511).
 const MARKED: u64 = 850;
-/// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
-const JUMP: u64 = 500;
-/// The same where the peer has seen the path carry that much just now: nobody stretches a train, so it does not show
-/// what others leave free, but it shows that the path is the one that is remembered.
+/// Share of a remembered rate at which to start, in permille, where the peer has seen the path carry that much just now: nobody
+/// stretches a train, so it does not show what others leave free, but it shows that the path is the one that is remembered.
 const CONFIRMED: u64 = 900;
-/// The same where somebody seems to fill the path since it was last used, and where round trips are long.
+/// Share of a rate that is used, in permille, where somebody seems to fill the path since it was last used, and where round trips are long.
 const WARY: u64 = 200;
 const WARY_FAR: u64 = 250;
-/// Share of a rate that only a train has shown.
-const MEASURED: u64 = 750;
-/// Fewest initial windows in what the path holds for which a measured rate makes a difference.
-const WORTHWHILE: u64 = 2;
 
 /// A share of losses beyond the path's own that somebody else's packets take part in.
 const OVERLOAD: f64 = 0.08;
@@ -103,24 +102,14 @@ pub struct Satellite {
     /// Sends instead of the phases while the path is nearby.
     nearby: Option<Nearby>,
     cruise: Cruise,
-    standing: Standing,
-    stuck: Stuck,
+    long_queue: LongQueue,
+    silence: Silence,
+    usage: Usage,
     rest: Rest,
     /// What an earlier connection had of the path.
     remembered: Option<Saved>,
-    /// Rounds in a row without a long queue, and the rate when there were enough of them.
-    calm: u32,
-    rate_before: u64,
-    /// When the path was last taken to be longer (in rounds), and its round-trip time before.
-    longer: Option<(u64, Duration)>,
     /// Packets sent before are one congestion event.
     marked_at: Option<Instant>,
-    delivered: u64,
-    busy_at: Instant,
-    /// When the last ACK came, or the flight began that nothing has answered yet.
-    heard: Instant,
-    /// Round-trip time of the last answer.
-    answered: Duration,
     now: Instant,
 }
 
@@ -149,18 +138,12 @@ impl Satellite {
             phase: Phase::Startup(begin(config, mtu, now)),
             nearby: None,
             cruise: Cruise::new(0, 0, now),
-            standing: Standing::default(),
-            stuck: Stuck::default(),
+            long_queue: LongQueue::default(),
+            silence: Silence::new(now),
+            usage: Usage::new(now),
             rest: Rest::default(),
             remembered: None,
-            calm: 0,
-            rate_before: 0,
-            longer: None,
             marked_at: None,
-            delivered: 0,
-            busy_at: now,
-            heard: now,
-            answered: Duration::ZERO,
             now,
         }
     }
@@ -174,7 +157,7 @@ impl Satellite {
         if in_flight > bytes {
             return;
         }
-        self.heard = now;
+        self.silence.begin_flight(now);
         if let Phase::Startup(startup) = &mut self.phase {
             startup.begin_flight(now);
             self.path.rest(now);
@@ -186,7 +169,7 @@ impl Satellite {
         if let Phase::Cruise = self.phase {
             self.path.rest(now);
             self.cruise.rest();
-            self.standing.reset();
+            self.long_queue.forget_rounds();
             self.losses.give_up_quiet();
         }
     }
@@ -194,7 +177,7 @@ impl Satellite {
     /// Takes the sample into the model and moves between phases.
     pub fn on_ack(&mut self, ack: &AckSample) {
         self.now = ack.now;
-        self.delivered += ack.newly_acked;
+        self.usage.on_delivered(ack.newly_acked);
         if let Some(rtt) = ack.rtt.filter(|_| self.path.measured().is_none()) {
             self.confirm(ack.now, rtt);
         }
@@ -255,14 +238,10 @@ impl Satellite {
     /// limit, and the few bytes that came through for its rate.
     fn end_silence(&mut self, ack: &AckSample) {
         let now = ack.now;
-        let silence = now.saturating_duration_since(self.heard);
-        self.heard = now;
         let base = self.path.base();
-        // A queue that others keep full delays every answer: that is no silence, however short the round trip once was.
-        let slowest = base.max(self.answered);
-        self.answered = ack.rtt.unwrap_or(self.answered);
+        let outage = self.silence.end(ack, base);
         if let Phase::Startup(startup) = &mut self.phase
-            && path::is_outage(silence, slowest)
+            && outage
         {
             let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
             startup.restart(now, window, base);
@@ -318,52 +297,6 @@ impl Satellite {
         }
     }
 
-    /// Starts at half of what the path had (RFC 9959 §3), or at all of it where that much was sold; false when the
-    /// path is already known better, or is another one by its round-trip time.
-    pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        if self.nearby.is_some() {
-            return false;
-        }
-        let Phase::Startup(startup) = &mut self.phase else {
-            return false;
-        };
-        let measured = self.path.measured();
-        if measured.is_some_and(|rtt| !saved.is_of_path(rtt)) {
-            return false;
-        }
-        // The handshake's packets tell of a queue like those of a rest.
-        self.rest.on_busy(saved.rtt);
-        if let Some(rtt) = measured {
-            self.rest.hear(now, rtt);
-        }
-        let rtt = measured.unwrap_or(saved.rtt);
-        let sold = self.config.provisioned >= Some(saved.rate);
-        let jump = if sold { 1000 } else { JUMP };
-        startup.jump(now, scaled(saved.rate.as_u64() / 8, jump), rtt);
-        self.remembered = Some(saved);
-        true
-    }
-
-    /// The first round-trip time tells whether the path is the one that is remembered (RFC 9959 §3.2).
-    fn confirm(&mut self, now: Instant, rtt: Duration) {
-        if self
-            .remembered
-            .take_if(|saved| !saved.is_of_path(rtt))
-            .is_some()
-        {
-            self.rest = Rest::default();
-            self.phase = Phase::Startup(begin(&self.config, self.mtu, now));
-        }
-    }
-
-    /// Whether it matters how fast a train arrives: in start-up, on a path that is not known to be thin.
-    pub fn wants_hint(&self) -> bool {
-        let thin = self
-            .remembered
-            .is_some_and(|saved| self.is_filled_anyway(saved.rate.as_u64() / 8));
-        matches!(self.phase, Phase::Startup(_)) && self.nearby.is_none() && !thin
-    }
-
     /// Another train is wanted now: whether others are there is in doubt.
     pub fn wants_train(&self, now: Instant) -> bool {
         matches!(self.phase, Phase::Cruise)
@@ -374,61 +307,6 @@ impl Satellite {
     /// It leaves.
     pub fn on_train(&mut self, now: Instant) {
         self.cruise.on_train(now);
-    }
-
-    /// The initial window fills a path of `rate` bytes per second, or nearly so.
-    fn is_filled_anyway(&self, rate: u64) -> bool {
-        bytes_in(rate, self.path.base()) < WORTHWHILE * self.config.initial_window
-    }
-
-    /// Goes on, while in start-up, from what the path was just measured to carry. Where the path is remembered, its rate
-    /// was this tunnel's share, so no more than that; and only half of it still if the round-trip time is longer than it
-    /// was, for somebody fills the queue.
-    pub fn hint(&mut self, now: Instant, rate: BitRate) -> bool {
-        if self.nearby.is_some() {
-            return false;
-        }
-        let rtt = self.path.base();
-        let rate = self.config.max_rate.map_or(rate, |max| rate.min(max));
-        let rate = rate.as_u64() / 8;
-        let filled = self.is_filled_anyway(rate);
-        let Phase::Startup(startup) = &mut self.phase else {
-            self.cruise.on_capacity(now, rate, self.losses.baseline());
-            return true;
-        };
-        if filled {
-            return false;
-        }
-        let jump = match self.remembered {
-            Some(saved) if rtt > saved.rtt + saved.rtt / 8 => 0,
-            Some(saved) => scaled(saved.rate.as_u64() / 8, CONFIRMED).min(scaled(rate, CONFIRMED)),
-            None => scaled(rate, MEASURED),
-        };
-        startup.jump(now, jump, rtt);
-        let sold = self.config.provisioned.map_or(0, |sold| sold.as_u64() / 8);
-        startup.measured(rate.max(sold));
-        true
-    }
-
-    /// What was learned of the path, once it was busy for long enough (RFC 9959 §3.1).
-    pub fn saved(&self, now: Instant) -> Option<Saved> {
-        if let Some(nearby) = &self.nearby {
-            return nearby.saved(now);
-        }
-        let enough = MIN_WINDOWS * self.config.initial_window;
-        let rate = match &self.phase {
-            // In start-up any rate is too low, but for one that agrees with what was measured.
-            Phase::Startup(startup) => Some(startup.rate()).filter(|r| startup.is_as_measured(*r)),
-            Phase::Drain { .. } | Phase::Cruise | Phase::Compete(_) => Some(self.cruise.rate()),
-        };
-        let rate = rate.filter(|_| self.delivered >= enough)?;
-        Some(Saved {
-            rate: BitRate::bits_per_second(rate.saturating_mul(8)),
-            // Small packets of a rest may have met the queue of others.
-            rtt: self.rest.base().unwrap_or(self.path.base()),
-            loss: Ratio::new(self.losses.baseline()).unwrap_or(Ratio::ZERO),
-            age: now.saturating_duration_since(self.busy_at),
-        })
     }
 
     /// The path's packet size changed; rates in bytes stay.
@@ -500,7 +378,7 @@ impl Satellite {
 
     /// Some number that differs between tunnels.
     fn noise(&self) -> u64 {
-        self.delivered / self.mtu
+        self.usage.delivered() / self.mtu
     }
 
     /// The rate at which ACKs come, and never next to nothing.

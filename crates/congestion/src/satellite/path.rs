@@ -2,12 +2,14 @@
 //!
 //! Fed on the data path by every ACK frame. It decides nothing: how fast to send is `cruise.rs`'s business.
 
-use std::collections::VecDeque;
+mod observed;
+
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, RateSample, rate_of};
 use super::jumps::{Jump, Jumps};
 use super::noise::Noise;
+use observed::{Arrivals, LeastRtt, PresentRound, RecentRtts};
 
 /// The arrival rate of ACKs is taken over this share of a round trip, which brings several, and at least so long,
 const FRESH_SHARE: u32 = 3;
@@ -40,8 +42,6 @@ const FILLING: u32 = 4;
 const SPREADS: usize = 3;
 const DEVIATIONS: u32 = 4;
 const LOUD: Duration = Duration::from_millis(2);
-/// ACKs whose round-trip times say whether the queue is empty now.
-const RECENT: usize = 4;
 
 /// What a whole round showed. Rates are bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,50 +55,22 @@ pub(super) struct Round {
     pub(super) sent: u64,
 }
 
-/// The mean of a few numbers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    sum: u128,
-    count: u128,
-}
-
-impl Mean {
-    fn add(&mut self, value: u64) {
-        self.sum += u128::from(value);
-        self.count += 1;
-    }
-
-    fn take(&mut self) -> u64 {
-        let mean = self.sum.checked_div(self.count).unwrap_or(0);
-        *self = Self::default();
-        u64::try_from(mean).unwrap_or(u64::MAX)
-    }
-}
-
 /// State of the path. Rates are bytes per second, of what arrives.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
-    rtts: [Option<Duration>; 2],
-    span_started: Instant,
-    initial_rtt: Duration,
+    least: LeastRtt,
     spacing: Duration,
     shared: bool,
     held: bool,
     /// When it was last found to have moved.
     moved_at: Option<Instant>,
     jumps: Jumps,
-    recent: [Duration; RECENT],
-    next: usize,
-    round_rtt: Option<Duration>,
-    /// The longest of the round, and what the two differed by in the last steady rounds.
-    round_most: Duration,
+    recent: RecentRtts,
+    round: PresentRound,
+    /// What the smallest and the longest round-trip time of the last steady rounds differed by.
     spreads: [Duration; SPREADS],
     noise: Noise,
-    rates: Mean,
-    sends: Mean,
-    /// When ACKs came, and how much was acknowledged by then.
-    arrivals: VecDeque<(Instant, u64)>,
-    acked: u64,
+    arrivals: Arrivals,
     heard_at: Instant,
     /// The round-trip time before a rest, and rounds since then.
     before_rest: Option<(Duration, u32)>,
@@ -107,31 +79,24 @@ pub(super) struct Path {
 impl Path {
     pub(super) fn new(initial_rtt: Duration, now: Instant) -> Self {
         Self {
-            rtts: [None; 2],
-            span_started: now,
-            initial_rtt: initial_rtt.max(Duration::from_millis(1)),
+            least: LeastRtt::new(initial_rtt, now),
             spacing: Duration::ZERO,
             shared: false,
             held: false,
             moved_at: None,
             jumps: Jumps::default(),
-            recent: [Duration::ZERO; RECENT],
-            next: 0,
-            round_rtt: None,
-            round_most: Duration::ZERO,
+            recent: RecentRtts::default(),
+            round: PresentRound::default(),
             spreads: [Duration::ZERO; SPREADS],
             noise: Noise::new(),
-            rates: Mean::default(),
-            sends: Mean::default(),
-            arrivals: VecDeque::new(),
-            acked: 0,
+            arrivals: Arrivals::default(),
             heard_at: now,
             before_rest: None,
         }
     }
 
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
-        self.acked += ack.newly_acked;
+        self.arrivals.count(ack.newly_acked);
         self.heard_at = ack.now;
         let Some(rtt) = ack.rtt else { return };
         if is_busy(ack) {
@@ -145,38 +110,24 @@ impl Path {
             RTT_SPAN
         };
         if self.held {
-            self.span_started = ack.now;
-        } else if ack.now.saturating_duration_since(self.span_started) > span {
-            // After idle the old span is as good as a new one: nothing newer contradicts it.
-            if let Some(present) = self.rtts[1].take() {
-                self.rtts[0] = Some(present);
-            }
-            self.span_started = ack.now;
+            self.least.hold(ack.now);
+        } else {
+            self.least.advance(ack.now, span);
         }
-        self.arrivals.push_back((ack.now, self.acked));
-        let recent = self.fresh_span();
-        while self
-            .arrivals
-            .get(1)
-            .is_some_and(|(at, _)| ack.now.saturating_duration_since(*at) >= recent)
-        {
-            self.arrivals.pop_front();
-        }
+        self.arrivals.add(ack.now);
+        self.arrivals.trim(ack.now, self.fresh_span());
         // A lone packet's ACK is delayed in full; a busy sender's hardly.
-        if is_busy(ack) || self.rtts == [None; 2] || rtt < self.base() {
-            self.rtts[1] = Some(self.rtts[1].map_or(rtt, |least| least.min(rtt)));
-            self.round_rtt = Some(self.round_rtt.map_or(rtt, |least| least.min(rtt)));
-            self.round_most = self.round_most.max(rtt);
-            self.recent[self.next] = rtt;
-            self.next = (self.next + 1) % RECENT;
+        if is_busy(ack) || self.least.measured().is_none() || rtt < self.base() {
+            self.least.add(rtt);
+            self.round.add_rtt(rtt);
+            self.recent.add(rtt);
         }
         // The last ACK of a transfer is delayed as well.
         let sample = ack
             .rate
             .filter(|sample| !sample.app_limited && !ack.app_limited);
         if let Some(sample) = sample.filter(|sample| is_plausible(sample, rtt)) {
-            self.rates.add(rate_of(sample.delivered, sample.acked_in));
-            self.sends.add(rate_of(sample.delivered, sample.sent_in));
+            self.round.add_rate(&sample);
         }
     }
 
@@ -185,25 +136,17 @@ impl Path {
             .before_rest
             .map(|(rtt, rounds)| (rtt, rounds + 1))
             .filter(|(_, rounds)| *rounds < TRIAL);
-        let most = std::mem::take(&mut self.round_most);
-        Round {
-            spread: self.round_rtt.map_or(most, |rtt| most.saturating_sub(rtt)),
-            rtt: self.round_rtt.take(),
-            rate: self.rates.take(),
-            sent: self.sends.take(),
-        }
+        self.round.end()
     }
 
     /// The round-trip time without queue.
     pub(super) fn base(&self) -> Duration {
-        self.measured()
-            .unwrap_or(self.initial_rtt)
-            .max(Duration::from_micros(1))
+        self.least.get()
     }
 
     /// The same, if it was measured.
     pub(super) fn measured(&self) -> Option<Duration> {
-        self.rtts.into_iter().flatten().min()
+        self.least.measured()
     }
 
     /// The path became longer (or shorter): its round-trip time without queue is `rtt`.
@@ -211,8 +154,7 @@ impl Path {
         if rtt > self.base() {
             self.moved_at = Some(now);
         }
-        self.rtts = [None, Some(rtt)];
-        self.span_started = now;
+        self.least.set(rtt, now);
     }
 
     /// Nothing was in flight: there is no queue of ours.
@@ -221,13 +163,11 @@ impl Path {
         if !self.is_far() && idle > SHORT_SPAN && !self.held {
             // In a low orbit it is another path by now.
             self.before_rest = self.measured().map(|rtt| (rtt, 0));
-            self.initial_rtt = self.base();
-            self.rtts = [None; 2];
+            self.least.forget();
         }
         self.jumps.rest();
-        self.recent = [self.base(); RECENT];
-        self.round_rtt = None;
-        self.round_most = Duration::ZERO;
+        self.recent.fill(self.base());
+        self.round.forget_rtts();
         self.arrivals.clear();
     }
 
@@ -372,7 +312,7 @@ impl Path {
 
     /// The smallest of the last round-trip times.
     pub(super) fn rtt_least(&self) -> Duration {
-        self.recent.into_iter().min().unwrap_or_default()
+        self.recent.least()
     }
 
     /// The smallest queue that the last ACKs saw.
@@ -382,9 +322,7 @@ impl Path {
 
     /// Nothing that came before says what the path is like now.
     pub(super) fn forget_arrivals(&mut self) {
-        let now = self.arrivals.pop_back();
-        self.arrivals.clear();
-        self.arrivals.extend(now);
+        self.arrivals.keep_last();
     }
 
     /// Over how long the arrival rate of ACKs is taken.
@@ -396,13 +334,11 @@ impl Path {
 
     /// At what rate acknowledgements came lately; `None` until enough did.
     pub(super) fn fresh_rate(&self) -> Option<u64> {
-        let (first, before) = *self.arrivals.front()?;
-        let (last, after) = *self.arrivals.back()?;
-        let span = last.saturating_duration_since(first);
+        let (bytes, span, acks) = self.arrivals.since_first()?;
         let enough = span >= self.fresh_span() / 2;
         // What varies while ACKs are under way stretches and presses them.
-        let many = self.arrivals.len() >= FRESH_ACKS && self.noise().is_zero();
-        (enough || many).then(|| rate_of(after - before, span))
+        let many = acks >= FRESH_ACKS && self.noise().is_zero();
+        (enough || many).then(|| rate_of(bytes, span))
     }
 }
 

@@ -15,10 +15,6 @@ use super::{CONFIRMED, DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite, WA
 
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
-/// Rounds without a long queue after which the rate is not in doubt.
-const CALM: u32 = 4;
-/// A second "longer path" within so many rounds is somebody who fills the queue.
-const SUSPICION: u64 = 24;
 /// A first flight that arrives at less than this, in permille of what the path carries, has company.
 const CROWDED: u64 = 600;
 /// No share of a path is smaller than this part of it, when it begins.
@@ -160,12 +156,12 @@ impl Satellite {
             .hold(self.path.is_far() && self.cruise.is_suspicious());
         let limit = self.cruise.limit(self.mtu);
         if self.path.queue_least() > limit {
-            self.standing.on_ack(ack.in_flight + ack.newly_acked);
+            self.long_queue.on_ack(ack.in_flight + ack.newly_acked);
         }
         if self.is_stuck(ack) {
             self.path.adopt(self.path.rtt_least(), ack.now);
-            self.standing.reset();
-            self.cruise.restore(self.rate_before);
+            self.long_queue.forget_rounds();
+            self.cruise.restore(self.long_queue.rate_before());
         }
         self.cruise
             .on_ack(ack, &mut self.path, &mut self.losses, self.mtu);
@@ -175,7 +171,7 @@ impl Satellite {
         if round.rate == 0 {
             return self.cruise.end_idle_round();
         }
-        self.busy_at = ack.now;
+        self.usage.on_busy(ack.now);
         self.path.compare(round, self.cruise.is_holding());
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
@@ -193,26 +189,18 @@ impl Satellite {
             return self.start_competing(ack.now, ack.in_flight);
         }
         if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
-            self.calm = if self.stuck.is_watching() {
-                0
-            } else {
-                self.calm + 1
-            };
-            if self.calm >= CALM {
-                self.rate_before = self.cruise.rate();
-            }
-            return self.standing.reset();
+            return self.long_queue.end_short_round(self.cruise.rate());
         }
-        self.calm = 0;
-        match self.standing.end_round(rtt, ack.in_flight, round.rate) {
+        let (in_flight, rate) = (ack.in_flight, round.rate);
+        match self.long_queue.end_long_round(rtt, in_flight, rate) {
             None => {}
-            Some(Verdict::Ours) => self.standing.reset(),
-            Some(Verdict::Longer) if self.path.is_far() => {
-                self.standing.reset();
-            }
+            Some(Verdict::Ours) => self.long_queue.forget_rounds(),
+            Some(Verdict::Longer) if self.path.is_far() => self.long_queue.forget_rounds(),
             Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
-            Some(Verdict::Shared) if self.cruise.is_patient() => self.standing.reset(),
-            Some(Verdict::Shared) => self.start_competing(ack.now, self.standing.most_in_flight()),
+            Some(Verdict::Shared) if self.cruise.is_patient() => self.long_queue.forget_rounds(),
+            Some(Verdict::Shared) => {
+                self.start_competing(ack.now, self.long_queue.most_in_flight());
+            }
         }
     }
 
@@ -233,39 +221,27 @@ impl Satellite {
             (2, (queue / 2).max(DOUBTFUL))
         };
         if queue <= self.cruise.target(self.mtu) * times {
-            self.stuck.reset();
+            self.long_queue.forget_acks();
             return false;
         }
-        let rate = self.rate_before.max(self.cruise.rate());
+        let rate = self.cruise.rate();
         let (rtt, in_flight) = (self.path.rtt_least(), sample.at_send.in_flight);
-        let stuck = self
-            .stuck
-            .on_ack(rtt, in_flight, enough, rate, self.path.noise());
-        if stuck {
-            self.stuck.reset();
-        }
-        stuck
+        self.long_queue
+            .is_stuck(rtt, in_flight, enough, rate, self.path.noise())
     }
 
     fn on_longer(&mut self, now: Instant, rtt: Duration) {
-        let base = self.path.base();
-        let again = self
-            .longer
-            .filter(|(round, _)| self.round.count() - round <= SUSPICION);
-        if let Some((_, before)) = again {
+        let (round, base) = (self.round.count(), self.path.base());
+        if let Some(before) = self.long_queue.on_longer(round, base) {
             self.path.adopt(before, now);
-            self.longer = None;
-            return self.start_competing(now, self.standing.most_in_flight());
+            return self.start_competing(now, self.long_queue.most_in_flight());
         }
-        self.longer = Some((self.round.count(), base));
         self.path.adopt(rtt, now);
-        self.standing.reset();
-        self.stuck.reset();
-        self.cruise.restore(self.rate_before);
+        self.cruise.restore(self.long_queue.rate_before());
     }
 
     pub(super) fn start_competing(&mut self, now: Instant, window: u64) {
-        self.standing.reset();
+        self.long_queue.forget_rounds();
         self.path.hold(true);
         self.path.set_shared(self.cruise.is_shared());
         self.losses.give_up_quiet();
