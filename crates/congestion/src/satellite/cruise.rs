@@ -9,26 +9,30 @@
 //! - **Pulse.** When the queue is empty the path may be faster than believed: a quarter of a round trip is sent a
 //!   quarter faster. If no queue answers, the rate was right; if one does, its height tells the path's rate.
 
+mod alarm;
 mod crowd;
 mod laws;
 mod policed;
 mod pulses;
 mod trains;
+mod trend;
 
 use std::time::{Duration, Instant};
 
 use super::super::{AckSample, bytes_in, scaled};
-use super::capacity::Capacity;
 use super::ceiling::Ceiling;
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
 use super::pulse::{Pulse, proportion};
 use super::share::{EMPTY, Share};
+use alarm::Alarm;
 pub(super) use crowd::{NEAR, is_thin};
 use laws::FOLLOW;
 use policed::Policed;
-use pulses::{EAGER, FIRST_STEP, PATIENCE};
+use pulses::{PATIENCE, Pulses};
+use trains::Trains;
+use trend::Trend;
 
 /// Slowest pacing, in permille of the rate.
 pub(super) const SLOWEST: u64 = 500;
@@ -49,8 +53,7 @@ const DEEP: u64 = 250;
 /// by a factor of e.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
 const SPACIOUS: u32 = 300;
-/// Where round trips are long, a path so much slower, in permille, lowers the rate again after this part of one.
-const AGAIN_AFTER: u32 = 2;
+/// Where round trips are long, a path so much slower, in permille, lowers the rate again before the last cut is answered.
 const MUCH_SLOWER: u64 = 850;
 /// The round in which the rate is cut, and the next one.
 const STALE: u32 = 3;
@@ -78,33 +81,15 @@ pub(super) struct Cruise {
     gain: u64,
     stage: Stage,
     until_dip: u64,
-    patience: u64,
-    /// Rounds for which a path that became slower is expected to become faster again.
-    eager: u64,
-    step: u64,
-    noise: u64,
-    /// When an alarming queue last lowered the rate.
-    cut_at: Instant,
-    /// By what share more was sent than delivered lately: a queue of ours grows, or shrinks.
-    growth: f64,
-    /// The last pulse found no more than was known, and what it added stood in the queue.
-    full: bool,
-    /// Rounds in a row that lost more than the path does by itself.
-    excessive: u32,
-    /// Rounds whose samples are of before the rate was cut.
-    stale: u32,
+    pulses: Pulses,
+    alarm: Alarm,
+    trend: Trend,
     /// The queue from which on the path marks packets, where it does.
     room: Option<Duration>,
-    /// The last ACK came behind an alarming queue.
-    alarmed: bool,
-    /// The round before the first such ACK saw a short one.
-    sudden: bool,
     company: Company,
     ceiling: Ceiling,
     share: Share,
-    capacity: Capacity,
-    /// What the path carried when the rate last fell at a stroke, until a train tells whether it still does.
-    stroke: Option<u64>,
+    trains: Trains,
     policed: Policed,
     /// The round-trip time without queue.
     base: Duration,
@@ -117,36 +102,27 @@ impl Cruise {
     pub(super) fn new(rate: u64, noise: u64, now: Instant) -> Self {
         Self {
             rate,
-            cut_at: now,
-            growth: 0.0,
-            full: false,
-            excessive: 0,
-            stale: 0,
             room: None,
-            alarmed: false,
-            sudden: false,
             company: Company::new(now),
             ceiling: Ceiling::new(),
             share: Share::new(),
-            capacity: Capacity::default(),
-            stroke: None,
+            trains: Trains::default(),
             policed: Policed::default(),
             base: Duration::ZERO,
             last_queue: Duration::MAX,
             gain: 1000,
             stage: Stage::Hold,
             until_dip: BETWEEN_DIPS + noise % SPREAD,
-            patience: 0,
-            eager: 0,
-            step: FIRST_STEP,
-            noise,
+            pulses: Pulses::new(noise),
+            alarm: Alarm::new(now),
+            trend: Trend::default(),
         }
     }
 
     /// The same path, at another rate.
     pub(super) fn again(&self, rate: u64, noise: u64, now: Instant) -> Self {
         Self {
-            capacity: self.capacity,
+            trains: self.trains.again(),
             base: self.base,
             ..Self::new(rate, noise, now)
         }
@@ -214,13 +190,14 @@ impl Cruise {
                 }
             }
             Stage::Hold if !ack.app_limited => {
-                if self.patience == 0
+                if self.pulses.is_due()
                     && losses.are_seen()
                     && queue < self.target(mtu) / 3
                     && !self.share.is_shared()
-                    && !self.is_told(ack.now)
+                    && !self.trains.is_full(ack.now, self.rate, self.base)
                 {
-                    self.pulse(ack.now, queue, path, losses);
+                    let pulse = self.pulses.begin(ack.now, queue, self.room, path, losses);
+                    self.stage = Stage::Pulse(pulse);
                 }
             }
             Stage::Hold | Stage::Dip { .. } => {}
@@ -237,29 +214,26 @@ impl Cruise {
         mtu: u64,
     ) {
         // Until a train tells of company, a long queue is taken for the doing of the path, which has to be answered at once.
-        let shared = self.share.is_shared() && !self.is_in_doubt();
+        let shared = self.share.is_shared() && !self.trains.is_in_doubt();
         let most = if shared {
             self.limit(mtu)
         } else {
             self.high(mtu)
         };
         let alarming = queue > most.max(path.base() / 6);
-        if alarming && !self.alarmed {
-            self.sudden = self.last_queue <= self.high(mtu);
+        if self.alarm.on_ack(alarming) {
+            let short = self.last_queue <= self.high(mtu);
+            self.alarm.set_sudden(short);
             // A path that became longer shows as a gap between ACKs; the rate is what it was.
             path.forget_arrivals();
             if path.may_move() {
-                self.stale = self.stale.max(GAP);
+                self.trend.skip_at_least(GAP);
             }
         }
-        self.alarmed = alarming;
         // Once per round trip: what answers now was sent before the last cut. A queue that grew for a long one takes several
         // to drain, so that there a path that became slower by more than others' coming makes it does not wait.
-        let answered = ack.newest_sent >= self.cut_at;
-        let soon = self.sudden
-            && !shared
-            && path.is_far()
-            && ack.now >= self.cut_at + path.base() / AGAIN_AFTER;
+        let answered = self.alarm.is_answered(ack.newest_sent);
+        let soon = !shared && path.is_far() && self.alarm.is_pressing(ack.now, path.base());
         if alarming
             && is_busy(ack)
             && (answered || soon)
@@ -273,18 +247,51 @@ impl Cruise {
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
                 self.company.forget_peak();
-                self.on_slower(fresh);
-                self.eager = EAGER;
+                self.trains
+                    .on_slower(fresh, self.rate, self.base, &mut self.share);
+                self.pulses.on_slower();
             }
             self.rate = self.rate.min(fresh).max(least);
-            self.cut_at = ack.now;
+            self.alarm.cut(ack.now);
         }
+    }
+
+    /// A pulse was answered.
+    fn conclude(&mut self, pulse: Pulse, losses: &Losses) {
+        self.stage = Stage::Hold;
+        self.gain = 1000;
+        let policed = &mut self.policed;
+        self.rate = self
+            .pulses
+            .conclude(pulse, self.rate, self.base, policed, losses);
+    }
+
+    /// A train is to leave now.
+    pub(super) fn wants_train(&self, now: Instant, mtu: u64) -> bool {
+        self.trains.is_due(now, self.rate, self.base, mtu)
+    }
+
+    pub(super) fn on_train(&mut self, now: Instant) {
+        self.trains.on_train(now);
+    }
+
+    /// Takes what start-up knows of what the path carries.
+    pub(super) fn set_capacity(&mut self, now: Instant, rate: Option<u64>) {
+        self.trains.set_capacity(now, rate);
+    }
+
+    /// Takes the answer that a train arrived at `rate`, of a path that loses `lost` by itself.
+    pub(super) fn on_capacity(&mut self, now: Instant, rate: u64, lost: f64) {
+        let (told, eager) = (sent(rate, lost), self.pulses.is_eager());
+        self.rate = self
+            .trains
+            .on_answer(now, told, self.rate, &mut self.share, eager);
     }
 
     /// There was too little to send for a pulse; not at once again, or a sender that is nearly busy would always be in one.
     fn give_up(&mut self) {
         self.stage = Stage::Hold;
-        self.patience = self.patience.max(1);
+        self.pulses.wait(1);
     }
 
     /// A round ended that says nothing of the queue: the rate is what is known of the path, and more is a guess.
@@ -306,12 +313,11 @@ impl Cruise {
             self.ceiling
                 .end_round(least + round.spread, losses.was_congestion(), steady);
         }
-        self.patience = self.patience.saturating_sub(1);
-        self.eager = self.eager.saturating_sub(1);
+        self.pulses.end_round();
         self.room = self.room.map(|room| room + room / SPACIOUS);
         self.base = path.base();
         if let Stage::Hold = self.stage {
-            self.step = FIRST_STEP;
+            self.pulses.begin_small();
         }
         if let Stage::Dip { .. } = self.stage {
             losses.end_quiet(now);
@@ -393,7 +399,7 @@ impl Cruise {
         self.until_dip = if shared {
             self.rounds(AGAIN, AGAIN_SECONDS)
         } else {
-            BETWEEN_DIPS + self.noise % SPREAD
+            BETWEEN_DIPS + self.pulses.spread()
         };
         losses.start_quiet(now, share(depth), rate);
     }
@@ -419,7 +425,7 @@ impl Cruise {
     /// More was sent than the path takes.
     pub(super) fn lower(&mut self, rate: u64) {
         self.rate = self.rate.min(rate);
-        self.patience = PATIENCE;
+        self.pulses.start_over();
     }
 
     /// The path was found to lose this share by itself.
@@ -438,8 +444,8 @@ impl Cruise {
         self.make_room(queue);
         self.rate = scaled(self.rate, permille);
         self.gain = self.gain.min(1000);
-        self.patience = self.patience.max(PATIENCE);
-        self.stale = STALE;
+        self.pulses.wait(PATIENCE);
+        self.trend.skip(STALE);
         self.stage = Stage::Hold;
     }
 }

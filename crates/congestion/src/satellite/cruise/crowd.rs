@@ -63,8 +63,8 @@ impl Cruise {
     /// Somebody fills the queue; what this tunnel had of the path before.
     pub(in super::super) fn is_crowded(&self) -> Option<u64> {
         let near = self.base < FAR;
-        let crowded = self.share.is_crowded(near, self.capacity.get().is_some())
-            && (!near || self.share.is_shared());
+        let crowded =
+            self.share.is_crowded(near, self.trains.know()) && (!near || self.share.is_shared());
         crowded.then(|| self.rate.max(self.share.had()))
     }
 
@@ -106,33 +106,34 @@ impl Cruise {
         } else {
             self.base / 5 * 2
         };
-        self.capacity.end_round(now, self.base);
+        self.trains.end_round(now, self.base);
         self.share.watch(&Seen {
             rate: self.rate,
             queue,
             target,
             long,
             base: self.base,
-            known: self.capacity.get().is_some(),
+            known: self.trains.know(),
         });
         if self.base < NEAR || moves {
             self.share.stay_alone();
         } else {
-            self.judge_by_trains(now, queue, target);
+            let (rate, eager) = (self.rate, self.pulses.is_eager());
+            let queues = (queue, target);
+            self.trains.judge(now, queues, rate, &mut self.share, eager);
         }
     }
 
     /// Others were there before. What comes back at first was sent in start-up.
     pub(in super::super) fn join(&mut self) {
         self.share.enter();
-        self.stale = JOINED;
+        self.trend.skip(JOINED);
     }
 
     /// The rate after a round in which `seen` was delivered behind `queue`.
     pub(super) fn follow_in_company(&mut self, queue: Duration, seen: u64, losses: &Losses) {
         if overflows(losses) {
-            self.share
-                .on_overflow(queue, self.base, self.capacity.get().is_some());
+            self.share.on_overflow(queue, self.base, self.trains.know());
             self.rate = scaled(seen.min(self.rate), OVERFLOW);
         } else {
             self.rate = seen.clamp(scaled(self.rate, SLOWEST), scaled(self.rate, FASTEST));
@@ -142,7 +143,7 @@ impl Cruise {
     /// Pacing in company after a round behind `queue`.
     pub(super) fn law_in_company(&self, queue: Duration, target: Duration, losses: &Losses) -> u64 {
         let gain = self.share.gain(queue, target, self.base, self.rate);
-        if overflows(losses) || self.is_in_doubt() {
+        if overflows(losses) || self.trains.is_in_doubt() {
             gain.min(1000)
         } else {
             gain

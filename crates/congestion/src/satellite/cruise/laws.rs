@@ -28,8 +28,6 @@ pub(super) const FOLLOW: u64 = 30;
 const CREEP: u64 = 3;
 /// Rounds in a row that lose more than a lossy path does by itself, after which that is no burst of the weather's.
 const OVERLOADED: u32 = 2;
-/// Share by which it may.
-const STEADY: f64 = 0.03;
 
 impl Cruise {
     /// What the queue is to be.
@@ -57,18 +55,12 @@ impl Cruise {
 
     /// The rate after a round behind `queue`.
     pub(super) fn follow(&mut self, queue: Duration, round: Round, losses: &mut Losses, mtu: u64) {
-        self.stale = self.stale.saturating_sub(1);
-        if round.rate == 0 || self.stale > 0 {
+        if !self.trend.end_round() || round.rate == 0 {
             return;
         }
-        self.excessive = match losses.was_excessive(LOSS_MARGIN) {
-            true => self.excessive + 1,
-            false => 0,
-        };
+        let excessive = losses.was_excessive(LOSS_MARGIN);
+        self.trend.add(round.sent, round.rate, excessive);
         let seen = sent(round.rate, losses.share());
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let growth = round.sent as f64 / round.rate as f64 - 1.0;
-        self.growth += (growth - self.growth) / 8.0;
         let overloaded = if losses.are_usual() { OVERLOADED } else { 1 };
         // Delivered as it was sent: the path may carry more, and its delay is not our queue.
         let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
@@ -80,15 +72,18 @@ impl Cruise {
                 self.rate = seen;
             }
         } else if queue >= self.target(mtu) / 2 {
-            let steady = self.growth.abs() <= STEADY && !overflows(losses);
+            let steady = self.trend.is_steady() && !overflows(losses);
             let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
         } else if self.policed.is_found() {
-            self.follow_policed(losses);
-        } else if losses.is_known() && self.excessive >= overloaded && !self.full {
+            self.rate = self.policed.after_round(self.rate, losses);
+        } else if losses.is_known()
+            && self.trend.excessive() >= overloaded
+            && !self.pulses.found_full()
+        {
             // Had the last pulse met a queue and lost nothing, this would not be a full path's doing.
             self.rate = seen.clamp(scaled(self.rate, 850), self.rate);
-            self.patience = self.patience.max(2);
+            self.pulses.wait(2);
         } else {
             self.rate = self.rate.max(seen.min(scaled(self.rate, 1000 + FOLLOW)));
         }

@@ -7,7 +7,6 @@
 
 use super::super::losses::Losses;
 use super::super::pulse::share_of;
-use super::Cruise;
 
 /// By how much the rate grows in a round without losses, as a share.
 const CREEP: f64 = 0.0025;
@@ -86,7 +85,7 @@ impl Policed {
 
     /// The rate after a round in which the share `excess` was lost beyond the path's own losses; or the first one, and
     /// there is no policer.
-    pub(super) fn follow(&mut self, rate: u64, excess: f64) -> Followed {
+    fn follow(&mut self, rate: u64, excess: f64) -> Followed {
         let next = share_of(rate, 1.0 + CREEP - PART * excess);
         if next < share_of(self.first, REFUTED) {
             let first = self.first;
@@ -95,24 +94,22 @@ impl Policed {
         }
         Followed::Rate(next)
     }
-}
 
-impl Cruise {
-    /// The rate after a round before a policer, without a queue.
-    pub(super) fn follow_policed(&mut self, losses: &mut Losses) {
+    /// The rate after a round at `rate` before a policer, without a queue.
+    pub(super) fn after_round(&mut self, rate: u64, losses: &mut Losses) -> u64 {
         let lost = losses.share_of_last().unwrap_or(losses.baseline());
-        self.rate = match self.policed.follow(self.rate, lost - losses.baseline()) {
+        match self.follow(rate, lost - losses.baseline()) {
             Followed::Rate(rate) => rate,
             Followed::Refuted(rate) => {
                 losses.learn_last();
                 rate
             }
-        };
+        }
     }
 }
 
 /// What became of the rate.
-pub(super) enum Followed {
+enum Followed {
     Rate(u64),
     Refuted(u64),
 }

@@ -10,9 +10,10 @@
 use std::time::{Duration, Instant};
 
 use super::super::super::{bytes_in, scaled};
-use super::super::share::COMPANY;
+use super::super::capacity::Capacity;
+use super::super::share::{COMPANY, Share};
+use super::SLOWEST;
 use super::crowd::NEAR;
-use super::{Cruise, SLOWEST, sent};
 
 /// With fewer packets to a round trip a train would be a long queue of its own.
 const WIDE: u64 = 96;
@@ -33,10 +34,44 @@ const RECOVERING: Duration = Duration::from_secs(2);
 /// In company it is known no longer than for this: nobody answers.
 const LOST: Duration = Duration::from_secs(120);
 
-impl Cruise {
-    /// A round ended behind `queue`, which was to be `target`: whether there are others, as far as trains tell.
-    pub(super) fn judge_by_trains(&mut self, now: Instant, queue: Duration, target: Duration) {
-        let shared = self.share.is_shared();
+/// What trains have told of the path. Rates are bytes per second.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trains {
+    capacity: Capacity,
+    /// What the path carried when the rate last fell at a stroke, until a train tells whether it still does.
+    stroke: Option<u64>,
+}
+
+impl Trains {
+    /// Knowledge of the same path for another rate.
+    pub(super) fn again(self) -> Self {
+        Self {
+            capacity: self.capacity,
+            stroke: None,
+        }
+    }
+
+    /// True if it is known what the path carries.
+    pub(super) fn know(&self) -> bool {
+        self.capacity.get().is_some()
+    }
+
+    /// Ends a round on a path with round trips of `base`.
+    pub(super) fn end_round(&mut self, now: Instant, base: Duration) {
+        self.capacity.end_round(now, base);
+    }
+
+    /// Judges whether there are others, as far as trains tell, after a round at `rate` behind `queue`, which was to be `target`.
+    /// `eager` while the path is expected to become faster again.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        (queue, target): (Duration, Duration),
+        rate: u64,
+        share: &mut Share,
+        eager: bool,
+    ) {
+        let shared = share.is_shared();
         if shared && self.capacity.is_older(now, LOST) {
             self.capacity.forget();
         }
@@ -46,89 +81,92 @@ impl Cruise {
         let capacity = self.capacity.get();
         if queue > target / 2 {
             let stale = self.capacity.is_older(now, FRESH);
-            let less = capacity.is_none_or(|capacity| self.rate < scaled(capacity, COMPANY));
+            let less = capacity.is_none_or(|capacity| rate < scaled(capacity, COMPANY));
             match capacity.filter(|_| shared || !stale) {
-                Some(capacity) => self.share.judge(self.rate, capacity),
+                Some(capacity) => share.judge(rate, capacity),
                 None if less => self.capacity.wish(),
                 None => {}
             }
         }
-        let age = match self.share.is_shared() {
+        let age = match share.is_shared() {
             true => Some(REGULAR),
-            false => Some(RECOVERING).filter(|_| self.eager > 0),
+            false => Some(RECOVERING).filter(|_| eager),
         };
         if age.is_some_and(|age| self.capacity.is_older(now, age)) {
             self.capacity.wish();
         }
     }
 
-    /// Delivery became slower at a stroke, and is `fresh` now: the path did, or somebody came.
-    pub(super) fn on_slower(&mut self, fresh: u64) {
-        if self.base < NEAR {
-            return self.share.forget();
+    /// Notes that delivery became slower at a stroke, and is `fresh` now instead of `rate`: the path did, or somebody came.
+    pub(super) fn on_slower(&mut self, fresh: u64, rate: u64, base: Duration, share: &mut Share) {
+        if base < NEAR {
+            return share.forget();
         }
         if self.is_in_doubt() {
             return;
         }
         self.capacity.wish();
         let known = self.capacity.get();
-        if known.is_some() && self.share.is_shared() {
+        if known.is_some() && share.is_shared() {
             return;
         }
         self.stroke = known;
-        if known.is_some() && fresh >= scaled(self.rate, DEEP_FALL) {
-            self.share.enter();
+        if known.is_some() && fresh >= scaled(rate, DEEP_FALL) {
+            share.enter();
         } else {
-            self.share.forget();
+            share.forget();
         }
     }
 
-    /// Delivery became slower at a stroke, and no train has told yet whose doing that is.
+    /// True if delivery became slower at a stroke, and no train has told yet whose doing that is.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.stroke.is_some() && self.capacity.is_asked()
     }
 
-    /// A train has just said that the path carries no more.
-    pub(super) fn is_told(&self, now: Instant) -> bool {
-        let full = |capacity| self.rate >= scaled(capacity, FULL);
-        self.base >= NEAR
-            && !self.capacity.is_older(now, JUST)
-            && self.capacity.get().is_some_and(full)
+    /// True if a train has just said that the path carries no more than `rate`.
+    pub(super) fn is_full(&self, now: Instant, rate: u64, base: Duration) -> bool {
+        let full = |capacity| rate >= scaled(capacity, FULL);
+        base >= NEAR && !self.capacity.is_older(now, JUST) && self.capacity.get().is_some_and(full)
     }
 
-    /// A train is to leave now.
-    pub(in super::super) fn wants_train(&self, now: Instant, mtu: u64) -> bool {
-        let rate = self.capacity.get().unwrap_or(self.rate);
-        self.base >= NEAR
-            && bytes_in(rate, self.base) >= WIDE * mtu
-            && self.capacity.is_due(now, self.base)
+    /// True if a train is to leave now, on a path of `rate` unless one has told more.
+    pub(super) fn is_due(&self, now: Instant, rate: u64, base: Duration, mtu: u64) -> bool {
+        let rate = self.capacity.get().unwrap_or(rate);
+        base >= NEAR && bytes_in(rate, base) >= WIDE * mtu && self.capacity.is_due(now, base)
     }
 
-    pub(in super::super) fn on_train(&mut self, now: Instant) {
+    pub(super) fn on_train(&mut self, now: Instant) {
         self.capacity.on_train(now);
     }
 
-    /// What start-up knows of what the path carries.
-    pub(in super::super) fn set_capacity(&mut self, now: Instant, rate: Option<u64>) {
+    /// Takes what start-up knows of what the path carries.
+    pub(super) fn set_capacity(&mut self, now: Instant, rate: Option<u64>) {
         self.capacity.set(now, rate);
     }
 
-    /// A train arrived at `rate`, of a path that loses `lost` by itself. That is the peer's word, so one answer does no more than
-    /// double or halve the rate.
-    pub(in super::super) fn on_capacity(&mut self, now: Instant, rate: u64, lost: f64) {
-        let rate = sent(rate, lost);
-        if !self.capacity.on_answer(now, rate) {
-            return;
+    /// Takes the answer that the path carries `told`, while `rate` is sent; returns the new rate. An answer is the peer's word, so it
+    /// does no more than double or halve the rate.
+    pub(super) fn on_answer(
+        &mut self,
+        now: Instant,
+        told: u64,
+        rate: u64,
+        share: &mut Share,
+        eager: bool,
+    ) -> u64 {
+        let mut next = rate;
+        if !self.capacity.on_answer(now, told) {
+            return next;
         }
         if let Some(before) = self.stroke.take()
-            && rate < scaled(before, CHANGED)
+            && told < scaled(before, CHANGED)
         {
-            self.share.stay_alone();
-            self.rate = self.rate.min(rate.max(scaled(self.rate, SLOWEST)));
+            share.stay_alone();
+            next = next.min(told.max(scaled(next, SLOWEST)));
         }
-        if self.eager > 0 && !self.share.is_shared() {
-            let faster = scaled(rate, NEARLY).min(scaled(self.rate, FASTER));
-            self.rate = self.rate.max(faster);
+        if eager && !share.is_shared() {
+            next = next.max(scaled(told, NEARLY).min(scaled(next, FASTER)));
         }
+        next
     }
 }
