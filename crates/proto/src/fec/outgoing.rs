@@ -5,6 +5,7 @@
 //! such streams carried within the horizon becomes a block, and its repairs leave. What was in a block once is not in another.
 
 mod encode;
+mod recent;
 mod sizes;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,6 +15,7 @@ use bytes::Bytes;
 
 use super::block::{MAX_RANGES, Range};
 use super::policy::{Credit, Fec, Loss, Path};
+use recent::Recent;
 use sizes::Sizes;
 
 /// A second sending follows the first by this share of a round trip, within bounds.
@@ -49,14 +51,10 @@ pub struct RepairStats {
 pub struct Outgoing {
     fec: Fec,
     loss: Option<Loss>,
-    /// Bytes that may be remembered, and how many are.
+    /// Bytes that may be remembered.
     limit: u64,
-    held: u64,
     rtt: Duration,
-    streams: BTreeMap<u64, Run>,
-    /// Everything remembered, the oldest first: number, stream.
-    order: VecDeque<(u64, u64)>,
-    next_chunk: u64,
+    recent: Recent,
     /// When a stream was given something last.
     written: Option<Instant>,
     /// Streams that have run dry, and when.
@@ -68,22 +66,6 @@ pub struct Outgoing {
     waiting: Option<Instant>,
     credit: Credit,
     stats: RepairStats,
-}
-
-/// What one stream was given lately, without gaps.
-#[derive(Debug, Default)]
-struct Run {
-    start: u64,
-    end: u64,
-    chunks: VecDeque<Chunk>,
-    fin: bool,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    number: u64,
-    sent: Instant,
-    bytes: Bytes,
 }
 
 #[derive(Debug, Default)]
@@ -106,7 +88,7 @@ impl Outgoing {
     pub fn on_path(&mut self, path: &Path) {
         (self.loss, self.rtt) = (path.loss, path.rtt);
         self.credit.on_path(path);
-        if !self.is_active() && self.next_chunk > 0 {
+        if !self.is_active() && self.recent.has_begun() {
             self.forget();
         }
     }
@@ -134,26 +116,7 @@ impl Outgoing {
             return;
         }
         self.written = Some(now);
-        let run = self.streams.entry(stream).or_default();
-        if run.end != offset {
-            // Something between was not remembered.
-            self.held -= run.held();
-            *run = Run {
-                start: offset,
-                end: offset,
-                ..Run::default()
-            };
-        }
-        self.held += bytes.len() as u64;
-        run.end += bytes.len() as u64;
-        let number = self.next_chunk;
-        self.next_chunk += 1;
-        run.chunks.push_back(Chunk {
-            number,
-            sent: now,
-            bytes,
-        });
-        self.order.push_back((number, stream));
+        self.recent.push(now, stream, offset, bytes);
         self.trim(now);
     }
 
@@ -162,21 +125,14 @@ impl Outgoing {
         if !self.is_active() {
             return;
         }
-        let run = self.streams.entry(stream).or_insert_with(|| Run {
-            start: offset,
-            end: offset,
-            ..Run::default()
-        });
-        run.fin |= fin && run.end == offset;
+        self.recent.on_dry(stream, offset, fin);
         self.dry.entry(stream).or_insert(now);
     }
 
     /// `stream` was reset: what it carried is not wanted.
     pub fn on_reset(&mut self, stream: u64) {
         self.dry.remove(&stream);
-        if let Some(run) = self.streams.remove(&stream) {
-            self.held -= run.held();
-        }
+        self.recent.take(stream);
     }
 
     /// When repairs are due.
@@ -222,16 +178,13 @@ impl Outgoing {
     /// Memory held, in bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.held
+        self.recent.held()
     }
 
     /// While other streams are given something, one that is dry waits for them for so long at most; not if enough is dry.
     fn longest_pause(&self) -> Duration {
-        let runs = self
-            .dry
-            .keys()
-            .filter_map(|stream| self.streams.get(stream));
-        if runs.map(Run::held).sum::<u64>() >= ENOUGH {
+        let held = self.dry.keys().map(|stream| self.recent.held_of(*stream));
+        if held.sum::<u64>() >= ENOUGH {
             return self.pause();
         }
         (self.rtt / LONGEST_PAUSE_SHARE).max(self.pause())
@@ -242,39 +195,16 @@ impl Outgoing {
     }
 
     fn forget(&mut self) {
-        self.streams.clear();
-        self.order.clear();
+        self.recent.clear();
         self.dry.clear();
-        self.held = 0;
     }
 
     /// Forgets what is too old or too much.
     fn trim(&mut self, now: Instant) {
         let horizon = self.rtt.mul_f32(AGAIN) * GENERATIONS.unsigned_abs() + PAUSE[1];
-        while let Some(&(number, stream)) = self.order.front() {
-            let Some(run) = self.streams.get_mut(&stream) else {
-                self.order.pop_front();
-                continue;
-            };
-            match run.chunks.front() {
-                Some(chunk) if chunk.number == number => {
-                    let age = now.saturating_duration_since(chunk.sent);
-                    if age < horizon && self.held <= self.limit {
-                        return;
-                    }
-                    let length = chunk.bytes.len() as u64;
-                    run.chunks.pop_front();
-                    run.start += length;
-                    self.held -= length;
-                    if run.chunks.is_empty() && !self.dry.contains_key(&stream) {
-                        self.streams.remove(&stream);
-                    }
-                }
-                // It was in a block.
-                _ => {}
-            }
-            self.order.pop_front();
-        }
+        let dry = &self.dry;
+        self.recent
+            .trim(now, horizon, self.limit, |stream| dry.contains_key(&stream));
     }
 
     /// What decides on the repairs; absent if as much is repaired whatever is lost.
@@ -301,10 +231,9 @@ impl Outgoing {
         let streams: Vec<_> = self.dry.iter().filter(ripe).map(|(s, _)| *s).collect();
         for stream in streams {
             self.dry.remove(&stream);
-            let Some(run) = self.streams.remove(&stream) else {
+            let Some(run) = self.recent.take(stream) else {
                 continue;
             };
-            self.held -= run.held();
             let mut start = run.start;
             let mut open = false;
             for chunk in &run.chunks {
@@ -385,11 +314,5 @@ impl Outgoing {
     /// `bytes` came from the peer.
     pub fn on_received(&mut self, bytes: u64) {
         self.credit.on_received(bytes);
-    }
-}
-
-impl Run {
-    fn held(&self) -> u64 {
-        self.end - self.start
     }
 }

@@ -30,7 +30,7 @@ impl Sizes {
     pub(super) fn new(outgoing: &Outgoing, size: usize) -> Self {
         let loss = outgoing.loss_heeded();
         let in_hand = loss.map_or(0.0, |loss| outgoing.credit.in_hand(loss));
-        let new = outgoing.held.max(1) as f64 / f64::from(GENERATIONS);
+        let new = outgoing.recent.held().max(1) as f64 / f64::from(GENERATIONS);
         Self {
             full: FULL.map(|symbols| symbols * encode::large_symbol(size)),
             most_margin: MOST_MARGIN.min(MOST_OF_CREDIT * in_hand / new),
