@@ -16,6 +16,7 @@ mod companions;
 mod forwarder;
 mod outgoing;
 mod query;
+mod questions;
 mod rebind;
 mod reply;
 mod share;
@@ -24,9 +25,10 @@ mod zones;
 
 pub use answer::{Answer, AnswerError, Learned};
 pub use cache::{Cache, Found};
-pub use forwarder::{Config, Forwarder, Source, Stats, Ticket};
+pub use forwarder::{Config, Forwarder, Source, Stats};
 pub use outgoing::{Outgoing, Verdict};
 pub use query::{Edns, Key, Query, Refusal, Room};
+pub use questions::Ticket;
 pub use rebind::{Rebinding, Scope};
 pub use zones::{Suffix, Zones};
 
