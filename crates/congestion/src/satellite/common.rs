@@ -7,8 +7,9 @@
 use std::time::Duration;
 
 use super::float;
-use super::share::EMPTY;
 
+/// What is called no queue in company.
+pub(super) const EMPTY: Duration = Duration::from_millis(3);
 /// Queue at [`REFERENCE`], in seconds; it falls with the rate.
 const COMMON: f64 = 0.1;
 /// 10 Mbit/s in bytes per second.

@@ -21,11 +21,12 @@ use std::time::{Duration, Instant};
 
 use super::super::{AckSample, bytes_in, scaled};
 use super::ceiling::Ceiling;
+use super::common::EMPTY;
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
-use super::pulse::{Pulse, proportion};
-use super::share::{EMPTY, Share};
+use super::pulse::{Pulse, SLOWEST, proportion};
+use super::share::Share;
 use alarm::Alarm;
 pub(super) use crowd::{NEAR, is_thin};
 use laws::FOLLOW;
@@ -34,8 +35,6 @@ use pulses::{PATIENCE, Pulses};
 use trains::Trains;
 use trend::Trend;
 
-/// Slowest pacing, in permille of the rate.
-pub(super) const SLOWEST: u64 = 500;
 /// Rates that differ by no more are the same, in permille.
 const AS_SENT: u64 = 20;
 /// Rounds between two dips, at least, and how many more at most: tunnels are not to do it in step.

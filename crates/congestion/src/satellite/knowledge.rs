@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use bentpipe_units::{BitRate, Ratio};
 
 use super::super::saved::MIN_WINDOWS;
-use super::super::{Saved, bytes_in, scaled};
+use super::super::{Config, Saved, bytes_in, scaled};
 use super::rest::Rest;
-use super::{CONFIRMED, Phase, Satellite, begin};
+use super::startup::Startup;
+use super::{CONFIRMED, MIN_WINDOW, Phase, Satellite};
 
 /// Share of a remembered rate at which to start, in permille (RFC 9959 §3).
 const JUMP: u64 = 500;
@@ -118,4 +119,13 @@ impl Satellite {
             age: self.usage.age(now),
         })
     }
+}
+
+/// Start-up on a path of which no more is known than what was sold.
+pub(super) fn begin(config: &Config, mtu: u64, now: Instant) -> Startup {
+    let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu), now);
+    if let Some(rate) = config.provisioned {
+        startup.jump(now, rate.as_u64() / 8, config.initial_rtt);
+    }
+    startup
 }

@@ -57,6 +57,7 @@ use super::{
 };
 use compete::Compete;
 use cruise::Cruise;
+use knowledge::begin;
 use long_queue::LongQueue;
 use losses::{Lesson, Losses};
 use nearby::Nearby;
@@ -386,15 +387,6 @@ impl Satellite {
         let smallest = rate_of(MIN_WINDOW * self.mtu, self.path.base().max(LEAST_ROUND));
         self.path.fresh_rate().unwrap_or(0).max(smallest)
     }
-}
-
-/// Start-up on a path of which no more is known than what was sold.
-fn begin(config: &Config, mtu: u64, now: Instant) -> Startup {
-    let mut startup = Startup::new(config.initial_window.max(MIN_WINDOW * mtu), now);
-    if let Some(rate) = config.provisioned {
-        startup.jump(now, rate.as_u64() / 8, config.initial_rtt);
-    }
-    startup
 }
 
 /// For shares and logarithms of it.

@@ -6,8 +6,9 @@
 use std::time::{Duration, Instant};
 
 use super::super::{rate_of, scaled};
-use super::cruise::SLOWEST;
 
+/// Slowest pacing, in permille of the rate.
+pub(super) const SLOWEST: u64 = 500;
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(40);

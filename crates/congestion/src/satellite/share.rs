@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::super::scaled;
-use super::common::{Common, GONE};
+use super::common::{Common, EMPTY, GONE};
 use super::float;
 
 /// After so many rounds without a queue the others are taken to have left, where what the path carries is not known: else all
@@ -30,8 +30,6 @@ const FOREIGN: u32 = 8;
 const FOREIGN_LEAST: Duration = Duration::from_millis(30);
 /// 1 Mbit/s in bytes per second.
 const FEW: u64 = 125_000;
-/// What is called no queue in company.
-pub(super) const EMPTY: Duration = Duration::from_millis(3);
 /// What a round leaves of the memory of the highest rate, and of the longest queue.
 const FADE: f64 = 0.985;
 const LONGEST_FADE: f64 = 0.97;

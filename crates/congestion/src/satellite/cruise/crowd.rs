@@ -11,9 +11,11 @@
 use std::time::{Duration, Instant};
 
 use super::super::super::{bytes_in, scaled};
+use super::super::common::EMPTY;
 use super::super::losses::Losses;
-use super::super::share::{EMPTY, Seen};
-use super::{Cruise, LOSS_MARGIN, SLOWEST};
+use super::super::pulse::SLOWEST;
+use super::super::share::Seen;
+use super::{Cruise, LOSS_MARGIN};
 
 /// In a low orbit the path's length changes more, and sooner, than a common queue would tell.
 pub(in super::super) const NEAR: Duration = Duration::from_millis(100);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::super::super::scaled;
 use super::super::losses::Losses;
 use super::super::path::Round;
-use super::super::pulse::proportion;
+use super::super::pulse::{SLOWEST, proportion};
 use super::crowd::overflows;
-use super::{AS_SENT, Cruise, LOSS_MARGIN, SLOWEST, sent};
+use super::{AS_SENT, Cruise, LOSS_MARGIN, sent};
 
 /// Target of the queue at [`REFERENCE`]; it falls with the square root of the rate.
 const TARGET: f64 = 0.008;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::super::super::{bytes_in, scaled};
 use super::super::capacity::Capacity;
+use super::super::pulse::SLOWEST;
 use super::super::share::{COMPANY, Share};
-use super::SLOWEST;
 use super::crowd::NEAR;
 
 /// With fewer packets to a round trip a train would be a long queue of its own.
