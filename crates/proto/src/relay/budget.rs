@@ -73,6 +73,11 @@ impl Budget {
         self.ceiling
     }
 
+    /// Bytes promised to flows that are open.
+    pub fn promised(&self) -> u64 {
+        self.first + self.grown
+    }
+
     /// Promises made before stand.
     pub fn set_ceiling(&mut self, ceiling: u64) {
         self.ceiling = ceiling;

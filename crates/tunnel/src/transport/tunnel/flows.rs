@@ -252,6 +252,11 @@ impl Flows {
         self.budget.set_ceiling(ceiling);
     }
 
+    /// Credit promised to flows that are open, in bytes.
+    pub(super) fn promised(&self) -> u64 {
+        self.budget.promised()
+    }
+
     /// First credit of a flow that nothing has come of yet, as it would be given now: its new limit, if that is more.
     pub(super) fn widen(&mut self, key: FlowKey, product: Product) -> Option<u64> {
         let flow = self.all.get_mut(&key)?;

@@ -149,6 +149,11 @@ impl Tunnel {
             .min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
+    /// Credit promised to flows that are open, in bytes.
+    pub fn promised(&self) -> u64 {
+        self.flows.promised()
+    }
+
     /// Takes bytes read from the LAN.
     pub fn push(&mut self, key: FlowKey, data: Bytes) {
         let bytes = data.len() as u64;

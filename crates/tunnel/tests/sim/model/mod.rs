@@ -102,8 +102,8 @@ impl Run {
         let left = [&self.world.terminals[0].engine, &self.world.server].map(held);
         assert_eq!(
             left,
-            [(0, 0); 2],
-            "flows and bytes that client and server still hold"
+            [(0, 0, 0); 2],
+            "flows and bytes that client and server still hold, and credit that they have promised"
         );
         (self.opened, self.heard)
     }
@@ -208,13 +208,15 @@ impl Run {
     }
 }
 
-/// Flows and bytes that an engine holds.
-fn held(engine: &Engine) -> (usize, u64) {
+/// Flows and bytes that an engine holds, and bytes of credit that it has promised to flows.
+fn held(engine: &Engine) -> (usize, u64, u64) {
     let tunnels = engine.connections().map(|(_, connection)| {
         let tunnel = &connection.tunnel;
-        (tunnel.flow_count(), tunnel.memory().0)
+        (tunnel.flow_count(), tunnel.memory().0, tunnel.promised())
     });
-    tunnels.fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
+    tunnels.fold((0, 0, 0), |sum, each| {
+        (sum.0 + each.0, sum.1 + each.1, sum.2 + each.2)
+    })
 }
 
 fn run(seeds: impl Iterator<Item = u64>) {
