@@ -10,7 +10,7 @@
 //! return link cannot carry.
 //!
 //! It stands between quinn and the socket and does not know what else a datagram holds. To an address that is not proven it sends
-//! nothing beyond the threefold of what came from there (RFC 9000 §8): `connection.rs` keeps that account.
+//! nothing beyond the threefold of what came from there (RFC 9000 §8): `connection/validation.rs` keeps that account.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
