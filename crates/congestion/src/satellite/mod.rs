@@ -63,7 +63,7 @@ use losses::{Lesson, Losses};
 use nearby::Nearby;
 use path::Path;
 use rest::Rest;
-use silence::Silence;
+use silence::{Cause, Silence};
 use startup::Startup;
 use usage::Usage;
 
@@ -235,18 +235,29 @@ impl Satellite {
         }
     }
 
-    /// Notes that an ACK came. After an outage start-up begins anew: it would take the loss of a whole flight for the path's
-    /// limit, and the few bytes that came through for its rate.
+    /// Notes that an ACK came. Start-up, which an outage has disturbed, begins anew.
     fn end_silence(&mut self, ack: &AckSample) {
-        let now = ack.now;
-        let base = self.path.base();
-        let outage = self.silence.end(ack, base);
-        if let Phase::Startup(startup) = &mut self.phase
-            && outage
-        {
-            let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
-            startup.restart(now, window, base);
-            self.losses.forget(now);
+        let cause = self.silence.end(ack, self.path.base());
+        let Phase::Startup(_) = self.phase else {
+            return;
+        };
+        match cause {
+            Cause::RoundTrip => {}
+            Cause::Queue => self.silence.doubt(ack.now),
+            Cause::Outage => self.start_anew(ack.now),
+        }
+    }
+
+    /// Begins start-up anew after an outage: it would take the loss of a whole flight for the path's limit, and the few bytes
+    /// that came through for its rate. Start-up may have ended with the answer that ended the outage.
+    fn start_anew(&mut self, now: Instant) {
+        self.losses.forget(now);
+        match &mut self.phase {
+            Phase::Startup(startup) => {
+                let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
+                startup.restart(now, window, self.path.base());
+            }
+            _ => self.phase = Phase::Startup(begin(&self.config, self.mtu, now)),
         }
     }
 
@@ -274,6 +285,9 @@ impl Satellite {
         }
         if loss.ecn {
             return self.on_mark(loss);
+        }
+        if self.silence.was_outage(loss, self.path.base()) {
+            return self.start_anew(loss.now);
         }
         self.losses.on_lost(loss.lost, loss.newest_sent);
         if let Phase::Compete(compete) = &mut self.phase {
