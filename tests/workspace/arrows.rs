@@ -60,7 +60,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 14] = [
             "bentpipe-tunnel",
             "bentpipe-units",
         ],
-        &[],
+        &["bentpipe-testbed"],
     ),
     ("bentpipe-plot", &[], &[]),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
@@ -130,7 +130,9 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "pep",
         &[
-            &["device", "filler", "keys", "shard", "state", "throttle"],
+            &[
+                "device", "filler", "firewall", "keys", "shard", "state", "throttle",
+            ],
             &["config"],
             &["status"],
             &["process", "relay"],

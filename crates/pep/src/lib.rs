@@ -19,6 +19,8 @@ pub mod doctor;
 pub mod events;
 mod filler;
 #[cfg(target_os = "linux")]
+mod firewall;
+#[cfg(target_os = "linux")]
 mod kernel;
 pub mod keys;
 mod metrics;

@@ -1,7 +1,6 @@
 //! The device through which packets enter and leave the tunnel: a TUN with its addresses and routes.
 //!
-//! Not persistent: it goes with the process, however that ends. Who may use it is said by rules elsewhere
-//! ([`crate::intercept`], [`crate::forwarding`]).
+//! Not persistent: it goes with the process, however that ends. Who may use it is said by rules elsewhere (`pep`).
 
 use std::fmt::Write as _;
 use std::fs;

@@ -6,7 +6,7 @@
 //! ```text
 //!                lab (emulator)                     pep (client, server)
 //!                  │        │                         │           │
-//!                 tun     netns                    socket     intercept
+//!                 tun     netns                    socket       hold
 //!                  │        │                         │        │      │
 //!                  │        └──────── command ────────┼────── nft   route      privilege
 //!                  │                     │            │        │      │            │
@@ -19,14 +19,15 @@
 //! Errors are `io::Error`: the kind is the kernel's, the text names the object and the mend.
 
 pub mod capture;
+pub mod claim;
 pub mod clock;
 pub mod command;
+pub mod connections;
 pub mod datagram;
 pub mod device;
 pub mod ethernet;
-pub mod forwarding;
 pub mod heap;
-pub mod intercept;
+pub mod hold;
 pub mod link;
 mod netlink;
 pub mod netns;
@@ -38,10 +39,7 @@ pub mod reach;
 pub mod route;
 pub mod sandbox;
 pub mod schedule;
-#[cfg(test)]
-mod snapshot;
 pub mod socket;
 pub mod stand_in;
-pub mod trial;
 pub mod tun;
 pub mod watch;

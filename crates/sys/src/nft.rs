@@ -1,7 +1,7 @@
 //! One nftables table of ours: replaced and removed whole, in one transaction, through `nft -f -`.
 //!
 //! Control path only. It names no table but its own, so that the rules of firewalls, containers and
-//! VPNs stay as they are. What the rules say is written elsewhere ([`crate::intercept`]).
+//! VPNs stay as they are. What the rules say is written elsewhere (`pep`).
 
 use std::io;
 use std::time::Duration;
@@ -95,6 +95,14 @@ impl Table {
     fn removal(&self) -> String {
         format!("add table inet {0}\ndelete table inet {0}\n", self.name)
     }
+}
+
+/// Has the kernel look at every expression of a script and then forget it.
+///
+/// # Errors
+/// `nft` or the privilege is missing, or kernel or `nft` do not know an expression; the text says which.
+pub fn check(script: &str) -> io::Result<()> {
+    run_with_input(tool("nft").args(["--check", "-f", "-"]), script).map(drop)
 }
 
 /// Runs a script as one transaction: all of it happens, or nothing.

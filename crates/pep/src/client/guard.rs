@@ -40,7 +40,7 @@ pub fn on(path: &Path) -> Result<(), GuardError> {
 /// `nft` or the privilege is missing.
 #[cfg(target_os = "linux")]
 pub fn off() -> Result<(), GuardError> {
-    bentpipe_sys::intercept::guard_off().map_err(|error| RunError::Io(error).into())
+    crate::client::intercept::guard_off().map_err(|error| RunError::Io(error).into())
 }
 
 /// The guard's rules with their counters, as `nft` lists them; `None` if it is off.
@@ -49,5 +49,5 @@ pub fn off() -> Result<(), GuardError> {
 /// `nft` or the privilege is missing.
 #[cfg(target_os = "linux")]
 pub fn listing() -> Result<Option<String>, GuardError> {
-    bentpipe_sys::intercept::guard_listing().map_err(|error| RunError::Io(error).into())
+    crate::client::intercept::guard_listing().map_err(|error| RunError::Io(error).into())
 }

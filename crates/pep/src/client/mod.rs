@@ -12,6 +12,8 @@ mod enrol;
 pub(crate) mod frontend;
 #[cfg(target_os = "linux")]
 pub mod guard;
+#[cfg(target_os = "linux")]
+pub mod intercept;
 mod link;
 mod lookup;
 pub mod measure;

@@ -2,7 +2,7 @@
 //!
 //! The device exists as long as the process, and is made anew if somebody takes it away (`frontend/upkeep.rs`);
 //! rules lead the LAN's packets into it and translate them to the addresses that
-//! the server has assigned (`sys/intercept`). Without a tunnel they are dropped: who sends them sends again.
+//! the server has assigned (`client/intercept`). Without a tunnel they are dropped: who sends them sends again.
 
 use std::cell::{Cell, RefCell};
 use std::future::pending;

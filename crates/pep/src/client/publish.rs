@@ -1,6 +1,6 @@
 //! Ports of the server that lead to hosts behind this client: asked for whenever a tunnel is up, and served.
 //!
-//! UDP crosses as packets, which the kernel leads on (`sys/intercept`); here are the connections of TCP.
+//! UDP crosses as packets, which the kernel leads on (`client/intercept`); here are the connections of TCP.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

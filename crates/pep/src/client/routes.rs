@@ -1,5 +1,5 @@
 //! Prefixes behind this client that the server routes here as they are: those that both ends' files name. What the server
-//! routes and this client does not name is not let in (`sys/intercept`).
+//! routes and this client does not name is not let in (`client/intercept`).
 
 use ipnet::IpNet;
 

@@ -20,13 +20,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bentpipe_sys::device::NAME;
-use bentpipe_sys::intercept::closed_passages;
 use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub(crate) use keeper::Keeper;
 use keeper::Level;
 
+use crate::firewall::closed_passages;
 use crate::process;
 use crate::status::KernelRepair;
 

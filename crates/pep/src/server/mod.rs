@@ -7,6 +7,8 @@ mod bucket;
 mod clients;
 mod enrolment;
 mod families;
+#[cfg(target_os = "linux")]
+pub mod forwarding;
 #[cfg(not(target_os = "linux"))]
 mod no_packets;
 mod notices;

@@ -19,7 +19,6 @@ use std::time::Duration;
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::tunnel::{Destination, Host};
 use bentpipe_sys::capture::PacketSocket;
-use bentpipe_sys::intercept::ADMITTED_FOR;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
@@ -29,6 +28,7 @@ use tokio::time::{interval, sleep, timeout};
 use super::flow::open_and_wait;
 use super::tproxy::Front;
 use crate::client::carrier::{Flow, NotOpened};
+use crate::client::intercept::ADMITTED_FOR;
 
 /// Connections that wait at once; beyond that a host's repetition gets its chance.
 const MAX_WAITING: usize = 1024;

@@ -13,9 +13,7 @@ use std::time::Duration;
 use bentpipe_proto::opening::Opening;
 use bentpipe_proto::proxy::associate;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_sys::intercept::{
-    self, Action, Claim, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
-};
+use bentpipe_sys::claim::Claim;
 use bentpipe_sys::{route, socket};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
@@ -31,6 +29,9 @@ use super::names::Lesson;
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use crate::client::carrier::{Carrier, Reach};
+use crate::client::intercept::{
+    self, Action, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
+};
 use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };

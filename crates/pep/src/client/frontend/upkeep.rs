@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_proto::packets::MTU;
 use bentpipe_sys::device::{self, Device};
-use bentpipe_sys::intercept::{Installed, Lack, Seen, lacking};
 use bentpipe_sys::tun::BulkTun;
 use bentpipe_sys::watch::Object;
 use bentpipe_sys::{link, route};
 use ipnet::IpNet;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::client::intercept::{Installed, Lack, Seen, lacking};
 use crate::kernel::{Fault, Subject};
 
 /// Name of an intercepted interface as a part, before the interface's own.

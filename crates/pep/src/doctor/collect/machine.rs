@@ -1,14 +1,18 @@
 //! The kernel, programs, limits and the clock.
 
 use std::fs::OpenOptions;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use bentpipe_sys::{clock, command, privilege, trial};
+use bentpipe_sys::{clock, command, hold, privilege, socket};
 use jiff::tz::TimeZone;
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::{text, tried};
+use crate::client::intercept;
 use crate::doctor::facts::Machine;
 use crate::process;
+use crate::server::forwarding;
 
 /// Settings of the kernel that are judged.
 const SETTINGS: [&str; 4] = [
@@ -38,10 +42,10 @@ pub(super) fn collect(built: Option<i16>) -> Machine {
         programs: PROGRAMS
             .map(|(name, option)| (name, version(name, option)))
             .into(),
-        client_table: tried(net_admin, trial::client_table),
-        server_table: tried(net_admin, trial::server_table),
-        transparent_socket: tried(net_admin, trial::transparent_socket),
-        owned_tables: tried(net_admin, trial::owned_tables),
+        client_table: tried(net_admin, intercept::trial),
+        server_table: tried(net_admin, forwarding::trial),
+        transparent_socket: tried(net_admin, transparent_socket),
+        owned_tables: tried(net_admin, hold::owned_tables),
         tun: open().map(drop).map_err(|error| error.to_string()),
         year: now.to_zoned(TimeZone::UTC).year(),
         built,
@@ -49,6 +53,11 @@ pub(super) fn collect(built: Option<i16>) -> Machine {
         open_files: getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX),
         settings: SETTINGS.iter().filter_map(|name| setting(name)).collect(),
     }
+}
+
+/// Tries a TPROXY listener, on a port of loopback that the kernel chooses.
+fn transparent_socket() -> io::Result<()> {
+    socket::transparent_listener(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 0).map(drop)
 }
 
 fn version(program: &'static str, option: &str) -> Result<String, String> {

@@ -5,14 +5,13 @@ use std::sync::{Arc, PoisonError};
 
 use bentpipe_proto::packets::MTU;
 use bentpipe_sys::device::{self, NAME};
-use bentpipe_sys::forwarding::TABLE;
-use bentpipe_sys::intercept::{Passage, closed_passages};
 use bentpipe_sys::link;
 use bentpipe_sys::policy_rule::{Family, TableRoute, Way};
 use bentpipe_sys::watch::Object;
 use ipnet::IpNet;
 
 use super::{Packets, Table, lock};
+use crate::firewall::{Passage, SERVER_TABLE, closed_passages};
 use crate::kernel::{Fault, Subject};
 
 /// The routing table that all packets ask, unless rules say otherwise.
@@ -45,7 +44,7 @@ impl Part {
             Self::Addresses => format!("addresses of {NAME}"),
             Self::Routes => format!("routes of {NAME}"),
             Self::Rules => format!("routing rule of {NAME}"),
-            Self::Table => format!("table inet {TABLE}"),
+            Self::Table => format!("table inet {SERVER_TABLE}"),
             Self::Settings => "settings of forwarding".into(),
         }
     }
@@ -59,7 +58,7 @@ impl Part {
                 Self::Addresses => Object::Address(0),
                 Self::Routes => Object::Route(MAIN),
                 Self::Rules => Object::Rule,
-                Self::Table => Object::Table(TABLE.into()),
+                Self::Table => Object::Table(SERVER_TABLE.into()),
                 Self::Settings => Object::Setting,
             },
         }

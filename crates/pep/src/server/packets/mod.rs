@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::packets::MTU;
 use bentpipe_proto::tunnel::PacketKinds;
 use bentpipe_sys::device::{self, Device};
-use bentpipe_sys::forwarding::{Forwarding, ServerTable};
 use bentpipe_sys::tun::BulkTun;
 use bentpipe_sys::{link, privilege};
 use bytes::{Bytes, BytesMut};
@@ -38,6 +37,7 @@ use plan::Plan;
 pub(super) use sockets::{Sockets, Translator};
 
 use super::clients::Client;
+use super::forwarding::{Forwarding, ServerTable};
 use crate::config::ServerConfig;
 use crate::device::{read_batch, write_batch};
 use crate::kernel::{Guardian, Repairs, open_passages};

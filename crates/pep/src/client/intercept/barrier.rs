@@ -11,8 +11,9 @@
 
 use std::io;
 
+use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
+
 use super::Interception;
-use crate::policy_rule::{Action, Family, PolicyRule};
 
 /// Who put rules in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

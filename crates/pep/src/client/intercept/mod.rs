@@ -12,45 +12,38 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_sys::claim::Claim;
+use bentpipe_sys::connections;
+use bentpipe_sys::hold::Hold;
+use bentpipe_sys::nft::{self, Table};
+use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
-use crate::nft::Table;
-use crate::route::{MarkedRoute, Target};
+use crate::firewall::{CLIENT_TABLE, Settings, TRIAL_TABLE};
 
-use forwarding::Forwarding;
-use hold::Hold;
 use installed::let_go;
 use lan::Lan;
 use policy::Kept;
 
-pub use claim::Claim;
 pub use gate::{ADMITTED_FOR, Gate};
-pub use guard::{GUARD_TABLE, guard_listing, guard_off};
-pub use hold::{HOLD_TABLE, owned_tables};
+pub use guard::{guard_listing, guard_off};
 pub use installed::{Installed, Refusal};
-pub use passage::{Passage, close_all as close_passages, missing as closed_passages};
 pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
 pub use upkeep::{Lack, Seen, Wanted, lacking};
 
 mod barrier;
-mod claim;
-pub(crate) mod forwarding;
 mod gate;
 mod guard;
-mod hold;
 mod inbound;
 mod installed;
 mod lan;
 mod packets;
-mod passage;
 mod policy;
 mod ruleset;
 #[cfg(test)]
 mod snapshots;
 mod upkeep;
 
-/// The table's name; fixed, so that the leftover of a killed process is found.
-pub const TABLE: &str = "bentpipe_client";
 /// Time that the kernel answers by itself for a destination that was refused or unreachable. A service that was restarted is
 /// found again after it, and a host that keeps asking costs the link one round trip in as long.
 pub const REFUSED_FOR: Duration = Duration::from_secs(10);
@@ -177,14 +170,6 @@ impl Interception {
         }
     }
 
-    /// The body of the table, with `connected` as the prefixes of the intercepted interfaces. Pure: no
-    /// connections to this machine are assumed to exist already.
-    #[must_use]
-    pub fn ruleset(&self, connected: &[IpNet]) -> String {
-        let lan = Lan::with_prefixes(connected);
-        ruleset::body(self, &lan, &[], &Kept::default())
-    }
-
     /// Whether anything is routed into the device: then it has to exist, and be attached ([`Installed::attach`]).
     #[must_use]
     pub fn needs_device(&self) -> bool {
@@ -226,8 +211,8 @@ impl Interception {
     /// `nft` or `ip` or the privilege is missing.
     pub fn remove(&self) -> io::Result<()> {
         Hold::remove_leftover()?;
-        let table = Table::new(TABLE);
-        let_go(&Forwarding::left_behind(&table)?, &table)?;
+        let table = Table::new(CLIENT_TABLE);
+        let_go(&Settings::left_behind(&table)?, &table)?;
         self.local_route().remove()?;
         self.packet_route().remove()
     }
@@ -235,7 +220,7 @@ impl Interception {
     fn prepared(&self, lan: &Lan, kept: &Kept) -> io::Result<(String, Vec<IpNet>)> {
         self.validate()?;
         let inbound = if self.local {
-            inbound::connections()?
+            connections::inbound()?
         } else {
             Vec::new()
         };
@@ -293,6 +278,34 @@ impl Interception {
             ..self.local_route()
         }
     }
+}
+
+/// Has the kernel look at a table with everything that a configuration can ask for, and forget it.
+///
+/// # Errors
+/// `nft` or the privilege is missing, or kernel or `nft` do not know an expression; the text says which.
+pub(crate) fn trial() -> io::Result<()> {
+    let it = Interception {
+        interfaces: vec!["lan0".into()],
+        other: Other::Tunnel,
+        dns_port: Some(4453),
+        published: vec![(5060, SocketAddr::from(([192, 0, 2, 1], 5060)))],
+        gates: vec![Gate {
+            ports: vec![25],
+            destinations: Vec::new(),
+            shut: true,
+        }],
+        rules: vec![Rule {
+            learned: true,
+            protocols: vec![17],
+            ports: vec![443],
+            dscp: vec![46],
+            ..Rule::for_all(Action::Block)
+        }],
+        ..Interception::new(4480)
+    };
+    let body = ruleset::body(&it, &Lan::default(), &[], &Kept::default());
+    nft::check(&Table::new(TRIAL_TABLE).replacement(&body))
 }
 
 fn invalid(text: String) -> io::Error {

@@ -14,9 +14,10 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use bentpipe_sys::connections::Inbound;
 use ipnet::IpNet;
 
-use super::inbound::{self, Inbound};
+use super::inbound;
 use super::policy::{self, Kept};
 use super::{Interception, Lan, Other, RouterDns, gate, packets};
 

@@ -8,10 +8,11 @@ use std::fmt::{self, Write as _};
 use std::fs;
 use std::io;
 
-use super::{GUARD_TABLE, TABLE};
-use crate::command::run;
-use crate::device::NAME;
-use crate::nft::Table;
+use bentpipe_sys::command::run;
+use bentpipe_sys::device::NAME;
+use bentpipe_sys::nft::Table;
+
+use super::{CLIENT_TABLE, GUARD_TABLE};
 
 /// Stands for the whole machine.
 const ALL: &str = "all";
@@ -24,7 +25,7 @@ const BRIDGED: [&str; 2] = [
 
 /// Settings that we have changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Forwarding(Vec<Setting>);
+pub(crate) struct Settings(Vec<Setting>);
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl Setting {
 
     /// Settings that keep packets from their way: of `interfaces` if what they deliver is `forwarded`, of `device`, and,
     /// if an intercepted interface is one, of `bridges`.
-    pub(super) fn lacking(
+    pub(crate) fn lacking(
         interfaces: &[String],
         forwarded: bool,
         device: Option<&str>,
@@ -142,7 +143,7 @@ impl Setting {
     /// Interfaces but the `intercepted` ones, where checks of packets' sources do not heed marks: routing rules that drop
     /// what has no mark would make them drop every answer. What comes in by an intercepted interface bears a mark that
     /// leads elsewhere than its way back, and must be checked without.
-    pub(super) fn unheeded(intercepted: &[String]) -> io::Result<Vec<Self>> {
+    pub(crate) fn unheeded(intercepted: &[String]) -> io::Result<Vec<Self>> {
         let others = interfaces()?.into_iter();
         let others = others.filter(|name| name != "lo" && !intercepted.contains(name));
         let marks = others.map(|interface| Self {
@@ -154,7 +155,7 @@ impl Setting {
     }
 
     /// Whether the setting has an interface heed marks: every interface that comes is given it.
-    pub(super) fn is_of_marks(&self) -> bool {
+    pub(crate) fn is_of_marks(&self) -> bool {
         self.kind == Kind::Marks
     }
 }
@@ -173,7 +174,7 @@ impl fmt::Display for Setting {
     }
 }
 
-impl Forwarding {
+impl Settings {
     /// Two settings of one kind and one of another.
     #[cfg(test)]
     pub(crate) fn sample() -> Self {
@@ -206,19 +207,19 @@ impl Forwarding {
     }
 
     /// Settings that a killed client changed, with those of the guard that this client needs as well.
-    pub(super) fn left_behind_by_both() -> io::Result<Self> {
-        let mut settings = Self::left_behind(&Table::new(TABLE))?;
+    pub(crate) fn left_behind_by_both() -> io::Result<Self> {
+        let mut settings = Self::left_behind(&Table::new(CLIENT_TABLE))?;
         settings.adopt_marks(Self::left_behind(&Table::new(GUARD_TABLE))?);
         Ok(settings)
     }
 
     /// Notes what `others` have changed to have marks heeded: whoever goes last puts it back.
-    pub(super) fn adopt_marks(&mut self, others: Self) {
+    pub(crate) fn adopt_marks(&mut self, others: Self) {
         self.note(others.0.into_iter().filter(Setting::is_of_marks));
     }
 
     /// Notes what is to be changed; to be told to the table, and then done by [`Self::apply`].
-    pub(super) fn note(&mut self, settings: impl IntoIterator<Item = Setting>) {
+    pub(crate) fn note(&mut self, settings: impl IntoIterator<Item = Setting>) {
         for setting in settings {
             if !self.0.contains(&setting) {
                 self.0.push(setting);
@@ -232,7 +233,7 @@ impl Forwarding {
     }
 
     /// The set for a table that has no other settings noted than those that have marks heeded.
-    pub(super) fn set_of_marks(&self) -> String {
+    pub(crate) fn set_of_marks(&self) -> String {
         self.sets_of(&[Kind::Marks])
     }
 
@@ -343,7 +344,7 @@ impl Forwarding {
     }
 
     /// Gives a setting that [`Setting::lacking`] found the value that it is to have.
-    pub(super) fn mend(&mut self, setting: &Setting, table: &Table) -> io::Result<()> {
+    pub(crate) fn mend(&mut self, setting: &Setting, table: &Table) -> io::Result<()> {
         if setting.interface == NAME && !setting.is_of_marks() {
             return prepare_device(NAME);
         }
@@ -440,7 +441,7 @@ mod tests {
             kind,
             interface: interface.into(),
         };
-        let changed = Forwarding(vec![
+        let changed = Settings(vec![
             setting(Kind::Ipv4, "lan0"),
             setting(Kind::Ipv4, "lan1"),
             setting(Kind::Ipv6, "all"),

@@ -1,11 +1,11 @@
 //! A second line for what this machine itself sends: a table that no other program can flush while its owner lives.
 //!
 //! ```text
-//!   process ─► output: bentpipe_client marks what is carried and what may leave ─► bentpipe_hold: no mark ─► dropped
+//!   process ─► output: a table of ours marks what is carried and what may leave ─► bentpipe_hold: no mark ─► dropped
 //! ```
 //!
-//! The kernel routes a packet of this machine before any table can mark it, so no routing rule can bar it as
-//! [`super::barrier`] bars what is forwarded. The table `inet bentpipe_hold` belongs to a netlink socket of this process:
+//! The kernel routes a packet of this machine before any table can mark it, so no routing rule can bar it as one
+//! bars what is forwarded. The table `inet bentpipe_hold` belongs to a netlink socket of this process:
 //! `nft flush ruleset` of others passes it by. The flag `persist` keeps the table in force when the process is killed.
 //!
 //! Rules are encoded here because the `nft` of Debian 12 (1.0.6) does not know `persist`.
@@ -19,7 +19,6 @@ use netlink_bindings::nftables::{
 use netlink_bindings::traits::Pusher;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use super::Interception;
 use crate::netlink::Netlink;
 
 /// The table's name.
@@ -40,7 +39,7 @@ const LOOPBACK: u32 = 1;
 const REGISTER: u32 = Registers::Reg1 as u32;
 
 /// The table in force; it goes with [`Hold::remove`], and stays if this process dies.
-pub(super) struct Hold {
+pub struct Hold {
     owner: Netlink,
     mask: u32,
 }
@@ -52,23 +51,16 @@ impl std::fmt::Debug for Hold {
 }
 
 impl Hold {
-    /// Whether `it` needs the table: this machine's own traffic is taken in, and nothing of it may leave in clear.
-    pub(super) const fn is_needed(it: &Interception) -> bool {
-        it.local && !it.fail_open
-    }
-
-    /// Puts the table in force, in place of one that a killed process left. `None` where the kernel knows no tables with an
+    /// Puts the table in force, in place of one that a killed process left: what has none of the bits of `mask` in its mark is
+    /// dropped. `None` where the kernel knows no tables with an
     /// owner that outlive the owner (before Linux 6.9).
     ///
     /// # Errors
     /// The privilege is missing, or another process that lives has the table.
-    pub(super) fn put_up(it: &Interception) -> io::Result<Option<Self>> {
+    pub fn put_up(mask: u32) -> io::Result<Option<Self>> {
         let mut owner = Netlink::open(NETLINK_NETFILTER)?;
-        match owner.transact(|first| creation(first, it.mark_mask)) {
-            Ok(()) => Ok(Some(Self {
-                owner,
-                mask: it.mark_mask,
-            })),
+        match owner.transact(|first| creation(first, mask)) {
+            Ok(()) => Ok(Some(Self { owner, mask })),
             Err(error) if is_unknown(&error) => Ok(None),
             Err(error) => Err(io::Error::new(
                 error.kind(),
@@ -79,16 +71,17 @@ impl Hold {
         }
     }
 
-    /// Whether the table fits `it` still.
-    pub(super) const fn fits(&self, it: &Interception) -> bool {
-        Self::is_needed(it) && self.mask == it.mark_mask
+    /// The bits of the mark that count.
+    #[must_use]
+    pub const fn mask(&self) -> u32 {
+        self.mask
     }
 
     /// Removes the table.
     ///
     /// # Errors
     /// The privilege is missing.
-    pub(super) fn remove(mut self) -> io::Result<()> {
+    pub fn remove(mut self) -> io::Result<()> {
         self.owner.transact(removal)
     }
 
@@ -96,7 +89,7 @@ impl Hold {
     ///
     /// # Errors
     /// The privilege is missing, or the process that has it lives.
-    pub(super) fn remove_leftover() -> io::Result<()> {
+    pub fn remove_leftover() -> io::Result<()> {
         match Netlink::open(NETLINK_NETFILTER)?.transact(removal) {
             // Without this message there is no such table either.
             Err(error) if is_unknown(&error) => Ok(()),

@@ -4,7 +4,8 @@ use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use bentpipe_sys::intercept::{HOLD_TABLE, Interception, Other, Refusal};
+use bentpipe_pep::client::intercept::{Interception, Other, Refusal};
+use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::nft::Table;
 use bentpipe_testbed::privileged;
 

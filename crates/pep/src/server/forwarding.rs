@@ -16,17 +16,13 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 
+use bentpipe_sys::device::NAME;
+use bentpipe_sys::nft::{self, Table};
+use bentpipe_sys::nftables::{Fingerprint, fingerprint};
+use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 use ipnet::IpNet;
 
-use crate::device::NAME;
-use crate::intercept::close_passages;
-use crate::intercept::forwarding::{self as settings, Forwarding as Settings};
-use crate::nft::Table;
-use crate::nftables::{Fingerprint, fingerprint};
-use crate::policy_rule::{Action, Family, PolicyRule};
-
-/// The table's name.
-pub const TABLE: &str = "bentpipe_server";
+use crate::firewall::{SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces};
 
 const FORWARD4: &str = "/proc/sys/net/ipv4/conf/all/forwarding";
 const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
@@ -87,7 +83,7 @@ impl ServerTable {
     /// # Errors
     /// `nft` or the privilege is missing; nothing has changed then.
     pub fn install(ports: &[u16]) -> io::Result<Self> {
-        let table = Table::new(TABLE);
+        let table = Table::new(SERVER_TABLE);
         // A killed server's settings are still in force, and its table says so.
         let settings = Settings::left_behind(&table)?;
         let mut installed = Self {
@@ -139,7 +135,7 @@ impl ServerTable {
         let body = body(&self.ports, self.forwarding.as_ref(), self.router);
         self.table
             .replace(&format!("{}{body}", self.settings.sets()))?;
-        self.written = fingerprint(TABLE)?;
+        self.written = fingerprint(SERVER_TABLE)?;
         Ok(())
     }
 
@@ -148,7 +144,7 @@ impl ServerTable {
     /// # Errors
     /// The privilege is missing.
     pub fn is_whole(&self) -> io::Result<Option<bool>> {
-        let now = fingerprint(TABLE)?;
+        let now = fingerprint(SERVER_TABLE)?;
         Ok(now.map(|now| Some(now) == self.written))
     }
 
@@ -220,7 +216,7 @@ fn second_line() -> Vec<PolicyRule> {
 
 /// Interfaces that answers may come in by.
 fn outside() -> io::Result<Vec<String>> {
-    let mut names = settings::interfaces()?;
+    let mut names = interfaces()?;
     names.retain(|name| name != "lo" && name != NAME);
     Ok(names)
 }
@@ -249,8 +245,11 @@ fn only_ours(family: &str) -> String {
     format!("chain only_ours_{family}")
 }
 
-/// A table with everything that it can hold, to be tried.
-pub(crate) fn trial_body() -> String {
+/// Has the kernel look at a table with everything that it can hold, and forget it.
+///
+/// # Errors
+/// `nft` or the privilege is missing, or kernel or `nft` do not know an expression; the text says which.
+pub(crate) fn trial() -> io::Result<()> {
     let translated = [([100, 96, 0, 0], 16)];
     let translated = translated.map(|(ip, length)| IpNet::new_assert(IpAddr::from(ip), length));
     let forwarding = Forwarding {
@@ -258,7 +257,8 @@ pub(crate) fn trial_body() -> String {
         routed: vec![IpNet::new_assert(IpAddr::from([10, 1, 0, 0]), 24)],
         published: vec![(5060, IpAddr::from([100, 96, 0, 2]))],
     };
-    body(&[4433], Some(&forwarding), Router::default())
+    let body = body(&[4433], Some(&forwarding), Router::default());
+    nft::check(&Table::new(TRIAL_TABLE).replacement(&body))
 }
 
 fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Router) -> String {
@@ -471,7 +471,7 @@ mod tests {
         let script = |name, forwarding, router| {
             let body = body(&[4433, 443], forwarding, router);
             let body = format!("{}{body}", settings.sets());
-            (name, Table::new(TABLE).replacement(&body))
+            (name, Table::new(SERVER_TABLE).replacement(&body))
         };
         let all = [
             script("server", None, Router::default()),
@@ -483,8 +483,11 @@ mod tests {
             script("server-forwarding", Some(&full), Router::default()),
             script("server-on-a-router", Some(&full), router),
         ];
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/forwarding/snapshots");
-        crate::snapshot::compare(directory, &all);
+        let directory = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/server/forwarding/snapshots"
+        );
+        crate::firewall::snapshot::compare(directory, &all);
     }
 
     #[test]

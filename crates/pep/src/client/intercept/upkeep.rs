@@ -9,15 +9,16 @@
 use std::fmt;
 use std::io;
 
+use bentpipe_sys::link;
+use bentpipe_sys::nftables::{self, Fingerprint};
+use bentpipe_sys::policy_rule::{Action, Family, MAIN, PolicyRule, TableRoute, Way};
+use bentpipe_sys::route::MarkedRoute;
+use bentpipe_sys::watch::Object;
+
+use super::Interception;
 use super::barrier::{self, Holder};
-use super::forwarding::Setting;
 use super::lan::{self, Lan};
-use super::passage::{self, Passage};
-use super::{GUARD_TABLE, Interception, TABLE};
-use crate::link;
-use crate::nftables::{self, Fingerprint};
-use crate::policy_rule::{Action, Family, MAIN, PolicyRule, TableRoute, Way};
-use crate::watch::Object;
+use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Passage, Setting, closed_passages};
 
 /// What there is to be while an interception is in force.
 #[derive(Debug, Clone)]
@@ -79,7 +80,7 @@ impl Seen {
     /// The kernel gave no answer.
     pub fn look(wanted: &Wanted) -> io::Result<Self> {
         let mut seen = Self {
-            table: nftables::fingerprint(TABLE)?,
+            table: nftables::fingerprint(CLIENT_TABLE)?,
             lan: Lan::present(
                 &wanted.interfaces,
                 wanted.device.as_deref(),
@@ -119,7 +120,7 @@ impl Seen {
             seen.settings.extend(Setting::unheeded(&wanted.interfaces)?);
         }
         if device.is_some() {
-            seen.passages = passage::missing()?;
+            seen.passages = closed_passages()?;
         }
         Ok(seen)
     }
@@ -193,7 +194,7 @@ impl Lack {
     #[must_use]
     pub fn object(&self) -> Object {
         match self {
-            Self::Table { .. } => Object::Table(TABLE.to_owned()),
+            Self::Table { .. } => Object::Table(CLIENT_TABLE.to_owned()),
             Self::Guard => Object::Table(GUARD_TABLE.to_owned()),
             Self::Rule(_) => Object::Rule,
             Self::Route(route) => Object::Route(route.table),
@@ -211,7 +212,7 @@ impl fmt::Display for Lack {
             Family::V6 => "IPv6",
         };
         match self {
-            Self::Table { .. } => write!(f, "table inet {TABLE}"),
+            Self::Table { .. } => write!(f, "table inet {CLIENT_TABLE}"),
             Self::Guard => write!(f, "table inet {GUARD_TABLE}"),
             Self::Rule(rule) => {
                 let (family, priority) = (version(rule.family), rule.priority);
@@ -243,6 +244,6 @@ impl fmt::Display for Lack {
 /// What `it` needs of rules and routes.
 pub(super) fn rules(it: &Interception) -> Vec<PolicyRule> {
     let marked = it.routes();
-    let marked = marked.iter().flat_map(crate::route::MarkedRoute::rules);
+    let marked = marked.iter().flat_map(MarkedRoute::rules);
     barrier::of_client(it).into_iter().chain(marked).collect()
 }

@@ -2,7 +2,8 @@
 
 use std::io::ErrorKind;
 
-use bentpipe_sys::intercept::{HOLD_TABLE, Interception, Lack, Seen, guard_off, lacking};
+use bentpipe_pep::client::intercept::{Interception, Lack, Seen, guard_off, lacking};
+use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::watch::{Object, Watch};
 use bentpipe_testbed::privileged;
 
@@ -147,7 +148,7 @@ fn a_firewall_that_drops_what_is_forwarded_is_given_a_way_for_the_device() {
     }
     let net = Net::new();
     let mut it = interception();
-    it.other = bentpipe_sys::intercept::Other::Tunnel;
+    it.other = bentpipe_pep::client::intercept::Other::Tunnel;
     let firewall = "table ip filter {\n chain FORWARD {\n type filter hook forward priority 0; policy drop;\n }\n}\n";
     net.router
         .enter(|| bentpipe_sys::nft::apply(firewall).unwrap())

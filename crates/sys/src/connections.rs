@@ -1,9 +1,8 @@
-//! The connections made *to* this machine before the table was there, an administrator's ssh above all.
+//! TCP connections of this machine, as `/proc/net` lists them.
 //!
-//! Conntrack tells replies from requests only for connections whose beginning it saw, and it may not
-//! have been running. So with `local` they are listed once, at install. It reads `/proc/net`, no packets.
+//! Conntrack tells replies from requests only for connections whose beginning it saw, and it may not have been running. So
+//! who needs to know asks here. It reads `/proc/net`, no packets.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,37 +11,17 @@ const ESTABLISHED: &str = "01";
 const LISTEN: &str = "0A";
 
 /// A connection to a local port: the peer, and that port.
-pub(super) type Inbound = (SocketAddr, u16);
+pub type Inbound = (SocketAddr, u16);
 
 /// Established connections whose local port has a listener, in the calling thread's namespace.
-pub(super) fn connections() -> io::Result<Vec<Inbound>> {
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn inbound() -> io::Result<Vec<Inbound>> {
     let mut table = fs::read_to_string("/proc/thread-self/net/tcp")?;
     // Absent when the kernel has no IPv6.
     table.push_str(&fs::read_to_string("/proc/thread-self/net/tcp6").unwrap_or_default());
     Ok(inbound_of(&table))
-}
-
-/// The sets `inbound4` and `inbound6`: peer address, peer port, own port.
-pub(super) fn set(connections: &[Inbound]) -> String {
-    let mut text = String::new();
-    for (family, kind) in [("4", "ipv4_addr"), ("6", "ipv6_addr")] {
-        let mut list: Vec<String> = connections
-            .iter()
-            .filter(|(peer, _)| peer.is_ipv4() == (family == "4"))
-            .map(|(peer, port)| format!("{} . {} . {port}", peer.ip(), peer.port()))
-            .collect();
-        list.sort();
-        list.dedup();
-        let elements = match list.is_empty() {
-            true => String::new(),
-            false => format!("    elements = {{ {} }}\n", list.join(", ")),
-        };
-        let _ = writeln!(
-            text,
-            "  set inbound{family} {{\n    type {kind} . inet_service . inet_service\n{elements}  }}"
-        );
-    }
-    text
 }
 
 fn inbound_of(table: &str) -> Vec<Inbound> {
@@ -112,15 +91,5 @@ mod tests {
             "[2001:db8::2]:1024 22",
         ];
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn sets_name_peer_and_ports() {
-        let text = set(&inbound_of(TABLE));
-        assert!(
-            text.contains("{ 198.51.100.7 . 50000 . 22, 198.51.100.8 . 50000 . 22 }"),
-            "{text}"
-        );
-        assert!(!set(&[]).contains("elements"));
     }
 }

@@ -8,9 +8,10 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bentpipe_sys::command::run;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::command::run;
+use crate::firewall::CLIENT_TABLE;
 
 /// How long an address counts as a name's after it was last used.
 const USED_FOR: &str = "24h";
@@ -423,7 +424,7 @@ pub(super) fn learned(rules: &[bool]) -> io::Result<Vec<Lesson>> {
     for (rule, _) in rules.iter().enumerate().filter(|(_, learned)| **learned) {
         for family in Family::BOTH {
             let name = set_name(rule, family);
-            let listing = run("nft", &["list", "set", "inet", super::TABLE, &name])?;
+            let listing = run("nft", &["list", "set", "inet", CLIENT_TABLE, &name])?;
             all.extend(elements(&listing, rule));
         }
     }

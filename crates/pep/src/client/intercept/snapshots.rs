@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bentpipe_sys::nft::Table;
+
 use super::gate::Gate;
 use super::lan::Lan;
 use super::policy::{self, Action, Count, Kept, Lesson, Rule};
-use super::{GUARD_TABLE, Interception, Other, RouterDns, TABLE, forwarding, guard, ruleset};
-use crate::nft::Table;
-use crate::snapshot::compare;
+use super::{Interception, Other, RouterDns, guard, ruleset};
+use crate::firewall::snapshot::compare;
+use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Settings};
 
 fn nets<T: std::str::FromStr<Err: std::fmt::Debug>>(texts: &[&str]) -> Vec<T> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -205,24 +207,27 @@ fn tables_are_those_of_the_snapshots() {
         ("[2001:db8::2]:1024".parse().unwrap(), 22),
     ];
     let lan = Lan::sample(&prefixes, &own, &[3, 4]);
-    let settings = forwarding::Forwarding::sample();
+    let settings = Settings::sample();
     let clients = clients().into_iter().map(|(name, it)| {
         let body = ruleset::body(&it, &lan, &inbound, &kept());
         let body = format!("{}{body}", settings.sets());
-        (name, Table::new(TABLE).replacement(&body))
+        (name, Table::new(CLIENT_TABLE).replacement(&body))
     });
     let guards = guards().into_iter().map(|(name, it)| {
         let body = format!("{}{}", settings.set_of_marks(), guard::body(&it));
         (name, Table::new(GUARD_TABLE).replacement(&body))
     });
     let all: Vec<_> = clients.chain(guards).collect();
-    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/intercept/snapshots");
+    let directory = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/client/intercept/snapshots"
+    );
     compare(directory, &all);
 }
 
 #[test]
 fn what_is_learned_replaces_what_was_known() {
-    let lines = policy::teaching(TABLE, &kept().learned[..1]);
+    let lines = policy::teaching(CLIENT_TABLE, &kept().learned[..1]);
     assert_eq!(
         lines,
         "add element inet bentpipe_client learned1_4 { 192.0.2.9 timeout 60s }\n\

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_sys::intercept::{
+use bentpipe_pep::client::intercept::{
     Action, Interception, Lesson, Other, Rule, guard_listing, guard_off,
 };
 use bentpipe_sys::netns::NetNs;
@@ -126,7 +126,7 @@ fn learned_addresses_are_destinations_of_their_rule() {
         assert_eq!(net.leaked(), 0, "{to} is nobody's");
         let address = to.parse::<SocketAddr>().unwrap().ip();
         let learn = |rule| {
-            move |installed: &mut bentpipe_sys::intercept::Installed| {
+            move |installed: &mut bentpipe_pep::client::intercept::Installed| {
                 let time = Duration::from_secs(60);
                 let lesson = |time| Lesson {
                     rule,

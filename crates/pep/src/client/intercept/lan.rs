@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
+use bentpipe_sys::link::{self, Link};
+use bentpipe_sys::policy_rule::{Family, MAIN, TableRoute, Way};
 use ipnet::IpNet;
 
 use super::{Interception, ruleset};
-use crate::link::{self, Link};
-use crate::policy_rule::{Family, MAIN, TableRoute, Way};
 
 /// The metric of routes to nowhere, by which ours are known.
 const METRIC: u32 = 0x6265_6e74;
@@ -35,21 +35,14 @@ pub(super) struct Lan {
 }
 
 impl Lan {
-    /// Of these prefixes, for a table that is only shown.
-    pub(super) fn with_prefixes(prefixes: &[IpNet]) -> Self {
-        Self {
-            prefixes: prefixes.to_vec(),
-            ..Self::default()
-        }
-    }
-
     /// A LAN of these prefixes, own addresses and interface numbers.
     #[cfg(test)]
     pub(super) fn sample(prefixes: &[IpNet], addresses: &[IpAddr], indices: &[u32]) -> Self {
         Self {
             addresses: addresses.to_vec(),
             indices: indices.to_vec(),
-            ..Self::with_prefixes(prefixes)
+            prefixes: prefixes.to_vec(),
+            ..Self::default()
         }
     }
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use bentpipe_sys::intercept::{Interception, Other};
+use bentpipe_pep::client::intercept::{Interception, Other};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_sys::socket::{set_mark, transparent_listener};
 use bentpipe_testbed::namespace::namespace;

@@ -7,17 +7,14 @@
 use std::fmt::Write as _;
 use std::io;
 
+use bentpipe_sys::command::run;
+use bentpipe_sys::nft::Table;
+use bentpipe_sys::policy_rule::PolicyRule;
 use ipnet::IpNet;
 
-use super::forwarding::{Forwarding, Setting};
 use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, marked, names, set_mark};
-use super::{Interception, Other, TABLE, barrier, policy};
-use crate::command::run;
-use crate::nft::Table;
-use crate::policy_rule::PolicyRule;
-
-/// The table's name.
-pub const GUARD_TABLE: &str = "bentpipe_guard";
+use super::{Interception, Other, barrier, policy};
+use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Setting, Settings};
 
 /// Counter of what the routing rules bar next, which no later hook sees, and the end of its chain.
 const HELD_BACK: &str = concat!(
@@ -33,8 +30,8 @@ impl Interception {
     pub fn guard(&self) -> io::Result<()> {
         self.validate()?;
         let table = Table::new(GUARD_TABLE);
-        let mut settings = Forwarding::left_behind(&table)?;
-        settings.adopt_marks(Forwarding::left_behind(&Table::new(TABLE))?);
+        let mut settings = Settings::left_behind(&table)?;
+        settings.adopt_marks(Settings::left_behind(&Table::new(CLIENT_TABLE))?);
         settings.note(Setting::unheeded(&self.interfaces)?);
         table.replace(&format!("{}{}", settings.set_of_marks(), body(self)))?;
         settings.apply()?;
@@ -54,7 +51,7 @@ pub fn guard_off() -> io::Result<()> {
     barrier::remove(barrier::Holder::Guard, &[])?;
     let table = Table::new(GUARD_TABLE);
     let needed = !barrier::present(barrier::Holder::Client)?.is_empty();
-    Forwarding::left_behind(&table)?.restore(needed);
+    Settings::left_behind(&table)?.restore(needed);
     table.remove()
 }
 

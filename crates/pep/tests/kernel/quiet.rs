@@ -4,7 +4,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use bentpipe_sys::forwarding::ServerTable;
+use bentpipe_pep::server::forwarding::ServerTable;
 use bentpipe_testbed::namespace::namespace;
 use bentpipe_testbed::privileged;
 

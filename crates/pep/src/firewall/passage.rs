@@ -8,12 +8,12 @@
 use std::fmt;
 use std::io;
 
-use super::{GUARD_TABLE, TABLE};
-use crate::command::run;
-use crate::device::NAME;
-use crate::forwarding;
-use crate::nft;
-use crate::nftables::{self, BaseChain, FORWARD};
+use bentpipe_sys::command::run;
+use bentpipe_sys::device::NAME;
+use bentpipe_sys::nft;
+use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
+
+use super::{CLIENT_TABLE, GUARD_TABLE, SERVER_TABLE};
 
 /// What the rules are known by.
 const COMMENT: &str = "bentpipe lets its device's packets pass";
@@ -57,7 +57,7 @@ impl fmt::Display for Passage {
 ///
 /// # Errors
 /// The privilege or `nft` is missing.
-pub fn missing() -> io::Result<Vec<Passage>> {
+pub(crate) fn closed_passages() -> io::Result<Vec<Passage>> {
     let mut missing = Vec::new();
     for chain in of_others()? {
         let listing = listing(&chain)?;
@@ -76,7 +76,7 @@ pub fn missing() -> io::Result<Vec<Passage>> {
 ///
 /// # Errors
 /// The privilege or `nft` is missing.
-pub fn close_all() -> io::Result<()> {
+pub(crate) fn close_passages() -> io::Result<()> {
     let mut script = String::new();
     for chain in of_others()? {
         let listing = listing(&chain)?;
@@ -99,7 +99,7 @@ pub fn close_all() -> io::Result<()> {
 fn of_others() -> io::Result<Vec<BaseChain>> {
     let mut chains = nftables::base_chains()?;
     chains.retain(|chain| {
-        let ours = [TABLE, GUARD_TABLE, forwarding::TABLE].contains(&chain.table.as_str());
+        let ours = [CLIENT_TABLE, GUARD_TABLE, SERVER_TABLE].contains(&chain.table.as_str());
         chain.hook == FORWARD && !ours
     });
     Ok(chains)

@@ -5,20 +5,21 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_sys::claim::Claim;
+use bentpipe_sys::command::run;
+use bentpipe_sys::hold::Hold;
+use bentpipe_sys::nft::{self, Table};
+use bentpipe_sys::nftables::{self, Fingerprint};
+use bentpipe_sys::policy_rule::PolicyRule;
+use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
-use super::forwarding::{self, Forwarding, Setting};
 use super::gate::ADMITTED_FOR;
-use super::hold::Hold;
 use super::lan::{self, Lan};
 use super::policy::{self, Count, Kept, Lesson};
 use super::upkeep::{self, Lack, Wanted};
-use super::{Claim, Interception, REFUSED_FOR, TABLE, barrier, invalid, passage};
-use crate::command::run;
-use crate::nft::{self, Table};
-use crate::nftables::{self, Fingerprint};
-use crate::policy_rule::PolicyRule;
-use crate::route::{MarkedRoute, Target};
+use super::{Interception, REFUSED_FOR, barrier, invalid};
+use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 
 /// Why a destination is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ pub struct Installed {
     exempt: Vec<IpNet>,
     routes: Vec<MarkedRoute>,
     table: Table,
-    forwarding: Forwarding,
+    settings: Settings,
     /// Whether each of them learns.
     rules: Vec<bool>,
     armed: bool,
@@ -70,8 +71,8 @@ impl Installed {
         let mut installed = Self {
             exempt,
             routes: it.routes(),
-            table: Table::new(TABLE),
-            forwarding: Forwarding::left_behind_by_both()?,
+            table: Table::new(CLIENT_TABLE),
+            settings: Settings::left_behind_by_both()?,
             rules: it.rules.iter().map(|rule| rule.learned).collect(),
             armed: true,
             current: it.clone(),
@@ -99,7 +100,7 @@ impl Installed {
         barrier.iter().try_for_each(PolicyRule::add)?;
         installed.lan.keep_in()?;
         installed.hold_own()?;
-        passage::close_all()?;
+        close_passages()?;
         if it.needs_device() {
             installed.forward_interfaces()?;
         }
@@ -151,7 +152,7 @@ impl Installed {
             .iter()
             .map(|one| ((one.rule, one.address), one.time));
         self.lessons.extend(known);
-        nft::apply(&policy::teaching(TABLE, lessons))
+        nft::apply(&policy::teaching(CLIENT_TABLE, lessons))
     }
 
     /// What each rule has decided on so far.
@@ -162,7 +163,7 @@ impl Installed {
         if self.rules.is_empty() {
             return Ok(Vec::new());
         }
-        let listing = run("nft", &["list", "counters", "table", "inet", TABLE])?;
+        let listing = run("nft", &["list", "counters", "table", "inet", CLIENT_TABLE])?;
         self.counted = policy::counts(&listing, self.rules.len());
         Ok(self.counted.clone())
     }
@@ -184,7 +185,7 @@ impl Installed {
         self.generation += 1;
         for route in &self.routes {
             if let Target::Device { name, .. } = &route.target {
-                forwarding::prepare_device(name)?;
+                prepare_device(name)?;
             }
             route.attach()?;
         }
@@ -199,7 +200,7 @@ impl Installed {
         let unheeded = Setting::unheeded(&self.current.interfaces)?;
         unheeded
             .iter()
-            .try_for_each(|setting| self.forwarding.mend(setting, &self.table))?;
+            .try_for_each(|setting| self.settings.mend(setting, &self.table))?;
         match unheeded.is_empty() {
             true => Ok(()),
             false => self.remember(),
@@ -237,7 +238,7 @@ impl Installed {
         if self
             .hold
             .as_ref()
-            .is_some_and(|hold| hold.fits(&self.current))
+            .is_some_and(|hold| needs_hold(&self.current) && hold.mask() == self.current.mark_mask)
         {
             return Ok(());
         }
@@ -245,8 +246,8 @@ impl Installed {
             Some(hold) => hold.remove()?,
             None => Hold::remove_leftover()?,
         }
-        if Hold::is_needed(&self.current) {
-            self.hold = Hold::put_up(&self.current)?;
+        if needs_hold(&self.current) {
+            self.hold = Hold::put_up(self.current.mark_mask)?;
         }
         Ok(())
     }
@@ -255,7 +256,7 @@ impl Installed {
     /// taken in, and the kernel has no tables that others cannot remove (before Linux 6.9).
     #[must_use]
     pub const fn lacks_hold(&self) -> bool {
-        Hold::is_needed(&self.current) && self.hold.is_none()
+        needs_hold(&self.current) && self.hold.is_none()
     }
 
     /// What goes on from one table to the next: as the table has it, or, if that was taken away, as it was when it was
@@ -274,20 +275,20 @@ impl Installed {
     /// Puts the table with `body` in force.
     fn replace(&mut self, body: &str) -> io::Result<()> {
         self.table
-            .replace(&format!("{}{body}", self.forwarding.sets()))?;
+            .replace(&format!("{}{body}", self.settings.sets()))?;
         self.remember()
     }
 
     /// The table is as it is to be.
     fn remember(&mut self) -> io::Result<()> {
-        self.print = nftables::fingerprint(TABLE)?;
+        self.print = nftables::fingerprint(CLIENT_TABLE)?;
         self.generation += 1;
         Ok(())
     }
 
     fn forward_interfaces(&mut self) -> io::Result<()> {
         for interface in &self.current.interfaces {
-            self.forwarding.enable(interface, &self.table)?;
+            self.settings.enable(interface, &self.table)?;
         }
         self.remember()
     }
@@ -345,7 +346,7 @@ impl Installed {
             Lack::Route(route) => route.replace(),
             Lack::Guard => self.current.guard(),
             Lack::Setting(setting) => {
-                self.forwarding.mend(setting, &self.table)?;
+                self.settings.mend(setting, &self.table)?;
                 self.remember()
             }
             Lack::Passage(passage) => passage.open(),
@@ -366,17 +367,22 @@ impl Installed {
         if let Some(hold) = self.hold.take() {
             hold.remove()?;
         }
-        let_go(&self.forwarding, &self.table)?;
+        let_go(&self.settings, &self.table)?;
         self.routes.iter().try_for_each(MarkedRoute::remove)
     }
 }
 
+/// Whether `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.
+const fn needs_hold(it: &Interception) -> bool {
+    it.local && !it.fail_open
+}
+
 /// Puts `settings` back and removes what keeps the LAN in, the `table` last.
-pub(super) fn let_go(settings: &Forwarding, table: &Table) -> io::Result<()> {
+pub(super) fn let_go(settings: &Settings, table: &Table) -> io::Result<()> {
     // While the table still keeps in what is forwarded.
     let guarded = !barrier::present(barrier::Holder::Guard)?.is_empty();
     settings.restore(guarded);
-    passage::close_all()?;
+    close_passages()?;
     barrier::remove(barrier::Holder::Client, &[])?;
     lan::let_out()?;
     table.remove()

@@ -1,6 +1,6 @@
 //! An interception in force in a namespace, where it is also removed, as the crate asks.
 
-use bentpipe_sys::intercept::{Installed, Interception, Refusal};
+use bentpipe_pep::client::intercept::{Installed, Interception, Refusal};
 use bentpipe_sys::netns::NetNs;
 
 pub(crate) struct Inside<'a>(&'a NetNs, Option<Installed>);

@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use bentpipe_sys::intercept::{Interception, Other};
+use bentpipe_pep::client::intercept::{Interception, Other};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::privileged;
 

@@ -1,0 +1,27 @@
+//! What client and server share of nftables and of the kernel's forwarding: names of tables, settings that were changed, and a
+//! way through firewalls of others.
+//!
+//! ```text
+//!   client: table, guard ─┐              ┌─► Settings: what the kernel may forward, noted in the table itself
+//!                         ├─► firewall ──┤
+//!   server: table ────────┘              └─► Passage: rules at the head of chains of others that drop what is forwarded
+//! ```
+//!
+//! Decisions stand here and in the two users; crate `sys` tells them to the kernel.
+
+mod passage;
+mod settings;
+#[cfg(test)]
+pub(crate) mod snapshot;
+
+pub(crate) use passage::{Passage, close_passages, closed_passages};
+pub(crate) use settings::{Setting, Settings, interfaces, prepare_device};
+
+/// Name of the client's table; fixed, so that the leftover of a killed process is found.
+pub(crate) const CLIENT_TABLE: &str = "bentpipe_client";
+/// Name of the guard's table.
+pub(crate) const GUARD_TABLE: &str = "bentpipe_guard";
+/// Name of the server's table.
+pub(crate) const SERVER_TABLE: &str = "bentpipe_server";
+/// Name of tables that are tried: none of ours in force is touched, not even by a trial.
+pub(crate) const TRIAL_TABLE: &str = "bentpipe_trial";
