@@ -12,6 +12,8 @@ mod enrol;
 pub(crate) mod frontend;
 #[cfg(target_os = "linux")]
 pub mod guard;
+#[cfg(target_os = "linux")]
+mod kept_device;
 mod link;
 mod lookup;
 pub mod measure;
@@ -28,6 +30,7 @@ mod retry;
 mod routes;
 mod session;
 mod silence;
+mod splitter;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};

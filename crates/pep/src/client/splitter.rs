@@ -1,8 +1,5 @@
-//! A client with `transport = "plain"`: each connection that it takes in goes on as a TCP connection of its own, to a server
-//! of the same kind (distributed) or to the destination (integrated).
-//!
-//! It shows what splitting alone is worth, and hides and proves nothing. To a server each connection begins with OPEN
-//! and is answered with REPLY, as in the tunnel (`PROTOCOL.md` §12).
+//! Connections of a client without a tunnel: each goes on over a TCP connection of its own, to the
+//! server or to its destination.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,26 +10,18 @@ use std::time::{Duration, Instant};
 use bentpipe_proto::tunnel::{Destination, FlowId, Host, Open, ReplyCode};
 use bytes::Bytes;
 use tokio::net::TcpStream;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::carrier::{Carrier, NotOpened, Reach, Said};
-use super::until_stopped;
-use crate::client::frontend::FrontEnds;
-use crate::config::{self, PlainClient, Role};
+use super::carrier::{NotOpened, Reach, Said};
+use crate::config::{self, PlainClient};
 use crate::congestion_control::CongestionControl;
-use crate::events;
-use crate::metrics::Metrics;
 use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay;
 use crate::relay::split::{Bench, Far, Split};
-use crate::sandbox::{self, Needs};
-use crate::service_manager::ServiceManager;
+use crate::sandbox;
 use crate::status::{self, Side, StatusReport, TunnelState};
-use crate::stop::{self, StopSignal};
 
 /// Between looks at whether all is over.
 const POLL: Duration = Duration::from_millis(20);
@@ -51,61 +40,13 @@ pub(crate) struct Splitter {
     reach: watch::Sender<Reach>,
 }
 
-/// Runs the client until SIGINT or SIGTERM.
-pub(super) fn run(config: PlainClient) -> Result<(), RunError> {
-    Needs::of_plain_client(&config).enter()?;
-    let runtime = process::runtime()?;
-    LocalSet::new().block_on(&runtime, serve(Rc::new(config)))
-}
-
-async fn serve(config: Rc<PlainClient>) -> Result<(), RunError> {
-    let splitter = Rc::new(Splitter::new(config.clone())?);
-    // Signals first: whoever sees the status socket may send them, and ask for metrics.
-    let mut stop = StopSignal::take()?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    let metrics = Metrics::bind(config.metrics.as_ref(), None)?;
-    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
-    let front_ends = FrontEnds::start(&config.front, &Carrier::Plain(splitter.clone()), None)?;
-    process::raise_file_limit();
-    sandbox::announce();
-    tracing::warn!("transport = \"plain\": what crosses is neither encrypted nor authenticated");
-    match config.server {
-        Some(server) => {
-            tracing::info!(target: events::STATE, "ready: splitting TCP towards {server}");
-        }
-        None => {
-            tracing::info!(target: events::STATE, "ready: splitting TCP towards its destinations");
-        }
-    }
-    let snapshot = || StatusReport {
-        rules: front_ends.rules(),
-        kernel: front_ends.kernel(),
-        events: events::last(),
-        ..splitter.report()
-    };
-    let manager = ServiceManager::find();
-    manager.ready();
-    tokio::select! {
-        () = status.serve(&snapshot) => {}
-        () = metrics.serve(&snapshot) => {}
-        () = manager.inform(&[], &snapshot) => {}
-        () = async {
-            until_stopped(&mut stop, &mut hangup, &config.file).await;
-            stop::tell_of_first(config.drain_timeout);
-            manager.stopping(config.drain_timeout);
-            splitter.draining.set(true);
-            stop.drain(config.drain_timeout, splitter.until_idle()).await;
-        } => {}
-    }
-    front_ends.stop()
-}
-
 impl Splitter {
-    fn new(config: Rc<PlainClient>) -> Result<Self, RunError> {
+    /// For the sockets of `config`, marked with `mark` where interception would take them in.
+    pub(super) fn new(config: Rc<PlainClient>, mark: Option<u32>) -> Result<Self, RunError> {
         let controller = CongestionControl::find(config.controller.as_ref())?;
         Ok(Self {
             controller,
-            mark: crate::client::frontend::own_mark(&config.front),
+            mark,
             bench: Bench::new(),
             started: process::now(),
             waiting: Cell::new(0),
@@ -258,13 +199,18 @@ impl Splitter {
         (Rc::strong_count(&self.bench) as u64).saturating_sub(1)
     }
 
-    async fn until_idle(&self) {
+    /// No new flows from now on.
+    pub(super) fn drain(&self) {
+        self.draining.set(true);
+    }
+
+    pub(super) async fn until_idle(&self) {
         while self.active() > 0 || self.waiting.get() > 0 {
             sleep(POLL).await;
         }
     }
 
-    fn report(&self) -> StatusReport {
+    pub(super) fn report(&self) -> StatusReport {
         let up = process::now()
             .saturating_duration_since(self.started)
             .as_secs();
