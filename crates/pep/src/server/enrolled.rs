@@ -1,37 +1,24 @@
-//! Clients that join by a code: a one-time key lets one of them name the key of its own (`PROTOCOL.md` §16).
+//! Keys that clients have named with a one-time key, on disk.
 //!
-//! ```text
-//! server.toml: enrolment_key ─► Clients ─► begin_enrolment() ─ ENROL ─► Recorded::enrol() ─► enrolled.json, Clients
-//! ```
-//!
-//! What was recorded lies in the state directory, because a daemon cannot write its configuration; it counts while the
-//! configuration lists the enrolment key.
+//! They lie in the state directory, because a daemon cannot write its configuration; one counts while the configuration
+//! lists its enrolment key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_proto::tunnel::{CloseCode, ENROL_KEY, EnrolCode};
+use bentpipe_proto::tunnel::EnrolCode;
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_local;
-use tokio::time::sleep;
 
-use super::sessions::Sessions;
 use crate::config::ServerConfig;
 use crate::keys::PublicKey;
 use crate::state;
-use bentpipe_tunnel::engine::ConnectionId;
 
 /// Name of the file in the state directory.
 const FILE: &str = "enrolled.json";
 
 /// Longest file that is read, in bytes: 10,000 clients take 1.5 MB.
 const MOST: u64 = 16 << 20;
-
-/// Time that a client with an enrolment key has to name its own.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One key that a client has named.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,54 +107,6 @@ impl Recorded {
 pub(super) fn joined(config: &ServerConfig) -> impl Fn(&PublicKey) -> Option<PublicKey> + use<> {
     let recorded = Recorded::load(&config.state_dir);
     move |enrolment| recorded.of(enrolment)
-}
-
-/// Seconds since 1970.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "codes expire by the clock that the operator reads"
-)]
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
-}
-
-impl Sessions {
-    /// A client has shown the enrolment key `key`: it may name its own, and nothing else.
-    pub(super) fn begin_enrolment(self: &Rc<Self>, id: ConnectionId, key: PublicKey) {
-        self.registry.enter(key, self.index, id);
-        self.enrolling.borrow_mut().insert(id, key);
-        self.shard.change(id, |connection| {
-            connection.tunnel.set_max_flows(0);
-            connection.set_max_flows(0);
-        });
-        let this = self.clone();
-        spawn_local(async move {
-            sleep(PATIENCE).await;
-            if this.enrolling.borrow().contains_key(&id) {
-                this.close(id, CloseCode::Removed, "the time to join is over");
-            }
-        });
-    }
-
-    /// A client names the key that it will connect with.
-    pub(super) fn on_enrol(&self, id: ConnectionId, key: [u8; ENROL_KEY]) {
-        let enrolment = self.enrolling.borrow().get(&id).copied();
-        let Some(enrolment) = enrolment else {
-            return self.close(id, CloseCode::ProtocolViolation, "it has a key of its own");
-        };
-        let (code, at) = match PublicKey::from_bytes(key) {
-            Some(key) => self.clients.enrol(&enrolment, &key, now()),
-            None => (EnrolCode::KeyTaken, 0),
-        };
-        let client = self.clients.enrolment_name(&enrolment);
-        match code {
-            EnrolCode::Ok => tracing::info!(client, "joined"),
-            refused => tracing::warn!(client, "cannot join: {refused:?}"),
-        }
-        self.shard
-            .change(id, |connection| connection.tunnel.enrolled(code, at));
-    }
 }
 
 #[cfg(test)]

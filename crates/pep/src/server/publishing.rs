@@ -8,10 +8,6 @@
 //!
 //! A port that is in use is tried again: it may be that of the client's own earlier session, which is about to end.
 
-mod lead;
-mod sockets;
-
-use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,19 +19,16 @@ use bentpipe_proto::tunnel::{Publish, PublishCode};
 use socket2::Socket;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet, spawn_local};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
-
-use lead::Leading;
-use sockets::{Listeners, claim};
 
 use super::clients::Client;
 use super::packets::Filter;
+use super::publish::{Leading, Listeners, Ports, claim, protocol_of};
 use super::sessions::Sessions;
 use crate::config::PortProtocol;
 use crate::process;
 use crate::relay::{self, FlowHandle, Relay};
-use crate::status::PublishStatus;
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
 /// Before a port that could not be opened is tried again: soon at first, for its last owner is likely to be leaving.
@@ -49,79 +42,6 @@ const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Before accepting is tried again when this process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// What one session has asked for.
-#[derive(Default)]
-pub(super) struct Ports {
-    asked: BTreeMap<u64, Port>,
-    /// The client has not answered for some time; what is open of connections stays.
-    silent: watch::Sender<bool>,
-    silence: Option<Task>,
-}
-
-struct Port {
-    asked: Publish,
-    /// What the client was told last.
-    told: Option<PublishCode>,
-    /// Keeps it open, for as long as the client answers; without one it is not permitted.
-    task: Option<Task>,
-}
-
-/// A task that ends with this.
-struct Task(JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-impl Ports {
-    /// Closes all of them.
-    pub(super) fn clear(&mut self) {
-        self.asked.clear();
-    }
-
-    /// The client asks for one; false if it has asked before.
-    fn insert(&mut self, asked: Publish) -> bool {
-        let port = Port {
-            asked,
-            told: None,
-            task: None,
-        };
-        let known = self.asked.contains_key(&asked.entry);
-        if !known {
-            self.asked.insert(asked.entry, port);
-        }
-        !known
-    }
-
-    /// Notes what the client is told; false if it knows.
-    fn tell(&mut self, entry: u64, code: PublishCode) -> bool {
-        let port = self.asked.get_mut(&entry);
-        port.is_some_and(|port| port.told.replace(code) != Some(code))
-    }
-
-    /// For `status`.
-    pub(super) fn report(&self) -> Vec<PublishStatus> {
-        let status = |port: &Port| {
-            let protocol = protocol_of(port.asked.protocol)?;
-            Some(PublishStatus::new(
-                protocol,
-                port.asked.port,
-                None,
-                port.told,
-            ))
-        };
-        self.asked.values().filter_map(status).collect()
-    }
-}
-
-fn protocol_of(number: u8) -> Option<PortProtocol> {
-    [PortProtocol::Tcp, PortProtocol::Udp]
-        .into_iter()
-        .find(|known| known.number() == number)
-}
 
 fn is_permitted(client: &Client, asked: &Publish) -> bool {
     let mut permits = client.publish.iter();
@@ -139,8 +59,8 @@ impl Sessions {
 
     /// The client's rights may have changed.
     pub(super) fn check_ports(self: &Rc<Self>, id: ConnectionId) {
-        let asked = |ports: &mut Ports| ports.asked.values().map(|port| port.asked).collect();
-        let asked: Vec<Publish> = self.with_ports(id, asked).unwrap_or_default();
+        let asked = self.with_ports(id, |ports| ports.asked());
+        let asked = asked.unwrap_or_default();
         for asked in asked {
             self.check_port(id, &asked);
         }
@@ -157,18 +77,12 @@ impl Sessions {
             Some(_) => None,
         };
         if let Some(code) = refusal {
-            self.with_ports(id, |ports| close(ports, asked.entry));
+            self.with_ports(id, |ports| ports.close(asked.entry));
             return self.tell(id, asked, code);
         }
         let (this, port) = (self.clone(), *asked);
         self.with_ports(id, |ports| {
-            let silent = ports.silent.subscribe();
-            if let Some(entry) = ports.asked.get_mut(&asked.entry)
-                && entry.task.is_none()
-            {
-                let keep = async move { this.keep(id, port, silent).await };
-                entry.task = Some(Task(spawn_local(keep)));
-            }
+            ports.keep(asked.entry, |silent| this.keep(id, port, silent));
         });
     }
 
@@ -190,16 +104,12 @@ impl Sessions {
     /// The client does not answer, or does again.
     pub(super) fn on_outage(self: &Rc<Self>, id: ConnectionId, outage: bool) {
         let this = self.clone();
-        self.with_ports(id, |ports| {
-            ports.silence = outage.then(|| {
-                Task(spawn_local(async move {
-                    sleep(SILENT_FOR).await;
-                    this.with_ports(id, |ports| ports.silent.send_replace(true));
-                }))
-            });
-            if !outage {
-                ports.silent.send_replace(false);
-            }
+        self.with_ports(id, |ports| match outage {
+            true => ports.begin_silence(async move {
+                sleep(SILENT_FOR).await;
+                this.with_ports(id, |ports| ports.close_for_silence());
+            }),
+            false => ports.end_silence(),
         });
     }
 
@@ -370,11 +280,5 @@ impl Sessions {
         if let Some(key) = key {
             self.registry.publish(key, self.index, id);
         }
-    }
-}
-
-fn close(ports: &mut Ports, entry: u64) {
-    if let Some(port) = ports.asked.get_mut(&entry) {
-        port.task = None;
     }
 }

@@ -1,0 +1,67 @@
+//! Clients that join by a code: a one-time key lets one of them name the key of its own (`PROTOCOL.md` §16).
+//!
+//! ```text
+//! server.toml: enrolment_key ─► Clients ─► begin_enrolment() ─ ENROL ─► Recorded::enrol() ─► enrolled.json, Clients
+//! ```
+
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bentpipe_proto::tunnel::{CloseCode, ENROL_KEY, EnrolCode};
+use tokio::task::spawn_local;
+use tokio::time::sleep;
+
+use super::sessions::Sessions;
+use crate::keys::PublicKey;
+use bentpipe_tunnel::engine::ConnectionId;
+
+/// Time that a client with an enrolment key has to name its own.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Seconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "codes expire by the clock that the operator reads"
+)]
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+impl Sessions {
+    /// A client has shown the enrolment key `key`: it may name its own, and nothing else.
+    pub(super) fn begin_enrolment(self: &Rc<Self>, id: ConnectionId, key: PublicKey) {
+        self.registry.enter(key, self.index, id);
+        self.enrolling.borrow_mut().insert(id, key);
+        self.shard.change(id, |connection| {
+            connection.tunnel.set_max_flows(0);
+            connection.set_max_flows(0);
+        });
+        let this = self.clone();
+        spawn_local(async move {
+            sleep(PATIENCE).await;
+            if this.enrolling.borrow().contains_key(&id) {
+                this.close(id, CloseCode::Removed, "the time to join is over");
+            }
+        });
+    }
+
+    /// A client names the key that it will connect with.
+    pub(super) fn on_enrol(&self, id: ConnectionId, key: [u8; ENROL_KEY]) {
+        let enrolment = self.enrolling.borrow().get(&id).copied();
+        let Some(enrolment) = enrolment else {
+            return self.close(id, CloseCode::ProtocolViolation, "it has a key of its own");
+        };
+        let (code, at) = match PublicKey::from_bytes(key) {
+            Some(key) => self.clients.enrol(&enrolment, &key, now()),
+            None => (EnrolCode::KeyTaken, 0),
+        };
+        let client = self.clients.enrolment_name(&enrolment);
+        match code {
+            EnrolCode::Ok => tracing::info!(client, "joined"),
+            refused => tracing::warn!(client, "cannot join: {refused:?}"),
+        }
+        self.shard
+            .change(id, |connection| connection.tunnel.enrolled(code, at));
+    }
+}
