@@ -125,16 +125,26 @@ const IMPURE: [&str; 11] = [
 
 /// Folders of crates, from the lowest layer up: a module may use what stands before its own layer, and nothing else of its
 /// crate. Tests in modules may use anything.
-const LAYERS: [(&str, &[&[&str]]); 2] = [
+const LAYERS: [(&str, &[&[&str]]); 3] = [
+    (
+        "lab",
+        &[
+            &["workload"],
+            &["capture", "hostile"],
+            &["contender"],
+            &["demo", "experiment", "leaks"],
+            &["results"],
+            &["report", "runner"],
+        ],
+    ),
     ("tunnel", &[&["text"], &["transport"], &["engine", "relay"]]),
     (
         "pep",
         &[
-            &[
-                "device", "filler", "firewall", "keys", "shard", "state", "throttle",
-            ],
+            &["device", "filler", "firewall", "keys", "state", "throttle"],
             &["config"],
             &["status"],
+            &["shard"],
             &["process", "relay"],
             &["web"],
             &[

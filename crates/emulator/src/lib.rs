@@ -14,10 +14,12 @@
     reason = "the emulator is a shell: it sends by the machine's clock"
 )]
 
+mod addresses;
 mod awake;
 mod emulator;
 pub mod machine;
 pub mod plot;
+mod router;
 pub mod scenario;
 pub mod selftest;
 mod stop;
@@ -26,4 +28,5 @@ pub mod usage;
 
 pub use awake::Awake;
 pub use emulator::*;
+pub use router::Router;
 pub use stop::Stop;

@@ -29,6 +29,7 @@ mod channel;
 mod delay;
 mod dvbs2;
 mod event;
+mod frame;
 mod ids;
 mod link;
 mod loss;
@@ -47,6 +48,7 @@ mod scenario;
 mod schedule;
 mod series;
 pub mod sim;
+mod space;
 pub mod tcp;
 
 pub use bentpipe_aqm::CoDel;

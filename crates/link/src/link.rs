@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use bentpipe_units::ByteCount;
 
-use crate::channel::{Channel, Space};
+use crate::channel::Channel;
 use crate::event::{Event, EventLog};
 use crate::ids::{PacketHeader, TerminalId, Way};
 use crate::model::Model;
 use crate::probe::{Probe, TerminalProbe};
 use crate::propagation::Propagation;
 use crate::sim::next_wakeup;
+use crate::space::Space;
 
 /// Where packets enter and leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

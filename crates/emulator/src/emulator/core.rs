@@ -24,9 +24,9 @@ use super::live::Live;
 use super::packet::{Packet, Segment, ip_header};
 use super::record::{Crossing, Framing, Outputs, Record, Recorder};
 use super::report::{Health, TOLERABLE_LATENESS};
-use super::router::Router;
 use super::snapshot::Snapshot;
 use super::trains::Trains;
+use crate::router::Router;
 
 /// Packets read from one side before deliveries get a turn; a flood must not hold up what is due.
 const READ_BATCH: usize = 64;

@@ -20,7 +20,6 @@ mod live;
 mod packet;
 mod record;
 mod report;
-mod router;
 mod running;
 mod snapshot;
 pub mod status;
@@ -42,12 +41,12 @@ pub use self::lateness::Lateness;
 pub use self::live::Live;
 pub use self::record::Outputs;
 pub use self::report::{EmulatorStats, Health, TOLERABLE_LATENESS, Verdict};
-pub use self::router::Router;
 pub use self::running::Running;
 pub use self::snapshot::Snapshot;
 pub use bentpipe_sys::schedule::keep_memory;
 
-use crate::topology::Addresses;
+use crate::addresses::Addresses;
+use crate::router::Router;
 
 /// What to emulate, and what to write down about it.
 #[derive(Debug, Clone)]

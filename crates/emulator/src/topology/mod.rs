@@ -7,7 +7,6 @@
 //! else runs there (web server, PEP, load) is the caller's. It starts no second experiment beside itself unless
 //! given another prefix, and it leaves the machine's own namespace alone.
 
-mod addresses;
 mod ground;
 mod process;
 mod setup;
@@ -22,10 +21,11 @@ use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_units::{BitRate, Seed};
 use tempfile::TempDir;
 
-use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router, Running as Link};
+use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Running as Link};
 use crate::machine::Standing;
+use crate::router::Router;
 
-pub use addresses::{
+pub use crate::addresses::{
     Addresses, GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, MAX_HOSTS, RESOLVER,
     RESOLVER6, TERMINAL_LAN, TERMINAL_LAN6, TERMINAL_SAT, TERMINAL_SAT6, USER, USER6, VPN_HOST,
     WEB, WEB6, host, host6,

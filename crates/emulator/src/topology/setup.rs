@@ -13,8 +13,8 @@ use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 use bentpipe_units::ByteCount;
 
-use super::addresses::{Addresses, Pair};
 use super::{LINK_DEVICE, Topology};
+use crate::addresses::{Addresses, Pair};
 
 /// Of every namespace. No duplicate address detection: addresses are usable at once, and the link stays quiet.
 const SETTINGS: [(&str, &str); 6] = [

@@ -42,6 +42,7 @@ pub(crate) use name::check_programs;
 pub use name::{Binary, UnknownContender};
 pub use program::Named;
 use program::Program;
+pub(crate) use program::sha256;
 pub use repairs::Repairs;
 pub use split::Splitters;
 pub use stable::{Stable, kernel_bbr};

@@ -24,6 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use aws_lc_rs::digest;
 use bentpipe_config::{ConfigError, Source};
 use bentpipe_units::BitRate;
 use serde::Deserialize;
@@ -32,7 +33,6 @@ use super::Tuning;
 use super::interception::Interception;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
-use crate::results::sha256;
 use bentpipe_emulator::topology::{GATEWAY_SAT, Process, Topology};
 
 const COMES_UP: Duration = Duration::from_secs(30);
@@ -336,4 +336,18 @@ fn write_hysteria(directory: &Path, rates: Option<(BitRate, BitRate)>) -> Result
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// The SHA-256 of the file at `path`.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn sha256(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let sum = digest::digest(&digest::SHA256, &bytes);
+    Ok(sum
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }

@@ -5,18 +5,8 @@ use std::fmt;
 use bentpipe_units::Seed;
 use serde::Deserialize;
 
+pub use crate::workload::Direction;
 use crate::workload::{Page, Shape, corpus};
-
-/// Where a file goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Direction {
-    /// From the web to the user, over the forward link.
-    #[default]
-    Down,
-    /// From the user to the web, over the return link.
-    Up,
-}
 
 /// Who loads a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::{fmt, fs, mem};
+use std::{fmt, mem};
 
-use anyhow::{Context as _, Result, bail};
-use aws_lc_rs::digest;
+use anyhow::{Result, bail};
 use bentpipe_sys::command::{run_command, tool};
 use bentpipe_units::Seed;
 use serde::{Deserialize, Serialize};
 
 use super::Machine;
+use crate::contender::sha256;
 use crate::experiment::{Axis, Experiment, Published, PublishedRatio};
 
 /// The manifest of a directory of results.
@@ -307,20 +307,6 @@ impl Build {
             revision: path.parent().and_then(revision),
         })
     }
-}
-
-/// The SHA-256 of the file at `path`.
-///
-/// # Errors
-/// It cannot be read.
-pub(crate) fn sha256(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let sum = digest::digest(&digest::SHA256, &bytes);
-    Ok(sum
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
 }
 
 /// As `git` names it; none where there is no `git` or no work tree.

@@ -34,7 +34,6 @@ pub use cell::{Cell, Change};
 pub use compare::Comparison;
 pub use known::Known;
 pub use machine::Machine;
-pub(crate) use manifest::sha256;
 pub use manifest::{Build, LinkCheck, Manifest, Outline};
 pub use merge::merge;
 pub use sample::{Figures, Spread, shares};

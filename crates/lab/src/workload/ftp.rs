@@ -11,13 +11,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bentpipe_sys::netns::NetNs;
+use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::content::{Expected, Hasher, Object};
 use super::fetch::connect;
 use super::serving::{Serving, listen};
-use crate::experiment::Direction;
+
+/// Where a file goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the web to the user, over the forward link.
+    #[default]
+    Down,
+    /// From the user to the web, over the return link.
+    Up,
+}
 
 /// The port of control connections.
 const PORT: u16 = 21;

@@ -45,7 +45,7 @@ pub(crate) use content::generator;
 pub use content::{Digest, Expected, MARKER, Object};
 pub use echo::{ECHO_INTERVAL, ECHO_SIZE, Echo, probe};
 pub use fetch::{get, get_in_turn, put};
-pub use ftp::{Ftp, ftp};
+pub use ftp::{Direction, Ftp, ftp};
 pub use hosts::Hosts;
 pub use iperf::{iperf3, iperf3_version};
 pub use limit::{Handshakes, LinkLimit, PAYLOAD_EFFICIENCY};

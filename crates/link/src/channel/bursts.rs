@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use bentpipe_units::{BitRate, Seed};
 
-use super::carrier::{Carrier, Frame};
-use super::{Channel, Encapsulation, Space, Way};
+use super::carrier::Carrier;
+use super::{Channel, Encapsulation, Way};
 use crate::event::{EventKind, EventLog};
+use crate::frame::Frame;
 use crate::ids::{DropCause, TerminalId};
 use crate::propagation::Propagation;
 use crate::rcs2::{Access, AccessModel, Note, Slot};
+use crate::space::Space;
 
 /// The carrier at work.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use bentpipe_units::{BitRate, Seed};
 
+use super::Way;
 use super::bursts::Bursts;
-use super::errors::Code;
-use super::{Space, Way};
 use crate::dvbs2::{PlFrames, PlFramesConfig};
 use crate::mahimahi::{Opportunities, OpportunityClock};
 use crate::rate::Serialiser;
 use crate::rcs2::AccessModel;
+use crate::space::Space;
 
 /// How a direction carries bits, as configured.
 #[derive(Debug, Clone)]
@@ -42,14 +42,6 @@ impl Carriage {
     pub(crate) const fn is_framed(&self) -> bool {
         matches!(self, Self::PlFrames(_) | Self::Bursts(..))
     }
-}
-
-/// A frame on the air.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Frame {
-    /// When its last symbol leaves.
-    pub(crate) end: Instant,
-    pub(crate) code: Code,
 }
 
 /// A carriage at work.

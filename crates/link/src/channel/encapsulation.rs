@@ -2,6 +2,7 @@
 //!
 //! Accounting only: packets are cut as an encapsulator would cut them, but no header is written.
 
+use crate::frame::Remaining;
 use crate::rcs2::Rle;
 
 /// How packets are put into frames.
@@ -54,34 +55,6 @@ const TOTAL_LENGTH: u32 = 2;
 const CRC: u32 = 4;
 /// The length field has twelve bits and does not count the two bytes that it ends.
 const LONGEST: u32 = 4095 + FIXED;
-
-/// What is left to send of one packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Remaining {
-    /// Without headers of the encapsulation.
-    pub(crate) bytes: u32,
-    /// Whether a fragment has been sent.
-    pub(crate) begun: bool,
-}
-
-impl Remaining {
-    /// Makes a fragment with so long a header, of what fits behind it into `space`; says how many bytes that takes, and
-    /// what remains. The last byte is never cut off: what ends a packet, a CRC or a sequence number, comes with at least
-    /// a byte. Takes nothing where not one byte would fit.
-    pub(crate) fn cut(self, space: u32, header: u32) -> (u32, Option<Self>) {
-        let fits = space
-            .saturating_sub(header)
-            .min(self.bytes.saturating_sub(1));
-        if fits == 0 {
-            return (0, Some(self));
-        }
-        let rest = Self {
-            bytes: self.bytes - fits,
-            begun: true,
-        };
-        (header + fits, Some(rest))
-    }
-}
 
 impl Gse {
     /// A packet of so many IP bytes, of which nothing has been sent.

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bentpipe_units::{ByteCount, Decibel, Seed};
 
+use crate::frame::Code;
 use crate::loss::{LossModel, LossProcess};
 use crate::random::Random;
 
@@ -20,24 +21,6 @@ pub(crate) enum Curve {
     Gate,
     /// Destroys it with a probability that falls by decades per decibel.
     Steep,
-}
-
-/// How strong the code of a frame is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Code {
-    /// C/N at which frames are lost with the `reference` probability.
-    pub(crate) threshold: Decibel,
-    /// Decades of loss probability per decibel.
-    pub(crate) slope: f64,
-    pub(crate) reference: f64,
-}
-
-impl Code {
-    /// Probability of losing a frame.
-    pub(crate) fn loss(self, cn: Decibel) -> f64 {
-        let above = (cn - self.threshold).as_f64();
-        (self.reference * 10f64.powf(-self.slope * above)).min(1.0)
-    }
 }
 
 /// What chance hits.

@@ -7,13 +7,15 @@ use std::time::Instant;
 
 use bentpipe_units::ByteCount;
 
-use super::carrier::{Carrier, Frame};
+use super::Channel;
+use super::carrier::Carrier;
 use super::errors::Unit;
 use super::station::Piece;
-use super::{Channel, Space};
 use crate::dvbs2::PlFrames;
 use crate::event::{EventKind, EventLog};
+use crate::frame::Frame;
 use crate::ids::{DropCause, TerminalId};
+use crate::space::Space;
 
 /// A piece in a frame, with the station that it belongs to.
 type Cargo<P> = (usize, Piece<P>);

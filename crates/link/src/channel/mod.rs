@@ -19,7 +19,6 @@ mod encapsulation;
 mod errors;
 mod frames;
 mod packets;
-mod space;
 mod station;
 
 use std::time::Instant;
@@ -32,15 +31,15 @@ use crate::ids::{DropCause, PacketHeader, TerminalId, Way};
 use crate::probe::ChannelProbe;
 use crate::queue::QueueLimit;
 use crate::schedule::{Change, Schedule, Upcoming};
+use crate::space::Space;
 
 use self::background::Background;
 pub(crate) use self::background::BackgroundModel;
 use self::bursts::Bursts;
+pub(crate) use self::carrier::Carriage;
 use self::carrier::Carrier;
-pub(crate) use self::carrier::{Carriage, Frame};
-pub(crate) use self::encapsulation::{Encapsulation, Gse, Remaining};
-pub(crate) use self::errors::{Chance, Code, Curve, ErrorModel, Unit};
-pub(crate) use self::space::Space;
+pub(crate) use self::encapsulation::{Encapsulation, Gse};
+pub(crate) use self::errors::{Chance, Curve, ErrorModel, Unit};
 use self::station::{Load, Station};
 
 /// A class of packets.

@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use bentpipe_units::ByteCount;
 
+use super::Channel;
 use super::carrier::Carrier;
 use super::station::Load;
-use super::{Channel, Space};
 use crate::event::{EventKind, EventLog};
 use crate::ids::{DropCause, TerminalId};
+use crate::space::Space;
 
 impl<P> Channel<P> {
     /// Sends one packet as it is.

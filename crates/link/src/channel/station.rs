@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use bentpipe_aqm::{CoDel, Control, Taken};
 use bentpipe_units::{ByteCount, Seed};
 
-use super::encapsulation::{Encapsulation, Remaining};
+use super::encapsulation::Encapsulation;
 use super::errors::ErrorProcess;
 use super::{ChannelModel, ClassConfig};
 use crate::delay::DelayLine;
+use crate::frame::Remaining;
 use crate::ids::{DropCause, PacketHeader};
 use crate::probe::{Counters, QueueProbe};
 use crate::queue::DropTail;

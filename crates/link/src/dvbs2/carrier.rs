@@ -10,10 +10,11 @@ use bentpipe_units::{BitRate, ByteCount, Decibel, Seed, SymbolRate};
 
 use super::ticks::Ticks;
 use super::{AcmConfig, Adaptation, Modcod};
-use crate::channel::{Code, Frame, Space};
 use crate::event::{EventKind, EventLog};
+use crate::frame::{Code, Frame};
 use crate::ids::{TerminalId, Way};
 use crate::rate::Serialiser;
+use crate::space::Space;
 
 /// Decades of frame error ratio per decibel about the threshold.
 const SLOPE: f64 = 35.0;

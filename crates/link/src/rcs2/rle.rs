@@ -4,7 +4,7 @@
 //! no header is ever written. A burst carries the terminal's label once. A packet that fits whole is one PPDU with a
 //! short header; one that does not has a longer header on its first fragment and a sequence number or CRC after its last.
 
-use crate::channel::Remaining;
+use crate::frame::Remaining;
 
 /// Header of a PPDU that holds a whole packet, or goes on with one.
 const SHORT_HEADER: u32 = 2;

@@ -6,7 +6,7 @@
 
 use bentpipe_units::Decibel;
 
-use crate::channel::Code;
+use crate::frame::Code;
 
 /// Burst error ratio at a waveform's threshold.
 const REFERENCE: f64 = 1e-5;

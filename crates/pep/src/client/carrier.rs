@@ -18,10 +18,10 @@ use ipnet::IpNet;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::plain::Splitter;
-use super::session::{Session, Unready};
 #[cfg(target_os = "linux")]
-use crate::client::frontend::upkeep::KeptDevice;
+use super::kept_device::KeptDevice;
+use super::session::{Session, Unready};
+use super::splitter::Splitter;
 use crate::config::FrontEnds;
 use crate::metrics::FirstByte;
 use crate::process;

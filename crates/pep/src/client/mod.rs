@@ -14,6 +14,8 @@ pub(crate) mod frontend;
 pub mod guard;
 #[cfg(target_os = "linux")]
 pub mod intercept;
+#[cfg(target_os = "linux")]
+mod kept_device;
 mod link;
 mod lookup;
 pub mod measure;
@@ -30,6 +32,7 @@ mod retry;
 mod routes;
 mod session;
 mod silence;
+mod splitter;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};

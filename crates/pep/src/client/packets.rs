@@ -1,6 +1,6 @@
 //! Everything but TCP at the terminal: from the device into the tunnel, and back.
 //!
-//! The device exists as long as the process, and is made anew if somebody takes it away (`frontend/upkeep.rs`);
+//! The device exists as long as the process, and is made anew if somebody takes it away (`kept_device.rs`);
 //! rules lead the LAN's packets into it and translate them to the addresses that
 //! the server has assigned (`client/intercept`). Without a tunnel they are dropped: who sends them sends again.
 
@@ -22,8 +22,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::kept_device::KeptDevice;
 use super::session::Session;
-use crate::client::frontend::upkeep::KeptDevice;
 use crate::device::{BATCH, read_batch, write_batch};
 
 /// Before the addresses are set again after that failed.

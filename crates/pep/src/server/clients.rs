@@ -14,8 +14,8 @@ use bentpipe_units::BitRate;
 use tokio::sync::mpsc;
 
 use super::bucket::Bucket;
-use super::enrolment::Recorded;
-use super::worker::Command;
+use super::command::Command;
+use super::enrolled::Recorded;
 use crate::config::{ClientKey, Permit, ServerConfig};
 use crate::net::dial::Rights;
 use crate::net::policy::Policy;

@@ -5,6 +5,8 @@
 
 mod bucket;
 mod clients;
+mod command;
+mod enrolled;
 mod enrolment;
 mod families;
 #[cfg(target_os = "linux")]
@@ -16,6 +18,7 @@ mod notices;
 mod packets;
 mod plain;
 mod publish;
+mod publishing;
 mod responder;
 mod sessions;
 mod worker;
@@ -52,13 +55,14 @@ use bentpipe_tunnel::engine::ServerSetup;
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::transport::MemoryPool;
 use clients::{Clients, Registry};
+use command::Command;
 use families::{Reached, Routes};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
 use notices::Notices;
 use packets::{Network, Packets, Sockets};
 use responder::Responder;
-use worker::{Command, Worker};
+use worker::Worker;
 
 /// Between looks at which families have a route.
 const LOOK: Duration = Duration::from_secs(1);
@@ -67,7 +71,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn joined(
     config: &ServerConfig,
 ) -> impl Fn(&keys::PublicKey) -> Option<keys::PublicKey> + use<> {
-    enrolment::joined(config)
+    enrolled::joined(config)
 }
 
 /// Runs the server until SIGINT or SIGTERM.

@@ -21,10 +21,11 @@ use tokio::time::{interval, sleep, timeout};
 
 use super::Reports;
 use super::clients::{Client, Clients, Registry};
+use super::command::Command;
 use super::notices::Say;
 use super::packets::{Filter, Inbox, Packets, Rule, Sockets, Translator};
 use super::publish::Ports;
-use super::worker::{Command, Worker};
+use super::worker::Worker;
 use crate::config::Service;
 use crate::net::dial::{Dialler, NotDialled};
 use crate::net::judge::Judge;

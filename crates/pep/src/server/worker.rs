@@ -14,6 +14,7 @@ use tokio::task::LocalSet;
 
 use super::Reports;
 use super::clients::{Clients, Registry};
+use super::command::Command;
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::sessions::Sessions;
@@ -23,28 +24,11 @@ use crate::paths::PathMemory;
 use crate::process;
 use crate::qlog::Qlog;
 use crate::shard::{Driver, Neighbours, Pulse, Shard};
-use bentpipe_tunnel::engine::{ConnectionId, Engine, EngineConfig, ServerSetup, Wishes};
+use bentpipe_tunnel::engine::{Engine, EngineConfig, ServerSetup, Wishes};
 use bentpipe_tunnel::transport::MemoryPool;
 
 /// First credit of an upload, announced before anything is known of the path, in bytes.
 const INITIAL_CREDIT: u64 = 1 << 20;
-
-/// What the main thread and other shards ask of a shard.
-#[derive(Debug, Clone)]
-pub(super) enum Command {
-    /// Finish: no new flows, end when the open ones have, or when patience runs out.
-    Drain,
-    /// End now, whatever is open.
-    End,
-    /// The list of clients has changed.
-    Recheck,
-    /// A client's newer connection has asked for ports: this one's are closed.
-    Yield(ConnectionId),
-    /// The machine has gained or lost its route of a family.
-    Families(Families),
-    /// A client's newer process has taken over from this connection.
-    Replaced(ConnectionId),
-}
 
 /// Everything that a shard's thread is started with.
 pub(super) struct Worker {

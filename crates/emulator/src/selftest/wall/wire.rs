@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
-use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Router, Running};
+use crate::emulator::{Emulator, EmulatorConfig, EmulatorStats, Running};
+use crate::router::Router;
 use crate::selftest::bench::scenario;
 
 pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 91, 0, 1);

@@ -1,104 +1,18 @@
-//! What an interception put into the kernel, as a [`Subject`] of the guardian: table, rules, routes, settings, device.
+//! What an interception put into the kernel, as a [`Subject`] of the guardian: table, rules, routes and
+//! settings. The device itself is kept by `kept_device.rs`.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use bentpipe_proto::packets::MTU;
-use bentpipe_sys::device::{self, Device};
-use bentpipe_sys::tun::BulkTun;
+use bentpipe_sys::device;
 use bentpipe_sys::watch::Object;
-use bentpipe_sys::{link, route};
-use ipnet::IpNet;
-use tokio::sync::mpsc::UnboundedSender;
 
 use crate::client::intercept::{Installed, Lack, Seen, lacking};
+use crate::client::kept_device::{KeptDevice, lock};
 use crate::kernel::{Fault, Subject};
 
 /// Name of an intercepted interface as a part, before the interface's own.
 const LAN_PART: &str = "intercepted interface ";
-
-/// The client's device, as its reader and the guardian share it.
-#[derive(Debug)]
-pub(crate) struct KeptDevice {
-    /// The number of the interface that is read now.
-    index: Mutex<u32>,
-    /// Addresses that it is to have.
-    assigned: Mutex<Vec<IpNet>>,
-    /// Takes a device that was made anew.
-    renewed: UnboundedSender<BulkTun>,
-}
-
-impl KeptDevice {
-    /// For the device that exists now.
-    ///
-    /// # Errors
-    /// It does not.
-    pub(crate) fn new(renewed: UnboundedSender<BulkTun>) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
-            index: Mutex::new(link::index(device::NAME)?),
-            assigned: Mutex::default(),
-            renewed,
-        }))
-    }
-
-    /// From now on it is to have these addresses, and has them.
-    pub(crate) fn set_assigned(&self, addresses: Vec<IpNet>) {
-        *lock(&self.assigned) = addresses;
-    }
-
-    /// The addresses that it is to have.
-    pub(crate) fn assigned(&self) -> Vec<IpNet> {
-        lock(&self.assigned).clone()
-    }
-
-    /// How it differs from what it is to be.
-    fn fault(&self) -> io::Result<Option<&'static str>> {
-        let links = link::links()?;
-        let index = *lock(&self.index);
-        let named = links.iter().find(|link| link.name == device::NAME);
-        let Some(found) = named.filter(|link| link.index == index) else {
-            let renamed = links.iter().any(|link| link.index == index);
-            return Ok(Some(if renamed { "was renamed" } else { "is gone" }));
-        };
-        if !found.up {
-            return Ok(Some("was set down"));
-        }
-        if usize::try_from(found.mtu) != Ok(MTU) {
-            return Ok(Some("has another MTU"));
-        }
-        let present = link::addresses()?;
-        let has = |wanted: &IpNet| {
-            let same =
-                |address: &link::Address| address.index == index && address.as_set() == *wanted;
-            present.iter().any(same)
-        };
-        let usable =
-            |address: &&IpNet| address.addr().is_ipv4() || route::ipv6_enabled(device::NAME);
-        let assigned = self.assigned();
-        let lost = assigned.iter().filter(usable).any(|wanted| !has(wanted));
-        Ok(lost.then_some("has lost an address"))
-    }
-
-    /// Makes it what it is to be.
-    fn mend(&self) -> io::Result<()> {
-        let index = *lock(&self.index);
-        let found = link::links()?;
-        let whole = |link: &link::Link| link.name == device::NAME && link.index == index;
-        if found.iter().any(whole) {
-            link::set_up(device::NAME, u32::try_from(MTU).unwrap_or(1500))?;
-        } else {
-            let tun = Device::create(MTU)?.into_tun();
-            *lock(&self.index) = link::index(device::NAME)?;
-            // Its reader has ended only if the client has.
-            let _ = self.renewed.send(tun);
-        }
-        device::set_addresses(&[], &self.assigned())
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// What a running interception needs of the kernel.
 pub(super) struct Upkeep {

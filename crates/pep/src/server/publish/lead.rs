@@ -11,7 +11,7 @@ use tokio::task::spawn_blocking;
 use crate::server::packets::Packets;
 
 /// UDP ports that are led to a client; dropping it ends that, off this thread: it takes milliseconds.
-pub(super) struct Leading(Option<Arc<Led>>);
+pub(in crate::server) struct Leading(Option<Arc<Led>>);
 
 struct Led {
     packets: Arc<Packets>,
@@ -22,7 +22,7 @@ struct Led {
 
 impl Leading {
     /// What is for `ports` goes to the addresses beside them; `claimed` keeps others from these ports.
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         packets: Arc<Packets>,
         ports: Vec<(u16, IpAddr)>,
         claimed: Vec<Socket>,
@@ -35,7 +35,7 @@ impl Leading {
     }
 
     /// The packets are led from now on.
-    pub(super) async fn begin(&self) -> io::Result<()> {
+    pub(in crate::server) async fn begin(&self) -> io::Result<()> {
         let Some(led) = self.0.clone() else {
             return Ok(());
         };

@@ -13,14 +13,14 @@ use tokio::net::{TcpListener, TcpStream};
 const BACKLOG: i32 = 1024;
 
 /// The listeners of one port.
-pub(super) struct Listeners {
+pub(in crate::server) struct Listeners {
     /// Of IPv4 and IPv6; one of them may be missing.
     both: [Option<TcpListener>; 2],
 }
 
 impl Listeners {
     /// Begins to listen.
-    pub(super) fn open(asked: &Publish) -> io::Result<Self> {
+    pub(in crate::server) fn open(asked: &Publish) -> io::Result<Self> {
         let mut both = [None, None];
         for (socket, listener) in bind(asked, Type::STREAM, Protocol::TCP)?
             .into_iter()
@@ -33,7 +33,7 @@ impl Listeners {
     }
 
     /// The next connection.
-    pub(super) async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+    pub(in crate::server) async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         let next = async |listener: &Option<TcpListener>| match listener {
             Some(listener) => listener.accept().await,
             None => pending().await,
@@ -46,7 +46,7 @@ impl Listeners {
 }
 
 /// Sockets that keep a UDP port from others: what is for it is led away before it would reach them.
-pub(super) fn claim(asked: &Publish) -> io::Result<Vec<Socket>> {
+pub(in crate::server) fn claim(asked: &Publish) -> io::Result<Vec<Socket>> {
     bind(asked, Type::DGRAM, Protocol::UDP)
 }
 

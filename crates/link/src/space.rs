@@ -1,10 +1,10 @@
-//! What is between the two ends of a direction, asked at instants instead of spans since the start.
+//! Propagation between the two ends of a direction, asked at instants instead of spans since the start.
 
 use std::time::{Duration, Instant};
 
 use bentpipe_units::Decibel;
 
-use super::Way;
+use crate::ids::Way;
 use crate::orbit::PathState;
 use crate::propagation::Propagation;
 
@@ -28,7 +28,7 @@ impl Space<'_> {
     }
 
     /// A delay that is never less.
-    pub(super) fn shortest_delay(self, terminal: usize) -> Duration {
+    pub(crate) fn shortest_delay(self, terminal: usize) -> Duration {
         self.propagation.paths[terminal].shortest_delay()
     }
 

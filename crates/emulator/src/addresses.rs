@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bentpipe_link::{Network, Networks};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::emulator::Router;
+use crate::router::Router;
 
 /// The user's address.
 pub const USER: Ipv4Addr = Ipv4Addr::new(10, 10, 0, 2);
@@ -71,7 +71,7 @@ pub struct Addresses {
 }
 
 /// An interface's addresses, with the lengths of their networks.
-pub(super) type Pair = (Ipv4Net, Ipv6Net);
+pub(crate) type Pair = (Ipv4Net, Ipv6Net);
 
 /// Parts of the host's address on each network.
 const GATEWAY: u32 = 1;
@@ -97,7 +97,7 @@ impl Addresses {
     }
 
     /// Whether there is more than one terminal.
-    pub(super) fn several(&self) -> bool {
+    pub(crate) fn several(&self) -> bool {
         self.terminals > 1
     }
 
@@ -111,37 +111,37 @@ impl Addresses {
         (Ipv4Net::new_assert(v4, 24), Ipv6Net::new_assert(v6, 64))
     }
 
-    pub(super) fn user(&self, terminal: usize) -> Pair {
+    pub(crate) fn user(&self, terminal: usize) -> Pair {
         within(self.lan(terminal), FIRST_TERMINAL, 2)
     }
 
-    pub(super) fn terminal_lan(&self, terminal: usize) -> Pair {
+    pub(crate) fn terminal_lan(&self, terminal: usize) -> Pair {
         within(self.lan(terminal), GATEWAY, 1)
     }
 
-    pub(super) fn terminal_sat(&self, terminal: usize) -> Pair {
+    pub(crate) fn terminal_sat(&self, terminal: usize) -> Pair {
         let host = FIRST_TERMINAL + terminal as u32;
         within(self.network.satellite, host, host)
     }
 
-    pub(super) fn gateway_sat(&self) -> Pair {
+    pub(crate) fn gateway_sat(&self) -> Pair {
         within(self.network.satellite, GATEWAY, 1)
     }
 
-    pub(super) fn gateway_wan(&self) -> Pair {
+    pub(crate) fn gateway_wan(&self) -> Pair {
         within(self.network.web, GATEWAY, 1)
     }
 
-    pub(super) fn web(&self) -> Pair {
+    pub(crate) fn web(&self) -> Pair {
         within(self.network.web, FIRST_TERMINAL, 2)
     }
 
-    pub(super) fn resolver(&self) -> Pair {
+    pub(crate) fn resolver(&self) -> Pair {
         within(self.network.web, RESOLVES, RESOLVES)
     }
 
     /// The web's `i`-th further host.
-    pub(super) fn host(&self, i: u8) -> Pair {
+    pub(crate) fn host(&self, i: u8) -> Pair {
         within(
             self.network.web,
             u32::from(FIRST_HOST) + u32::from(i),

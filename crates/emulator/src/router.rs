@@ -31,7 +31,7 @@ impl Router {
     }
 
     /// The terminal for a packet to `destination`; none if no terminal has it, as with multicast.
-    pub(super) fn terminal(&self, destination: Option<IpAddr>) -> Option<TerminalId> {
+    pub(crate) fn terminal(&self, destination: Option<IpAddr>) -> Option<TerminalId> {
         if self.networks.is_empty() {
             return Some(TerminalId::new(0));
         }

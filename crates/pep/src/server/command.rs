@@ -1,0 +1,22 @@
+//! Orders that a shard gets from the main thread and from other shards.
+
+use bentpipe_proto::tunnel::Families;
+
+use bentpipe_tunnel::engine::ConnectionId;
+
+/// What the main thread and other shards ask of a shard.
+#[derive(Debug, Clone)]
+pub(super) enum Command {
+    /// Finish: no new flows, end when the open ones have, or when patience runs out.
+    Drain,
+    /// End now, whatever is open.
+    End,
+    /// The list of clients has changed.
+    Recheck,
+    /// A client's newer connection has asked for ports: this one's are closed.
+    Yield(ConnectionId),
+    /// The machine has gained or lost its route of a family.
+    Families(Families),
+    /// A client's newer process has taken over from this connection.
+    Replaced(ConnectionId),
+}
