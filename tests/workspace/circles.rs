@@ -17,18 +17,12 @@ type Module = Vec<String>;
 type Known = (&'static str, &'static str, &'static str, &'static str);
 
 /// Circles that are there: at most three may be.
-const KNOWN: [Known; 3] = [
+const KNOWN: [Known; 2] = [
     (
         "proto",
         "fec",
         "tunnel",
         "HELLO says how many repairs are wished for, and repairs are written as the tunnel's frames are",
-    ),
-    (
-        "sys",
-        "forwarding",
-        "intercept",
-        "both lead packets into the client's device; the rules of the client are about to leave this crate",
     ),
     (
         "tunnel",
