@@ -64,7 +64,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 14] = [
     ),
     ("bentpipe-plot", &[], &[]),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
-    ("bentpipe-sys", &[], &["bentpipe-testbed"]),
+    ("bentpipe-sys", &[], &[]),
     (
         "bentpipe-testbed",
         &[
