@@ -1,4 +1,4 @@
-//! Figures whose distribution matters, as histograms: round trips, and times to a request's first byte.
+//! Figures whose distribution matters, as histograms: round trips, rates, and times to a request's first byte.
 //!
 //! What the status report tells is the present; a histogram holds all since the daemon, or a client's tunnel, began. Labels
 //! are those of the report's clients, so there are never more than `[[client]]` entries.
@@ -14,6 +14,11 @@ use crate::status::{Session, Side, StatusReport, TunnelState};
 
 /// Upper bounds of the classes of round trips, seconds: near links, low orbits, and one geostationary hop with its queues.
 const ROUND_TRIPS: [f64; 12] = [0.02, 0.05, 0.1, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 3.0];
+
+/// Upper bounds of the classes of rates, bit/s: from a voice call to more than a satellite's beam.
+const RATES: [f64; 14] = [
+    64e3, 128e3, 256e3, 512e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6, 1e9,
+];
 
 /// Upper bounds of the classes of times to the first byte, seconds: a round trip of the link and what the origin takes.
 const FIRST_BYTES: [f64; 14] = [
@@ -40,6 +45,7 @@ impl FirstByte {
 #[derive(Debug)]
 pub(super) struct Distributions {
     round_trips: RefCell<BTreeMap<Labels, Histogram>>,
+    rates: RefCell<BTreeMap<Labels, Histogram>>,
     first_byte: Option<FirstByte>,
 }
 
@@ -48,13 +54,15 @@ impl Distributions {
     pub(super) fn new(first_byte: Option<FirstByte>) -> Self {
         Self {
             round_trips: RefCell::default(),
+            rates: RefCell::default(),
             first_byte,
         }
     }
 
-    /// Takes in the round trips of `report`; to be called each second. Clients that are not in it are forgotten.
+    /// Takes in the round trips and rates of `report`; to be called each second. Clients that are not in it are forgotten.
     pub(super) fn observe(&self, report: &StatusReport) {
         let mut round_trips = self.round_trips.borrow_mut();
+        let mut rates = self.rates.borrow_mut();
         let seen = match &report.side {
             Side::Client(session) => vec![(Labels::new(), &**session)],
             Side::Server { clients, .. } => {
@@ -64,8 +72,17 @@ impl Distributions {
                     .collect()
             }
         };
-        round_trips.retain(|labels, _| seen.iter().any(|(known, _)| known == labels));
+        let known = |labels: &Labels| seen.iter().any(|(known, _)| labels.starts_with(known));
+        round_trips.retain(|labels, _| known(labels));
+        rates.retain(|labels, _| known(labels));
         for (labels, session) in seen {
+            for (direction, rate) in busy(session) {
+                let mut labels = labels.clone();
+                labels.push(("direction".to_owned(), direction.to_owned()));
+                let histogram = rates.entry(labels);
+                let histogram = histogram.or_insert_with(|| Histogram::new(RATES));
+                histogram.observe(rate);
+            }
             if let Some(rtt) = round_trip(session) {
                 let histogram = round_trips.entry(labels);
                 let histogram = histogram.or_insert_with(|| Histogram::new(ROUND_TRIPS));
@@ -76,15 +93,23 @@ impl Distributions {
 
     /// The histograms as they are now.
     pub(super) fn families(&self) -> Vec<Family> {
-        let round_trips = self.round_trips.borrow();
-        let round_trips = round_trips
-            .iter()
-            .map(|(labels, one)| (labels.clone(), one.clone()));
-        let mut families = vec![Family {
-            name: "bentpipe_tunnel_rtt_seconds",
-            help: "smoothed round-trip time of the tunnel, once a second while it is ready",
-            members: round_trips.collect(),
-        }];
+        let members = |of: &RefCell<BTreeMap<Labels, Histogram>>| {
+            let of = of.borrow();
+            let members = of.iter().map(|(labels, one)| (labels.clone(), one.clone()));
+            members.collect()
+        };
+        let mut families = vec![
+            Family {
+                name: "bentpipe_tunnel_rtt_seconds",
+                help: "smoothed round-trip time of the tunnel, once a second while it is ready",
+                members: members(&self.round_trips),
+            },
+            Family {
+                name: "bentpipe_tunnel_rate_bits_per_second",
+                help: "rate of the tunnel in each direction, once for each second in which bytes crossed",
+                members: members(&self.rates),
+            },
+        ];
         families.extend(self.first_byte.as_ref().map(|one| Family {
             name: "bentpipe_flow_first_byte_seconds",
             help: "time from a request to the first byte of its answer, once for each connection",
@@ -100,6 +125,18 @@ fn round_trip(session: &Session) -> Option<f64> {
     session.tunnel.rtt_ms.filter(|_| up).map(|ms| ms / 1e3)
 }
 
+/// Rates of a tunnel that is up, bit/s, in the directions in which bytes crossed.
+fn busy(session: &Session) -> impl Iterator<Item = (&'static str, f64)> {
+    let tunnel = &session.tunnel;
+    let up = tunnel.state == TunnelState::Ready;
+    let rates = [
+        ("sent", tunnel.send_rate_bit_s),
+        ("received", tunnel.recv_rate_bit_s),
+    ];
+    let busy = rates.into_iter().filter(move |(_, rate)| up && *rate > 0);
+    busy.map(|(direction, rate)| (direction, rate as f64))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -113,6 +150,7 @@ mod tests {
             let mut session = Session::default();
             session.tunnel.state = TunnelState::Ready;
             session.tunnel.rtt_ms = Some(550.0);
+            session.tunnel.recv_rate_bit_s = 3_000_000;
             ClientStatus {
                 name: (*name).to_owned(),
                 shard: None,
@@ -145,10 +183,14 @@ mod tests {
             "bentpipe_tunnel_rtt_seconds_bucket{le=\"0.5\",client=\"a\"} 0",
             "bentpipe_tunnel_rtt_seconds_bucket{le=\"0.6\",client=\"a\"} 2",
             "bentpipe_tunnel_rtt_seconds_bucket{le=\"+Inf\",client=\"a\"} 2",
+            "bentpipe_tunnel_rate_bits_per_second_bucket{le=\"2000000.0\",client=\"a\",direction=\"received\"} 0",
+            "bentpipe_tunnel_rate_bits_per_second_bucket{le=\"5000000.0\",client=\"a\",direction=\"received\"} 2",
         ] {
             assert!(text.lines().any(|one| one == line), "{line}: {text}");
         }
         assert!(!text.contains("client=\"b\""), "{text}");
+        // Nothing was sent.
+        assert!(!text.contains("direction=\"sent\""), "{text}");
     }
 
     #[test]
