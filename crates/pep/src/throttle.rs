@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Lets one log line of its kind through per minute.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Throttle {
     last: Mutex<Option<Instant>>,
 }
@@ -20,7 +20,7 @@ impl Throttle {
         }
     }
 
-    /// Whether the line is to be written at `now`; the next one is a minute later.
+    /// True if the line is to be written at `now`; the next one is a minute later.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = last.is_none_or(|last| now.saturating_duration_since(last) >= AGAIN);

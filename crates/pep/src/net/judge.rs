@@ -34,7 +34,7 @@ pub(crate) struct Judge {
     /// Counts changes of what is this machine's own.
     generation: Cell<u64>,
     translations: Translations,
-    /// Of the line that the kernel does not answer.
+    /// Throttle of the line that the kernel does not answer.
     told: Throttle,
 }
 

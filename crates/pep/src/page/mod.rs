@@ -13,9 +13,9 @@
 mod access;
 mod latest;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bentpipe_plot::{UPLOT, UPLOT_STYLE};
 use bytes::Bytes;
@@ -29,15 +29,13 @@ use tokio::time::{Instant as TokioInstant, MissedTickBehavior, interval_at};
 use crate::config;
 use crate::process::{self, RunError};
 use crate::status::{History, Sample, StatusReport};
+use crate::throttle::Throttle;
 use crate::web::{Request, Response, Web, text};
 use access::{Access, Verdict};
 use latest::Latest;
 
 /// Time from one sample to the next.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Time between two complaints about wrong tokens.
-const COMPLAINT: Duration = Duration::from_secs(60);
 
 /// Nothing but what this port serves is loaded, run or asked, and nothing may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -78,8 +76,8 @@ pub(crate) struct Page {
     access: Access,
     history: RefCell<History>,
     latest: RefCell<Option<Latest>>,
-    /// Moment of the last complaint about a wrong token.
-    complained: Cell<Option<Instant>>,
+    /// Throttle of the line about wrong tokens.
+    complaint: Throttle,
 }
 
 impl Page {
@@ -103,7 +101,7 @@ impl Page {
             access: Access::new(loopback, config.and_then(|page| page.token.as_ref())),
             history: RefCell::default(),
             latest: RefCell::default(),
-            complained: Cell::default(),
+            complaint: Throttle::new(),
         })
     }
 
@@ -189,10 +187,7 @@ impl Page {
 
     /// Says, at most once a minute, that somebody tries tokens.
     fn complain(&self, peer: SocketAddr) {
-        let now = process::now();
-        let told = |last: Instant| now.saturating_duration_since(last) < COMPLAINT;
-        if !self.complained.get().is_some_and(told) {
-            self.complained.set(Some(now));
+        if self.complaint.is_due(process::now()) {
             tracing::warn!("{peer} has shown a wrong token to the page");
         }
     }

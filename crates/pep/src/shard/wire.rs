@@ -7,7 +7,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
@@ -16,14 +16,13 @@ use tokio::net::UdpSocket;
 
 use bentpipe_tunnel::engine::{Output, Unreachable, UnreachableCause};
 
+use crate::throttle::Throttle;
+
 /// Receive buffer per message: a whole GRO batch.
 pub(super) const RECEIVE_SIZE: usize = 64 * 1024;
 
 /// ICMP errors that are read in one go.
 const MOST_ERRORS: usize = 64;
-
-/// From one line about failures to send to the next: on a server they may be one client's only.
-const COMPLAINTS: Duration = Duration::from_secs(60);
 
 /// Wire of a shard, by its kind.
 pub(super) enum Wire {
@@ -88,8 +87,8 @@ pub(super) struct UdpWire {
     socket: UdpSocket,
     state: UdpSocketState,
     receive: Box<[u8]>,
-    /// When the log was last told that sending fails.
-    complained: Option<Instant>,
+    /// Throttle of the line about failures to send: on a server they may be one client's only.
+    complaint: Throttle,
     /// ICMP errors are reported by the kernel.
     hears_failures: bool,
     /// An error was reported on the socket since it was registered with the runtime.
@@ -102,7 +101,7 @@ impl UdpWire {
             state: UdpSocketState::new(UdpSockRef::from(&socket))?,
             socket: UdpSocket::from_std(socket)?,
             receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
-            complained: None,
+            complaint: Throttle::new(),
             hears_failures: false,
             failed: Cell::new(false),
         })
@@ -246,12 +245,10 @@ impl UdpWire {
     }
 
     /// Unreachable, filtered, interface down: the engine's timers deal with silence, but the operator wants to know.
-    fn complain(&mut self, now: Instant, destination: SocketAddr, error: &io::Error) {
+    fn complain(&self, now: Instant, destination: SocketAddr, error: &io::Error) {
         // A probe for a larger MTU may fail here already: an answer like any other.
         let too_large = Errno::MSGSIZE.raw_os_error();
-        let due = |last: Instant| now.saturating_duration_since(last) >= COMPLAINTS;
-        if error.raw_os_error() != Some(too_large) && self.complained.is_none_or(due) {
-            self.complained = Some(now);
+        if error.raw_os_error() != Some(too_large) && self.complaint.is_due(now) {
             let address = destination.ip().to_canonical();
             tracing::warn!("cannot send to {address}: {error}");
         }
