@@ -41,11 +41,51 @@ impl FirstByte {
     }
 }
 
+/// Histograms of one figure, by their labels.
+#[derive(Debug)]
+struct Labelled {
+    /// Upper bounds of the classes.
+    classes: &'static [f64],
+    histograms: RefCell<BTreeMap<Labels, Histogram>>,
+}
+
+impl Labelled {
+    fn new(classes: &'static [f64]) -> Self {
+        Self {
+            classes,
+            histograms: RefCell::default(),
+        }
+    }
+
+    /// Takes in one value of the histogram with these `labels`.
+    fn observe(&self, labels: Labels, value: f64) {
+        let mut histograms = self.histograms.borrow_mut();
+        let histogram = histograms.entry(labels);
+        let new = || Histogram::new(self.classes.iter().copied());
+        histogram.or_insert_with(new).observe(value);
+    }
+
+    /// Forgets the histograms whose labels are not `known`.
+    fn retain(&self, known: impl Fn(&Labels) -> bool) {
+        self.histograms
+            .borrow_mut()
+            .retain(|labels, _| known(labels));
+    }
+
+    fn members(&self) -> Vec<(Labels, Histogram)> {
+        let histograms = self.histograms.borrow();
+        let members = histograms.iter();
+        members
+            .map(|(labels, one)| (labels.clone(), one.clone()))
+            .collect()
+    }
+}
+
 /// Histograms that are served.
 #[derive(Debug)]
 pub(super) struct Distributions {
-    round_trips: RefCell<BTreeMap<Labels, Histogram>>,
-    rates: RefCell<BTreeMap<Labels, Histogram>>,
+    round_trips: Labelled,
+    rates: Labelled,
     first_byte: Option<FirstByte>,
 }
 
@@ -53,16 +93,14 @@ impl Distributions {
     /// Nothing observed yet; times to the first byte are observed elsewhere.
     pub(super) fn new(first_byte: Option<FirstByte>) -> Self {
         Self {
-            round_trips: RefCell::default(),
-            rates: RefCell::default(),
+            round_trips: Labelled::new(&ROUND_TRIPS),
+            rates: Labelled::new(&RATES),
             first_byte,
         }
     }
 
     /// Takes in the round trips and rates of `report`; to be called each second. Clients that are not in it are forgotten.
     pub(super) fn observe(&self, report: &StatusReport) {
-        let mut round_trips = self.round_trips.borrow_mut();
-        let mut rates = self.rates.borrow_mut();
         let seen = match &report.side {
             Side::Client(session) => vec![(Labels::new(), &**session)],
             Side::Server { clients, .. } => {
@@ -73,41 +111,32 @@ impl Distributions {
             }
         };
         let known = |labels: &Labels| seen.iter().any(|(known, _)| labels.starts_with(known));
-        round_trips.retain(|labels, _| known(labels));
-        rates.retain(|labels, _| known(labels));
+        self.round_trips.retain(known);
+        self.rates.retain(known);
         for (labels, session) in seen {
             for (direction, rate) in busy(session) {
                 let mut labels = labels.clone();
                 labels.push(("direction".to_owned(), direction.to_owned()));
-                let histogram = rates.entry(labels);
-                let histogram = histogram.or_insert_with(|| Histogram::new(RATES));
-                histogram.observe(rate);
+                self.rates.observe(labels, rate);
             }
             if let Some(rtt) = round_trip(session) {
-                let histogram = round_trips.entry(labels);
-                let histogram = histogram.or_insert_with(|| Histogram::new(ROUND_TRIPS));
-                histogram.observe(rtt);
+                self.round_trips.observe(labels, rtt);
             }
         }
     }
 
     /// The histograms as they are now.
     pub(super) fn families(&self) -> Vec<Family> {
-        let members = |of: &RefCell<BTreeMap<Labels, Histogram>>| {
-            let of = of.borrow();
-            let members = of.iter().map(|(labels, one)| (labels.clone(), one.clone()));
-            members.collect()
-        };
         let mut families = vec![
             Family {
                 name: "bentpipe_tunnel_rtt_seconds",
                 help: "smoothed round-trip time of the tunnel, once a second while it is ready",
-                members: members(&self.round_trips),
+                members: self.round_trips.members(),
             },
             Family {
                 name: "bentpipe_tunnel_rate_bits_per_second",
                 help: "rate of the tunnel in each direction, once for each second in which bytes crossed",
-                members: members(&self.rates),
+                members: self.rates.members(),
             },
         ];
         families.extend(self.first_byte.as_ref().map(|one| Family {
