@@ -14,7 +14,7 @@ mod settings;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
-pub(crate) use passage::{Passage, close_passages, closed_passages};
+pub(crate) use passage::{Passage, close_passages, closed_passages, open_passages};
 pub(crate) use settings::{Setting, Settings, interfaces, prepare_device};
 
 /// Name of the client's table; fixed, so that the leftover of a killed process is found.

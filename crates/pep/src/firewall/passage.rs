@@ -72,6 +72,21 @@ pub(crate) fn closed_passages() -> io::Result<Vec<Passage>> {
     Ok(missing)
 }
 
+/// Opens ways for our device through chains of other programs that drop what is forwarded: at the start nobody has taken
+/// them away.
+pub(crate) fn open_passages() -> io::Result<()> {
+    for passage in closed_passages()? {
+        passage.open()?;
+        tracing::info!(
+            "the firewall's chain `{} {} {}` drops what is forwarded: two rules at its head let the packets of {NAME} pass",
+            passage.family,
+            passage.table,
+            passage.chain
+        );
+    }
+    Ok(())
+}
+
 /// Removes our rules from all chains.
 ///
 /// # Errors

@@ -19,14 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bentpipe_sys::device::NAME;
 use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub(crate) use keeper::Keeper;
 use keeper::Level;
 
-use crate::firewall::closed_passages;
 use crate::process;
 use crate::status::KernelRepair;
 
@@ -133,21 +131,6 @@ impl Drop for Guardian {
             let _ = thread.join();
         }
     }
-}
-
-/// Opens ways for our device through chains of other programs that drop what is forwarded: at the start nobody has taken
-/// them away.
-pub(crate) fn open_passages() -> io::Result<()> {
-    for passage in closed_passages()? {
-        passage.open()?;
-        tracing::info!(
-            "the firewall's chain `{} {} {}` drops what is forwarded: two rules at its head let the packets of {NAME} pass",
-            passage.family,
-            passage.table,
-            passage.chain
-        );
-    }
-    Ok(())
 }
 
 fn keep(shared: &Shared, watch: &Watch, mut subject: impl Subject) {

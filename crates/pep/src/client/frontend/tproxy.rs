@@ -35,7 +35,8 @@ use crate::client::intercept::{
 use crate::config::{
     self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
 };
-use crate::kernel::{Guardian, open_passages};
+use crate::firewall::open_passages;
+use crate::kernel::Guardian;
 use crate::net::listen;
 use crate::process::{RunError, canonical};
 use crate::relay::{self, Outcome};

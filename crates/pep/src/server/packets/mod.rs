@@ -40,7 +40,8 @@ use super::clients::Client;
 use super::forwarding::{Forwarding, ServerTable};
 use crate::config::ServerConfig;
 use crate::device::{read_batch, write_batch};
-use crate::kernel::{Guardian, Repairs, open_passages};
+use crate::firewall::open_passages;
+use crate::kernel::{Guardian, Repairs};
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 use kept::Kept;
 
