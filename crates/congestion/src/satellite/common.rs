@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::float;
 
-/// What is called no queue in company.
+/// Longest queue that counts as none while the path is shared.
 pub(super) const EMPTY: Duration = Duration::from_millis(3);
 /// Queue at [`REFERENCE`], in seconds; it falls with the rate.
 const COMMON: f64 = 0.1;

@@ -57,7 +57,7 @@ impl Satellite {
         }
     }
 
-    /// Whether it matters how fast a train arrives: in start-up, on a path that is not known to be thin.
+    /// True if the rate at which a train arrives matters: in start-up, on a path that is not known to be thin.
     pub fn wants_hint(&self) -> bool {
         let thin = self
             .remembered
@@ -99,7 +99,7 @@ impl Satellite {
         true
     }
 
-    /// What was learned of the path, once it was busy for long enough (RFC 9959 §3.1).
+    /// Figures of the path that the next connection is to begin with, once it was busy for long enough (RFC 9959 §3.1).
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         if let Some(nearby) = &self.nearby {
             return nearby.saved(now);

@@ -62,11 +62,7 @@ impl LongQueue {
         noise: Duration,
     ) -> bool {
         let rate = self.rate_before.max(rate);
-        let stuck = self.stuck.on_ack(rtt, in_flight, enough, rate, noise);
-        if stuck {
-            self.stuck.reset();
-        }
-        stuck
+        self.stuck.on_ack(rtt, in_flight, enough, rate, noise)
     }
 
     /// Ends a round at `rate` whose queue was short.

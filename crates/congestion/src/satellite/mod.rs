@@ -63,7 +63,7 @@ use losses::{Lesson, Losses};
 use nearby::Nearby;
 use path::Path;
 use rest::Rest;
-use silence::{Cause, Silence};
+use silence::Silence;
 use startup::Startup;
 use usage::Usage;
 
@@ -232,32 +232,6 @@ impl Satellite {
                     self.end_competing(ack, round);
                 }
             }
-        }
-    }
-
-    /// Notes that an ACK came. Start-up, which an outage has disturbed, begins anew.
-    fn end_silence(&mut self, ack: &AckSample) {
-        let cause = self.silence.end(ack, self.path.base());
-        let Phase::Startup(_) = self.phase else {
-            return;
-        };
-        match cause {
-            Cause::RoundTrip => {}
-            Cause::Queue => self.silence.doubt(ack.now),
-            Cause::Outage => self.start_anew(ack.now),
-        }
-    }
-
-    /// Begins start-up anew after an outage: it would take the loss of a whole flight for the path's limit, and the few bytes
-    /// that came through for its rate. Start-up may have ended with the answer that ended the outage.
-    fn start_anew(&mut self, now: Instant) {
-        self.losses.forget(now);
-        match &mut self.phase {
-            Phase::Startup(startup) => {
-                let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
-                startup.restart(now, window, self.path.base());
-            }
-            _ => self.phase = Phase::Startup(begin(&self.config, self.mtu, now)),
         }
     }
 

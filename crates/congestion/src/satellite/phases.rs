@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
 use super::compete::Compete;
 use super::cruise::{self, NEAR};
+use super::knowledge::begin;
 use super::path::{Round, is_busy};
 use super::share::COMPANY;
+use super::silence::Cause;
 use super::standing::Verdict;
 use super::startup::{End, Startup};
-use super::{CONFIRMED, DRAIN, LEAST_PACKETS, Phase, SHALLOW_DRAIN, Satellite, WARY_FAR};
+use super::{
+    CONFIRMED, DRAIN, LEAST_PACKETS, MIN_WINDOW, Phase, SHALLOW_DRAIN, Satellite, WARY_FAR,
+};
 
 /// Rounds after which a drain is over in any case.
 const MAX_DRAIN: u32 = 3;
@@ -33,6 +37,32 @@ impl Satellite {
         let depth = 1.0 - pace as f64 / 1000.0;
         self.losses.start_quiet(now, depth, rate);
         self.phase = Phase::Drain { rounds: 0, pace };
+    }
+
+    /// Notes that an ACK came. Start-up, which an outage has disturbed, begins anew.
+    pub(super) fn end_silence(&mut self, ack: &AckSample) {
+        let cause = self.silence.end(ack, self.path.base());
+        let Phase::Startup(_) = self.phase else {
+            return;
+        };
+        match cause {
+            Cause::RoundTrip => {}
+            Cause::Queue => self.silence.doubt(ack.now),
+            Cause::Outage => self.start_anew(ack.now),
+        }
+    }
+
+    /// Begins start-up anew after an outage: it would take the loss of a whole flight for the path's limit, and the few bytes
+    /// that came through for its rate. Start-up may have ended with the answer that ended the outage.
+    pub(super) fn start_anew(&mut self, now: Instant) {
+        self.losses.forget(now);
+        match &mut self.phase {
+            Phase::Startup(startup) => {
+                let window = self.config.initial_window.max(MIN_WINDOW * self.mtu);
+                startup.restart(now, window, self.path.base());
+            }
+            _ => self.phase = Phase::Startup(begin(&self.config, self.mtu, now)),
+        }
     }
 
     /// Start-up is over, while ACKs come at `arriving`.

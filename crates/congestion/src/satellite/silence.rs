@@ -14,7 +14,7 @@ pub(super) struct Silence {
     doubtful: Option<Instant>,
 }
 
-/// What a silence has been.
+/// Cause of a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The path's round trip.
@@ -57,7 +57,7 @@ impl Silence {
         self.doubtful = Some(now);
     }
 
-    /// Whether `loss` shows that the doubtful silence was an outage: what was sent a round trip of `base` or more before its end
+    /// True if `loss` shows that the doubtful silence was an outage: what was sent a round trip of `base` or more before its end
     /// is lost. Others' queues that overflow lose packets too, but not those whose answers they delay.
     pub(super) fn was_outage(&mut self, loss: &LossSample, base: Duration) -> bool {
         let sent_in_it = |end: &mut Instant| loss.newest_sent + base <= *end;

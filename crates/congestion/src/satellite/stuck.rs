@@ -40,7 +40,7 @@ impl Stuck {
     }
 
     /// A packet that left behind `in_flight` bytes took `rtt`, seemingly behind a queue, on a path of `rate` bytes per
-    /// second. True if that cannot be one, since `enough` of it was taken away.
+    /// second. True if that cannot be one, since `enough` of it was taken away; the watch begins anew then.
     pub(super) fn on_ack(
         &mut self,
         rtt: Duration,
@@ -61,7 +61,11 @@ impl Stuck {
             self.since = Some(Since { rtt, in_flight });
             return false;
         }
-        removed >= enough.max(LEAST).max(apart * 2)
+        let stuck = removed >= enough.max(LEAST).max(apart * 2);
+        if stuck {
+            self.reset();
+        }
+        stuck
     }
 }
 

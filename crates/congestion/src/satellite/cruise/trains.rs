@@ -34,11 +34,11 @@ const RECOVERING: Duration = Duration::from_secs(2);
 /// In company it is known no longer than for this: nobody answers.
 const LOST: Duration = Duration::from_secs(120);
 
-/// What trains have told of the path. Rates are bytes per second.
+/// Record of what trains have told of the path. Rates are bytes per second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trains {
     capacity: Capacity,
-    /// What the path carried when the rate last fell at a stroke, until a train tells whether it still does.
+    /// Rate that the path carried when it last fell at a stroke, until a train tells whether it still does.
     stroke: Option<u64>,
 }
 

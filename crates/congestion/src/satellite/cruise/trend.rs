@@ -3,7 +3,7 @@
 /// Share by which more may be sent than delivered while the queue neither grows nor shrinks.
 const STEADY: f64 = 0.03;
 
-/// What the last rounds have shown.
+/// Record of what the last rounds have shown of the rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Trend {
     /// By what share more was sent than delivered lately: a queue of ours grows, or shrinks.

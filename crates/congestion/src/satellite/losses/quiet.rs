@@ -53,7 +53,7 @@ impl Span {
 
 /// Answer to a quiet span.
 pub(super) enum Answer {
-    /// It was not quiet: more is sent than the path takes. So many packets a second arrived.
+    /// Packets per second that arrived of a span that was not quiet: more is sent than the path takes.
     Congested(f64),
     /// Packets below the path's rate, enough of them for a share.
     Shown(Tally),
@@ -63,13 +63,13 @@ pub(super) enum Answer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Quiet {
     span: Option<Span>,
-    /// How far the span is below the path's rate, as a share.
+    /// Share by which the span is below the path's rate.
     depth: f64,
-    /// If so many packets a second arrive, it is not.
+    /// Packets per second that arrive if the span is not below the path's rate after all.
     full: f64,
     /// The last span was not quiet enough to tell.
     inconclusive: bool,
-    /// What spans have shown that were too short alone.
+    /// Packets of earlier spans that were too short alone.
     total: Tally,
 }
 
