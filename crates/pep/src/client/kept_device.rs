@@ -23,10 +23,10 @@ pub(crate) struct KeptDevice {
 }
 
 impl KeptDevice {
-    /// For the device that exists now.
+    /// A record of the device that exists now.
     ///
     /// # Errors
-    /// It does not.
+    /// No such device exists.
     pub(crate) fn new(renewed: UnboundedSender<BulkTun>) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             index: Mutex::new(link::index(device::NAME)?),
@@ -35,17 +35,17 @@ impl KeptDevice {
         }))
     }
 
-    /// From now on it is to have these addresses, and has them.
+    /// Notes that the device is to have these addresses, and has them.
     pub(crate) fn set_assigned(&self, addresses: Vec<IpNet>) {
         *lock(&self.assigned) = addresses;
     }
 
-    /// The addresses that it is to have.
+    /// The addresses that the device is to have.
     pub(crate) fn assigned(&self) -> Vec<IpNet> {
         lock(&self.assigned).clone()
     }
 
-    /// How it differs from what it is to be.
+    /// Difference between the device and what it is to be.
     pub(super) fn fault(&self) -> io::Result<Option<&'static str>> {
         let links = link::links()?;
         let index = *lock(&self.index);
@@ -73,7 +73,7 @@ impl KeptDevice {
         Ok(lost.then_some("has lost an address"))
     }
 
-    /// Makes it what it is to be.
+    /// Makes the device what it is to be.
     pub(super) fn mend(&self) -> io::Result<()> {
         let index = *lock(&self.index);
         let found = link::links()?;

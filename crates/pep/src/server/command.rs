@@ -1,10 +1,9 @@
 //! Orders that a shard gets from the main thread and from other shards.
 
 use bentpipe_proto::tunnel::Families;
-
 use bentpipe_tunnel::engine::ConnectionId;
 
-/// What the main thread and other shards ask of a shard.
+/// Order of the main thread or another shard to a shard.
 #[derive(Debug, Clone)]
 pub(super) enum Command {
     /// Finish: no new flows, end when the open ones have, or when patience runs out.

@@ -50,7 +50,7 @@ impl Open {
 #[derive(Debug)]
 pub(super) struct Shares {
     most: usize,
-    /// What is shared, in the plural, for the log.
+    /// Name of the shared thing, in the plural, for the log.
     what: &'static str,
     named: Throttle,
     state: RefCell<State>,

@@ -372,7 +372,7 @@ impl Installed {
     }
 }
 
-/// Whether `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.
+/// True if `it` needs the second line for this machine's own traffic: that is taken in, and nothing of it may leave in clear.
 const fn needs_hold(it: &Interception) -> bool {
     it.local && !it.fail_open
 }
