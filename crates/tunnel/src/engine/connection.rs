@@ -127,6 +127,9 @@ impl Connection {
         self.quic.handle_event(event);
         let moved = self.quic.remote_address() != address;
         self.validation.on_address(moved);
+        if moved {
+            self.quic.forget_rtt();
+        }
         let frames = self.quic.stats().frame_rx;
         let headers = self.control.path.headers();
         self.acks.on_frames(now, &frames);

@@ -21,7 +21,7 @@ use bentpipe_units::BitRate;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller as QuicController, ControllerFactory, ControllerMetrics};
 
-use path_controller::PathController;
+use path_controller::{Change, PathController};
 
 /// Above 2^32 quinn's own pacer is off as well.
 const OPEN: u64 = 1 << 40;
@@ -182,6 +182,11 @@ impl Flight {
 
     pub(crate) fn clear_app_limited(&mut self) {
         self.app_limited = false;
+    }
+
+    /// Announces that quinn is to look for the MTU anew, on the present path: what was learned of that is kept.
+    pub(crate) fn keep_path(&mut self) {
+        self.path.keep();
     }
 
     /// Shuts the gate and charges what left through it, if it is to be acknowledged: quinn reports
@@ -358,12 +363,15 @@ impl QuicController for Gate {
     }
 }
 
-/// quinn builds a controller for a connection's first path and again when the peer's address
-/// changes to another network (RFC 9000 §9.4): what was learned of the old path is then dropped.
+/// quinn builds a controller for a connection's first path, again when the peer's address changes to another network (RFC 9000
+/// §9.4), where what was learned of the old path is dropped, and when it is to look for the MTU anew.
 impl ControllerFactory for Gate {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn QuicController> {
         let mut flight = self.flight();
-        flight.path.change_path(now, mtu);
+        if flight.path.change_path(now, mtu) == Change::Mtu {
+            drop(flight);
+            return Box::new((*self).clone());
+        }
         flight.sampler = RateSampler::new(now);
         flight.in_flight = 0;
         flight.batch = None;

@@ -69,8 +69,48 @@ fn sender_mtu(world: &mut World, up: bool) -> u16 {
     sender.parts().1.current_mtu()
 }
 
-/// A path that loses datagrams of the size that it took before is found out within some round trips, whoever sends. Where
-/// round trips are shorter than the peer may hold its ACKs back, our probes must not put off QUIC's own smaller ones.
+/// A tunnel that has filled a link of 200 Mbit/s, in one direction, for eight seconds.
+fn busy_world(milliseconds: u64, up: bool) -> World {
+    let mut config = preset("geo")
+        .expect("a preset")
+        .link_config()
+        .expect("a link");
+    for one in [&mut config.forward_link, &mut config.return_link] {
+        one.rate = BitRate::megabits_per_second(200);
+        one.one_way_delay = Duration::from_millis(milliseconds) / 2;
+    }
+    let mut world = World::new(&config, 1);
+    world.run_until(SOON, "the handshake", World::is_ready);
+    let (now, terminal) = (world.now, &mut world.terminals[0]);
+    let _ = match up {
+        true => terminal.upload(now, 1 << 39),
+        false => terminal.download(now, 1 << 39, None),
+    };
+    world.run_for(Duration::from_secs(8));
+    assert!(sender_mtu(&mut world, up) > PASSES, "the path is known");
+    world
+}
+
+/// Bytes that have arrived in that direction.
+fn arrived(world: &World, up: bool) -> u64 {
+    if up {
+        let (_, server) = world.server.connections().next().expect("a tunnel");
+        server.tunnel.stats().lan_out
+    } else {
+        world.reader(0).got
+    }
+}
+
+/// Time until more than a trifle has arrived.
+fn time_to_new_bytes(world: &mut World, up: bool) -> Duration {
+    let (before, began) = (arrived(world, up), world.now);
+    world.run_until(SOON, "new bytes", |world| {
+        arrived(world, up) > before + 100_000
+    });
+    world.now - began
+}
+
+/// A path that loses datagrams of the size that it took before is found out within some round trips, whoever sends.
 #[test]
 fn a_path_that_takes_smaller_datagrams_only_is_found_out() {
     for (milliseconds, up) in [
@@ -82,41 +122,59 @@ fn a_path_that_takes_smaller_datagrams_only_is_found_out() {
         (30, true),
         (560, false),
     ] {
-        let mut config = preset("geo")
-            .expect("a preset")
-            .link_config()
-            .expect("a link");
-        for one in [&mut config.forward_link, &mut config.return_link] {
-            one.rate = BitRate::megabits_per_second(200);
-            one.one_way_delay = Duration::from_millis(milliseconds) / 2;
-        }
-        let mut world = World::new(&config, 1);
-        world.run_until(SOON, "the handshake", World::is_ready);
-        let (now, terminal) = (world.now, &mut world.terminals[0]);
-        let _ = match up {
-            true => terminal.upload(now, 1 << 39),
-            false => terminal.download(now, 1 << 39, None),
-        };
-        world.run_for(Duration::from_secs(8));
-        let arrived = |world: &World| match up {
-            true => {
-                let (_, server) = world.server.connections().next().expect("a tunnel");
-                server.tunnel.stats().lan_out
-            }
-            false => world.reader(0).got,
-        };
-        assert!(sender_mtu(&mut world, up) > PASSES, "the path is known");
+        let mut world = busy_world(milliseconds, up);
         world.largest = Some(PASSES.into());
         // What was under way with the old size.
         world.run_for(Duration::from_millis(milliseconds));
-        let (before, began) = (arrived(&world), world.now);
-        world.run_until(SOON, "new bytes", |world| arrived(world) > before + 100_000);
-        let wait = world.now - began;
+        let wait = time_to_new_bytes(&mut world, up);
         println!("{milliseconds} ms, up {up}: {wait:?}");
         assert!(
-            wait < Duration::from_millis(500 + 3 * milliseconds),
+            wait < Duration::from_millis(100 + 3 * milliseconds),
             "{milliseconds} ms, up {up}: {wait:?}"
         );
+    }
+}
+
+/// An outage after which the path takes smaller datagrams only (a backup link, a machine that was busy meanwhile) ends as soon
+/// as any other.
+#[test]
+fn a_path_that_takes_smaller_datagrams_after_an_outage_is_found_out() {
+    for (milliseconds, up, outage) in [
+        (2, false, 20),
+        (2, false, 100),
+        (2, true, 300),
+        (2, false, 30_000),
+        (10, false, 300),
+        (30, true, 20),
+        (30, true, 5_000),
+        (560, true, 5_000),
+    ] {
+        let mut world = busy_world(milliseconds, up);
+        world.largest = Some(PASSES.into());
+        set_outage(&mut world, true);
+        world.run_for(Duration::from_millis(outage));
+        set_outage(&mut world, false);
+        let wait = time_to_new_bytes(&mut world, up);
+        println!("{milliseconds} ms, up {up}, after {outage} ms: {wait:?}");
+        assert!(
+            wait < Duration::from_millis(300 + 3 * milliseconds),
+            "{milliseconds} ms, up {up}, after {outage} ms: {wait:?}"
+        );
+    }
+}
+
+/// The size of datagrams that every path takes is used until the end of an outage alone: the path is measured again after it.
+#[test]
+fn an_outage_costs_no_packet_size() {
+    for up in [false, true] {
+        let mut world = busy_world(30, up);
+        let before = sender_mtu(&mut world, up);
+        set_outage(&mut world, true);
+        world.run_for(Duration::from_secs(2));
+        assert_eq!(sender_mtu(&mut world, up), 1200, "up {up}");
+        set_outage(&mut world, false);
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(sender_mtu(&mut world, up), before, "up {up}");
     }
 }
 

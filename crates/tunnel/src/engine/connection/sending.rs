@@ -14,6 +14,7 @@ use quinn_proto::{FrameStats, Transmit};
 use super::super::tuning::DATAGRAM_BUFFER;
 use super::backlog::SentBatch;
 use super::{Connection, LEAST_ROOM, Shut};
+use crate::engine::gate::LEAST_MTU;
 use crate::transport::{Batch, Written};
 
 /// Most datagrams built in one go, of data that the pacer permits, and of everything else.
@@ -72,7 +73,12 @@ impl Connection {
         }
         self.report_train();
         self.update_prober(now);
-        if self.liveness.poll_probe(now, &mut self.quic) {
+        if self.liveness.poll_probe(now, self.quic.rtt()) {
+            // What is filled up with payload may be too large by now, for as long as nobody answers.
+            if self.quic.current_mtu() > LEAST_MTU {
+                self.control.gate.flight().keep_path();
+                self.quic.forget_mtu(now);
+            }
             self.probe(now);
             // How fast probes are acknowledged is not how fast the path is.
             self.control.gate.flight().set_app_limited();

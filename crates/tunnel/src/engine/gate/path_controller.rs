@@ -18,6 +18,17 @@ pub(super) struct PathController {
     resumed: bool,
     /// Rate at which the peer saw a train arrive, in UDP payload.
     hint: Option<BitRate>,
+    /// The next change is one of the packet size alone.
+    kept: bool,
+}
+
+/// What changed when quinn began a path anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The path is another one.
+    Path,
+    /// The packet size of the present path is to be found anew.
+    Mtu,
 }
 
 impl PathController {
@@ -31,6 +42,7 @@ impl PathController {
             known: None,
             resumed: false,
             hint: None,
+            kept: false,
         }
     }
 
@@ -63,11 +75,22 @@ impl PathController {
         }
     }
 
-    /// Starts a controller for another path, with packets of `mtu` bytes: nothing is known of that.
-    pub(super) fn change_path(&mut self, now: Instant, mtu: u16) {
+    /// Announces that the next [`Self::change_path`] changes the packet size alone.
+    pub(super) fn keep(&mut self) {
+        self.kept = true;
+    }
+
+    /// Starts a controller for another path, with packets of `mtu` bytes, of which nothing is known; after [`Self::keep`] the
+    /// controller goes on with that size.
+    pub(super) fn change_path(&mut self, now: Instant, mtu: u16) -> Change {
         self.mtu = Some(mtu);
+        if std::mem::take(&mut self.kept) {
+            self.controller.on_mtu(mtu);
+            return Change::Mtu;
+        }
         self.start(now);
         (self.known, self.resumed, self.hint) = (None, false, None);
+        Change::Path
     }
 
     fn start(&mut self, now: Instant) {

@@ -4,9 +4,10 @@
 mod headers;
 mod meter;
 mod openings;
+mod rtt;
 
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_congestion::Estimate;
 use bentpipe_proto::relay::Product;
@@ -16,6 +17,7 @@ use quinn_proto::{Connection, StreamId, VarInt};
 use headers::Headers;
 use meter::ReceiveMeter;
 use openings::Openings;
+use rtt::KeptRtt;
 
 /// QUIC connection and the order of its streams. Everything else that quinn's machine can do is reached through it.
 pub struct Streams {
@@ -23,6 +25,7 @@ pub struct Streams {
     openings: Openings,
     pub(super) headers: Headers,
     meter: ReceiveMeter,
+    rtt: Option<KeptRtt>,
 }
 
 impl Streams {
@@ -33,6 +36,7 @@ impl Streams {
             openings: Openings::new(quic.side()),
             headers: Headers::default(),
             meter: ReceiveMeter::default(),
+            rtt: None,
             quic,
         }
     }
@@ -41,6 +45,33 @@ impl Streams {
     #[must_use]
     pub fn quic(&self) -> &Connection {
         &self.quic
+    }
+
+    /// Smoothed round-trip time of the path (RFC 9002 §5.3).
+    #[must_use]
+    pub fn rtt(&self) -> Duration {
+        let rtt = self.quic.rtt();
+        self.rtt.as_ref().map_or(rtt, |kept| kept.smoothed(rtt))
+    }
+
+    /// Shortest round-trip time of the path (RFC 9002 §5.2).
+    #[must_use]
+    pub fn min_rtt(&self) -> Duration {
+        let rtt = self.quic.min_rtt();
+        self.rtt.as_ref().map_or(rtt, |kept| kept.shortest(rtt))
+    }
+
+    /// Forgets what was known of the round-trip time before the peer moved.
+    pub(crate) fn forget_rtt(&mut self) {
+        self.rtt = None;
+    }
+
+    /// Sends datagrams of the size that every path takes from now on, and has quinn look for the largest one anew (RFC 8899
+    /// §5.2). quinn forgets the round-trip time with the size; what was known of it counts until the path was measured again.
+    pub(crate) fn forget_mtu(&mut self, now: Instant) {
+        let (smoothed, shortest) = (self.rtt(), self.min_rtt());
+        self.quic.path_changed(now);
+        self.rtt = Some(KeptRtt::new(self.quic.rtt(), smoothed, shortest));
     }
 
     /// Opens a stream, if the peer allows one now and nothing waits for it.
@@ -67,7 +98,7 @@ impl Streams {
 
     /// Counts `bytes` of flows that came.
     pub(super) fn on_received(&mut self, now: Instant, bytes: u64) {
-        let rtt = self.quic.rtt();
+        let rtt = self.rtt();
         self.meter.on_received(now, bytes, rtt);
     }
 
@@ -83,7 +114,7 @@ impl Streams {
 
     /// Bytes that the path holds in one round trip, in the direction to this side.
     pub(super) fn product(&self) -> Product {
-        self.meter.product(self.quic.rtt())
+        self.meter.product(self.rtt())
     }
 
     /// Forgets what streams still have to say: the connection is over.
