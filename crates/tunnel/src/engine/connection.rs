@@ -16,7 +16,7 @@ mod stage;
 pub(crate) mod streams;
 mod validation;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_congestion::Saved;
 use bentpipe_proto::tunnel::CloseCode;
@@ -24,6 +24,7 @@ use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent, VarInt};
 
+use super::gate::LEAST_MTU;
 use super::ledger::Books;
 use super::prober::Prober;
 use super::settings::SendControl;
@@ -184,6 +185,9 @@ impl Connection {
                 .expire_headers(now, &mut self.tunnel, &mut self.quic, excused);
         }
         self.update_prober(now);
+        if self.liveness.size_deadline().is_some_and(|due| due <= now) {
+            self.forget_mtu(now);
+        }
         if self.listening_deadline().is_some_and(|due| due <= now) {
             self.liveness.on_listened(now);
             self.quic.ping();
@@ -353,6 +357,7 @@ impl Connection {
             self.quic.header_timeout(),
             self.silence_deadline(),
             self.listening_deadline(),
+            self.liveness.size_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -404,7 +409,7 @@ impl Connection {
         let waiting = self.is_waiting(now);
         let flight = self.control.gate.flight();
         let unanswered = self.stage.is_established() && flight.in_flight() > 0;
-        let mut progress = flight.progress;
+        let (mut progress, unproven) = (flight.progress, flight.unproven());
         let outstanding = flight.in_flight() + self.backlog.streams() as u64;
         drop(flight);
         // Before the first data is acknowledged only the handshake tells of the path.
@@ -413,8 +418,18 @@ impl Connection {
         // RFC 9002 §6.2.1: the peer may hold the ACK back for so long.
         let held = self.acks.held_by_peer(now, rtt);
         progress.pto = progress.pto.max(rtt + held + GRANULARITY);
+        let doubted = unproven.filter(|_| self.quic.current_mtu() > LEAST_MTU);
+        self.liveness.doubt_size(doubted, progress.pto);
         self.lane.on_in_flight(outstanding);
         self.liveness.update(now, progress, unanswered, waiting);
+    }
+
+    /// Gives up the present size of datagrams: the path does not take it any more. quinn's own detector wants four bursts of
+    /// losses, each found by a probe of its own, which ours put off.
+    fn forget_mtu(&mut self, now: Instant) {
+        self.control.gate.flight().keep_path();
+        self.quic.forget_mtu(now);
+        self.liveness.doubt_size(None, Duration::ZERO);
     }
 
     /// True if flows exist that were active lately or have something to send, or would be opened.

@@ -59,6 +59,8 @@ pub(crate) struct Flight {
     /// Time for which the receiver may hold acknowledgements back beyond what controllers count with.
     ack_delay: Duration,
     delivery: Delivery,
+    /// When the first datagram left that is larger than every path takes and after which none of such was acknowledged.
+    unproven: Option<Instant>,
 }
 
 /// Rate at which the path has delivered lately: the highest of the last samples, and a little more, so
@@ -117,6 +119,7 @@ impl Gate {
             newest_acked: 0,
             ack_delay: Duration::ZERO,
             delivery: Delivery::default(),
+            unproven: None,
         })))
     }
 
@@ -184,8 +187,21 @@ impl Flight {
         self.app_limited = false;
     }
 
+    /// Notes that datagrams of `size` bytes leave, which the path is believed to take.
+    pub(crate) fn on_datagrams(&mut self, now: Instant, size: usize) {
+        if size > usize::from(LEAST_MTU) {
+            self.unproven.get_or_insert(now);
+        }
+    }
+
+    /// When the first datagram left that is larger than every path takes and after which none of such was acknowledged.
+    pub(crate) fn unproven(&self) -> Option<Instant> {
+        self.unproven
+    }
+
     /// Announces that quinn is to look for the MTU anew, on the present path: what was learned of that is kept.
     pub(crate) fn keep_path(&mut self) {
+        self.unproven = None;
         self.path.keep();
     }
 
@@ -288,6 +304,9 @@ impl QuicController for Gate {
         let mut flight = self.flight();
         flight.sampler.on_ack(sent, bytes);
         flight.newest_acked = bytes;
+        if bytes > u64::from(LEAST_MTU) {
+            flight.unproven = None;
+        }
         // RFC 9002 §6.2.1 adds four times the variation, which quinn does not show; half the RTT
         // covers what an idle satellite path varies.
         flight.progress.pto = rtt.conservative().mul_f32(1.5);

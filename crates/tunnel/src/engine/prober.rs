@@ -93,9 +93,21 @@ impl Prober {
         };
     }
 
+    /// True if the next probe of an outage is due at `now`.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.poll_timeout().is_some_and(|next| next <= now)
+    }
+
+    /// No probe before `until`.
+    pub(crate) fn defer(&mut self, until: Instant) {
+        if let Some((_, next)) = &mut self.silence {
+            *next = (*next).max(until);
+        }
+    }
+
     /// True if a probe is due now; the next one is then scheduled.
     pub(crate) fn poll(&mut self, now: Instant, rtt: Duration) -> bool {
-        let Some((since, next)) = self.silence.filter(|(_, next)| *next <= now) else {
+        let Some((since, next)) = self.silence.filter(|_| self.is_due(now)) else {
             return false;
         };
         debug_assert!(next >= since);

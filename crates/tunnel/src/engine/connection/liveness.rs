@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::Side;
 
-use crate::engine::gate::Progress;
+use crate::engine::gate::{LEAST_MTU, Progress};
 use crate::engine::prober::Prober;
+use crate::transport::Streams;
 
 /// Not to hear of a peer for so long is an outage: where flows are open, either side asks before.
 const SILENT: Duration = Duration::from_secs(6);
@@ -31,11 +32,21 @@ const PATIENT: Duration = Duration::from_secs(240);
 /// A peer who is heard after so long keeps the tunnel alive.
 const LONG: Duration = Duration::from_secs(20);
 
+/// A peer holds its ACKs back for so long at most, if it was not told otherwise (RFC 9000 §18.2).
+const MAX_HELD: Duration = Duration::from_millis(25);
+
 /// Granularity of timers (RFC 9002 §6.1.2).
 pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Soon after payload the path is listened to so often.
 const LISTEN: Duration = Duration::from_secs(20);
+
+/// A probe of ours gives way to one of QUIC's that comes this soon.
+const GIVEN_WAY: Duration = Duration::from_millis(250);
+
+/// Probe timeouts without an acknowledgement of a large datagram after which the path is believed to take smaller ones only.
+/// A single one that was lost is sent again, and acknowledged, within three round trips, which are two probe timeouts.
+const SIZE_DOUBTED: u32 = 3;
 
 /// Record of when the peer was heard, and what its silence means.
 pub(super) struct Liveness {
@@ -58,6 +69,8 @@ pub(super) struct Liveness {
     told_outage: bool,
     /// When the peer was last heard in an outage.
     returned: Option<Instant>,
+    /// When the present size of datagrams is given up.
+    size_deadline: Option<Instant>,
 }
 
 impl Liveness {
@@ -73,6 +86,7 @@ impl Liveness {
             wanted: false,
             told_outage: false,
             returned: None,
+            size_deadline: None,
         }
     }
 
@@ -164,13 +178,28 @@ impl Liveness {
     }
 
     /// True if a probe is to leave now.
-    pub(super) fn poll_probe(&mut self, now: Instant, rtt: Duration) -> bool {
-        self.prober.poll(now, rtt)
+    pub(super) fn poll_probe(&mut self, now: Instant, quic: &mut Streams) -> bool {
+        if let Some(until) = self.gives_way_until(now, quic) {
+            self.prober.defer(until);
+        }
+        self.prober.poll(now, quic.rtt())
     }
 
     /// When the next probe is due.
     pub(super) fn probe_at(&self) -> Option<Instant> {
         self.prober.poll_timeout()
+    }
+
+    /// Until when a probe that is due has to wait. A peer that is heard and acknowledges nothing may not get datagrams of
+    /// this size any more. QUIC's own probes are small enough for every path, and find that out; but each probe of ours,
+    /// which is filled up with payload, would put them off.
+    fn gives_way_until(&self, now: Instant, quic: &mut Streams) -> Option<Instant> {
+        let heard = now.saturating_duration_since(self.heard) <= 2 * quic.rtt().max(MAX_HELD);
+        if !heard || quic.current_mtu() <= LEAST_MTU || !self.prober.is_due(now) {
+            return None;
+        }
+        let next = quic.poll_timeout()? + GRANULARITY;
+        (next > now && next <= now + GIVEN_WAY).then_some(next)
     }
 
     /// True if a client's probe is to be loud, now and then; its next ones are not.
@@ -180,6 +209,16 @@ impl Liveness {
             self.quiet_until = Some(now + QUIET);
         }
         loud
+    }
+
+    /// Takes since when large datagrams have left without that any was acknowledged, if they have.
+    pub(super) fn doubt_size(&mut self, unproven: Option<Instant>, pto: Duration) {
+        self.size_deadline = unproven.map(|since| since + SIZE_DOUBTED * pto);
+    }
+
+    /// When the present size of datagrams is to be given up, if none of that size is acknowledged before.
+    pub(super) fn size_deadline(&self) -> Option<Instant> {
+        self.size_deadline
     }
 
     /// When to ask, soon after there was payload, whether somebody fills the path: more of it is likely to come.

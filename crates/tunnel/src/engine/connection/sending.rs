@@ -14,7 +14,6 @@ use quinn_proto::{FrameStats, Transmit};
 use super::super::tuning::DATAGRAM_BUFFER;
 use super::backlog::SentBatch;
 use super::{Connection, LEAST_ROOM, Shut};
-use crate::engine::gate::LEAST_MTU;
 use crate::transport::{Batch, Written};
 
 /// Most datagrams built in one go, of data that the pacer permits, and of everything else.
@@ -43,6 +42,10 @@ impl Connection {
         let transmit = self.next_transmit(now, buf)?;
         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let count = transmit.size.div_ceil(segment) as u64;
+        // A probe for a larger MTU is no sign of the present one.
+        if segment <= usize::from(self.quic.current_mtu()) {
+            self.control.gate.flight().on_datagrams(now, segment);
+        }
         self.validation.on_sent(transmit.size, count);
         let frames = self.quic.stats().frame_tx;
         let headers = self.control.path.headers();
@@ -73,12 +76,7 @@ impl Connection {
         }
         self.report_train();
         self.update_prober(now);
-        if self.liveness.poll_probe(now, self.quic.rtt()) {
-            // What is filled up with payload may be too large by now, for as long as nobody answers.
-            if self.quic.current_mtu() > LEAST_MTU {
-                self.control.gate.flight().keep_path();
-                self.quic.forget_mtu(now);
-            }
+        if self.liveness.poll_probe(now, &mut self.quic) {
             self.probe(now);
             // How fast probes are acknowledged is not how fast the path is.
             self.control.gate.flight().set_app_limited();
