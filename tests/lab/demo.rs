@@ -16,6 +16,8 @@ use crate::BENTPIPE;
 
 /// What a demonstration may take.
 const DEMO: Duration = Duration::from_secs(180);
+/// A page through the tunnel against its limit. Alone on a machine it is 1.02; the goal is 1.08.
+const PAGE: f64 = 1.15;
 /// For a process to get ready or to clean up.
 const SOON: Duration = Duration::from_secs(15);
 
@@ -143,6 +145,7 @@ fn the_demonstration_shows_that_bentpipe_is_faster_and_leaves_nothing() -> Resul
         };
         ensure!(limit <= bentpipe && bentpipe < plain, "{row}");
         ensure!((ratio - plain / bentpipe).abs() < 0.1, "{row}");
+        ensure!(name != "70 objects" || bentpipe <= PAGE * limit, "{row}");
     }
     ensure!(table.contains("none in clear"), "{table}");
     for told in ["plain: download", "with bentpipe: page", "building"] {

@@ -8,8 +8,8 @@ use bentpipe_units::Seed;
 
 use super::progress::Progress;
 use crate::workload::{
-    Authority, Expected, ExpectedPage, HTTP_PORT, Handshakes, Hosts, LinkLimit, Object, Page,
-    Shape, get, load, run_in,
+    Authority, Client, Expected, ExpectedPage, HTTP_PORT, Handshakes, Hosts, LinkLimit, Object,
+    Page, Shape, get, load, run_in,
 };
 use bentpipe_emulator::Stop;
 
@@ -168,10 +168,11 @@ impl Run<'_> {
             page,
             ..
         } = self.workload;
-        let (label, tls) = (self.label, authority.client_config()?);
+        let client = Client::http2(authority.http2_client_config()?);
+        let label = self.label;
         let objects = page.page().objects().len();
         let loaded = run_in(self.user, self.stop, PATIENCE, || {
-            load(page, hosts, tls, |done| {
+            load(page, hosts, &client, |done| {
                 progress.tick(|| format!("{label}: page: {done} of {objects} objects"));
             })
         })

@@ -10,8 +10,8 @@ use super::done::Done;
 use super::target::Target;
 use crate::experiment::{Connections, Direction, Task, Tls};
 use crate::workload::{
-    Authority, Chromium, Client, ECHO_SIZE, Echo, Expected, ExpectedPage, Ftp, Hosts, LinkLimit,
-    Object, Page, call, ftp, get_in_turn, iperf3, load, probe, run_in,
+    Authority, CONNECTIONS_PER_HOST, Chromium, Client, ECHO_SIZE, Echo, Expected, ExpectedPage,
+    Ftp, Hosts, LinkLimit, Object, Page, call, ftp, get_in_turn, iperf3, load, probe, run_in,
 };
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::Topology;
@@ -225,7 +225,7 @@ impl Prepared {
                     Task::Page { .. } => {
                         let mut times = Vec::new();
                         for page in &pages {
-                            let loaded = load(page, place.hosts, client.clone(), |_| ()).await;
+                            let loaded = load(page, place.hosts, &client, |_| ()).await;
                             times.push(loaded.context("page")?.time);
                         }
                         Ok(times)
@@ -258,7 +258,8 @@ impl Prepared {
             ..
         } = self.task
         else {
-            return Ok(authority.client_config()?.into());
+            let tls = authority.client_config()?;
+            return Ok(Client::new(Some(tls), false, CONNECTIONS_PER_HOST));
         };
         let tls = match tls {
             Tls::None => None,

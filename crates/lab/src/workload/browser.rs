@@ -1,6 +1,7 @@
-//! Loading a page as a browser does with HTTP/1.1 over TLS, without being one: a few connections per host, kept alive, each
-//! request to whichever connection is free first, and objects asked for as soon as what refers to them has come. It takes
-//! what refers to what from the page's plan and reads no HTML.
+//! Loading a page as a browser does, without being one. With HTTP/2 all requests to a host share a connection; with HTTP/1.1
+//! there are a few connections per host, kept alive, and each request goes to whichever is free first. Objects are asked for as
+//! soon as what refers to them has come: a document is read as it comes, everything else when it is whole. What refers to what
+//! is taken from the page's plan; no HTML is read.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -10,15 +11,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, OnceCell, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::content::Digest;
-use super::fetch::{Connection, Wanted, connect};
+use super::fetch::{Connection, Multiplexed, Wanted, connect};
 use super::hosts::Hosts;
 use super::lookup::lookup;
-use super::page::Page;
+use super::page::{Kind, Page};
 use super::web::{HTTP_PORT, HTTPS_PORT};
 
 /// Connections that a browser opens to one host at most.
@@ -29,22 +32,24 @@ pub const CONNECTIONS_PER_HOST: usize = 6;
 pub struct Client {
     /// TLS to all hosts; without, requests are in clear.
     tls: Option<Arc<ClientConfig>>,
-    /// Whether each object comes over a connection of its own.
-    each: bool,
-    /// Connections to one host at most.
+    reuse: Reuse,
+    /// Requests to one host at once, at most.
     parallel: usize,
 }
 
-impl From<Arc<ClientConfig>> for Client {
-    /// As browsers do: connections are kept, [`CONNECTIONS_PER_HOST`] to a host.
-    fn from(tls: Arc<ClientConfig>) -> Self {
-        Self {
-            tls: Some(tls),
-            each: false,
-            parallel: CONNECTIONS_PER_HOST,
-        }
-    }
+/// What a connection is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reuse {
+    /// One object.
+    Each,
+    /// One object after another.
+    Kept,
+    /// All objects of a host at once (HTTP/2).
+    Shared,
 }
+
+/// Streams that HTTP/2 servers let a client open at once, at the least that RFC 9113 §6.5.2 recommends.
+const STREAMS: usize = 100;
 
 impl Client {
     /// One that has at most `parallel` connections to a host, each for one object if `each`.
@@ -52,8 +57,18 @@ impl Client {
     pub fn new(tls: Option<Arc<ClientConfig>>, each: bool, parallel: usize) -> Self {
         Self {
             tls,
-            each,
+            reuse: if each { Reuse::Each } else { Reuse::Kept },
             parallel,
+        }
+    }
+
+    /// One that speaks HTTP/2, for which `tls` has to ask, over one connection to each host.
+    #[must_use]
+    pub fn http2(tls: Arc<ClientConfig>) -> Self {
+        Self {
+            tls: Some(tls),
+            reuse: Reuse::Shared,
+            parallel: STREAMS,
         }
     }
 }
@@ -104,18 +119,17 @@ impl ExpectedPage {
 pub async fn load(
     expected: &ExpectedPage,
     hosts: &Hosts,
-    client: impl Into<Client>,
+    client: &Client,
     mut progress: impl FnMut(usize),
 ) -> Result<PageLoad> {
-    let (page, client) = (expected.page(), client.into());
+    let page = expected.page();
     let (fetched, mut arrivals) = mpsc::unbounded_channel();
     let origins: Vec<Arc<Origin>> = hosts
         .iter()
-        .map(|(name, address)| Origin::new(name, address, hosts.resolver(), &client))
+        .map(|(name, address)| Origin::new(name, address, hosts.resolver(), client))
         .collect::<Result<_>>()?;
     // Dropping it ends the connections that are left.
     let mut connections = JoinSet::new();
-    let mut opened = 0;
     let start = Instant::now();
     let mut discover = |index: usize| -> Result<()> {
         let wanted = &page.objects()[index];
@@ -123,34 +137,79 @@ pub async fn load(
             .get(usize::from(wanted.host))
             .with_context(|| format!("the page has a host {} that nobody knows", wanted.host))?;
         if origin.enqueue(index, expected.wanted(index)) {
-            opened += 1;
             connections.spawn(Arc::clone(origin).serve(fetched.clone()));
         }
         Ok(())
     };
     discover(0)?;
-    for done in 1..=page.objects().len() {
-        let Some((index, outcome)) = arrivals.recv().await else {
+    let (mut done, mut unread) = (0, Unread::new(page));
+    while done < page.objects().len() {
+        let Some((index, came)) = arrivals.recv().await else {
             bail!("all connections ended");
         };
         let name = || {
             let wanted = &page.objects()[index];
             format!("{} of host {}", page.path(index), wanted.host)
         };
-        outcome.with_context(name)?;
-        progress(done);
-        page.children(index).try_for_each(&mut discover)?;
+        if let Came::Whole(outcome) = &came {
+            done += 1;
+            progress(done);
+            outcome
+                .as_ref()
+                .map_err(|error| anyhow::anyhow!("{error:#}"))
+                .with_context(name)?;
+        }
+        unread.read(index, &came).try_for_each(&mut discover)?;
     }
     Ok(PageLoad {
         time: start.elapsed(),
-        connections: match client.each {
-            true => page.objects().len(),
-            false => opened,
-        },
+        connections: origins
+            .iter()
+            .map(|origin| origin.state(|state| state.opened))
+            .sum(),
     })
 }
 
-type Arrival = (usize, Result<()>);
+/// What came of an object.
+enum Came {
+    /// So many bytes so far.
+    Part(u64),
+    /// All of it, or why not.
+    Whole(Result<()>),
+}
+
+type Arrival = (usize, Came);
+
+/// References of each object that the browser has not met yet.
+struct Unread<'a> {
+    page: &'a Page,
+    /// References met so far, for each object.
+    met: Vec<usize>,
+}
+
+impl<'a> Unread<'a> {
+    fn new(page: &'a Page) -> Self {
+        Self {
+            page,
+            met: vec![0; page.objects().len()],
+        }
+    }
+
+    /// Objects that are met for the first time by reading on in the object at `index`: references stand at equal distances.
+    fn read(&mut self, index: usize, came: &Came) -> impl Iterator<Item = usize> + use<'a> {
+        let object = &self.page.objects()[index];
+        let all = self.page.children(index).count();
+        let met = match came {
+            Came::Whole(_) => all,
+            Came::Part(bytes) if object.kind == Kind::Document => {
+                (*bytes as f64 / object.length as f64 * all as f64) as usize
+            }
+            Came::Part(_) => 0,
+        };
+        let before = std::mem::replace(&mut self.met[index], met);
+        self.page.children(index).take(met).skip(before)
+    }
+}
 
 /// One host as the browser sees it.
 struct Origin {
@@ -160,8 +219,10 @@ struct Origin {
     address: OnceCell<IpAddr>,
     resolver: Option<SocketAddr>,
     tls: Option<TlsConnector>,
-    each: bool,
+    reuse: Reuse,
     parallel: usize,
+    /// Connection that all share.
+    shared: OnceCell<Multiplexed>,
     state: Mutex<State>,
     enqueued: Notify,
 }
@@ -169,7 +230,9 @@ struct Origin {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<(usize, Wanted)>,
-    /// Connections in all.
+    /// Connections that were opened so far.
+    opened: usize,
+    /// Connections in all, or requests over the one that all share.
     open: usize,
     /// Connections that are being made or have nothing to do: each will take one of `waiting`.
     free: usize,
@@ -191,8 +254,9 @@ impl Origin {
             },
             resolver,
             tls: client.tls.clone().map(TlsConnector::from),
-            each: client.each,
+            reuse: client.reuse,
             parallel: client.parallel,
+            shared: OnceCell::new(),
             state: Mutex::default(),
             enqueued: Notify::new(),
         }))
@@ -217,46 +281,70 @@ impl Origin {
         open
     }
 
-    /// One connection, from `connect` on, for as long as the page is loaded, or one after another for an object each.
+    /// One connection, from `connect` on, for as long as the page is loaded, or one after another for an object each; or one
+    /// request after another over the connection that all share.
     async fn serve(self: Arc<Self>, fetched: mpsc::UnboundedSender<Arrival>) {
-        let mut kept = match self.each {
-            true => None,
-            false => Some(self.open().await),
+        let mut kept = match self.reuse {
+            Reuse::Kept => Some(self.open().await),
+            Reuse::Each | Reuse::Shared => None,
         };
         loop {
             let (index, wanted) = self.next().await;
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => self.open().await,
+            let mut progress = |bytes| {
+                // Nobody listens any more once the page has failed.
+                let _ = fetched.send((index, Came::Part(bytes)));
             };
-            let outcome = match &mut connection {
-                Ok(connection) => connection.fetch(&wanted, &mut |_| ()).await,
-                Err(error) => Err(anyhow::anyhow!("{error:#}")),
+            let outcome = match self.reuse {
+                Reuse::Shared => self.fetch_shared(&wanted, &mut progress).await,
+                Reuse::Each | Reuse::Kept => {
+                    let mut connection = match kept.take() {
+                        Some(connection) => connection,
+                        None => self.open().await,
+                    };
+                    let outcome = match &mut connection {
+                        Ok(connection) => connection.fetch(&wanted, &mut progress).await,
+                        Err(error) => Err(anyhow::anyhow!("{error:#}")),
+                    };
+                    kept = (self.reuse == Reuse::Kept).then_some(connection);
+                    outcome
+                }
             };
-            kept = (!self.each).then_some(connection);
             self.state(|state| state.free += 1);
-            if fetched.send((index, outcome)).is_err() {
+            if fetched.send((index, Came::Whole(outcome))).is_err() {
                 return;
             }
         }
     }
 
+    async fn fetch_shared(&self, wanted: &Wanted, progress: &mut impl FnMut(u64)) -> Result<()> {
+        let open = || async { Multiplexed::open(self.secure().await?, &self.name).await };
+        let mut connection = self.shared.get_or_try_init(open).await?.clone();
+        connection.fetch(wanted, progress).await
+    }
+
     async fn open(&self) -> Result<Connection> {
+        if self.tls.is_some() {
+            return Connection::open(self.secure().await?, &self.name).await;
+        }
+        Connection::open(self.connect(HTTP_PORT).await?, &self.name).await
+    }
+
+    /// A new connection with TLS.
+    async fn secure(&self) -> Result<TlsStream<TcpStream>> {
+        let tls = self.tls.as_ref().context("there are no keys for TLS")?;
+        let stream = self.connect(HTTPS_PORT).await?;
+        let stream = tls.connect(self.server_name.clone(), stream).await;
+        stream.context("TLS")
+    }
+
+    async fn connect(&self, port: u16) -> Result<TcpStream> {
+        self.state(|state| state.opened += 1);
         let ask = || async {
             let resolver = self.resolver.context("nobody is asked for names")?;
             lookup(resolver, &self.name).await
         };
         let address = *self.address.get_or_try_init(ask).await?;
-        let Some(tls) = &self.tls else {
-            let stream = connect((address, HTTP_PORT).into()).await?;
-            return Connection::open(stream, &self.name).await;
-        };
-        let stream = connect((address, HTTPS_PORT).into()).await?;
-        let stream = tls
-            .connect(self.server_name.clone(), stream)
-            .await
-            .context("TLS")?;
-        Connection::open(stream, &self.name).await
+        connect((address, port).into()).await
     }
 
     /// Waits for the next object to fetch; the caller is free until then.

@@ -10,9 +10,11 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http2;
 use hyper::header::HOST;
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::http::request::Builder;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -130,27 +132,10 @@ impl Connection {
         wanted: &Wanted,
         progress: &mut impl FnMut(u64),
     ) -> Result<()> {
-        let mut body = self
+        let body = self
             .ask(Method::GET, &wanted.path, Empty::new().boxed())
             .await?;
-        let (mut received, mut hasher) = (0, Hasher::new());
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.context("body")?.into_data() else {
-                continue;
-            };
-            received += data.len() as u64;
-            hasher.update(&data);
-            progress(received);
-        }
-        let length = wanted.length;
-        if received != length {
-            bail!("{received} bytes came, not {length}");
-        }
-        ensure!(
-            hasher.finish() == wanted.digest,
-            "its SHA-256 is wrong: the content was changed on the way"
-        );
-        Ok(())
+        receive(body, wanted, progress).await
     }
 
     /// One request with the whole object, and the server's answer to it.
@@ -173,17 +158,89 @@ impl Connection {
         path: &str,
         body: BoxBody<Bytes, Infallible>,
     ) -> Result<Incoming> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
+        let request = request(method, path)
             .header(HOST, &self.host)
-            .header("marker", &MARKER[..])
             .body(body)
             .context("request")?;
         self.sender.ready().await.context("connection lost")?;
-        let response = self.sender.send_request(request).await.context("request")?;
-        let status = response.status();
-        ensure!(status == StatusCode::OK, "the server says {status}");
-        Ok(response.into_body())
+        body_of(self.sender.send_request(request).await.context("request")?)
     }
+}
+
+/// HTTP/2 connection to one host, for any number of requests at once; closed when its last clone is dropped.
+#[derive(Clone)]
+pub(super) struct Multiplexed {
+    sender: http2::SendRequest<Empty<Bytes>>,
+    host: String,
+}
+
+impl Multiplexed {
+    pub(super) async fn open(
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        host: &str,
+    ) -> Result<Self> {
+        let executor = TokioExecutor::new();
+        let (sender, connection) = http2::handshake(executor, TokioIo::new(stream)).await?;
+        // Errors of the connection reach the sender as well, which is where they are told.
+        tokio::spawn(connection);
+        Ok(Self {
+            sender,
+            host: host.to_owned(),
+        })
+    }
+
+    /// One request and its whole response.
+    pub(super) async fn fetch(
+        &mut self,
+        wanted: &Wanted,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<()> {
+        let uri = format!("https://{}{}", self.host, wanted.path);
+        let request = request(Method::GET, &uri)
+            .body(Empty::new())
+            .context("request")?;
+        self.sender.ready().await.context("connection lost")?;
+        let response = self.sender.send_request(request).await.context("request")?;
+        receive(body_of(response)?, wanted, progress).await
+    }
+}
+
+/// A request that captures of the link would show, if it crossed in clear.
+fn request(method: Method, uri: &str) -> Builder {
+    Request::builder()
+        .method(method)
+        .uri(uri)
+        .header("marker", &MARKER[..])
+}
+
+fn body_of(response: Response<Incoming>) -> Result<Incoming> {
+    let status = response.status();
+    ensure!(status == StatusCode::OK, "the server says {status}");
+    Ok(response.into_body())
+}
+
+/// Takes a whole body, which has to be the `wanted` one; `progress` is told how many of its bytes have come.
+async fn receive(
+    mut body: Incoming,
+    wanted: &Wanted,
+    progress: &mut impl FnMut(u64),
+) -> Result<()> {
+    let (mut received, mut hasher) = (0, Hasher::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.context("body")?.into_data() else {
+            continue;
+        };
+        received += data.len() as u64;
+        hasher.update(&data);
+        progress(received);
+    }
+    let length = wanted.length;
+    if received != length {
+        bail!("{received} bytes came, not {length}");
+    }
+    ensure!(
+        hasher.finish() == wanted.digest,
+        "its SHA-256 is wrong: the content was changed on the way"
+    );
+    Ok(())
 }

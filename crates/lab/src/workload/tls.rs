@@ -88,7 +88,15 @@ impl Authority {
     /// # Errors
     /// The authority's own certificate is refused, which would be a defect.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>> {
-        self.client_of(&rustls::version::TLS13)
+        self.client_of(&rustls::version::TLS13, HTTP1)
+    }
+
+    /// [`Self::client_config`] of HTTP/2, over TLS 1.3.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn http2_client_config(&self) -> Result<Arc<ClientConfig>> {
+        self.client_of(&rustls::version::TLS13, HTTP2)
     }
 
     /// [`Self::client_config`] of TLS 1.2, whose full handshake takes two round trips (RFC 5246 §7.3).
@@ -96,17 +104,21 @@ impl Authority {
     /// # Errors
     /// As there.
     pub fn tls12_client_config(&self) -> Result<Arc<ClientConfig>> {
-        self.client_of(&rustls::version::TLS12)
+        self.client_of(&rustls::version::TLS12, HTTP1)
     }
 
-    fn client_of(&self, version: &'static SupportedProtocolVersion) -> Result<Arc<ClientConfig>> {
+    fn client_of(
+        &self,
+        version: &'static SupportedProtocolVersion,
+        alpn: &[u8],
+    ) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[version])?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![HTTP1.to_vec()];
+        config.alpn_protocols = vec![alpn.to_vec()];
         Ok(Arc::new(config))
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bentpipe_lab::workload::{
-    Authority, CONNECTIONS_PER_HOST, Expected, ExpectedPage, Handshakes, Object, Page, Shape, load,
-    run_in,
+    Authority, CONNECTIONS_PER_HOST, Client, Expected, ExpectedPage, Handshakes, Object, Page,
+    Shape, load, run_in,
 };
 use bentpipe_units::Seed;
 
@@ -54,8 +54,9 @@ fn a_page_comes_whole_over_several_connections() {
     let expected = ExpectedPage::new(page.clone(), &world.hosts);
     let mut done = Vec::new();
     let tls = world.authority.client_config().unwrap();
+    let client = Client::new(Some(tls), false, CONNECTIONS_PER_HOST);
     let loaded = run_in(world.topology.user(), &world.stop, PATIENCE, || {
-        load(&expected, &world.hosts, tls, |count| done.push(count))
+        load(&expected, &world.hosts, &client, |count| done.push(count))
     })
     .unwrap();
     eprintln!(
@@ -74,14 +75,34 @@ fn a_page_comes_whole_over_several_connections() {
     );
 }
 
+/// With HTTP/2 a page takes what its dependencies, the link and TCP's handshakes over it take, and little more.
+#[test]
+fn a_page_comes_whole_over_one_connection_to_each_host() {
+    let Some(world) = world("http2") else { return };
+    let page = Page::new(&Shape::USUAL, Seed::new(1));
+    let expected = ExpectedPage::new(page.clone(), &world.hosts);
+    let mut done = Vec::new();
+    let client = Client::http2(world.authority.http2_client_config().unwrap());
+    let loaded = run_in(world.topology.user(), &world.stop, PATIENCE, || {
+        load(&expected, &world.hosts, &client, |count| done.push(count))
+    })
+    .unwrap();
+    let limit = world.limit.page(&page, Handshakes::TLS13);
+    eprintln!("{loaded:?}, limit {limit:?}");
+    assert_eq!(done, (1..=Shape::USUAL.objects()).collect::<Vec<usize>>());
+    assert_eq!(loaded.connections, usize::from(page.hosts()));
+    assert!(loaded.time > limit && loaded.time < limit * 3, "{loaded:?}");
+}
+
 #[test]
 fn a_browser_that_trusts_another_authority_refuses() {
     let Some(world) = world("trust") else { return };
     let page = Page::new(&Shape::USUAL, Seed::new(1));
     let page = ExpectedPage::new(page, &world.hosts);
     let tls = Authority::new().unwrap().client_config().unwrap();
+    let client = Client::new(Some(tls), false, CONNECTIONS_PER_HOST);
     let error = run_in(world.topology.user(), &world.stop, PATIENCE, || {
-        load(&page, &world.hosts, tls, |_| ())
+        load(&page, &world.hosts, &client, |_| ())
     })
     .unwrap_err();
     let error = format!("{error:#}");
