@@ -128,15 +128,17 @@ fn every_task_that_needs_no_browser_is_done() -> Result<()> {
         [task.called]\nkind = \"voice\"\nlength = \"1 s\"\ndirection = \"up\"\n\
         [task.several]\nkind = \"parallel\"\ncount = 5\nsize = \"20 kB\"\ndirection = \"up\"\n\
         [task.echoes]\nkind = \"echo\"\ncount = 10\nbackground = \"up\"\nwarm_up = \"10 kB\"\n\
-        [task.directory]\nkind = \"directory\"\ncount = 10\nsize = \"2 kB\"\n\
+        [task.objects]\nkind = \"objects\"\ncount = 10\nsize = \"2 kB\"\n\
         [task.ftp]\nkind = \"ftp\"\ncount = 5\nsize = \"1 kB\"\nlongest = \"20 kB\"\n\
         [task.ftp-up]\nkind = \"ftp\"\ncount = 5\nsize = \"2 kB\"\ndirection = \"up\"\n\
         [task.each]\nkind = \"page\"\ncount = 1\nconnections = \"each\"\ntls = \"none\"\nparallel = 2\n\
         [task.sent]\nkind = \"page\"\ncount = 1\nconnections = \"each\"\ntls = \"none\"\ndirection = \"up\"\n\
         [task.old]\nkind = \"page\"\ncount = 1\nconnections = \"each\"\ntls = \"1.2\"\n\
+        [task.multiplexed]\nkind = \"page\"\ncount = 1\nprotocol = \"h2\"\n\
+        [task.handshakes]\nkind = \"handshake\"\ncount = 12\n\
         [task.cold]\nkind = \"transfer\"\nsize = \"10 kB\"\ncold = true\n";
     let records = measure(&["plain", "bentpipe", "split"], tables, directory.path())?;
-    ensure!(records.len() == 3 * 12);
+    ensure!(records.len() == 3 * 14);
     for record in records {
         let name = record["contender"].as_str().context("a name")?;
         let task = record["task"].as_str().context("a task")?;
@@ -159,8 +161,9 @@ fn every_task_that_needs_no_browser_is_done() -> Result<()> {
                 let lost = record["lost"].as_f64().context("a share")?;
                 ((10.0 * (1.0 - lost)).round() as usize, 0.02)
             }
+            "handshakes" => (12, 0.02),
             // Ten round trips.
-            "directory" => (1, 0.2),
+            "objects" => (1, 0.2),
             _ => (1, 0.02),
         };
         ensure!(seconds.len() == figures && least >= physics, "{record}");

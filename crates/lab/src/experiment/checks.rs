@@ -8,7 +8,7 @@ use bentpipe_units::{ByteCount, TimeSpan};
 use toml::Spanned;
 
 use super::file::Names;
-use super::{Browser, Connections, Direction, Experiment, Task, Tls};
+use super::{Browser, Connections, Direction, Experiment, Protocol, Task, Tls};
 use crate::contender::Binary;
 use crate::workload::CONNECTIONS_PER_HOST;
 
@@ -66,7 +66,7 @@ pub(super) fn check_tasks(
         let fault = |text: String| Err(source.error_at_key(&format!("task.{name}"), text));
         let bare = matches!(
             task,
-            Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
+            Task::Handshake { .. } | Task::Page { .. } | Task::Voice { .. } | Task::Echo { .. }
         );
         if !bare && task.size() == ByteCount::ZERO || task.largest() > MOST_BYTES {
             return fault(format!(
@@ -96,6 +96,7 @@ fn check_page(task: &Task) -> Result<(), String> {
     let Task::Page {
         browser,
         dns,
+        protocol,
         connections,
         tls,
         parallel,
@@ -116,9 +117,14 @@ fn check_page(task: &Task) -> Result<(), String> {
             usual,
             Direction::Down,
         );
-    if browser == Browser::Chromium && !as_usual {
-        let text = "`connections`, `tls`, `parallel` and `direction` are for `browser = \"scripted\"`; \
-                    Chromium chooses itself";
+    if protocol == Protocol::H2 && !as_usual {
+        let text = "HTTP/2 has one connection to each host, over TLS 1.3, and objects come down: leave out \
+                    `connections`, `tls`, `parallel` and `direction`";
+        return Err(text.into());
+    }
+    if browser == Browser::Chromium && (protocol, as_usual) != (Protocol::H1, true) {
+        let text = "`protocol`, `connections`, `tls`, `parallel` and `direction` are for \
+                    `browser = \"scripted\"`; Chromium chooses itself";
         return Err(text.into());
     }
     if direction == Direction::Up

@@ -30,6 +30,17 @@ pub enum Connections {
     Each,
 }
 
+/// What a page's hosts are spoken to with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protocol {
+    /// HTTP/1.1: one request at a time on each of a few connections.
+    #[default]
+    H1,
+    /// HTTP/2: all requests at once on one connection to each host.
+    H2,
+}
+
 /// How a page's connections are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Tls {

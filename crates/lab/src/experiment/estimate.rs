@@ -83,13 +83,14 @@ impl Pace {
             Task::Request { count, size, .. } | Task::Loaded { count, size, .. } => {
                 figure(self.down.object(size.as_u64())) * count
             }
+            Task::Handshake { count, .. } => figure(self.rtt) * count,
             Task::Parallel {
                 count,
                 size,
                 direction,
                 ..
             } => figure(of(direction).object(size.as_u64() * u64::from(count))),
-            Task::Directory { count, size, .. } => figure(self.down.object(size.as_u64()) * count),
+            Task::Objects { count, size, .. } => figure(self.down.object(size.as_u64()) * count),
             Task::Ftp { direction, .. } => {
                 // Three round trips a file between hosts; only how long files are together matters, not which.
                 let files = task.files(Seed::new(1));

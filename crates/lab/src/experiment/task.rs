@@ -4,7 +4,7 @@ use bentpipe_units::{ByteCount, Seed, TimeSpan};
 use rand_core::Rng as _;
 use serde::Deserialize;
 
-use super::choice::{Background, Browser, Collection, Connections, Direction, Tls};
+use super::choice::{Background, Browser, Collection, Connections, Direction, Protocol, Tls};
 use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, VOICE_INTERVAL, generator};
 
 /// `[task.NAME]`
@@ -47,6 +47,14 @@ pub enum Task {
         #[serde(default)]
         warm_up: ByteCount,
     },
+    /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection.
+    Handshake {
+        /// How many.
+        count: u32,
+        /// A file of this size comes first, and is not measured.
+        #[serde(default)]
+        warm_up: ByteCount,
+    },
     /// Pages over HTTPS, one after another.
     Page {
         /// How many.
@@ -66,7 +74,10 @@ pub enum Task {
         /// Whether the contender's start counts, with the first page.
         #[serde(default)]
         cold: bool,
-        /// What connections are used for; of the scripted browser, as are the next three.
+        /// What hosts are spoken to with; of the scripted browser, as are the next four.
+        #[serde(default)]
+        protocol: Protocol,
+        /// What connections are used for.
         #[serde(default)]
         connections: Connections,
         /// How they are encrypted.
@@ -93,7 +104,7 @@ pub enum Task {
         warm_up: ByteCount,
     },
     /// Small files, one after another over one connection that is kept.
-    Directory {
+    Objects {
         /// How long each is.
         size: ByteCount,
         /// How many.
@@ -185,9 +196,11 @@ impl Task {
             | Self::Request { size, .. }
             | Self::Loaded { size, .. }
             | Self::Parallel { size, .. }
-            | Self::Directory { size, .. }
+            | Self::Objects { size, .. }
             | Self::Ftp { size, .. } => size,
-            Self::Page { .. } | Self::Voice { .. } | Self::Echo { .. } => ByteCount::ZERO,
+            Self::Handshake { .. } | Self::Page { .. } | Self::Voice { .. } | Self::Echo { .. } => {
+                ByteCount::ZERO
+            }
         }
     }
 
@@ -210,9 +223,10 @@ impl Task {
             Self::Transfer { warm_up, .. }
             | Self::Iperf { warm_up, .. }
             | Self::Request { warm_up, .. }
+            | Self::Handshake { warm_up, .. }
             | Self::Page { warm_up, .. }
             | Self::Parallel { warm_up, .. }
-            | Self::Directory { warm_up, .. }
+            | Self::Objects { warm_up, .. }
             | Self::Ftp { warm_up, .. }
             | Self::Loaded { warm_up, .. }
             | Self::Echo { warm_up, .. } => warm_up,
@@ -289,7 +303,7 @@ impl Task {
     pub(super) fn count(&self) -> u32 {
         match self {
             Self::Parallel { count, .. }
-            | Self::Directory { count, .. }
+            | Self::Objects { count, .. }
             | Self::Ftp { count, .. } => *count,
             _ => self.samples(),
         }
@@ -314,13 +328,14 @@ impl Task {
             Self::Transfer { .. }
             | Self::Iperf { .. }
             | Self::Parallel { .. }
-            | Self::Directory { .. }
+            | Self::Objects { .. }
             | Self::Ftp { .. } => 1,
             Self::Voice { length, .. } => {
                 let datagrams = length.get().as_nanos() / VOICE_INTERVAL.as_nanos();
                 u32::try_from(datagrams).unwrap_or(u32::MAX)
             }
             Self::Request { count, .. }
+            | Self::Handshake { count, .. }
             | Self::Page { count, .. }
             | Self::Loaded { count, .. }
             | Self::Echo { count, .. } => *count,

@@ -8,10 +8,11 @@ use bentpipe_units::{ByteCount, Seed};
 
 use super::done::Done;
 use super::target::Target;
-use crate::experiment::{Connections, Direction, Task, Tls};
+use crate::experiment::{Connections, Direction, Protocol, Task, Tls};
 use crate::workload::{
     Authority, CONNECTIONS_PER_HOST, Chromium, Client, ECHO_SIZE, Echo, Expected, ExpectedPage,
-    Ftp, Hosts, LinkLimit, Object, Page, call, ftp, get_in_turn, iperf3, load, probe, run_in,
+    Ftp, Hosts, LinkLimit, Object, Page, call, ftp, get_in_turn, handshakes, iperf3, load, probe,
+    run_in,
 };
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::Topology;
@@ -86,7 +87,7 @@ impl Prepared {
     /// How many objects are to cross.
     fn objects(&self) -> u64 {
         match self.task {
-            Task::Parallel { count, .. } | Task::Directory { count, .. } => count.into(),
+            Task::Parallel { count, .. } | Task::Objects { count, .. } => count.into(),
             Task::Voice { .. } | Task::Echo { .. } => 0,
             _ => self.task.samples().into(),
         }
@@ -135,8 +136,9 @@ impl Prepared {
                     .map(|file| link.object(file.object.length));
                 vec![each.sum()]
             }
+            Task::Handshake { .. } => vec![link.object(0)],
             // Each is asked for when the one before it is there.
-            Task::Directory { count, .. } => {
+            Task::Objects { count, .. } => {
                 vec![link.object(self.object.object.length) * count]
             }
             _ => vec![link.object(self.object.object.length)],
@@ -193,6 +195,9 @@ impl Prepared {
                         Ok(vec![target.transfer(direction, &self.object).await?])
                     }
                     Task::Request { count, .. } => target.requests(&self.object, count).await,
+                    Task::Handshake { count, .. } => {
+                        handshakes(place.hosts, place.authority, count).await
+                    }
                     Task::Parallel {
                         count, direction, ..
                     } => {
@@ -200,7 +205,7 @@ impl Prepared {
                         let all = target.together(direction, &files, files.len());
                         Ok(vec![all.await?])
                     }
-                    Task::Directory { count, .. } => {
+                    Task::Objects { count, .. } => {
                         let all = get_in_turn(target.address, target.name, &self.object, count);
                         Ok(vec![all.await?])
                     }
@@ -252,6 +257,7 @@ impl Prepared {
     /// How pages are loaded.
     fn client(&self, authority: &Authority) -> Result<Client> {
         let Task::Page {
+            protocol,
             connections,
             tls,
             parallel,
@@ -261,6 +267,9 @@ impl Prepared {
             let tls = authority.client_config()?;
             return Ok(Client::new(Some(tls), false, CONNECTIONS_PER_HOST));
         };
+        if protocol == Protocol::H2 {
+            return Ok(Client::http2(authority.http2_client_config()?));
+        }
         let tls = match tls {
             Tls::None => None,
             Tls::V12 => Some(authority.tls12_client_config()?),

@@ -51,7 +51,7 @@ pub use iperf::{iperf3, iperf3_version};
 pub use limit::{Handshakes, LinkLimit, PAYLOAD_EFFICIENCY};
 pub use page::{Kind, Page, PageObject, Part, Shape};
 pub use resolver::{DNS_PORT, Resolver};
-pub use tls::Authority;
+pub use tls::{Authority, handshakes};
 pub use voice::{Call, VOICE_INTERVAL, call};
 pub use web::{HTTP_PORT, HTTPS_PORT, Web};
 

@@ -1,6 +1,8 @@
 //! Certificates of the emulated web: a certificate authority that is made for one run and trusted by nobody else.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use aws_lc_rs::digest;
@@ -8,8 +10,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PublicKeyData as _,
 };
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::TlsConnector;
+
+use super::fetch::connect;
+use super::hosts::Hosts;
+use super::web::HTTPS_PORT;
 
 /// What the fetchers here speak.
 const HTTP1: &[u8] = b"http/1.1";
@@ -27,6 +34,29 @@ impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
     }
+}
+
+/// Times of `count` TLS 1.3 handshakes with `hosts` by turns, each from `connect` until it is done at this end.
+///
+/// # Errors
+/// A connection failed, or a host's certificate is refused.
+pub async fn handshakes(hosts: &Hosts, authority: &Authority, count: u32) -> Result<Vec<Duration>> {
+    let tls = TlsConnector::from(authority.client_config()?);
+    let hosts: Vec<_> = hosts.iter().collect();
+    let mut times = Vec::new();
+    for (name, address) in hosts.iter().cycle().take(count as usize) {
+        times.push(handshake((*address, HTTPS_PORT).into(), name, &tls).await?);
+    }
+    Ok(times)
+}
+
+async fn handshake(address: SocketAddr, name: &str, tls: &TlsConnector) -> Result<Duration> {
+    let start = Instant::now();
+    let server = ServerName::try_from(name.to_owned())?;
+    let stream = connect(address).await?;
+    let done = tls.connect(server, stream).await;
+    done.with_context(|| format!("TLS with {name}"))?;
+    Ok(start.elapsed())
 }
 
 impl Authority {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_lab::workload::{
     Authority, CONNECTIONS_PER_HOST, Client, Expected, ExpectedPage, Handshakes, Object, Page,
-    Shape, load, run_in,
+    Shape, handshakes, load, run_in,
 };
 use bentpipe_units::Seed;
 
@@ -73,6 +73,22 @@ fn a_page_comes_whole_over_several_connections() {
         loaded.time >= least && loaded.time < least * 3,
         "{loaded:?}"
     );
+}
+
+#[test]
+fn a_handshake_takes_two_round_trips_with_those_of_tcp() {
+    let Some(world) = world("handshake") else {
+        return;
+    };
+    let times = run_in(world.topology.user(), &world.stop, PATIENCE, || {
+        handshakes(&world.hosts, &world.authority, 3)
+    })
+    .unwrap();
+    let rtt = world.limit.object(0);
+    assert_eq!(times.len(), 3);
+    for took in times {
+        assert!(took >= 2 * rtt && took < 3 * rtt, "{took:?} of {rtt:?}");
+    }
 }
 
 /// With HTTP/2 a page takes what its dependencies, the link and TCP's handshakes over it take, and little more.
