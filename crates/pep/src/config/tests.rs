@@ -9,6 +9,7 @@ use bentpipe_congestion::Kind;
 use bentpipe_proto::fec::Fec;
 
 use super::*;
+use crate::keys::PrivateKey;
 use bentpipe_tunnel::engine::Profile;
 
 const KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
@@ -71,7 +72,10 @@ fn examples_of_the_contract_parse() {
         "public_key = \"KEY1\"\nallow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
     ))
     .unwrap();
-    assert_eq!(*config.listen, ["10.20.0.1:4433".parse().unwrap()]);
+    assert_eq!(
+        *config.listening.addresses,
+        ["10.20.0.1:4433".parse().unwrap()]
+    );
     assert_eq!(config.clients[0].allow.len(), 2);
     assert_eq!(config.clients[0].max_flows, 50_000);
     assert_eq!(config.clients[0].memory, "256 MiB".parse().unwrap());
@@ -88,7 +92,7 @@ fn examples_of_the_contract_parse() {
     if geteuid().is_root() {
         assert_eq!(config.state_dir, PathBuf::from("/var/lib/bentpipe"));
     }
-    assert!(config.private_key_file.is_absolute());
+    assert!(config.identity.private_key_file.is_absolute());
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn tables_and_strings_may_be_lists() {
         "[[client]]\nname = \"b\"\npublic_key = \"KEY2\"\nmax_flows = 20\n"
     ))
     .unwrap();
-    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.listening.addresses.len(), 2);
     assert_eq!(config.clients[0].max_flows, 10);
     assert_eq!(config.clients[1].max_flows, 20);
     assert_eq!(config.clients[1].memory, "64 MiB".parse().unwrap());
@@ -302,7 +306,8 @@ fn the_wildcard_of_ipv6_serves_ipv4_too() {
         );
         let config = server(&text).unwrap();
         config
-            .listen
+            .listening
+            .addresses
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>()
