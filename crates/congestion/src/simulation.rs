@@ -2,12 +2,15 @@
 //!
 //! Event-driven in integer nanoseconds. It sends no real packets and does not retransmit: a lost packet is a statistic.
 
+mod sender;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
-use super::{AckSample, Config, Controller, Kind, LossSample, Pacer, RateSampler};
+use super::{Config, Controller, Kind};
+use sender::Sender;
 
 pub(super) const MTU: u16 = 1472;
 const BYTES: u64 = MTU as u64;
@@ -43,26 +46,6 @@ enum Event {
     Acked(usize, Vec<u64>, bool),
     /// The peer says at what rate a train came.
     Told(usize),
-}
-
-pub(super) struct Sender {
-    pub(super) controller: Controller,
-    pub(super) delivered: u64,
-    pub(super) sent: u64,
-    pub(super) lost: u64,
-    pub(super) last_rate: u64,
-    pub(super) busy: bool,
-    pub(super) drop_next: bool,
-    pacer: Pacer,
-    sampler: RateSampler,
-    in_flight: u64,
-    next_packet: u64,
-    outstanding: BTreeMap<u64, Instant>,
-    unacked: Vec<u64>,
-    /// One of them was marked.
-    marked: bool,
-    ack_due: bool,
-    send_due: Option<Instant>,
 }
 
 pub(super) struct World {
@@ -186,7 +169,7 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Send(index) => {
-                self.senders[index].send_due = None;
+                self.senders[index].on_timer();
                 self.try_send(index);
             }
             Event::Arrive(index, packet, marked) => self.arrive(index, packet, marked),
@@ -215,29 +198,12 @@ impl World {
 
     fn try_send(&mut self, index: usize) {
         loop {
-            let sender = &mut self.senders[index];
-            let rate = sender.controller.pacing_rate();
-            let budget = sender
-                .pacer
-                .budget(self.now, rate, MTU, 2 * self.link.one_way);
-            if let Some(due) = sender
-                .pacer
-                .poll_timeout()
-                .filter(|_| sender.send_due.is_none())
-            {
-                sender.send_due = Some(due);
-                self.push(due, Event::Send(index));
-                return;
-            }
-            let room = sender.controller.window().saturating_sub(sender.in_flight) / BYTES;
-            if !sender.busy {
-                sender.sampler.set_app_limited(sender.in_flight);
-                return;
-            }
-            let count = u64::from(budget).min(room);
-            if count == 0 {
-                return;
-            }
+            let rtt = 2 * self.link.one_way;
+            let count = match self.senders[index].allowance(self.now, rtt) {
+                Ok(0) => return,
+                Ok(count) => count,
+                Err(due) => return self.push(due, Event::Send(index)),
+            };
             for _ in 0..count {
                 self.transmit(index);
             }
@@ -246,18 +212,7 @@ impl World {
 
     fn transmit(&mut self, index: usize) {
         let now = self.now;
-        let sender = &mut self.senders[index];
-        let packet = sender.next_packet;
-        sender.next_packet += 1;
-        sender.sent += BYTES;
-        sender.in_flight += BYTES;
-        sender
-            .pacer
-            .on_sent(now, BYTES, sender.controller.pacing_rate());
-        sender.sampler.on_sent(now, BYTES, sender.in_flight);
-        sender.controller.on_sent(now, BYTES, sender.in_flight);
-        sender.outstanding.insert(packet, now);
-        let drop = std::mem::take(&mut sender.drop_next);
+        let (packet, drop) = self.senders[index].send(now);
         let start = self.link_free.max(now);
         if drop || start - now > self.link.queue {
             return;
@@ -292,9 +247,10 @@ impl World {
     }
 
     fn arrive(&mut self, index: usize, packet: u64, marked: bool) {
-        let receiver = &mut self.senders[index];
+        let sender = &mut self.senders[index];
+        sender.delivered += BYTES;
+        let receiver = &mut sender.receiver;
         receiver.marked |= marked;
-        receiver.delivered += BYTES;
         receiver.unacked.push(packet);
         if receiver.unacked.len() >= 200 {
             self.send_ack(index);
@@ -304,7 +260,7 @@ impl World {
     }
 
     fn send_ack(&mut self, index: usize) {
-        let receiver = &mut self.senders[index];
+        let receiver = &mut self.senders[index].receiver;
         receiver.ack_due = false;
         let packets = std::mem::take(&mut receiver.unacked);
         let marked = std::mem::take(&mut receiver.marked);
@@ -326,92 +282,6 @@ impl World {
         let into = (self.now - self.origin).as_nanos() % frame.as_nanos();
         let into = Duration::from_nanos(u64::try_from(into).unwrap_or(0));
         (self.now + (frame - into)).max(self.granted)
-    }
-}
-
-impl Sender {
-    fn new(controller: Controller, now: Instant) -> Self {
-        Self {
-            controller,
-            delivered: 0,
-            sent: 0,
-            lost: 0,
-            last_rate: 0,
-            busy: true,
-            drop_next: false,
-            pacer: Pacer::new(now),
-            sampler: RateSampler::new(now),
-            in_flight: 0,
-            next_packet: 0,
-            outstanding: BTreeMap::new(),
-            unacked: Vec::new(),
-            marked: false,
-            ack_due: false,
-            send_due: None,
-        }
-    }
-
-    /// The link keeps order, so a packet three behind an acknowledged one is lost.
-    fn acked(&mut self, now: Instant, packets: &[u64], marked: bool) {
-        let newest = packets.last().copied().unwrap_or_default();
-        let (mut newest_sent, mut newest_lost, mut lost) = (None, None, 0);
-        let mut newly_acked = 0;
-        for packet in packets {
-            if let Some(sent) = self.outstanding.remove(packet) {
-                newest_sent = newest_sent.max(Some(sent));
-                newly_acked += BYTES;
-                self.in_flight -= BYTES;
-                self.sampler.on_ack(sent, BYTES);
-            }
-        }
-        // All of them may have been taken for lost before, where a path became shorter.
-        let Some(newest_sent) = newest_sent else {
-            return;
-        };
-        while let Some(first) = self
-            .outstanding
-            .first_entry()
-            .filter(|first| first.key() + 3 <= newest)
-        {
-            newest_lost = Some(first.remove());
-            self.in_flight -= BYTES;
-            lost += BYTES;
-        }
-        let rate = self.sampler.end_acks(now);
-        self.last_rate = rate.map_or(0, |sample| sample.rate.as_u64());
-        let in_flight = self.in_flight + lost;
-        let app_limited = rate.is_some_and(|sample| sample.app_limited);
-        let rtt = Some(now - newest_sent);
-        self.controller.on_ack(&AckSample {
-            now,
-            newly_acked,
-            rtt,
-            newest_sent,
-            in_flight,
-            app_limited,
-            rate,
-        });
-        if let Some(newest_sent) = newest_lost {
-            self.lost += lost;
-            self.report(now, newest_sent, lost);
-        }
-        if marked {
-            self.report(now, newest_sent, 0);
-        }
-    }
-
-    /// Tells the controller of lost packets, or of marks.
-    fn report(&mut self, now: Instant, newest_sent: Instant, lost: u64) {
-        let at_send = self.sampler.on_loss(newest_sent, lost);
-        self.controller.on_loss(&LossSample {
-            now,
-            lost,
-            newest_sent,
-            in_flight: self.in_flight,
-            persistent: false,
-            ecn: lost == 0,
-            at_send,
-        });
     }
 }
 

@@ -1,11 +1,12 @@
 //! What both daemons need of the process they run in: clock, signals, limits, exit reasons.
 
+mod key_log;
+
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use std::{panic, process, thread};
 
@@ -21,6 +22,8 @@ use crate::shard::Shard;
 use crate::status::{SocketError, StatusSocket};
 use crate::throttle::Throttle;
 use bentpipe_tunnel::text::printable;
+
+pub(crate) use key_log::open_key_log;
 
 /// Kernel buffers wanted for UDP sockets, in bytes; the kernel's own limit applies.
 const SOCKET_BUFFER: usize = 8 << 20;
@@ -269,79 +272,6 @@ pub(crate) fn status_socket(
 pub(crate) fn widen(socket: &Socket) {
     let _ = socket.set_recv_buffer_size(SOCKET_BUFFER);
     let _ = socket.set_send_buffer_size(SOCKET_BUFFER);
-}
-
-/// Opens the file that receives TLS secrets, if the operator asked for one, and says so.
-pub(crate) fn open_key_log(
-    path: Option<&Path>,
-) -> Result<Option<Arc<dyn rustls::KeyLog>>, RunError> {
-    let Some(path) = path else { return Ok(None) };
-    let file = key_log::KeyLogFile::create(path).map_err(|error| {
-        RunError::Key(format!("cannot write key log {}: {error}", path.display()))
-    })?;
-    tracing::warn!(
-        "TLS secrets are written to {}: whoever reads it reads the traffic",
-        path.display()
-    );
-    Ok(Some(Arc::new(file)))
-}
-
-mod key_log {
-    use std::fmt;
-    use std::fs::{File, OpenOptions, Permissions};
-    use std::io::{self, Write};
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-    use std::path::Path;
-    use std::sync::{Mutex, PoisonError};
-
-    use rustix::fs::OFlags;
-    use rustix::process::geteuid;
-
-    /// NSS key log format, as Wireshark reads it. (rustls' own writer takes its path from the
-    /// environment, which no option of ours does.)
-    pub(super) struct KeyLogFile(Mutex<File>);
-
-    impl KeyLogFile {
-        pub(super) fn create(path: &Path) -> io::Result<Self> {
-            // No link that somebody else laid, and no waiting for a pipe's reader.
-            let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-            let file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .mode(0o600)
-                .custom_flags(flags.bits() as i32)
-                .open(path)?;
-            let metadata = file.metadata()?;
-            if !metadata.is_file() {
-                return Err(io::Error::other("it is no regular file"));
-            }
-            if metadata.uid() != geteuid().as_raw() {
-                let fault = format!("it belongs to user {}; remove it", metadata.uid());
-                return Err(io::Error::other(fault));
-            }
-            // It may have been there, open to others.
-            file.set_permissions(Permissions::from_mode(0o600))?;
-            Ok(Self(Mutex::new(file)))
-        }
-    }
-
-    impl fmt::Debug for KeyLogFile {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("KeyLogFile")
-        }
-    }
-
-    impl rustls::KeyLog for KeyLogFile {
-        fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
-            let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
-            let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let _ = file.write_all(line.as_bytes());
-        }
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
 }
 
 /// Ends the process when any of its threads or tasks panics. Without this a server that has lost a shard, or a task of

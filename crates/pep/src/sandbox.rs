@@ -54,9 +54,9 @@ impl<'a> Needs<'a> {
             enabled: config.sandbox,
             network: config.front.intercept.is_some() || !config.publish.is_empty(),
             raw: config.front.intercept.is_some(),
-            read: vec![&config.file, &config.private_key_file],
+            read: vec![&config.file, &config.identity.private_key_file],
             state_dir: Some(&config.state_dir),
-            status_socket: path(config.status_socket.as_ref()),
+            status_socket: path(config.monitoring.status_socket.as_ref()),
             qlog: diagnosis.qlog.as_deref(),
         }
     }
@@ -67,9 +67,9 @@ impl<'a> Needs<'a> {
             enabled: config.sandbox,
             network: true,
             raw: false,
-            read: vec![&config.file, &config.private_key_file],
+            read: vec![&config.file, &config.identity.private_key_file],
             state_dir: Some(&config.state_dir),
-            status_socket: path(config.status_socket.as_ref()),
+            status_socket: path(config.monitoring.status_socket.as_ref()),
             qlog: diagnosis.qlog.as_deref(),
         }
     }

@@ -47,7 +47,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
             options.name
         )));
     }
-    let server_key = keys::read(&config.private_key_file)
+    let server_key = keys::read(&config.identity.private_key_file)
         .map_err(Failure::Key)?
         .public();
     let once = PrivateKey::generate().map_err(|_| anyhow!("the system gives no random numbers"));
@@ -86,7 +86,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
 }
 
 fn public_address(config: &ServerConfig) -> Result<ServerAddress, Failure> {
-    config.public_address.clone().ok_or_else(|| {
+    config.listening.public_address.clone().ok_or_else(|| {
         Failure::Key(format!(
             "{} does not say where clients reach the server; add a line such as public_address = \"gateway.example.com:4433\"",
             config.file.display()
@@ -204,7 +204,7 @@ fn change(
 fn reload(file: &ServerFile) {
     let path = fs::canonicalize(&file.config).unwrap_or_else(|_| file.config.clone());
     let socket = ServerConfig::load(&file.config).ok();
-    let socket = socket.and_then(|config| config.status_socket);
+    let socket = socket.and_then(|config| config.monitoring.status_socket);
     let socket = socket.as_deref().map(std::path::PathBuf::as_path);
     let report = status::query(socket, Some(Role::Server)).ok();
     let ours = report.filter(|report| {

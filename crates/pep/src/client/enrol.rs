@@ -76,7 +76,7 @@ pub(super) fn crypto(
     key: &PrivateKey,
     key_log: &SharedKeyLog,
 ) -> Result<Arc<dyn ClientCrypto>, RunError> {
-    let (public, classical) = (server.public_key, config.allow_classical);
+    let (public, classical) = (server.public_key, config.identity.allow_classical);
     identity::client_crypto(key, public, classical, key_log.clone())
         .map(|crypto| crypto as Arc<dyn ClientCrypto>)
         .map_err(RunError::key)

@@ -84,7 +84,7 @@ pub fn run(config: ClientFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
 }
 
 fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
-    let key = keys::read(&config.private_key_file).map_err(RunError::key)?;
+    let key = keys::read(&config.identity.private_key_file).map_err(RunError::key)?;
     let enrolments = enrol::read_keys(&config)?;
     let key_log = process::open_key_log(diagnosis.key_log.as_deref())?;
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Client)?;
@@ -126,9 +126,10 @@ async fn serve(
     // Signals first: whoever sees the status socket may send them, and ask for metrics.
     let mut stop = StopSignal::take()?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let metrics = Metrics::bind(config.metrics.as_ref(), session.first_byte().cloned())?;
-    let page = Page::bind(config.page.as_ref())?;
-    let status = process::status_socket(Role::Client, config.status_socket.as_ref())?;
+    let monitoring = &config.monitoring;
+    let metrics = Metrics::bind(monitoring.metrics.as_ref(), session.first_byte().cloned())?;
+    let page = Page::bind(monitoring.page.as_ref())?;
+    let status = process::status_socket(Role::Client, monitoring.status_socket.as_ref())?;
     let carrier = Carrier::Tunnel(session.clone());
     let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;
     let dns = front_ends.dns();

@@ -104,7 +104,7 @@ impl Session {
         let published = Published::new(config.publish.len());
         let relays = Relays::new(&config);
         let session = Rc::new(Self {
-            first_byte: config.metrics.as_ref().map(|_| FirstByte::new()),
+            first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             remembered: RefCell::new(Memory::load(
                 &config.state_dir,
                 "servers.json",

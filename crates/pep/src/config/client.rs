@@ -1,6 +1,5 @@
 //! The client's file: its servers, what it takes in (`front.rs`) and the link it crosses.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,14 +13,16 @@ use toml::Spanned;
 use super::dns::{self, ClientDns};
 use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
+use super::identity::{self, Identity};
 use super::metering::{self, Metering};
-use super::metrics::{self, Metrics};
-use super::page::{self, Page};
+use super::metrics::Metrics;
+use super::monitoring::Monitoring;
+use super::page;
 use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::value::{self, ServerAddress, Transport};
-use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, check_peer_key, state_dir};
-use crate::keys::{self, PublicKey};
+use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, state_dir};
+use crate::keys::PublicKey;
 use bentpipe_tunnel::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
 /// How long a flow waits for the tunnel when nothing else is said.
@@ -32,8 +33,8 @@ const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
 pub struct ClientConfig {
     /// The file that this was read from.
     pub file: PathBuf,
-    /// Holds the client's private key; seen to be owner-only and well-formed.
-    pub private_key_file: PathBuf,
+    /// What it proves to be, and with what cryptography.
+    pub identity: Identity,
     /// The servers in order of preference; at least one.
     pub servers: Vec<Server>,
     /// What it takes in.
@@ -56,16 +57,10 @@ pub struct ClientConfig {
     pub metering: Metering,
     /// How DNS is answered here, if it is.
     pub dns: Option<Placed<ClientDns>>,
-    /// Whether key exchange may fall back to X25519 without ML-KEM.
-    pub allow_classical: bool,
-    /// Where `bentpipe status` finds this daemon, instead of the run directory.
-    pub status_socket: Option<Placed<PathBuf>>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
-    /// TCP address that serves figures for Prometheus.
-    pub metrics: Option<Placed<SocketAddr>>,
-    /// Where the page is served, and to whom.
-    pub page: Option<Page>,
+    /// Where it tells about itself.
+    pub monitoring: Monitoring,
 }
 
 /// One server.
@@ -210,12 +205,10 @@ impl ClientConfig {
         if file.publish.is_empty() {
             front.check_any(source, "`[socks5]`, `[http]` or `[[publish]]`")?;
         }
-        let private_key_file = source.resolve(file.private_key_file.get_ref());
-        let own = keys::read(&private_key_file)
-            .map_err(|fault| source.error(&file.private_key_file.span(), fault))?;
+        let (identity, own) = Identity::read(source, &file.private_key_file, file.allow_classical)?;
         for server in &file.server {
             let key = &server.public_key;
-            check_peer_key(source, &own, key, &source.span_of(&key.to_string()))?;
+            identity::check_peer_key(source, &own, key, &source.span_of(&key.to_string()))?;
         }
         let dns = dns::client(
             source,
@@ -225,7 +218,7 @@ impl ClientConfig {
         )?;
         Ok(Self {
             file: source.path().to_owned(),
-            private_key_file,
+            identity,
             servers: file.server,
             publish: publish::asked(source, file.publish, &front)?,
             front,
@@ -237,11 +230,8 @@ impl ClientConfig {
             state_dir: state_dir(source, file.state_dir.as_deref()),
             memory: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
             total_memory: value::total_memory(source, file.limits.total_memory.as_ref())?,
-            allow_classical: file.allow_classical,
-            status_socket: file.status_socket.map(|path| source.resolve_placed(path)),
             sandbox: file.sandbox,
-            metrics: metrics::listen(source, file.metrics),
-            page: page::checked(source, file.page)?,
+            monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
         })
     }
 }

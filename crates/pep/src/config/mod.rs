@@ -12,8 +12,10 @@ mod destinations;
 mod dns;
 mod fec;
 mod front;
+mod identity;
 mod metering;
 mod metrics;
+mod monitoring;
 mod page;
 mod plain;
 mod publish;
@@ -42,7 +44,9 @@ pub use client::{ClientConfig, Direction, Link, Server};
 pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
+pub use identity::Identity;
 pub use metering::{AtCap, Metering, Period};
+pub use monitoring::Monitoring;
 pub use page::{Page, PageToken};
 pub use plain::{PlainClient, PlainServer, PlainSource};
 pub use publish::{Permit, PortProtocol, Publish};
@@ -50,10 +54,8 @@ pub use responder::{Bounds, RESPONDER_NAME, Responder};
 pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
-pub use server::{Client, ClientKey, Nat64, Packets, ServerConfig};
+pub use server::{Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
-
-use bentpipe_tunnel::engine::identity::{PrivateKey, PublicKey};
 
 /// How long a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -102,24 +104,6 @@ fn owns_shared() -> bool {
 /// The state directory: `named` by the file, relative to it, or the default.
 fn state_dir(source: &Source, named: Option<&Path>) -> PathBuf {
     named.map_or_else(default_state_dir, |named| source.resolve(named))
-}
-
-/// Refuses a peer's key that is this end's own: the wrong one of four keys was pasted.
-fn check_peer_key(
-    source: &Source,
-    own: &PrivateKey,
-    key: &PublicKey,
-    span: &std::ops::Range<usize>,
-) -> Result<(), ConfigError> {
-    let fault = if key.to_string() == own.to_base64() {
-        "`public_key` is the private key of `private_key_file`: replace that key, which is no secret any more, and"
-    } else if *key == own.public() {
-        "`public_key` is this end's own;"
-    } else {
-        return Ok(());
-    };
-    let mend = "set what `bentpipe pubkey` prints for the other end's key";
-    Err(source.error(span, format!("{fault} {mend}")))
 }
 
 impl fmt::Display for Role {

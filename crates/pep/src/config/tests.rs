@@ -1,4 +1,6 @@
-//! Malformed files, each with the exact line and message; and the contract's examples.
+//! The contract's examples, and what files may not say.
+
+mod faults;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,6 +11,7 @@ use bentpipe_congestion::Kind;
 use bentpipe_proto::fec::Fec;
 
 use super::*;
+use crate::keys::PrivateKey;
 use bentpipe_tunnel::engine::Profile;
 
 const KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
@@ -71,7 +74,10 @@ fn examples_of_the_contract_parse() {
         "public_key = \"KEY1\"\nallow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n"
     ))
     .unwrap();
-    assert_eq!(*config.listen, ["10.20.0.1:4433".parse().unwrap()]);
+    assert_eq!(
+        *config.listening.addresses,
+        ["10.20.0.1:4433".parse().unwrap()]
+    );
     assert_eq!(config.clients[0].allow.len(), 2);
     assert_eq!(config.clients[0].max_flows, 50_000);
     assert_eq!(config.clients[0].memory, "256 MiB".parse().unwrap());
@@ -88,7 +94,7 @@ fn examples_of_the_contract_parse() {
     if geteuid().is_root() {
         assert_eq!(config.state_dir, PathBuf::from("/var/lib/bentpipe"));
     }
-    assert!(config.private_key_file.is_absolute());
+    assert!(config.identity.private_key_file.is_absolute());
 }
 
 #[test]
@@ -100,7 +106,7 @@ fn tables_and_strings_may_be_lists() {
         "[[client]]\nname = \"b\"\npublic_key = \"KEY2\"\nmax_flows = 20\n"
     ))
     .unwrap();
-    assert_eq!(config.listen.len(), 2);
+    assert_eq!(config.listening.addresses.len(), 2);
     assert_eq!(config.clients[0].max_flows, 10);
     assert_eq!(config.clients[1].max_flows, 20);
     assert_eq!(config.clients[1].memory, "64 MiB".parse().unwrap());
@@ -165,121 +171,6 @@ fn directions_of_a_link_override_what_holds_for_both() {
     );
 }
 
-/// Files made of a good head and one fault, with the error they give.
-#[rustfmt::skip]
-const FAULTS: &[(&str, &str)] = &[
-    ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)"),
-    ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
-    ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
-    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sandbox`"),
-    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `transport`, `private_key_file`, `listen`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sandbox`"),
-    ("S listne = []\n", "x.toml:3: unknown key `listne`; did you mean `listen`?"),
-    ("S shards = 0\nC", "x.toml:3: `shards` is 0; expected 1 to 256"),
-    ("S shards = \"two\"\n", "x.toml:3: `shards`: invalid type: string \"two\", expected an integer from 0 to 65535"),
-    ("S controller = \"cubik\"\n", "x.toml:3: `controller`: no congestion controller is called `cubik`; there are cubic, cubic-no-hystart, new-reno, bbr3 and satellite"),
-    ("S controller = \"bbr\"\n", "x.toml:3: `controller`: no congestion controller is called `bbr`; there are cubic, cubic-no-hystart, new-reno, bbr3 and satellite"),
-    ("S connect_timeout = \"soon\"\n", "x.toml:3: `connect_timeout`: `soon` is not a time span; write it as in \"250 ms\" (ns, us, ms, s, min, h)"),
-    ("S connect_timeout = 20\n", "x.toml:3: `connect_timeout`: invalid type: integer `20`, expected a time span as in \"250 ms\""),
-    ("S client = []\n", "x.toml:3: `client`: the list is empty; at least one entry is needed"),
-    ("S\n[client]\nname = 5\n", "x.toml:4: `name`: invalid type: integer `5`, expected a string"),
-    ("S\n[[client]]\nname = \"a\"\n", "x.toml:4: a client needs `public_key`, or both `enrolment_key` and `enrolment_expires`"),
-    ("S\n[[client]]\nname = \"\"\npublic_key = \"KEY1\"\n", "x.toml:4: `name` is empty or holds control characters; choose a printable one"),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n[[client]]\nname = \"a\"\npublic_key = \"KEY2\"\n", "x.toml:7: duplicate client name `a`; choose another"),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n[[client]]\nname = \"b\"\npublic_key = \"KEY1\"\n", "x.toml:8: clients `a` and `b` have the same public key; give each its own"),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"AAAA\"\n", "x.toml:5: `public_key`: bad key: 3 bytes; a key is 32 bytes in base64, as `bentpipe genkey` and `bentpipe pubkey` print it"),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"*\"\n", "x.toml:5: `public_key`: bad key: not base64; a key is 32 bytes in base64, as `bentpipe genkey` and `bentpipe pubkey` print it"),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nallow = [\"10.0.0.0/33\"]\n", "x.toml:6: `allow`: bad prefix `10.0.0.0/33`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nalow = []\n", "x.toml:6: unknown key `alow`; did you mean `allow`?"),
-    ("private_key_file = \"good.key\"\nlisten = \"10.0.0.1\"\n", "x.toml:2: `listen`: bad address `10.0.0.1`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
-    ("private_key_file = \"good.key\"\nlisten = []\n", "x.toml:2: `listen`: the list is empty; at least one entry is needed"),
-    ("private_key_file = \"good.key\"\nlisten = [\"1.1.1.1:1\", \"1.1.1.1:1\"]\nC", "x.toml:2: `listen` names 1.1.1.1:1 twice; remove one"),
-    ("private_key_file = \"good.key\"\nlisten = 5\n", "x.toml:2: `listen`: invalid type: integer `5`, expected one entry or a list of them"),
-    ("# key\nprivate_key_file = \"open.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:2: private key file open.key is accessible to others (mode 0640); run `chmod 600 open.key`"),
-    ("private_key_file = \"none.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: cannot read private key file none.key: No such file or directory (os error 2); make one with `bentpipe genkey > none.key`"),
-    ("private_key_file = \"bad.key\"\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: private key file bad.key holds no key; make one with `bentpipe genkey > bad.key`"),
-    ("T\n", "x.toml:1: no front end is configured; add `[intercept]`, `[socks5]`, `[http]` or `[[publish]]`"),
-    ("T\n[intercept]\n", "x.toml:5: `[intercept]` takes in nothing; list `interfaces` or set `local = true`"),
-    ("T\n[intercept]\ninterfaces_ = [\"lan0\"]\n", "x.toml:6: unknown key `interfaces_`; did you mean `interfaces`?"),
-    ("T\n[intercept]\ninterfaces = \"lan0\"\n", "x.toml:6: `interfaces`: invalid type: string \"lan0\", expected a list"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\",\n  \"a/b\"]\n", "x.toml:7: bad interface name `a/b`; expected 1 to 15 characters, such as \"lan0\""),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 70000\n", "x.toml:7: `port`: invalid value: integer `70000`, expected an integer from 0 to 65535"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nport = 0\n", "x.toml:5: `port` of `[intercept]` is 0; choose 1 to 65535"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nother = \"dorp\"\n", "x.toml:7: unknown value `dorp` for `other`; did you mean `drop`?"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"]\nbypass = [\"nas\"]\n", "x.toml:7: `bypass`: bad prefix `nas`; expected an address or prefix, such as \"10.30.0.0/24\" or \"fd00:30::1\""),
-    ("T\n[http]\n", "x.toml:5: missing key `listen`"),
-    ("T\nhttp = 1\n", "x.toml:5: unknown key `http`; known here: `address`, `public_key`, `enrolment_key_file`"),
-    ("T\n[http]\nlisten = \"localhost:8080\"\n", "x.toml:6: `listen`: bad address `localhost:8080`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
-    ("T\n[intercept]\nlocal = \"yes\"\n", "x.toml:6: `local`: invalid type: string \"yes\", expected true or false"),
-    ("T\n[intercept]\ninterfaces = [\"lan0\"\n", "x.toml:6: `interfaces`: unclosed array, expected `]`"),
-    ("private_key_file = 5\nlisten = \"1.1.1.1:1\"\nC", "x.toml:1: `private_key_file`: invalid type: integer `5`, expected a path"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nprofile = \"geostationary\"\n", "x.toml:8: unknown value `geostationary` for `profile`; did you mean `geo`?"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nmax_rate = \"fast\"\n", "x.toml:8: `max_rate`: `fast` is not a rate; write it as in \"10 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\ninitial_window = 0\n", "x.toml:8: `initial_window`: 0 is out of range; expected 1 to 1000"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.return]\ninitial_window = -5\n", "x.toml:8: `initial_window`: -5 is out of range; expected 1 to 1000"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\nack_packets = 201\n", "x.toml:8: `ack_packets`: 201 is out of range; expected 1 to 200"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nforward = { ack_packets = \"10\" }\n", "x.toml:8: `ack_packets`: invalid type: string \"10\", expected an integer from 1 to 200"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.return]\nmax_rate = \"0 bit/s\"\n", "x.toml:8: `max_rate`: 0 bit/s is too slow for a tunnel; expected 16 kbit/s or more"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\nrate = \"50\"\n", "x.toml:8: `rate`: `50` is not a rate; write it as in \"10 Mbit/s\" (bit/s, kbit/s, Mbit/s, Gbit/s)"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.forward]\ncontroler = \"cubic\"\n", "x.toml:8: unknown key `controler`; did you mean `controller`?"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nfec = \"on\"\n", "x.toml:8: unknown value `on` for `fec`; known here: `off`, `auto`"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nfec = { repair = 1, per = 0 }\n", "x.toml:8: `per`: 0 is out of range; expected 1 to 1000"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link]\nfec = 5\n", "x.toml:8: `fec`: invalid type: integer `5`, expected \"off\", \"auto\" or a table such as { repair = 1, per = 20 }"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[link.back]\n", "x.toml:7: unknown key `back`; known here: `profile`, `controller`, `initial_window`, `max_rate`, `rate`, `ack_packets`, `fec`, `forward`, `return`"),
-    ("S\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\nmax_rate = \"1 kbit/s\"\n", "x.toml:6: `max_rate`: 1 kbit/s is too slow for a tunnel; expected 16 kbit/s or more"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\nports = [22]\n", "x.toml:7: this rule says nothing; give it an `action` or `optimistic`"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"drop\"\n", "x.toml:8: unknown value `drop` for `action`; known here: `tunnel`, `direct`, `block`"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ninterfaces = [\"lan0\"]\n", "x.toml:7: `lan0` is not intercepted; add it to `interfaces` of `[intercept]` or remove it here"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"icmp\"]\nports = [1]\n", "x.toml:7: `ports` beside a protocol that has none; make two rules"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\noptimistic = false\ndomains = [\"a.example\"]\n", "x.toml:7: `optimistic` goes by `ports` and `destinations` alone, not by `domains`; give it a rule of its own"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ndomains = [\"*.example\"]\n", "x.toml:9: `domains`: bad domain `*.example`; expected a domain, such as \"example.com\""),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\nprotocols = [\"ipx\"]\n", "x.toml:9: `protocols`: bad protocol `ipx`; expected tcp, udp, icmp, sctp, dccp, udplite, gre, esp, ah, or a number from 0 to 255"),
-    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[[rule]]\naction = \"block\"\ndscp = [\"fast\"]\n", "x.toml:9: `dscp`: bad DSCP `fast`; expected ef, va, le, cs0 to cs7, af11 to af43, or a number from 0 to 63, such as \"46\""),
-    ("T\n[intercept]\nlocal = true\non_failure = \"open\"\n", "x.toml:7: unknown value `open` for `on_failure`; known here: `block`, `direct`"),
-    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1\"\n", "x.toml:3: `address`: bad address `10.0.0.1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
-    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.300:1\"\n", "x.toml:3: `address`: bad address `10.0.0.300:1`; expected IP:PORT or NAME:PORT, such as \"10.20.0.1:4433\" or \"gw.example.net:4433\""),
-    ("P\ncontroller = \"c c\"\n[intercept]\ninterfaces = [\"sat0\"]\n", "x.toml:2: `controller`: bad name `c c`; expected what TCP may send with, by the kernel's name, such as \"cubic\" or \"bbr\""),
-    ("P\nprivate_key_file = \"good.key\"\n[http]\nlisten = \"127.0.0.1:1\"\n", "x.toml:2: `private_key_file` belongs to a tunnel; `transport = \"plain\"` neither encrypts nor authenticates: remove one of them"),
-    ("P\n[server]\naddress = \"10.0.0.1:1\"\npublic_key = \"KEY1\"\n", "x.toml:4: `public_key` belongs to a tunnel; `transport = \"plain\"` neither encrypts nor authenticates: remove one of them"),
-    ("P\n[server]\naddress = \"gw.example.net:1\"\n", "x.toml:3: `address`: bad address `gw.example.net:1`; expected an address with port, such as \"10.20.0.1:4433\" or \"[fd00::1]:4433\""),
-    ("P\n[http]\nlisten = \"127.0.0.1:1\"\n", "x.toml:1: with `transport = \"plain\"` and no `[server]` only `[intercept]` is possible: a proxy would connect from this machine to whatever it can reach; add `[server]`"),
-    ("P\nlisten = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\n", "x.toml:3: missing key `source`"),
-    ("P\nlisten = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n", "x.toml:5: `public_key` belongs to a tunnel; `transport = \"plain\"` neither encrypts nor authenticates: remove one of them"),
-    ("P\nlisten = \"1.1.1.1:1\"\n[[client]]\nname = \"a\"\nsource = []\n", "x.toml:5: `source`: the list is empty; at least one entry is needed"),
-    ("transport = \"plian\"\nlisten = \"1.1.1.1:1\"\n", "x.toml:1: unknown value `plian` for `transport`; did you mean `plain`?"),
-    ("private_key_file = \"good.key\"\nserver = []\n", "x.toml:2: `server`: the list is empty; at least one entry is needed"),
-    ("private_key_file = \"good.key\"\n[server]\nadress = \"10.0.0.1:1\"\n", "x.toml:3: unknown key `adress`; did you mean `address`?"),
-    ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
-    ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address`; remove one"),
-];
-
-#[test]
-fn faults_are_one_line_that_names_the_mend() {
-    let place = Place::new();
-    place.write("open.key", KEY, 0o640);
-    place.write("bad.key", "hello\n", 0o600);
-    let server = "private_key_file = \"good.key\"\nlisten = \"0.0.0.0:4433\"";
-    let servers_client = "[[client]]\nname = \"a\"\npublic_key = \"KEY1\"\n";
-    let client = "private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:4433\"\npublic_key = \"KEY1\"";
-    let mut wrong = Vec::new();
-    for (text, expected) in FAULTS {
-        let text = match text.split_at_checked(1) {
-            Some(("S", rest)) => format!("{server}\n{}", rest.trim_start()),
-            Some(("T", rest)) => format!("{client}{rest}"),
-            Some(("P", rest)) => format!("transport = \"plain\"{rest}"),
-            _ => (*text).to_owned(),
-        };
-        let text = text
-            .strip_suffix('C')
-            .map(|text| format!("{text}{servers_client}"))
-            .unwrap_or(text);
-        let got = place.fault(&text);
-        if got != *expected {
-            wrong.push(format!("{text}\n  gives  {got}\n  not    {expected}\n"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
 #[test]
 fn files_that_cannot_be_read_are_named() {
     let place = Place::new();
@@ -302,7 +193,8 @@ fn the_wildcard_of_ipv6_serves_ipv4_too() {
         );
         let config = server(&text).unwrap();
         config
-            .listen
+            .listening
+            .addresses
             .iter()
             .map(ToString::to_string)
             .collect::<Vec<_>>()

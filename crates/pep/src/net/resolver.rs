@@ -4,25 +4,24 @@
 //! the kernel has chosen at random; identifier, question and the letters' case are compared in `proto/dns/outgoing.rs`. What does not
 //! fit is dropped, and the wait goes on. Earlier attempts stay open beside later ones.
 
+mod race;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::dns::{Answer, MAX_MESSAGE, Outgoing, Query, Refusal, UDP_SIZE, Verdict};
+use bentpipe_proto::dns::{Answer, Query, Refusal};
 use bentpipe_proto::tunnel::ReplyCode;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
-use tokio::net::UdpSocket;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::nat64;
 use crate::process;
+use race::{Outcome, Race};
 
 /// How long each attempt has before the next begins.
 const ATTEMPTS: [Duration; 4] = [
@@ -34,9 +33,6 @@ const ATTEMPTS: [Duration; 4] = [
 
 /// After so long there is no answer, whatever is still under way (`PROTOCOL.md` §4.1).
 const PATIENCE: Duration = Duration::from_secs(7);
-
-/// How long an exchange over TCP may take.
-const TCP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How old the list of this machine's resolvers may be.
 const FRESH: Duration = Duration::from_secs(10);
@@ -98,15 +94,9 @@ impl Resolver {
 
     /// What a resolver says, a failure among it; `None` if none answers.
     async fn ask(&self, query: &Query) -> Option<Vec<u8>> {
-        let mut race = Race {
-            query,
-            mark: self.mark,
-            edns: true,
-            asked: Vec::new(),
-            failed: None,
-        };
+        let mut race = Race::new(query, self.mark);
         let answer = timeout(PATIENCE, self.run(&mut race)).await;
-        answer.ok().flatten().or(race.failed)
+        answer.ok().flatten().or_else(|| race.into_failure())
     }
 
     /// The addresses of `name`, for this machine to dial: by the resolvers that are configured, after /etc/hosts, or as
@@ -204,8 +194,8 @@ impl Resolver {
                 }
             }
             turn += 1;
-            let all_failed = race.asked.is_empty() && turn - first >= servers.len();
-            if all_failed && race.failed.is_some() {
+            let all_failed = race.is_idle() && turn - first >= servers.len();
+            if all_failed && race.has_failed() {
                 return None;
             }
         }
@@ -274,131 +264,6 @@ fn system_servers() -> Vec<SocketAddr> {
     servers
         .map(|server| SocketAddr::new(IpAddr::from(server), 53))
         .collect()
-}
-
-/// One query with its attempts.
-struct Race<'a> {
-    query: &'a Query,
-    mark: Option<u32>,
-    edns: bool,
-    asked: Vec<(SocketAddr, Outgoing, UdpSocket)>,
-    /// What a resolver said that has failed itself.
-    failed: Option<Vec<u8>>,
-}
-
-/// What came of waiting.
-enum Outcome {
-    Answer(Vec<u8>, SocketAddr),
-    /// The same resolver is to be asked in another way.
-    Again(SocketAddr),
-    /// Somebody else is to be asked.
-    Next,
-}
-
-impl Race<'_> {
-    async fn ask(&mut self, server: SocketAddr) {
-        let random = process::random_u64();
-        let [a, b, ..] = random.to_be_bytes();
-        let id = u16::from_be_bytes([a, b]);
-        let outgoing = Outgoing::new(self.query, id, process::random_u64(), self.edns);
-        let any: SocketAddr = match server {
-            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-            SocketAddr::V6(_) => ([0_u16; 8], 0).into(),
-        };
-        let sent = async {
-            let socket = UdpSocket::bind(any).await?;
-            mark_socket(&socket, self.mark)?;
-            socket.connect(server).await?;
-            socket.send(outgoing.as_bytes()).await?;
-            Ok::<_, io::Error>(socket)
-        };
-        match sent.await {
-            Ok(socket) => self.asked.push((server, outgoing, socket)),
-            Err(error) => {
-                process::tell_of_files(&error);
-                tracing::debug!("cannot ask {server}: {error}");
-            }
-        }
-    }
-
-    /// Waits for the first that counts.
-    async fn outcome(&mut self) -> Outcome {
-        if self.asked.is_empty() {
-            return Outcome::Next;
-        }
-        let (index, verdict) = self.heard().await;
-        let (server, outgoing, _) = self.asked.swap_remove(index);
-        match verdict {
-            Verdict::Answer(answer) => Outcome::Answer(answer, server),
-            Verdict::Failed(answer) => {
-                self.failed = Some(answer);
-                Outcome::Next
-            }
-            Verdict::WithoutEdns if self.edns => {
-                self.edns = false;
-                Outcome::Again(server)
-            }
-            Verdict::Tcp => match over_tcp(server, self.mark, &outgoing).await {
-                Some(Verdict::Answer(answer)) => Outcome::Answer(answer, server),
-                Some(Verdict::Failed(answer)) => {
-                    self.failed = Some(answer);
-                    Outcome::Next
-                }
-                _ => Outcome::Next,
-            },
-            Verdict::WithoutEdns | Verdict::Drop => Outcome::Next,
-        }
-    }
-
-    /// The first datagram of any attempt that is worth something; one whose socket has failed is worth [`Verdict::Drop`].
-    async fn heard(&self) -> (usize, Verdict) {
-        // One byte more than may come: what fills it is too long.
-        let mut buffer = [0; UDP_SIZE as usize + 1];
-        poll_fn(|cx| {
-            for (index, (_, outgoing, socket)) in self.asked.iter().enumerate() {
-                loop {
-                    let mut read = ReadBuf::new(&mut buffer);
-                    match socket.poll_recv(cx, &mut read) {
-                        Poll::Pending => break,
-                        // Nobody is there, or nobody can be reached.
-                        Poll::Ready(Err(_)) => return Poll::Ready((index, Verdict::Drop)),
-                        Poll::Ready(Ok(())) if read.filled().len() > usize::from(UDP_SIZE) => {}
-                        Poll::Ready(Ok(())) => match outgoing.judge(read.filled(), false) {
-                            Verdict::Drop => {}
-                            verdict => return Poll::Ready((index, verdict)),
-                        },
-                    }
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn mark_socket(socket: &impl std::os::fd::AsFd, mark: Option<u32>) -> io::Result<()> {
-    mark.map_or(Ok(()), |mark| bentpipe_sys::socket::set_mark(socket, mark))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn mark_socket(_socket: &UdpSocket, _mark: Option<u32>) -> io::Result<()> {
-    Ok(())
-}
-
-async fn over_tcp(server: SocketAddr, mark: Option<u32>, outgoing: &Outgoing) -> Option<Verdict> {
-    let exchange = async {
-        let mut stream = super::dial::open(server, mark).await?;
-        let message = outgoing.as_bytes();
-        let length = u16::try_from(message.len()).unwrap_or(0);
-        let framed = [&length.to_be_bytes(), message].concat();
-        stream.write_all(&framed).await?;
-        let length = usize::from(stream.read_u16().await?);
-        let mut answer = vec![0; length.min(MAX_MESSAGE)];
-        stream.read_exact(&mut answer).await?;
-        Ok::<_, io::Error>(outgoing.judge(&answer, true))
-    };
-    timeout(TCP_PATIENCE, exchange).await.ok()?.ok()
 }
 
 #[cfg(test)]

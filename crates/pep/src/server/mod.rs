@@ -37,7 +37,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
-use crate::config::{Client, Nat64, Role, ServerConfig, ServerFile};
+use crate::config::{self, Client, Listening, Monitoring, Nat64, Role, ServerConfig, ServerFile};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
@@ -86,13 +86,13 @@ pub fn run(config: ServerFile, diagnosis: &Diagnosis) -> Result<(), RunError> {
 }
 
 fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
-    let key = keys::read(&config.private_key_file).map_err(RunError::key)?;
+    let key = keys::read(&config.identity.private_key_file).map_err(RunError::key)?;
     let clients = Arc::new(Clients::new(config));
     let setup = ServerSetup {
         crypto: identity::server_crypto(
             &key,
             clients.verifier(),
-            config.allow_classical,
+            config.identity.allow_classical,
             process::open_key_log(diagnosis.key_log.as_deref())?,
         )
         .map_err(RunError::key)?,
@@ -100,11 +100,11 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     };
     let qlog = Qlog::open(diagnosis.qlog.as_deref(), Role::Server)?;
     Needs::of_server(config, diagnosis).enter()?;
-    let sockets = bind_all(config)?;
+    let sockets = bind_all(&config.listening)?;
     let runtime = process::runtime()?;
     let orders = {
         let _inside = runtime.enter();
-        Orders::take(config)?
+        Orders::take(&config.monitoring, config.responder.as_ref())?
     };
     // Last of what another daemon may have: with it comes a device.
     let mut network = Network::start(config, sockets.len());
@@ -137,30 +137,33 @@ struct Orders {
 
 impl Orders {
     /// To be called inside a runtime.
-    fn take(config: &ServerConfig) -> Result<Self, RunError> {
+    fn take(
+        monitoring: &Monitoring,
+        responder: Option<&config::Responder>,
+    ) -> Result<Self, RunError> {
         // Signals first: whoever sees the status socket may send them, and ask for metrics.
         Ok(Self {
             stop: StopSignal::take()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
-            metrics: Metrics::bind(config.metrics.as_ref(), None)?,
-            page: Page::bind(config.page.as_ref())?,
-            responder: Responder::bind(config.responder.as_ref())?,
-            status: process::status_socket(Role::Server, config.status_socket.as_ref())?,
+            metrics: Metrics::bind(monitoring.metrics.as_ref(), None)?,
+            page: Page::bind(monitoring.page.as_ref())?,
+            responder: Responder::bind(responder)?,
+            status: process::status_socket(Role::Server, monitoring.status_socket.as_ref())?,
         })
     }
 }
 
 /// One socket per listen address and shard; the shards share the address.
-fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
+fn bind_all(listening: &Listening) -> Result<Vec<UdpSocket>, RunError> {
     let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let shards = config
+    let shards = listening
         .shards
         .map_or(cores, usize::from)
-        .min(256 / config.listen.len())
+        .min(256 / listening.addresses.len())
         .max(1);
     let mut sockets = Vec::new();
-    for &address in config.listen.iter() {
-        let place = config.listen.place.clone();
+    for &address in listening.addresses.iter() {
+        let place = listening.addresses.place.clone();
         let failed = |source| RunError::Bind {
             place,
             address,
@@ -171,8 +174,8 @@ fn bind_all(config: &ServerConfig) -> Result<Vec<UdpSocket>, RunError> {
             // A kernel without IPv6: the wildcard's other half serves.
             Err(error)
                 if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error())
-                    && config
-                        .listen
+                    && listening
+                        .addresses
                         .iter()
                         .any(|other| is_other_half(address, *other)) =>
             {
@@ -270,7 +273,7 @@ impl Pool {
         let memory = Arc::new(memory);
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
-        let (notices, translations) = (Arc::default(), Translations::new(&config.nat64));
+        let (notices, translations) = (Arc::default(), Translations::new(&config.dialling.nat64));
         let mut routes = Routes::new();
         // Nothing is promised of which nothing is known.
         let found = routes.look(&clients.allowed()).unwrap_or_default();
@@ -297,10 +300,10 @@ impl Pool {
                 commands,
                 report,
                 pulse,
-                connect_timeout: config.connect_timeout,
+                connect_timeout: config.dialling.connect_timeout,
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
-                dns: config.dns.clone(),
+                dns: config.dialling.dns.clone(),
                 responder,
                 paths: paths.clone(),
                 packets: network.packets.clone(),
@@ -310,7 +313,7 @@ impl Pool {
                 qlog: qlog.clone(),
                 families: found,
                 translations: translations.clone(),
-                discovers_translations: config.nat64 == Nat64::Discovered,
+                discovers_translations: config.dialling.nat64 == Nat64::Discovered,
                 notices: Arc::clone(&notices),
             };
             let end = end.clone();
@@ -363,7 +366,7 @@ impl Pool {
             kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
             ..report(config, started, families.get(), &reports)
         };
-        let listening = process::join(&config.listen);
+        let listening = process::join(&config.listening.addresses);
         tracing::info!(
             target: events::STATE,
             "ready: serving {} on {listening} with {}",
@@ -505,7 +508,7 @@ fn report(
             config.file.clone(),
             uptime.as_secs(),
             Side::Server {
-                listen: config.listen.to_vec(),
+                listen: config.listening.addresses.to_vec(),
                 families: Some(families.into()),
                 clients: sessions,
             },

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use bentpipe_proto::proxy::associate::Stats;
 use serde::{Deserialize, Serialize};
 
-use super::text::counted;
+use super::format::counted;
 
 /// UDP associations of SOCKS5 applications; totals since the client started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Whether a daemon is healthy, in one line: for health checks of service managers and monitoring.
 
-use super::text::{quantity, span};
+use super::format::{quantity, span};
 use super::{Session, Side, StatusReport, TunnelState};
 
 impl StatusReport {

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::iter;
 
+use super::format::{rate, size, span};
 use super::history::{History, Sample};
-use super::text::{rate, size, span};
 use super::{ClientStatus, Event, EventLevel, Session, Side, StatusReport, Tunnel, TunnelState};
 
 /// Columns and rows of a screen; the last row is left to the cursor.

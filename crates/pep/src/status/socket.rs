@@ -6,16 +6,15 @@
 //! dead daemon's refuses connections, whatever has become of its process id.
 
 mod directory;
+mod query;
 
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fmt, fs};
 
-use rustix::process::{Uid, geteuid};
-use serde_json::Value;
 use thiserror::Error;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -25,11 +24,12 @@ use tokio::time::{sleep, timeout};
 use super::StatusReport;
 use crate::config::Role;
 pub(super) use directory::RunDirectory;
+#[cfg(test)]
+pub(super) use query::query_in;
+pub use query::{Found, QueryError, query};
 
 /// How long either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Largest document accepted: ten thousand clients and room to spare.
-const MAX_DOCUMENT: u64 = 32 << 20;
 
 /// A status socket that cannot be bound.
 #[derive(Debug, Error)]
@@ -48,69 +48,6 @@ pub enum SocketError {
         /// Why not.
         source: io::Error,
     },
-}
-
-/// A daemon that could be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Its socket.
-    pub socket: PathBuf,
-    /// Its process id, as this process sees it.
-    pub pid: Option<u32>,
-    /// Its user's number.
-    pub user: u32,
-}
-
-/// No report could be had.
-#[derive(Debug, Error)]
-pub enum QueryError {
-    /// No daemon is running, or none that this user may ask.
-    #[error("no bentpipe daemon{} is running (no live socket in {})", of_this_user(), .0.join(", "))]
-    NoDaemon(Vec<String>),
-    /// Nobody answers at the socket given.
-    #[error("no daemon answers at {}: {source}", .socket.display())]
-    Unreachable {
-        /// The socket asked.
-        socket: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Several daemons could be meant.
-    #[error("several daemons are running; choose one with --socket: {}", list(.0.iter().map(|found| &found.socket)))]
-    Several(Vec<Found>),
-    /// What came back is no report.
-    #[error("{} does not answer with a status report: {source}", .socket.display())]
-    Malformed {
-        /// The socket asked.
-        socket: PathBuf,
-        /// What is wrong with the answer.
-        source: serde_json::Error,
-    },
-}
-
-impl QueryError {
-    /// Whether no daemon is there to ask, as opposed to an unclear question or answer.
-    #[must_use]
-    pub fn is_no_daemon(&self) -> bool {
-        matches!(self, Self::NoDaemon(_) | Self::Unreachable { .. })
-    }
-}
-
-/// Root sees the daemons of all users.
-fn of_this_user() -> &'static str {
-    if geteuid().is_root() {
-        ""
-    } else {
-        " of this user"
-    }
-}
-
-fn list<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> String {
-    let paths: Vec<_> = paths
-        .into_iter()
-        .map(|path| path.as_ref().display().to_string())
-        .collect();
-    paths.join(", ")
 }
 
 /// A bound status socket; its file goes when this is dropped.
@@ -248,68 +185,6 @@ impl Drop for StatusSocket {
     }
 }
 
-/// Asks the daemon at `socket`, or without one the only daemon of this user (for root: of any user), in `role` if one is
-/// given; daemons in the caller's own network namespace are preferred, then those of the caller. Blocks for up to a few
-/// seconds.
-///
-/// # Errors
-/// [`QueryError`] if there is none, there are several, or what answers is no daemon.
-pub fn query(socket: Option<&Path>, role: Option<Role>) -> Result<StatusReport, QueryError> {
-    match socket {
-        Some(socket) => match connect(socket, true) {
-            Ok(stream) => ask(socket, stream),
-            Err(source) => Err(QueryError::Unreachable {
-                socket: socket.to_owned(),
-                source,
-            }),
-        },
-        None => query_in(&RunDirectory::all(), role),
-    }
-}
-
-/// Asks the only daemon, in `role` if one is given, with a socket in one of `directories`.
-pub(super) fn query_in(
-    directories: &[RunDirectory],
-    role: Option<Role>,
-) -> Result<StatusReport, QueryError> {
-    let own = geteuid().as_raw();
-    let mut live = Vec::new();
-    for (directory, socket) in directories
-        .iter()
-        .flat_map(|directory| directory.sockets().map(move |socket| (directory, socket)))
-        .filter(|(_, socket)| role.is_none_or(|role| is_of(socket, role)))
-    {
-        let Ok(stream) = connect(&socket, directory.is_own()) else {
-            continue;
-        };
-        // Whoever answers is the directory's owner, or root: others cannot have bound it there.
-        let Some((user, pid)) = peer(&socket, &stream).filter(|(user, _)| directory.is_of(*user))
-        else {
-            continue;
-        };
-        let user = user.as_raw();
-        live.push((Found { socket, pid, user }, stream));
-    }
-    prefer(&mut live, |found| found.pid.is_some_and(is_in_our_network));
-    prefer(&mut live, |found| found.user == own);
-    match live.len() {
-        0 => {
-            let own = RunDirectory::own();
-            Err(QueryError::NoDaemon(
-                own.iter().map(ToString::to_string).collect(),
-            ))
-        }
-        1 => live
-            .into_iter()
-            .map(|(found, stream)| ask(&found.socket, stream))
-            .next()
-            .expect("one is there"),
-        _ => Err(QueryError::Several(
-            live.into_iter().map(|(found, _)| found).collect(),
-        )),
-    }
-}
-
 /// The run directories that this user's daemons may use, those that are there; the first one that can be is made.
 #[cfg(target_os = "linux")]
 pub(crate) fn run_directories() -> Vec<PathBuf> {
@@ -319,36 +194,6 @@ pub(crate) fn run_directories() -> Vec<PathBuf> {
         .filter(|directory| directory.is_own())
         .map(|directory| directory.path().to_owned())
         .collect()
-}
-
-/// Keeps those that are `better`, if there are any.
-fn prefer(live: &mut Vec<(Found, UnixStream)>, better: impl Fn(&Found) -> bool) {
-    if live.iter().any(|(found, _)| better(found)) {
-        live.retain(|(found, _)| better(found));
-    }
-}
-
-/// The user and the process at the other end.
-#[cfg(target_os = "linux")]
-fn peer(_: &Path, stream: &UnixStream) -> Option<(Uid, Option<u32>)> {
-    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
-    let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    Some((peer.uid, Some(pid)))
-}
-
-/// The user who has bound `socket`: only its directory's owner, or root, can have put it there.
-#[cfg(not(target_os = "linux"))]
-fn peer(socket: &Path, _: &UnixStream) -> Option<(Uid, Option<u32>)> {
-    use std::os::unix::fs::MetadataExt;
-
-    let owner = fs::symlink_metadata(socket).ok()?.uid();
-    Some((Uid::from_raw(owner), None))
-}
-
-/// Whether a daemon in this role has bound `socket`, by its name.
-fn is_of(socket: &Path, role: Role) -> bool {
-    let name = socket.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(&format!("{role}-")))
 }
 
 /// Connects to `socket`; one of `ours` that a dead daemon left behind is removed.
@@ -366,40 +211,4 @@ fn connect(socket: &Path, ours: bool) -> io::Result<UnixStream> {
 /// `text` without what would command a terminal: a report of another user's process is shown to root.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
-}
-
-/// Makes every string of `document` printable.
-fn clean(document: &mut Value) {
-    match document {
-        Value::String(text) if text.contains(char::is_control) => *text = printable(text),
-        Value::Array(items) => items.iter_mut().for_each(clean),
-        Value::Object(entries) => entries.values_mut().for_each(clean),
-        _ => {}
-    }
-}
-
-fn ask(socket: &Path, stream: UnixStream) -> Result<StatusReport, QueryError> {
-    let mut document = Vec::new();
-    let read = stream.take(MAX_DOCUMENT).read_to_end(&mut document);
-    read.map_err(|source| QueryError::Unreachable {
-        socket: socket.to_owned(),
-        source,
-    })?;
-    let report = serde_json::from_slice(&document).and_then(|mut document: Value| {
-        clean(&mut document);
-        serde_json::from_value(document)
-    });
-    report.map_err(|source| QueryError::Malformed {
-        socket: socket.to_owned(),
-        source,
-    })
-}
-
-/// Whether `pid` is in this process's network namespace; not if that cannot be told.
-fn is_in_our_network(pid: u32) -> bool {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
-    match (namespace("self"), namespace(&pid.to_string())) {
-        (Ok(ours), Ok(theirs)) => ours == theirs,
-        _ => false,
-    }
 }

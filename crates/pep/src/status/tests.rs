@@ -11,6 +11,7 @@ use rustix::process::geteuid;
 use super::socket::{RunDirectory, query_in};
 use super::*;
 use crate::config::PortProtocol;
+use bentpipe_tunnel::engine::Profile;
 
 fn session() -> Session {
     Session {

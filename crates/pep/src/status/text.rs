@@ -2,17 +2,15 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::config::{Action, Period, Transport};
+use crate::config::{Action, Transport};
 use bentpipe_tunnel::engine::Account;
 use ipnet::IpNet;
 
+use super::format::{counted, line, quantity, rate, size, span};
 use super::{
-    Acks, ClassSource, Dns, Families, KernelRepair, LinkClass, Metering, PacketKinds, Packets,
-    Refused, RuleStatus, SandboxStatus, Session, Side, StatusReport, Tunnel, TunnelState,
+    Acks, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport, Tunnel,
+    TunnelState,
 };
-
-const WIDTH: usize = 80;
-const LABEL: usize = 14;
 
 impl Display for StatusReport {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -61,106 +59,6 @@ impl Display for StatusReport {
                 }
                 Ok(())
             }
-        }
-    }
-}
-
-impl Display for KernelRepair {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let times = match self.repairs_total {
-            1 => "once".to_owned(),
-            number => format!("{number} times"),
-        };
-        write!(f, "{} put back {times}", self.part)?;
-        let by = self.last_by.as_ref().map(|by| format!(" by {by}"));
-        if let Some(last) = self.last_s {
-            write!(f, ", last{} {} ago", by.unwrap_or_default(), span(last))?;
-        }
-        match &self.fault {
-            Some(fault) => write!(f, "; now: {fault}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Display for SandboxStatus {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let capabilities = match self.capabilities.as_slice() {
-            [] => "none".to_owned(),
-            left => left.join(" "),
-        };
-        let privileges = if self.no_new_privs {
-            "no new privileges, "
-        } else {
-            ""
-        };
-        write!(
-            f,
-            "files {}, {privileges}capabilities {capabilities}",
-            self.files
-        )
-    }
-}
-
-impl Display for TunnelState {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connecting => "connecting",
-            Self::Ready => "ready",
-            Self::Silent => "silent",
-            Self::Refused => "refused",
-            Self::Draining => "draining",
-        })
-    }
-}
-
-impl Display for Families {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.ipv4, self.ipv6) {
-            (true, true) => "IPv4 and IPv6",
-            (true, false) => "IPv4 only: no IPv6 route, IPv6 is refused",
-            (false, true) => "IPv6 only: no IPv4 route, IPv4 is refused",
-            (false, false) => "nothing: no route, connections are refused",
-        })
-    }
-}
-
-impl Display for Refused {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let causes = [
-            (self.denied, "denied"),
-            (self.refused, "by the destination"),
-            (self.unreachable, "unreachable"),
-            (self.name, "without such a name"),
-            (self.limit, "beyond a limit"),
-            (self.family, "of a missing family"),
-            (self.other, "for other reasons"),
-        ];
-        f.write_str(&counted(&causes))
-    }
-}
-
-impl Display for LinkClass {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.profile != self.class {
-            write!(f, "{}: ", self.profile)?;
-        }
-        match self.source {
-            ClassSource::Configured => write!(f, "{}, configured", self.class)?,
-            ClassSource::Remembered => write!(f, "{}, remembered", self.class)?,
-            ClassSource::Measured => write!(f, "{}, measured", self.class)?,
-            ClassSource::Hinted => write!(f, "{}, as the client says", self.class)?,
-            ClassSource::Unknown => return write!(f, "{}, not known yet", self.class),
-        }
-        if let Some(rtt) = self
-            .rtt_ms
-            .filter(|_| self.source != ClassSource::Configured)
-        {
-            write!(f, " {rtt:.0} ms")?;
-        }
-        match self.next_class {
-            Some(next) => write!(f, "; from the next connection on {next}"),
-            None => Ok(()),
         }
     }
 }
@@ -295,54 +193,6 @@ fn by_purpose(account: &Account) -> String {
     texts.join(", ")
 }
 
-impl Display for Metering {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&size(self.used_bytes))?;
-        if let Some(cap) = self.cap_bytes {
-            write!(f, " of {}", size(cap))?;
-        }
-        f.write_str(match self.period {
-            Period::Run => " since the client started",
-            Period::Day => " today (UTC)",
-            Period::Month => " this month (UTC)",
-        })?;
-        match self.cost {
-            Some(cost) => write!(f, ", costs {cost:.2}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Display for Dns {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let (queries, local, stale, failed) = (
-            self.queries_total,
-            self.local_total,
-            self.stale_total,
-            self.failed_total,
-        );
-        write!(
-            f,
-            "{queries} queries, {local} answered at once, {stale} with stale answers, {failed} failed; {} asked of \
-             the server; {} of {} kept",
-            self.asked_total,
-            quantity(self.cached_answers, "answer"),
-            size(self.cached_bytes)
-        )?;
-        if self.withheld_total > 0 {
-            write!(
-                f,
-                "; {} withheld for private addresses",
-                self.withheld_total
-            )?;
-        }
-        match self.evicted_total {
-            0 => Ok(()),
-            evicted => write!(f, "; {evicted} of greedy hosts given up"),
-        }
-    }
-}
-
 fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
     let Session { flows, bytes, .. } = session;
     let (active, waiting) = (flows.active, flows.waiting);
@@ -407,15 +257,6 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
         true => Ok(()),
         false => line(f, "dropped", &counted),
     }
-}
-
-/// Counts by cause as text, without the causes that never happened; empty if none has.
-pub(super) fn counted(causes: &[(u64, &str)]) -> String {
-    let happened = causes.iter().filter(|(count, _)| *count > 0);
-    let happened: Vec<_> = happened
-        .map(|(count, cause)| format!("{count} {cause}"))
-        .collect();
-    happened.join(", ")
 }
 
 /// What is carried, if not everything.
@@ -517,76 +358,4 @@ fn write_directions(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
         line(f, "receiving", &parts.join("; "))?;
     }
     Ok(())
-}
-
-/// One labelled line, wrapped at words, and inside a word that is wider than a line.
-fn line(f: &mut Formatter<'_>, label: &str, text: &str) -> fmt::Result {
-    let mut rows = vec![String::new()];
-    let mut width = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if width > 0 && LABEL + width + 1 + length > WIDTH {
-            rows.push(String::new());
-            width = 0;
-        }
-        if width > 0 {
-            rows.last_mut().expect("never empty").push(' ');
-            width += 1;
-        }
-        for c in word.chars() {
-            if LABEL + width == WIDTH {
-                rows.push(String::new());
-                width = 0;
-            }
-            rows.last_mut().expect("never empty").push(c);
-            width += 1;
-        }
-    }
-    for (index, row) in rows.iter().enumerate() {
-        let label = if index == 0 { label } else { "" };
-        writeln!(f, "{}", format!("{label:LABEL$}{row}").trim_end())?;
-    }
-    Ok(())
-}
-
-/// The two leading units of a span.
-pub(super) fn span(seconds: u64) -> String {
-    match (
-        seconds / 86_400,
-        seconds / 3600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    ) {
-        (0, 0, 0, s) => format!("{s} s"),
-        (0, 0, min, s) => format!("{min} min {s} s"),
-        (0, h, min, _) => format!("{h} h {min} min"),
-        (d, h, ..) => format!("{d} d {h} h"),
-    }
-}
-
-pub(crate) fn rate(bits: u64) -> String {
-    scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
-}
-
-pub(crate) fn size(bytes: u64) -> String {
-    scaled(bytes, ["B", "kB", "MB", "GB", "TB"])
-}
-
-/// A number of things with their name, which is `one` for a single thing: "1 client", "2 clients".
-pub(crate) fn quantity(number: u64, one: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {one}{plural}")
-}
-
-/// `value` in the largest unit that leaves at least 1, to three digits.
-fn scaled(value: u64, units: [&str; 5]) -> String {
-    let mut scale = 0;
-    // 53 bits are plenty for three digits.
-    let mut scaled = value as f64;
-    while scaled >= 999.5 && scale + 1 < units.len() {
-        scaled /= 1000.0;
-        scale += 1;
-    }
-    let digits = if scale == 0 || scaled >= 99.95 { 0 } else { 1 };
-    format!("{scaled:.digits$} {}", units[scale])
 }

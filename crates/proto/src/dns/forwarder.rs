@@ -6,6 +6,8 @@
 //! questions under way gives one up.
 //! `A` is where an answer goes; what that means is the shell's business.
 
+mod outcome;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -13,28 +15,22 @@ use std::time::{Duration, Instant};
 use bentpipe_units::ByteCount;
 use ipnet::IpNet;
 
-use super::answer::{Answer, Learned, STALE_TTL};
+use super::answer::Learned;
 use super::cache::{Cache, Found};
 use super::companions::Companions;
 use super::query::{Key, Query, Refusal, Room};
-use super::questions::{Asker, Due, MAX_PENDING, QuestionRoom, Questions, Ticket};
+use super::questions::{Asker, Due, QuestionRoom, Questions, Ticket};
 use super::rebind::Rebinding;
 use super::reply::{self, Extended};
 use super::share::Host;
 use super::zones::{self, Zones};
 use super::{rcode, rtype, special};
 use crate::tunnel::Families;
+use outcome::{NO_TUNNEL, STALE_FOR};
 
 /// How long a stale answer is held back for a fresh one (RFC 8767 §5, client response timer).
 const STALE_PATIENCE: Duration = Duration::from_millis(1800);
 
-/// How long hosts may use what is past its time.
-const STALE_FOR: Duration = Duration::from_secs(STALE_TTL as u64);
-
-/// Answers whose addresses nobody has fetched yet: no call makes more.
-const MAX_LEARNED: usize = MAX_PENDING;
-
-const NO_TUNNEL: Extended = Extended::Network("bentpipe: the tunnel is down");
 const BUSY: Extended = Extended::Other("bentpipe: too many queries under way");
 const NO_FAMILY: Extended =
     Extended::Other("bentpipe: the server does not reach this address family");
@@ -313,26 +309,6 @@ impl<A> Forwarder<A> {
         self.questions.reschedule(ticket);
     }
 
-    /// Gives those who wait what is past its time, if there is something.
-    fn serve_stale(&mut self, now: Instant, ticket: Ticket) -> bool {
-        self.questions.end_stale(ticket);
-        let Some(pending) = self.questions.get(ticket) else {
-            return false;
-        };
-        let (key, query) = (&pending.key, &pending.query);
-        let Some(Found::Stale(answer, _)) = self.cache.find(now, key, false) else {
-            return false;
-        };
-        let learned = answer.learned(query, STALE_FOR);
-        for asker in self.questions.take_askers(ticket) {
-            self.stats.stale += 1;
-            let bytes = answer.encode_stale(&asker.query, asker.room);
-            self.answers.push_back((asker.to, bytes));
-        }
-        self.learn(learned);
-        true
-    }
-
     /// A question that is to cross now: the message is the query, the answer goes to [`Self::handle_answer`].
     pub fn poll_transmit(&mut self) -> Option<(Ticket, Vec<u8>)> {
         let question = self.questions.poll_transmit();
@@ -349,99 +325,6 @@ impl<A> Forwarder<A> {
     /// A question that was asked and whose answer is of no use any more.
     pub fn poll_cancelled(&mut self) -> Option<Ticket> {
         self.questions.poll_cancelled()
-    }
-
-    /// What came of a question; `None`: it was lost on the way.
-    pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, message: Option<&[u8]>) {
-        // Nothing is under way for it any more.
-        self.questions.recall(ticket);
-        let Some(pending) = self.questions.get(ticket) else {
-            return;
-        };
-        let Some(message) = message else {
-            if !self.questions.retry(ticket) {
-                self.fail(now, ticket, Extended::Silent);
-            }
-            return;
-        };
-        match Answer::decode(message, &pending.query) {
-            Ok(answer) if answer.is_failure() => {
-                let key = pending.key.clone();
-                self.cache.insert(now, &key, answer.clone());
-                if !self.serve_stale(now, ticket) {
-                    self.give(ticket, &answer);
-                }
-                self.questions.end(ticket);
-            }
-            Ok(answer) => {
-                let answer = self.screened(ticket, answer);
-                let ttl = answer.lifetime().unwrap_or_default();
-                let pending = self.questions.get(ticket);
-                let learned = pending.and_then(|one| answer.learned(&one.query, ttl));
-                self.learn(learned);
-                self.give(ticket, &answer);
-                if let Some(pending) = self.questions.end(ticket) {
-                    self.cache.insert(now, &pending.key, answer);
-                }
-            }
-            Err(_) => self.fail(now, ticket, Extended::Other("bentpipe: malformed answer")),
-        }
-    }
-
-    /// The answer as hosts may have it. The site's own name servers say what they like.
-    fn screened(&mut self, ticket: Ticket, answer: Answer) -> Answer {
-        let Some(pending) = self.questions.get(ticket) else {
-            return answer;
-        };
-        let rebinding = &self.config.rebinding;
-        let (query, reachable) = (&pending.query, answer.reachable());
-        if pending.is_near()
-            || !rebinding.withholds(query, answer.addresses(), reachable, &self.local)
-        {
-            return answer;
-        }
-        self.stats.withheld += 1;
-        answer.withheld(query)
-    }
-
-    fn give(&mut self, ticket: Ticket, answer: &Answer) {
-        for asker in self.questions.take_askers(ticket) {
-            self.stats.failed += u64::from(answer.is_failure());
-            let bytes = answer.encode(&asker.query, asker.room, Duration::ZERO);
-            self.answers.push_back((asker.to, bytes));
-        }
-    }
-
-    /// There will be no answer.
-    fn fail(&mut self, now: Instant, ticket: Ticket, why: Extended) {
-        if why != NO_TUNNEL
-            && let Some(pending) = self.questions.get(ticket)
-        {
-            let failure = Answer::failure(&pending.query);
-            self.cache.insert(now, &pending.key, failure);
-        }
-        self.serve_stale(now, ticket);
-        self.refuse(ticket, why);
-    }
-
-    /// Ends a question; who still waits hears why.
-    fn refuse(&mut self, ticket: Ticket, why: Extended) {
-        if let Some(pending) = self.questions.end(ticket) {
-            for asker in pending.askers {
-                self.stats.failed += 1;
-                let bytes = reply::bare(&asker.query, rcode::SERVFAIL, Some(why));
-                self.answers.push_back((asker.to, bytes));
-            }
-        }
-    }
-
-    fn learn(&mut self, learned: Option<Learned>) {
-        if let Some(learned) = learned.filter(|_| self.config.learns) {
-            if self.learned.len() >= MAX_LEARNED {
-                self.learned.pop_front();
-            }
-            self.learned.push_back(learned);
-        }
     }
 
     /// An answer that a host has waited for.

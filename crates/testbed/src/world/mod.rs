@@ -8,13 +8,16 @@
 //! ```
 
 mod apps;
+mod behaviour;
 mod competitor;
+mod ends;
 mod inner;
 mod origins;
 mod page;
 mod sites;
 mod step;
 mod terminal;
+mod timed;
 mod wire;
 
 use std::collections::HashMap;
@@ -24,20 +27,16 @@ use std::time::{Duration, Instant};
 
 use bentpipe_congestion::{Kind, Saved};
 use bentpipe_link::{Duplex, LinkConfig, Scenario, tcp};
-use bentpipe_proto::tunnel::{Families, Forward, Hello, VERSION, capability};
-use bentpipe_tunnel::engine::identity::{self, PrivateKey};
-use bentpipe_tunnel::engine::{
-    ConnectionId, Engine, EngineConfig, Link, Profile, ServerSetup, Wishes,
-};
-use bentpipe_tunnel::transport::FlowKey;
-use bentpipe_units::Seed;
+use bentpipe_proto::tunnel::Forward;
+use bentpipe_tunnel::engine::{ConnectionId, Engine, Link, Profile, Wishes};
 use quinn_proto::crypto::ClientConfig;
 
 pub use apps::{Ending, Reader};
+pub use behaviour::{Behaviour, Impairments};
 pub use competitor::Competitor;
+use ends::Ends;
 pub use inner::Inner;
 pub use origins::{Origins, source};
-use page::Browser;
 pub use page::PagePlan;
 pub use terminal::Terminal;
 use wire::Access;
@@ -114,35 +113,16 @@ pub struct World {
     /// IP packets inside the first tunnel.
     pub inner: Inner,
     access: Access,
-    keys: Keys,
-    seed: Seed,
-    known: Link,
-    wishes: Wishes,
+    ends: Ends,
     spins: u32,
-    /// Destinations refuse, so long after OPEN.
-    pub refuse_after: Option<Duration>,
-    refusals: Vec<(Instant, ConnectionId, FlowKey)>,
-    /// Paths to terminals as the server remembers them.
-    pub known_paths: HashMap<SocketAddr, Saved>,
-    /// Every packet that comes over the forward link is marked "congestion experienced".
-    pub mark_all: bool,
-    /// A fault of a client's is what is looked for.
-    pub expects_fault: bool,
-    /// Larger UDP payloads are lost without a word, bytes.
-    pub largest: Option<usize>,
-    /// Destinations answer once and then neither speak nor end.
-    pub silent: bool,
-    /// Destinations are the test's own: flows that the server has heard of, with the number in [`source`], gather here.
-    pub opened: Option<Vec<(ConnectionId, FlowKey, u64)>>,
+    /// What the server's side does beside serving.
+    pub behaviour: Behaviour,
+    /// What the path does to packets.
+    pub impairments: Impairments,
     /// Packets that tunnels offered to the forward and the return link.
     pub sent: [Sent; 2],
     /// Every batch that left, as (when, over which link as in `sent`, size): equal runs have equal traces.
     pub trace: Vec<(Duration, usize, usize)>,
-}
-
-struct Keys {
-    client: PrivateKey,
-    server: PrivateKey,
 }
 
 impl World {
@@ -181,46 +161,25 @@ impl World {
     pub fn with(setup: &Setup<'_>) -> Self {
         #[expect(clippy::disallowed_methods, reason = "the origin of virtual time")]
         let start = Instant::now();
-        let (seed, wishes) = (Seed::new(setup.seed), setup.wishes);
-        let keys = Keys {
-            client: PrivateKey::generate().expect("random numbers"),
-            server: PrivateKey::generate().expect("random numbers"),
-        };
+        let ends = Ends::new(setup);
         let terminals = setup.access.iter().zip(0u8..).map(|(access, index)| {
-            let seed = seed.stream(&format!("client {index}"));
-            let mut config = config(&keys, seed, false, setup.own.unwrap_or(wishes));
-            config.hello.forward = setup.forward.clone();
-            config.hello.capabilities |= publishing(setup.publish[0]);
-            config.hello.capabilities |= if setup.dns { capability::DNS } else { 0 };
-            let engine = Engine::new(config);
+            let engine = Engine::new(ends.terminal(setup, index));
             Terminal::new(engine, ([10, 20, 1, index], 50_000).into(), *access)
         });
-        let mut server = config(&keys, seed.stream("server"), true, wishes);
-        server.hello.capabilities |= publishing(setup.publish[1]);
-        server.hello.capabilities |= if setup.dns { capability::DNS } else { 0 };
         let mut world = Self {
             now: start,
             start,
-            link: Duplex::new(setup.link, seed.stream("link"), start),
+            link: Duplex::new(setup.link, ends.seed.stream("link"), start),
             terminals: terminals.collect(),
-            server: Engine::new(server),
+            server: Engine::new(ends.server(setup)),
             origins: Origins::default(),
             competitors: Vec::new(),
             inner: Inner::default(),
             access: Access::default(),
-            keys,
-            seed,
-            known: setup.known.unwrap_or_else(|| setup.profile.into()),
-            wishes,
+            ends,
             spins: 0,
-            refuse_after: None,
-            refusals: Vec::new(),
-            known_paths: HashMap::new(),
-            mark_all: false,
-            expects_fault: false,
-            largest: None,
-            silent: false,
-            opened: None,
+            behaviour: Behaviour::default(),
+            impairments: Impairments::default(),
             sent: [Sent::default(); 2],
             trace: Vec::new(),
         };
@@ -241,14 +200,11 @@ impl World {
         terminal: usize,
         alter: impl FnOnce(Arc<dyn ClientConfig>) -> Arc<dyn ClientConfig>,
     ) -> ConnectionId {
-        let key = self.keys.server.public();
-        let crypto = identity::client_crypto(&self.keys.client, key, false, None)
-            .expect("keys make a TLS configuration");
-        let crypto = alter(crypto);
+        let crypto = alter(self.ends.crypto());
         let terminal = &mut self.terminals[terminal];
         let id = terminal
             .engine
-            .connect(self.now, crypto, SERVER.into(), self.known)
+            .connect(self.now, crypto, SERVER.into(), self.ends.known)
             .expect("a client can connect");
         terminal.tunnels.push(id);
         id
@@ -273,8 +229,8 @@ impl World {
 
     /// Replaces the server's process: same key, no memory.
     pub fn restart_server(&mut self) {
-        let seed = self.seed.stream(&format!("server after {:?}", self.at()));
-        self.server = Engine::new(config(&self.keys, seed, true, self.wishes));
+        let name = format!("server after {:?}", self.at());
+        self.server = Engine::new(self.ends.plain_server(&name));
         self.origins = Origins::default();
     }
 
@@ -326,65 +282,6 @@ impl World {
         self.terminals[0].download(self.now, bytes, rate)
     }
 
-    /// Time that a download alone takes, from OPEN to the last byte.
-    pub fn timed_download(&mut self, bytes: u64) -> Duration {
-        let index = self.download(bytes, None);
-        self.run_until(Duration::from_secs(1200), "a download", |world| {
-            world.reader(index).end.is_some()
-        });
-        let reader = self.reader(index);
-        let (at, ending) = reader.end.expect("it ended");
-        assert_eq!((reader.got, ending), (bytes, Ending::Fin));
-        at - reader.since
-    }
-
-    /// Time that an upload alone takes, from OPEN to the last byte at its destination.
-    pub fn timed_upload(&mut self, bytes: u64) -> Duration {
-        let (before, began) = (self.origins.uploads.len(), self.now);
-        self.terminals[0].upload(began, bytes);
-        self.run_until(Duration::from_secs(1200), "an upload", |world| {
-            world.origins.uploads.len() > before
-        });
-        let (at, got) = self.origins.uploads[before];
-        assert_eq!(got, bytes);
-        at - began
-    }
-
-    /// Time that the first terminal takes to load a page.
-    pub fn timed_page(&mut self, plan: PagePlan) -> Duration {
-        let (now, tunnel) = (self.now, self.tunnel());
-        let pages = &mut self.terminals[0].apps.pages;
-        pages.push(Browser::new(now, tunnel, plan));
-        let index = pages.len() - 1;
-        // Wakes the terminal.
-        self.terminals[0].engine.connection(tunnel);
-        let time = |world: &Self| world.terminals[0].apps.pages[index].time();
-        self.run_until(Duration::from_secs(300), "a page", |world| {
-            time(world).is_some()
-        });
-        time(self).expect("it is whole")
-    }
-
-    /// Time that a DNS query of the first terminal takes, which the server answers at once.
-    pub fn timed_query(&mut self) -> Duration {
-        self.timed_queries(1)
-    }
-
-    /// Time that so many queries take that are asked at once, until the last answer.
-    pub fn timed_queries(&mut self, count: usize) -> Duration {
-        let (began, id) = (self.now, self.tunnel());
-        let terminal = &mut self.terminals[0];
-        let last = terminal.answers.len() + count - 1;
-        let connection = terminal.engine.connection(id).expect("a tunnel");
-        for _ in 0..count {
-            connection.ask(&[0x5a; 40]).expect("it carries DNS");
-        }
-        self.run_until(Duration::from_secs(60), "answers", |world| {
-            world.terminals[0].answers.len() > last
-        });
-        self.terminals[0].answers[last] - began
-    }
-
     /// Lets `span` of virtual time pass.
     pub fn run_for(&mut self, span: Duration) {
         let deadline = self.now + span;
@@ -414,40 +311,5 @@ impl World {
             clients.collect::<Vec<_>>(),
             flows(&self.server),
         )
-    }
-}
-
-fn publishing(it_does: bool) -> u64 {
-    if it_does { capability::PUBLISH } else { 0 }
-}
-
-fn config(keys: &Keys, seed: Seed, server: bool, wishes: Wishes) -> EngineConfig {
-    let own = if server { &keys.server } else { &keys.client };
-    let setup = server.then(|| ServerSetup {
-        crypto: identity::server_crypto(own, Arc::new(|_| true), false, None)
-            .expect("keys make a TLS configuration"),
-        token_key: identity::token_key(own),
-    });
-    EngineConfig {
-        pool: Arc::default(),
-        reset_key: identity::reset_key(own),
-        shard: server.then_some(0),
-        server: setup,
-        hello: Hello {
-            version: VERSION,
-            agent: "simulation".into(),
-            families: Families {
-                ipv4: true,
-                ipv6: true,
-            },
-            initial_credit: 1 << 20,
-            max_flows: 50_000,
-            capabilities: capability::PACKETS,
-            ..Hello::default()
-        },
-        memory: 256 << 20,
-        wishes,
-        seed,
-        deterministic: true,
     }
 }

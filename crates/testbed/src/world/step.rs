@@ -27,7 +27,7 @@ impl World {
             self.server.poll_timeout(),
             self.link.poll_timeout(),
             self.access.poll_timeout(),
-            self.refusals.first().map(|(due, ..)| *due),
+            self.behaviour.refusals.first().map(|(due, ..)| *due),
             self.inner.poll_timeout(),
         ];
         let terminals = self.terminals.iter_mut().map(Terminal::poll_timeout);
@@ -94,8 +94,11 @@ impl World {
     }
 
     fn refuse(&mut self) {
-        let due = self.refusals.partition_point(|(due, ..)| *due <= self.now);
-        for (_, connection, flow) in self.refusals.drain(..due) {
+        let due = self
+            .behaviour
+            .refusals
+            .partition_point(|(due, ..)| *due <= self.now);
+        for (_, connection, flow) in self.behaviour.refusals.drain(..due) {
             if let Some(connection) = self.server.connection(connection) {
                 let (tunnel, quic) = connection.parts();
                 tunnel.reply(quic, flow, ReplyCode::Refused, None);
@@ -105,7 +108,7 @@ impl World {
 
     fn deliver(&mut self) {
         while let Some((_, mut packet)) = self.link.forward_link.poll_output(self.now) {
-            if self.mark_all {
+            if self.impairments.mark_all {
                 packet.mark();
             }
             let access = self.access_of(&packet);
@@ -155,6 +158,7 @@ impl World {
             }
         };
         if self
+            .impairments
             .largest
             .is_some_and(|largest| datagram.data.len() > largest)
         {
@@ -224,15 +228,15 @@ impl World {
     fn on_server_event(&mut self, event: Event) {
         match event.notice {
             ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
-                if let Some(opened) = &mut self.opened {
+                if let Some(opened) = &mut self.behaviour.opened {
                     let number = super::origins::amount(&open.destination);
                     return opened.push((event.connection, flow, number));
                 }
-                if let Some(delay) = self.refuse_after {
+                if let Some(delay) = self.behaviour.refuse_after {
                     let due = self.now + delay;
-                    return self.refusals.push((due, event.connection, flow));
+                    return self.behaviour.refusals.push((due, event.connection, flow));
                 }
-                if self.silent {
+                if self.behaviour.silent {
                     return super::origins::answer(&mut self.server, event.connection, flow);
                 }
                 self.origins
@@ -247,12 +251,12 @@ impl World {
                 let connection = self.server.connection(event.connection);
                 if let Some(connection) = connection {
                     let terminal = connection.parts().1.remote_address();
-                    if let Some(saved) = self.known_paths.get(&terminal) {
+                    if let Some(saved) = self.behaviour.known_paths.get(&terminal) {
                         connection.resume(self.now, *saved);
                     }
                 }
             }
-            ConnectionNotice::Fault(_) if self.expects_fault => {}
+            ConnectionNotice::Fault(_) if self.behaviour.expects_fault => {}
             ConnectionNotice::Fault(fault) => panic!("the server found a fault: {fault}"),
             _ => {}
         }

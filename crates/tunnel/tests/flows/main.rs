@@ -51,7 +51,7 @@ fn world() -> World {
 /// Opens flows whose ends have said one word each and then nothing.
 fn open_idle(world: &mut World, count: usize) -> Vec<FlowKey> {
     let tunnel = world.tunnel();
-    world.silent = true;
+    world.behaviour.silent = true;
     let held = world.terminals[0].engine.connection(tunnel);
     let (held, quic) = held.expect("it is ready").parts();
     let open = |_| {
@@ -68,7 +68,7 @@ fn open_idle(world: &mut World, count: usize) -> Vec<FlowKey> {
         assert_eq!(heard, 5, "every flow was answered");
         held.consume(*flow, 5);
     }
-    world.silent = false;
+    world.behaviour.silent = false;
     world.run_for(Duration::from_secs(5));
     flows
 }

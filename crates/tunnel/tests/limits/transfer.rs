@@ -216,8 +216,8 @@ impl Transfers {
             ..Wishes::default()
         };
         let mut world = world_with(self.scenario, link, wishes, seed);
-        world.known_paths = old.learned();
-        assert_eq!(world.known_paths.len(), 1, "3 BDP show a path");
+        world.behaviour.known_paths = old.learned();
+        assert_eq!(world.behaviour.known_paths.len(), 1, "3 BDP show a path");
         connect(&mut world);
         world
     }

@@ -44,7 +44,7 @@ fn flows_that_end_in_order_leave_nothing() {
 #[test]
 fn a_flow_aborted_while_the_server_dials_in_vain_leaves_nothing() {
     let mut world = ready();
-    world.refuse_after = Some(Duration::from_secs(2));
+    world.behaviour.refuse_after = Some(Duration::from_secs(2));
     let tunnel = world.tunnel();
     let (held, quic) = world.terminals[0]
         .engine

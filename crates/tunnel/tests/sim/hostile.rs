@@ -68,7 +68,7 @@ fn who_acknowledges_what_was_never_sent_is_closed() {
 fn who_sends_more_than_its_credit_is_closed() {
     for (bytes, too_many) in [(CREDIT, false), (CREDIT + 1, true)] {
         let mut world = ready();
-        (world.silent, world.expects_fault) = (true, true);
+        (world.behaviour.silent, world.behaviour.expects_fault) = (true, true);
         // So little that no flow is granted more.
         server(&mut world).parts().0.set_memory(2 * CREDIT as u64);
         let mut open = Vec::new();
@@ -101,7 +101,7 @@ fn who_fills_the_servers_memory_loses_flows() {
     const FLOWS: usize = 16;
     const CEILING: u64 = 4 << 20;
     let mut world = ready();
-    world.silent = true;
+    world.behaviour.silent = true;
     server(&mut world).parts().0.set_memory(CEILING);
     let (tunnel, quic) = client(&mut world).parts();
     let open = |_| {
@@ -162,7 +162,7 @@ fn who_never_ends_an_open_is_refused() {
     const LIMIT: u64 = 10;
     const QUERIES: usize = 256;
     let mut world = ready();
-    world.silent = true;
+    world.behaviour.silent = true;
     server(&mut world).parts().0.set_max_flows(LIMIT);
     let streams = begin(client(&mut world), 500, &UNENDED);
     world.run_for(Duration::from_secs(3));
@@ -215,7 +215,7 @@ fn queries_and_inbound_flows_have_to_be_whole_in_time() {
 #[test]
 fn an_open_that_an_outage_cuts_in_two_is_taken() {
     let mut world = ready();
-    world.silent = true;
+    world.behaviour.silent = true;
     let mut open = Vec::new();
     let header = Open {
         flow: FlowId(1000),
@@ -254,7 +254,7 @@ fn tunnels_share_the_memory_of_the_process() {
         ..Setup::new(&link.link_config().expect("a link"), 1)
     });
     world.run_until(SOON, "the handshakes", World::is_ready);
-    world.silent = true;
+    world.behaviour.silent = true;
     world.server.pool().set_ceiling(CEILING);
     let open = |world: &mut World, index: usize, count: usize| -> Vec<FlowKey> {
         let (tunnel, quic) = terminal(world, index).parts();

@@ -123,7 +123,7 @@ fn a_path_that_takes_smaller_datagrams_only_is_found_out() {
         (560, false),
     ] {
         let mut world = busy_world(milliseconds, up);
-        world.largest = Some(PASSES.into());
+        world.impairments.largest = Some(PASSES.into());
         // What was under way with the old size.
         world.run_for(Duration::from_millis(milliseconds));
         let wait = time_to_new_bytes(&mut world, up);
@@ -150,7 +150,7 @@ fn a_path_that_takes_smaller_datagrams_after_an_outage_is_found_out() {
         (560, true, 5_000),
     ] {
         let mut world = busy_world(milliseconds, up);
-        world.largest = Some(PASSES.into());
+        world.impairments.largest = Some(PASSES.into());
         set_outage(&mut world, true);
         world.run_for(Duration::from_millis(outage));
         set_outage(&mut world, false);

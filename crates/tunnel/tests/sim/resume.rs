@@ -78,7 +78,7 @@ fn a_restarted_server_is_back_at_rate() {
     let saved = connection.saved(world.now).expect("it was busy");
 
     let terminal = world.terminals[0].address;
-    world.known_paths = [(terminal, through_the_file(&saved))].into();
+    world.behaviour.known_paths = [(terminal, through_the_file(&saved))].into();
     world.restart_server();
     world.run_until(SOON, "the end of the old tunnel", |world| !world.is_ready());
     world.connect(0);

@@ -52,7 +52,12 @@ fn attempt(
 ) -> io::Result<Reached> {
     let socket = open(config, to.ip())?;
     socket.connect(to)?;
-    let crypto = identity::client_crypto(key, server.public_key, config.allow_classical, None);
+    let crypto = identity::client_crypto(
+        key,
+        server.public_key,
+        config.identity.allow_classical,
+        None,
+    );
     let crypto = crypto.map_err(io::Error::other)?;
     let link = Link::from(config.links[0].profile);
     let began = process::now();

@@ -66,7 +66,7 @@ fn examine(file: &Path, content: AnyFile) -> Content {
         AnyFile::Server(file) => match &**file {
             ServerFile::Tunnel(config) => (
                 false,
-                vec![config.private_key_file.as_path()],
+                vec![config.identity.private_key_file.as_path()],
                 Some(config.state_dir.as_path()),
                 SideFacts::Server(server(config, running)),
             ),
@@ -93,10 +93,10 @@ fn examine(file: &Path, content: AnyFile) -> Content {
 
 fn query(content: &AnyFile, role: Role) -> Result<StatusReport, status::QueryError> {
     let socket = match content {
-        AnyFile::Client(ClientFile::Tunnel(config)) => config.status_socket.as_ref(),
+        AnyFile::Client(ClientFile::Tunnel(config)) => config.monitoring.status_socket.as_ref(),
         AnyFile::Client(ClientFile::Plain(config)) => config.status_socket.as_ref(),
         AnyFile::Server(file) => match &**file {
-            ServerFile::Tunnel(config) => config.status_socket.as_ref(),
+            ServerFile::Tunnel(config) => config.monitoring.status_socket.as_ref(),
             ServerFile::Plain(config) => config.status_socket.as_ref(),
         },
     };
@@ -120,7 +120,7 @@ fn secrets(config: &ClientConfig) -> Vec<&Path> {
     // One that was used may be deleted.
     let enrolments = enrolments.filter(|file| file.exists());
     enrolments
-        .chain([config.private_key_file.as_path()])
+        .chain([config.identity.private_key_file.as_path()])
         .collect()
 }
 
@@ -142,7 +142,7 @@ fn owned(path: &Path, daemon_user: Option<u32>) -> Owned {
 }
 
 fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts {
-    let key = keys::read(&config.private_key_file);
+    let key = keys::read(&config.identity.private_key_file);
     let tunnel = running.and_then(|report| match &report.side {
         Side::Client(session) => Some((session.tunnel.peer.clone()?, report.health().ok()?)),
         Side::Server { .. } => None,
@@ -307,7 +307,7 @@ fn mtu(to: SocketAddr) -> Option<u32> {
 
 fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
     ServerFacts {
-        listen: listens(&config.listen, running, udp),
+        listen: listens(&config.listening.addresses, running, udp),
         packets: config.packets.enabled,
         clients: config.clients.len(),
     }

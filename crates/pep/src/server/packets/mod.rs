@@ -108,7 +108,12 @@ impl Network {
         if !privilege::has_net_admin() {
             return Err(io::Error::other("CAP_NET_ADMIN is missing"));
         }
-        let ports: Vec<u16> = config.listen.iter().map(SocketAddr::port).collect();
+        let ports: Vec<u16> = config
+            .listening
+            .addresses
+            .iter()
+            .map(SocketAddr::port)
+            .collect();
         *lock(&self.table) = Some(ServerTable::install(&ports)?);
         if config.packets.enabled {
             let (packets, inboxes) = Packets::start(config, self.table.clone(), shards)?;

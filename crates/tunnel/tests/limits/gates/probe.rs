@@ -45,7 +45,7 @@ pub(super) fn alone(scenario: &Scenario, kind: Kind, seed: u64) -> World {
 /// noticed they are back at once.
 pub(super) fn restart(world: &mut World, pause: Duration) {
     let learned = world.learned();
-    world.known_paths.extend(learned);
+    world.behaviour.known_paths.extend(learned);
     world.restart_server();
     let lost = |world: &World| world.terminals.iter().all(|one| one.ready.is_none());
     world.run_until(SOON, "the end of the old tunnels", lost);

@@ -157,9 +157,9 @@ pub(crate) fn answered(scenario: Scenario) -> Row {
                 (world.sent[DOWN].bytes - before) as f64
             };
             let before = sent(&mut world, 4 * rtt) / 4.0;
-            world.mark_all = true;
+            world.impairments.mark_all = true;
             world.run_for(rtt);
-            world.mark_all = false;
+            world.impairments.mark_all = false;
             // The reports are under way for another round trip at most, with what their delay adds.
             world.run_for(rtt / 4);
             let share = sent(&mut world, rtt) / before;

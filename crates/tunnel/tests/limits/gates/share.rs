@@ -143,7 +143,7 @@ pub(crate) fn jump(scenario: Scenario, before: Before) -> Row {
         warm(&mut world, &scenario, DOWN, 0);
         // For long enough that there is something to remember where a round trip is short.
         world.timed_download(BULK);
-        world.known_paths = world.learned();
+        world.behaviour.known_paths = world.learned();
         world.compete(Config::new(CUBIC), true, Duration::ZERO);
         world.run_for(50 * SECOND);
         if before == Before::Resumed {

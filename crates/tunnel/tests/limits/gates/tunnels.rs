@@ -199,6 +199,7 @@ pub(crate) fn resume(scenario: Scenario, count: u32, gone: Gone) -> Row {
         let before = (world.link.forward_link.stats(), read(&world));
         let load = heaviest(&mut world, SPAN, rtt) / rate;
         let remembered = world
+            .behaviour
             .known_paths
             .values()
             .map(|path| path.rate.as_u64() as f64);

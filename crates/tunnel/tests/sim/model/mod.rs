@@ -72,7 +72,7 @@ fn path(seed: u64) -> LinkConfig {
 impl Run {
     fn new(seed: u64) -> Self {
         let mut world = World::new(&path(seed), seed);
-        world.opened = Some(Vec::new());
+        world.behaviour.opened = Some(Vec::new());
         world.run_until(SOON, "the handshake", World::is_ready);
         Self {
             world,
@@ -179,7 +179,7 @@ impl Run {
     fn restart(&mut self) {
         self.forgotten = self.world.terminals[0].tunnels.len();
         self.world.restart_server();
-        self.world.opened = Some(Vec::new());
+        self.world.behaviour.opened = Some(Vec::new());
         for flow in &mut self.flows {
             flow.on_lost(Side::Server);
         }
@@ -191,7 +191,7 @@ impl Run {
             self.connected = now;
             self.world.connect(0);
         }
-        let opened = self.world.opened.as_mut().map(std::mem::take);
+        let opened = self.world.behaviour.opened.as_mut().map(std::mem::take);
         for (connection, key, number) in opened.unwrap_or_default() {
             let flow = self.flows.iter_mut().find(|flow| flow.number() == number);
             let flow =

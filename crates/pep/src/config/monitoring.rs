@@ -1,0 +1,38 @@
+//! `status_socket`, `[metrics]` and `[page]`: where a daemon tells about itself.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use bentpipe_config::{Placed, Source};
+use toml::Spanned;
+
+use super::ConfigError;
+use super::metrics::{self, Metrics};
+use super::page::{self, Page};
+
+/// Where a daemon tells about itself.
+#[derive(Clone, Debug)]
+pub struct Monitoring {
+    /// Where `bentpipe status` finds this daemon, instead of the run directory.
+    pub status_socket: Option<Placed<PathBuf>>,
+    /// TCP address that serves figures for Prometheus.
+    pub metrics: Option<Placed<SocketAddr>>,
+    /// Where the page is served, and to whom.
+    pub page: Option<Page>,
+}
+
+impl Monitoring {
+    /// The places that a file names by its keys `status_socket`, `metrics` and `page`.
+    pub(super) fn checked(
+        source: &Source,
+        status_socket: Option<Spanned<PathBuf>>,
+        metrics: Option<Metrics>,
+        page: Option<page::Written>,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self {
+            status_socket: status_socket.map(|path| source.resolve_placed(path)),
+            metrics: metrics::listen(source, metrics),
+            page: page::checked(source, page)?,
+        })
+    }
+}

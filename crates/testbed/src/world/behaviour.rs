@@ -1,0 +1,36 @@
+//! What a test has the server's side and the path do beside carrying what comes.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bentpipe_congestion::Saved;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::transport::FlowKey;
+
+/// What destinations do with flows, and what the server remembers and may find.
+#[derive(Default)]
+pub struct Behaviour {
+    /// Destinations refuse, so long after OPEN.
+    pub refuse_after: Option<Duration>,
+    pub(super) refusals: Vec<(Instant, ConnectionId, FlowKey)>,
+    /// Destinations answer once and then neither speak nor end.
+    pub silent: bool,
+    /// Destinations are the test's own: flows that the server has heard of, with the number in [`source`], gather here.
+    ///
+    /// [`source`]: super::source
+    pub opened: Option<Vec<(ConnectionId, FlowKey, u64)>>,
+    /// Paths to terminals as the server remembers them.
+    pub known_paths: HashMap<SocketAddr, Saved>,
+    /// A fault of a client's is what is looked for.
+    pub expects_fault: bool,
+}
+
+/// What the path does to packets beyond what the model of the link does.
+#[derive(Default)]
+pub struct Impairments {
+    /// Every packet that comes over the forward link is marked "congestion experienced".
+    pub mark_all: bool,
+    /// Larger UDP payloads are lost without a word, bytes.
+    pub largest: Option<usize>,
+}
