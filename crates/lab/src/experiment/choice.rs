@@ -30,7 +30,7 @@ pub enum Connections {
     Each,
 }
 
-/// What a page's hosts are spoken to with.
+/// Version of HTTP in which a page's hosts are spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {

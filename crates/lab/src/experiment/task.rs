@@ -74,7 +74,7 @@ pub enum Task {
         /// Whether the contender's start counts, with the first page.
         #[serde(default)]
         cold: bool,
-        /// What hosts are spoken to with; of the scripted browser, as are the next four.
+        /// Version of HTTP; of the scripted browser, as are the next four.
         #[serde(default)]
         protocol: Protocol,
         /// What connections are used for.

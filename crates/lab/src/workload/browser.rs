@@ -37,7 +37,7 @@ pub struct Client {
     parallel: usize,
 }
 
-/// What a connection is used for.
+/// Use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reuse {
     /// One object.

@@ -33,7 +33,7 @@ const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
 pub struct ClientConfig {
     /// The file that this was read from.
     pub file: PathBuf,
-    /// What it proves to be, and with what cryptography.
+    /// Identity of the client, and the key exchange that it allows.
     pub identity: Identity,
     /// The servers in order of preference; at least one.
     pub servers: Vec<Server>,
@@ -59,7 +59,7 @@ pub struct ClientConfig {
     pub dns: Option<Placed<ClientDns>>,
     /// Whether it gives up what it does not need once it runs.
     pub sandbox: bool,
-    /// Where it tells about itself.
+    /// Places at which it tells about itself.
     pub monitoring: Monitoring,
 }
 

@@ -9,12 +9,12 @@ use toml::Spanned;
 use super::ConfigError;
 use crate::keys::{self, PrivateKey, PublicKey};
 
-/// What an end of the tunnel proves to be.
+/// Identity of one end of the tunnel, and the key exchange that it allows.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Holds its private key; seen to be owner-only and well-formed.
+    /// File of its private key; seen to be owner-only and well-formed.
     pub private_key_file: PathBuf,
-    /// Whether key exchange may fall back to X25519 without ML-KEM.
+    /// Key exchange may fall back to X25519 without ML-KEM.
     pub allow_classical: bool,
 }
 

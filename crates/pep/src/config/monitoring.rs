@@ -10,14 +10,14 @@ use super::ConfigError;
 use super::metrics::{self, Metrics};
 use super::page::{self, Page};
 
-/// Where a daemon tells about itself.
+/// Places at which a daemon tells about itself.
 #[derive(Clone, Debug)]
 pub struct Monitoring {
-    /// Where `bentpipe status` finds this daemon, instead of the run directory.
+    /// Socket at which `bentpipe status` finds this daemon, instead of one in the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
     /// TCP address that serves figures for Prometheus.
     pub metrics: Option<Placed<SocketAddr>>,
-    /// Where the page is served, and to whom.
+    /// Address of the page, and the token that opens it.
     pub page: Option<Page>,
 }
 

@@ -40,9 +40,9 @@ pub use packets::Packets;
 pub struct ServerConfig {
     /// The file that this was read from.
     pub file: PathBuf,
-    /// What it proves to be, and with what cryptography.
+    /// Identity of the server, and the key exchange that it allows.
     pub identity: Identity,
-    /// Where it is reached.
+    /// Addresses that it serves, and with how many threads.
     pub listening: Listening,
     /// The clients that may connect; names and keys unique.
     pub clients: Vec<Client>,
@@ -50,7 +50,7 @@ pub struct ServerConfig {
     pub total_memory: Option<ByteCount>,
     /// Where clients' addresses in the tunnel come from.
     pub packets: Packets,
-    /// How it reaches destinations.
+    /// Settings by which it reaches destinations.
     pub dialling: Dialling,
     /// How long a stop waits for open flows.
     pub drain_timeout: Duration,
@@ -58,7 +58,7 @@ pub struct ServerConfig {
     pub state_dir: PathBuf,
     /// What paces the forward link unless the client asks for something else.
     pub controller: Kind,
-    /// Where it tells about itself.
+    /// Places at which it tells about itself.
     pub monitoring: Monitoring,
     /// What clients measure their link with.
     pub responder: Option<Responder>,

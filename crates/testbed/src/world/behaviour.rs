@@ -8,7 +8,7 @@ use bentpipe_congestion::Saved;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
 
-/// What destinations do with flows, and what the server remembers and may find.
+/// Conduct of destinations towards flows, and what the server remembers and may find.
 #[derive(Default)]
 pub struct Behaviour {
     /// Destinations refuse, so long after OPEN.
@@ -26,7 +26,7 @@ pub struct Behaviour {
     pub expects_fault: bool,
 }
 
-/// What the path does to packets beyond what the model of the link does.
+/// Impairments of the path beyond those of the link's model.
 #[derive(Default)]
 pub struct Impairments {
     /// Every packet that comes over the forward link is marked "congestion experienced".

@@ -115,9 +115,9 @@ pub struct World {
     access: Access,
     ends: Ends,
     spins: u32,
-    /// What the server's side does beside serving.
+    /// Conduct of the server's side beside serving.
     pub behaviour: Behaviour,
-    /// What the path does to packets.
+    /// Impairments of the path.
     pub impairments: Impairments,
     /// Packets that tunnels offered to the forward and the return link.
     pub sent: [Sent; 2],

@@ -194,7 +194,8 @@ impl Flight {
         }
     }
 
-    /// When the first datagram left that is larger than every path takes and after which none of such was acknowledged.
+    /// Instant at which the first datagram left that is larger than every path takes and after which none of such was
+    /// acknowledged.
     pub(crate) fn unproven(&self) -> Option<Instant> {
         self.unproven
     }

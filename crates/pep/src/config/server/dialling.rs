@@ -16,12 +16,12 @@ pub(crate) const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 /// How long the server tries to connect to a destination when nothing else is said.
 pub(in crate::config) const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
 
-/// How the server finds destinations and connects to them.
+/// Settings by which the server finds destinations and connects to them.
 #[derive(Clone, Debug)]
 pub struct Dialling {
-    /// How long connecting to a destination may take.
+    /// Longest time that connecting to a destination may take.
     pub connect_timeout: Duration,
-    /// Who answers the clients' DNS.
+    /// Resolvers that answer the clients' DNS.
     pub dns: ServerDns,
     /// Prefixes of the network's NAT64.
     pub nat64: Nat64,

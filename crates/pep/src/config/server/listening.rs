@@ -9,12 +9,12 @@ use toml::Spanned;
 use crate::config::ConfigError;
 use crate::config::value::{self, FromText, ServerAddress};
 
-/// Where the server listens.
+/// Addresses of a server, and the threads that serve them.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// UDP addresses to serve; at least one, no two the same.
     pub addresses: Placed<Vec<SocketAddr>>,
-    /// Where clients reach the server, for the codes by which they join.
+    /// Address at which clients reach the server, for the codes by which they join.
     pub public_address: Option<ServerAddress>,
     /// Threads, 1 to 256; `None`: one per core.
     pub shards: Option<u16>,

@@ -216,7 +216,7 @@ impl Liveness {
         self.size_deadline = unproven.map(|since| since + SIZE_DOUBTED * pto);
     }
 
-    /// When the present size of datagrams is to be given up, if none of that size is acknowledged before.
+    /// Instant at which the present size of datagrams is given up, if none of that size is acknowledged before.
     pub(super) fn size_deadline(&self) -> Option<Instant> {
         self.size_deadline
     }

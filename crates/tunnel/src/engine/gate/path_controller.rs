@@ -22,7 +22,7 @@ pub(super) struct PathController {
     kept: bool,
 }
 
-/// What changed when quinn began a path anew.
+/// Reason for which quinn began a path anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// The path is another one.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Round-trip times that were known when quinn forgot them.
 pub(super) struct KeptRtt {
-    /// What quinn supposes without a sample.
+    /// Round-trip time that quinn supposes without a sample.
     supposed: Duration,
     smoothed: Duration,
     shortest: Duration,
