@@ -51,7 +51,7 @@ pub struct Control {
 pub struct Taken<P> {
     /// Since when it has been waiting.
     pub since: Instant,
-    /// What is still in the queue.
+    /// Bytes that are still in the queue.
     pub behind: ByteCount,
     /// The packet.
     pub packet: P,
@@ -174,7 +174,7 @@ mod tests {
         })
     }
 
-    /// When CoDel acts, in ms, while one of `waiting` packets of 1000 bytes leaves each millisecond; and how many are lost.
+    /// Times at which CoDel acts, in ms, while one of `waiting` packets of 1000 bytes leaves each millisecond; and packets lost.
     fn acts(waiting: u32, able: bool) -> (Vec<u128>, usize) {
         let start = origin();
         let mut queue: VecDeque<_> = (0..waiting).map(|packet| (start, packet)).collect();

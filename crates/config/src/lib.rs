@@ -60,13 +60,13 @@ impl fmt::Display for Place {
 /// A value and where it stands: some can only be found wrong when they are used.
 #[derive(Clone, Debug)]
 pub struct Placed<T> {
-    /// Where the value stands.
+    /// Place at which the value stands.
     pub place: Place,
     value: T,
 }
 
 impl<T> Placed<T> {
-    /// What follows from this value, without a line of its own.
+    /// A value that follows from this one, without a line of its own.
     pub fn implied<U>(&self, value: U) -> Placed<U> {
         Placed {
             place: self.place.clone(),
@@ -119,7 +119,7 @@ impl Source {
         &self.text
     }
 
-    /// Where the text came from.
+    /// Path of the file that the text came from.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -177,7 +177,7 @@ impl Source {
         self.error(&self.span_of(text), message)
     }
 
-    /// Where `text` stands first; the start of the file if it does not.
+    /// Place at which `text` stands first; the start of the file if it does not.
     #[must_use]
     pub fn span_of(&self, text: &str) -> Range<usize> {
         let start = self.text.find(text).unwrap_or(0);

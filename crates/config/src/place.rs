@@ -28,7 +28,7 @@ pub(crate) fn narrowed(text: &str, span: Range<usize>, message: &str) -> Range<u
     span
 }
 
-/// What a message of `serde` or of a unit quotes first: a key, or a value as it stands in the file.
+/// Text that a message of `serde` or of a unit quotes first: a key, or a value as it stands in the file.
 fn quoted(message: &str) -> Option<&str> {
     if message.starts_with("missing field") {
         return None;
@@ -43,7 +43,7 @@ fn quoted(message: &str) -> Option<&str> {
     .filter(|quoted| !quoted.is_empty())
 }
 
-/// Where the value begins in a line whose key or value is `quoted`.
+/// Byte at which the value begins in a line whose key or value is `quoted`.
 fn mention(line: &str, quoted: &str) -> Option<usize> {
     let (key, value) = line.split_once('=')?;
     let value = value.split('#').next()?.trim();

@@ -17,7 +17,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, SockAddr, SockFilter, Socket, Type};
 
-/// What the kernel may hold until it is read: seconds of a fast link.
+/// Bytes that the kernel may hold until they are read: seconds of a fast link.
 const BUFFER: usize = 64 << 20;
 
 /// An open packet socket. Non-blocking: nothing to read is [`io::ErrorKind::WouldBlock`].
@@ -27,14 +27,14 @@ pub struct PacketSocket {
     index: u32,
 }
 
-/// What was read.
+/// Packet that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     /// Bytes in the buffer.
     pub length: usize,
     /// The link layer's protocol number, such as 0x0800 for IPv4.
     pub ether_type: u16,
-    /// Whether this machine sent it.
+    /// This machine sent it.
     pub outgoing: bool,
 }
 
@@ -102,7 +102,7 @@ impl PacketSocket {
         })
     }
 
-    /// Whether the interface of this name is still the one that is watched: one that was removed and made anew is another.
+    /// True if the interface of this name is still the one that is watched: one that was removed and made anew is another.
     #[must_use]
     pub fn is_on(&self, interface: &str) -> bool {
         name_to_index(&self.socket, interface).is_ok_and(|index| index == self.index)

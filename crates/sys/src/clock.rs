@@ -3,7 +3,7 @@
 
 use std::io;
 
-/// Whether a time service keeps the clock; it reads, and adjusts nothing.
+/// True if a time service keeps the clock. The clock is read and not adjusted.
 ///
 /// # Errors
 /// The kernel's; a sandbox may forbid the call.

@@ -14,7 +14,7 @@ const CHILDREN: usize = 64;
 /// Process ids of the last tools that were run, in a ring, and where the next goes.
 static RUN: Mutex<([u32; CHILDREN], usize)> = Mutex::new(([0; CHILDREN], 0));
 
-/// Whether this process id is of a tool that this process ran lately: what it changed, we changed.
+/// True if this process id is of a tool that this process ran lately: what the tool changed, we changed.
 pub(crate) fn is_own_child(pid: u32) -> bool {
     let (children, _) = *RUN.lock().unwrap_or_else(PoisonError::into_inner);
     pid != 0 && children.contains(&pid)
@@ -45,7 +45,7 @@ pub fn tool(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Where [`tool`] looks.
+/// Directories in which [`tool`] looks for programs.
 pub(crate) fn search_path() -> OsString {
     // An empty entry would mean the working directory.
     let path = std::env::var_os("PATH").filter(|path| !path.is_empty());

@@ -20,7 +20,7 @@ use rustix::net::sockopt::{
 };
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-/// What waits at one socket while a busy machine runs something else: a second of 1000 datagrams a second, as the kernel counts
+/// Bytes that may wait at one socket while a busy machine runs something else: a second of 1000 datagrams, as the kernel counts
 /// them. It gives as much of that as net.core.rmem_max and wmem_max permit.
 const ROOM: usize = 1 << 20;
 
@@ -106,7 +106,7 @@ fn switch_on(socket: &Socket, level: c_int, option: c_int) -> io::Result<()> {
     }
 }
 
-/// What the head of a datagram says.
+/// Head of a datagram: its ends and its marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// Hop limit.
@@ -157,20 +157,20 @@ pub fn send(socket: &impl AsFd, content: &[u8], to: SocketAddr) -> io::Result<()
 pub struct Received {
     /// Bytes in the buffer; of a failure, those of the datagram that it is about.
     pub length: usize,
-    /// Who sent it; of a failure, where the datagram was sent to.
+    /// Address of its sender; of a failure, address that the datagram was sent to.
     pub peer: SocketAddr,
     /// Hop limit that was left.
     pub hops: u8,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// It is about a datagram that did not arrive.
+    /// Reason, if this is about a datagram that did not arrive.
     pub failure: Option<Failure>,
 }
 
-/// Why a datagram did not arrive.
+/// Reason for which a datagram did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Who says so; `None`: this machine, because it is too large for the link.
+    /// Address of the host that says so; `None`: this machine, because the datagram is too large for the link.
     pub from: Option<IpAddr>,
     /// Type and code of the ICMP message; nothing from this machine.
     pub said: (u8, u8),
@@ -178,12 +178,12 @@ pub struct Failure {
     pub mtu: u32,
 }
 
-/// Which of a socket's two queues.
+/// One of a socket's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// What came.
+    /// Datagrams that came.
     Datagrams,
-    /// What is known of that which did not arrive.
+    /// Reports of datagrams that did not arrive.
     Failures,
 }
 

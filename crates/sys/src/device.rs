@@ -41,7 +41,7 @@ impl Device {
         Ok(Self(tun))
     }
 
-    /// Where packets are read and written.
+    /// Queue at which packets are read and written.
     #[must_use]
     pub const fn tun(&self) -> &BulkTun {
         &self.0
@@ -54,14 +54,14 @@ impl Device {
     }
 }
 
-/// Whether the device may have IPv6 addresses and routes.
+/// True if the device may have IPv6 addresses and routes.
 #[must_use]
 pub fn has_ipv6() -> bool {
     fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6"))
         .is_ok_and(|text| text.trim() == "0")
 }
 
-/// Whether the device can have a part of this address's family.
+/// True if the device can have a part of this address's family.
 fn usable(net: &IpNet) -> bool {
     net.addr().is_ipv4() || has_ipv6()
 }

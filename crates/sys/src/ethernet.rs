@@ -26,9 +26,9 @@ use crate::capture::{all_of, dropped};
 pub const PREFIX: usize = 10;
 /// Destination, source and type, between the prefix and the packet.
 pub const HEADER: usize = 14;
-/// Where `gso_type` stands in the prefix; not zero for several segments in one frame.
+/// Place of `gso_type` in the prefix, in bytes; its value is not zero for several segments in one frame.
 const GSO_TYPE: usize = 1;
-/// What the kernel may hold until it is read: seconds of a fast link.
+/// Bytes that the kernel may hold until they are read: seconds of a fast link.
 const BUFFER: usize = 64 << 20;
 
 /// An open interface. Non-blocking: nothing to read is [`io::ErrorKind::WouldBlock`].
@@ -110,7 +110,7 @@ impl Ethernet {
     }
 }
 
-/// Whether a frame, with its prefix, is several segments that an offload has merged.
+/// True if a frame, with its prefix, is several segments that an offload has merged.
 #[must_use]
 pub fn is_merged(frame: &[u8]) -> bool {
     frame.get(GSO_TYPE).is_some_and(|kind| *kind != 0)

@@ -98,7 +98,7 @@ impl Hold {
     }
 }
 
-/// Whether the kernel knows tables that belong to a process and outlive it. The transaction that asks also deletes a table
+/// True if the kernel knows tables that belong to a process and outlive it. The transaction that asks also deletes a table
 /// that is not there, so that the kernel undoes all of it.
 ///
 /// # Errors
@@ -123,7 +123,7 @@ pub fn owned_tables() -> io::Result<bool> {
     }
 }
 
-/// What kernels say to flags and messages that they do not know.
+/// True for the errors of kernels that do not know a flag or a message.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
 }

@@ -22,11 +22,11 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Whether it is set up.
+    /// The interface is set up.
     pub up: bool,
     /// Largest packet, bytes.
     pub mtu: u32,
-    /// Whether it is a bridge.
+    /// The interface is a bridge.
     pub bridge: bool,
     /// Kind of the device that leads elsewhere in packets of its own (`wireguard`, `tun`), as `ip` names it.
     pub tunnel: Option<String>,
@@ -39,7 +39,7 @@ pub struct Address {
     pub index: u32,
     /// The address itself.
     pub own: IpAddr,
-    /// What is connected: the address's prefix, or that of the other end of a point-to-point link. Host bits are as they
+    /// Network that is connected: the address's prefix, or that of the other end of a point-to-point link. Host bits are as they
     /// were given.
     pub prefix: IpNet,
 }

@@ -179,7 +179,7 @@ impl Drop for NetNsGuard {
     }
 }
 
-/// Whether process `pid` is in the network namespace of this process's main thread. False also when
+/// True if process `pid` is in the network namespace of this process's main thread. False also when
 /// the process is gone or may not be looked at.
 #[must_use]
 pub fn same_netns(pid: u32) -> bool {

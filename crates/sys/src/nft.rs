@@ -60,7 +60,7 @@ impl Table {
         run("nft", &["list", "table", "inet", &self.name])
     }
 
-    /// Whether the table exists, for instance as the leftover of a process that was killed.
+    /// True if the table exists, for instance as the leftover of a process that was killed.
     ///
     /// # Errors
     /// `nft` or the privilege is missing.

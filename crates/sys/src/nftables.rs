@@ -34,7 +34,7 @@ const CHANGING_SETS: u32 = 0x01 | 0x10 | 0x20;
 /// `NF_INET_FORWARD`.
 pub const FORWARD: u32 = 2;
 
-/// What a table holds: equal fingerprints of one table mean that nobody has changed it in between. Packets do not.
+/// Fingerprint of what a table holds: two equal ones of a table mean that nobody has changed it in between. Packets do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -104,9 +104,9 @@ pub struct BaseChain {
     pub table: String,
     /// Its name.
     pub name: String,
-    /// Which packets, as a number of the kernel such as [`FORWARD`].
+    /// Place of the chain on the way of packets, as a number of the kernel such as [`FORWARD`].
     pub hook: u32,
-    /// Whether it drops what no rule decides on.
+    /// The chain drops what no rule decides on.
     pub drops: bool,
 }
 

@@ -53,12 +53,12 @@ impl Family {
     }
 }
 
-/// What becomes of packets that a rule matches.
+/// Fate of packets that a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// A routing table is asked, by its number.
     Table(u32),
-    /// They are dropped without a word.
+    /// Packets are dropped without a word.
     Blackhole,
 }
 
@@ -73,9 +73,9 @@ pub struct PolicyRule {
     pub iif: Option<String>,
     /// The mark and which of its bits count.
     pub mark: Option<(u32, u32)>,
-    /// Where packets come from.
+    /// Network that packets come from.
     pub from: Option<IpNet>,
-    /// What becomes of them.
+    /// Fate of the packets.
     pub action: Action,
 }
 
@@ -150,7 +150,7 @@ impl PolicyRule {
         message
     }
 
-    /// What the kernel tells of a rule; `None` if it has other conditions.
+    /// Rule as the kernel tells of it; `None` if it has other conditions.
     fn read(family: Family, message: &RuleMessage) -> Option<Self> {
         let header = &message.header;
         if header.dst_len != 0 || header.tos != 0 {
@@ -199,14 +199,14 @@ impl PolicyRule {
     }
 }
 
-/// What a route does with packets.
+/// Use that a route makes of packets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Way {
-    /// They are this machine's own.
+    /// Packets are this machine's own.
     Local,
-    /// They are dropped without a word.
+    /// Packets are dropped without a word.
     Blackhole,
-    /// They leave by a device of this name.
+    /// Packets leave by a device of this name.
     Device(String),
 }
 
@@ -222,7 +222,7 @@ pub struct TableRoute {
     pub to: IpNet,
     /// Of several to the same destination the lowest counts.
     pub metric: u32,
-    /// What it does.
+    /// Use that the route makes of packets.
     pub way: Way,
 }
 
@@ -239,7 +239,7 @@ impl TableRoute {
         }
     }
 
-    /// Whether it leads to the device of this name.
+    /// True if the route leads to the device of this name.
     #[must_use]
     pub fn is_by(&self, device: &str) -> bool {
         matches!(&self.way, Way::Device(name) if name == device)
@@ -394,7 +394,7 @@ impl TableRoute {
     }
 }
 
-/// Whether the kernel says that there is no such thing.
+/// True if the kernel says that there is no such thing.
 fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -17,7 +17,7 @@ use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 
 use crate::command::run;
 
-/// Whether the calling thread may configure the network of its namespace (CAP_NET_ADMIN).
+/// True if the calling thread may configure the network of its namespace (CAP_NET_ADMIN).
 #[must_use]
 pub fn has_net_admin() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::NET_ADMIN))

@@ -23,7 +23,7 @@ const NOTICES: usize = 256;
 /// (RTNLGRP_IPV4_IFADDR and following in linux/rtnetlink.h).
 const GROUPS: [u32; 6] = [5, 7, 8, 9, 11, 19];
 
-/// Where packets to an address go.
+/// Goal of packets to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// To this machine: one of its addresses, or a broadcast, anycast or multicast address of it.
@@ -55,7 +55,7 @@ impl RouteQuery {
         })
     }
 
-    /// Where a packet to `address` would go now. An IPv4 address mapped into IPv6 is asked for as the kernel would
+    /// Asks where a packet to `address` would go now. An IPv4 address mapped into IPv6 is asked for as the kernel would
     /// dial it: as IPv4.
     ///
     /// # Errors

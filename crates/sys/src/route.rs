@@ -12,22 +12,22 @@ use crate::policy_rule::{Action, Family, PolicyRule, TableRoute, Way};
 /// The metric of what catches packets while the device is missing: worse than any other.
 const LAST: u32 = u32::MAX;
 
-/// Where packets go whose mark, under `mask`, is `mark`, whatever their destination.
+/// Route of all packets whose mark, under `mask`, is `mark`, whatever their destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkedRoute {
     /// The mark to match.
     pub mark: u32,
-    /// Which bits of the mark count.
+    /// Bits of the mark that count.
     pub mask: u32,
     /// The number of a routing table that nobody else uses.
     pub table: u32,
     /// The rule's priority; before 32766, where the table `main` is consulted.
     pub priority: u32,
-    /// Where they go.
+    /// Goal of the packets.
     pub target: Target,
 }
 
-/// Where marked packets go.
+/// Goal of marked packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// To this machine.
@@ -139,13 +139,13 @@ impl MarkedRoute {
     }
 }
 
-/// Whether IPv6 exists in the calling thread's namespace and may be used on loopback.
+/// True if IPv6 exists in the calling thread's namespace and may be used on loopback.
 #[must_use]
 pub fn ipv6_usable() -> bool {
     ipv6_enabled("lo")
 }
 
-/// Whether IPv6 may be used on `device`; false if there is none.
+/// True if IPv6 may be used on `device`; false if there is no such device.
 #[must_use]
 pub fn ipv6_enabled(device: &str) -> bool {
     // The file is absent when the kernel has no IPv6 (`ipv6.disable=1`).

@@ -24,7 +24,7 @@ use rustix::thread::{
 
 pub use files::Files;
 
-/// What may be done with a path and with all below it.
+/// Right to a path and to all below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Files are read and directories listed.
@@ -37,25 +37,25 @@ pub enum Access {
     Use,
 }
 
-/// What a daemon still needs.
+/// Rights that a daemon still needs.
 #[derive(Clone, Debug, Default)]
 pub struct Sandbox {
-    /// Whether it configures the network: devices, routes, rules, marks (CAP_NET_ADMIN).
+    /// The daemon configures the network: devices, routes, rules, marks (CAP_NET_ADMIN).
     pub network: bool,
-    /// Whether it sends packets from addresses of others, as it does in resolvers' place (CAP_NET_RAW).
+    /// The daemon sends packets from addresses of others, as it does in resolvers' place (CAP_NET_RAW).
     pub raw: bool,
     /// Paths of its configuration. One that does not exist is left out.
     pub paths: Vec<(PathBuf, Access)>,
 }
 
-/// What has come of it.
+/// Restrictions that are in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entered {
     /// Names of the capabilities that are left, such as `net_admin`.
     pub capabilities: Vec<String>,
-    /// Whether no program that is started can gain privileges.
+    /// No program that is started can gain privileges.
     pub no_new_privileges: bool,
-    /// How far the file system is closed.
+    /// Extent to which the file system is closed.
     pub files: Files,
 }
 
@@ -99,7 +99,7 @@ impl Sandbox {
         kept
     }
 
-    /// Whether some path belongs to another user, so that root reaches it by CAP_DAC_OVERRIDE alone.
+    /// True if some path belongs to another user, so that root reaches it by CAP_DAC_OVERRIDE alone.
     fn needs_overrides(&self) -> io::Result<bool> {
         const OVERRIDES: CapabilitySet =
             CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);

@@ -145,7 +145,7 @@ pub fn dropped_datagrams(socket: &impl AsFd) -> io::Result<u32> {
 pub struct Steering {
     /// Length of an ID that names a socket by its first byte, in bytes.
     pub id_length: u8,
-    /// What that byte is for the socket that was bound first; the others follow in the order in which they were bound.
+    /// Value of that byte for the socket that was bound first; the others follow in the order in which they were bound.
     pub first: u8,
 }
 
@@ -260,7 +260,7 @@ pub fn set_user_timeout(socket: &impl AsFd, timeout: Option<Duration>) -> io::Re
     SockRef::from(socket).set_tcp_user_timeout(timeout)
 }
 
-/// Who is at the other end of a unix socket, as of its `connect`.
+/// Process at the other end of a unix socket, as of its `connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCredentials {
     /// Process id, in our pid namespace.

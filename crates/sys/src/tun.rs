@@ -24,7 +24,7 @@ const DEVICE: &str = "/dev/net/tun";
 const IFF_TUN: u16 = 0x0001;
 const IFF_NO_PI: u16 = 0x1000;
 const IFF_VNET_HDR: u16 = 0x4000;
-/// What the owner takes of the kernel: packets whose checksum is left to it, and several UDP packets in one piece, of
+/// Offloads that the owner takes from the kernel: packets whose checksum is left to it, and several UDP packets in one piece, of
 /// both families (which the kernel knows only together). TCP is not asked for: it crosses as packets only by exception,
 /// and the kernel cuts it.
 const OFFLOADS: usize = TUN_F_CSUM | TUN_F_USO4 | TUN_F_USO6;
@@ -138,7 +138,7 @@ impl BulkTun {
         Ok(Self { file, merges })
     }
 
-    /// Whether the kernel takes several packets in one piece.
+    /// True if the kernel takes several packets in one piece.
     #[must_use]
     pub const fn merges(&self) -> bool {
         self.merges

@@ -38,7 +38,7 @@ const MAX_DATAGRAMS: usize = 4096;
 /// Room for notices, bytes: a burst of some thousand fits.
 const BUFFER: usize = 4 << 20;
 
-/// What was changed.
+/// Kind of thing that was changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
     /// An interface, by its name.
@@ -78,11 +78,11 @@ impl std::fmt::Display for Actor {
 /// One kind of change since the last call; of several to one object the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What was changed.
+    /// Thing that was changed.
     pub object: Object,
-    /// Whether something of it was taken away.
+    /// Something of it was taken away.
     pub removed: bool,
-    /// Who did it; `None` for the kernel and for this process.
+    /// Program that did it; `None` for the kernel and for this process.
     pub by: Option<Actor>,
 }
 
@@ -238,7 +238,7 @@ fn table_of(route: &netlink_packet_route::route::RouteMessage) -> u32 {
     number.unwrap_or_else(|| route.header.table.into())
 }
 
-/// Who owns the netlink port: ports of programs that open one socket are their process ids.
+/// Program that owns the netlink port: ports of programs that open one socket are their process ids.
 fn actor(port: u32, name: Option<String>) -> Option<Actor> {
     if port == 0 || port == std::process::id() || command::is_own_child(port) {
         return None;

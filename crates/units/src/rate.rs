@@ -38,7 +38,7 @@ impl BitRate {
         Self(n.saturating_mul(1_000_000))
     }
 
-    /// How long `size` takes at this rate, rounded up to a nanosecond; `Duration::MAX` at 0 bit/s.
+    /// Time that `size` takes at this rate, rounded up to a nanosecond; `Duration::MAX` at 0 bit/s.
     pub fn transmit_time(self, size: ByteCount) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;

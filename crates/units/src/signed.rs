@@ -62,7 +62,7 @@ macro_rules! signed_quantity {
 }
 
 signed_quantity! {
-    /// How fast an attenuation changes. Written `"1 dB/s"`.
+    /// Rate at which an attenuation changes. Written `"1 dB/s"`.
     DecibelSlope, "a slope in decibels", "dB/s", "\"1 dB/s\"", 1000.0
 }
 

@@ -19,7 +19,7 @@ use crate::command::search_path;
 /// The programs that daemons start.
 const PROGRAMS: [&str; 2] = ["nft", "ip"];
 
-/// What those and the C library read: libraries, tables of names, settings of the resolver, the kernel's tables. A name
+/// Paths that those and the C library read: libraries, tables of names, settings of the resolver, the kernel's tables. A name
 /// server's daemon may keep what `resolv.conf` links to in /run.
 const SYSTEM: [&str; 17] = [
     "/usr",
@@ -41,7 +41,7 @@ const SYSTEM: [&str; 17] = [
     "/dev/urandom",
 ];
 
-/// What is written beside the configuration's paths: settings of the network, the device for packets, nothing at all.
+/// Paths that are written beside the configuration's: settings of the network, the device for packets, nothing at all.
 const USED: [&str; 3] = ["/proc/sys/net", "/dev/net/tun", "/dev/null"];
 
 /// POSIX semaphores and shared memory: libraries that are preloaded into a daemon and its tools (libfaketime) keep theirs
@@ -51,12 +51,12 @@ const SHARED: &str = "/dev/shm";
 /// Settings of the network, kept open: a rule holds for an inode, and procfs makes a new one for a directory that nobody uses.
 static SETTINGS: OnceLock<Option<File>> = OnceLock::new();
 
-/// How far the file system is closed.
+/// Extent to which the file system is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// All that is asked for is in force.
     Enforced,
-    /// What this kernel can do is in force.
+    /// The part that this kernel can do is in force.
     Partly,
     /// This kernel has no Landlock, or it is switched off.
     Unavailable,
@@ -115,7 +115,7 @@ fn rights(access: Access) -> BitFlags<AccessFs> {
     }
 }
 
-/// Where `resolv.conf` and `hosts` are if they are links.
+/// Directories of `resolv.conf` and `hosts`, if these are links.
 fn resolver_directories() -> impl Iterator<Item = PathBuf> {
     let files = ["/etc/resolv.conf", "/etc/hosts"];
     let targets = files
