@@ -96,7 +96,7 @@ impl Addresses {
         })
     }
 
-    /// Whether there is more than one terminal.
+    /// True if there is more than one terminal.
     pub(crate) fn several(&self) -> bool {
         self.terminals > 1
     }
@@ -149,7 +149,7 @@ impl Addresses {
         )
     }
 
-    /// Which terminal a packet of the gateway is for.
+    /// Router that finds the terminal of each packet of the gateway.
     #[must_use]
     pub fn router(&self) -> Router {
         Router::new((0..self.terminals).map(|terminal| {

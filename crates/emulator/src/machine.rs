@@ -26,7 +26,7 @@ pub enum Standing {
     UserNamespace,
 }
 
-/// What is missing, one line each, with the mend.
+/// Things that are missing, one line each, with the mend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(Vec<String>);
 
@@ -84,7 +84,7 @@ fn missing(tools: &[Tool]) -> Vec<String> {
 }
 
 impl Standing {
-    /// What to put before a command, in a terminal of the same user, for it to run in the namespace called `name`.
+    /// Words to put before a command, in a terminal of the same user, for it to run in the namespace called `name`.
     #[must_use]
     pub fn enter(self, name: &str) -> String {
         match self {

@@ -22,7 +22,7 @@ pub fn resident(process: u32) -> Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// When a process began, in clock ticks since the machine did. With its ID it names one process for good.
+/// Start of a process, in clock ticks since that of the machine. With its ID it names one process for good.
 ///
 /// # Errors
 /// There is no such process.

@@ -33,29 +33,29 @@ const READ_BATCH: usize = 64;
 /// The largest IP packet, behind the longest prefix of a device.
 const MAX_PACKET: usize = 65_535 + 64;
 
-/// What a run needs beside its devices.
+/// Course of a run: what it needs beside its devices.
 #[derive(Debug, Clone)]
 pub struct Course {
     /// The link.
     pub model: Model,
-    /// Which terminal a packet of the gateway is for.
+    /// Router that finds the terminal of each packet of the gateway.
     pub router: Router,
     /// Time between two snapshots.
     pub period: Duration,
-    /// What to write down.
+    /// Files to write.
     pub outputs: Outputs,
-    /// Where others see how it goes.
+    /// Figures that others read while it runs.
     pub live: Live,
 }
 
-/// What a run did, but for what only the kernel knows.
+/// Result of a run, but for what only the kernel knows.
 #[derive(Debug)]
 pub struct Outcome {
     /// The link at the end.
     pub probe: Probe,
     /// From start to stop.
     pub duration: Duration,
-    /// How the loop did.
+    /// Health of the loop.
     pub health: Health,
 }
 

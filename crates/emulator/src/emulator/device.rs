@@ -8,7 +8,7 @@ use bentpipe_sys::tun::Tun;
 
 /// Something that yields and takes whole packets without blocking.
 pub trait PacketDevice: AsFd {
-    /// How many bytes stand before the IP header. They cross the link unchanged and take none of its capacity.
+    /// Bytes before the IP header. They cross the link unchanged and take none of its capacity.
     const PREFIX: usize = 0;
 
     /// Reads one packet into `buffer`.
@@ -23,7 +23,7 @@ pub trait PacketDevice: AsFd {
     /// If the packet could not be written; it is counted and dropped.
     fn write_packet(&self, packet: &[u8]) -> io::Result<()>;
 
-    /// Whether this is not one packet of the network, but several that an offload has merged.
+    /// True if this is not one packet of the network, but several that an offload has merged.
     fn is_merged(_packet: &[u8]) -> bool {
         false
     }

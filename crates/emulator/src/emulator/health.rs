@@ -19,7 +19,7 @@ pub struct KernelDrops {
 }
 
 impl KernelDrops {
-    /// What `namespace` counts now; `device` is the emulator's, if it has one there.
+    /// Counts of `namespace` at present; `device` is the emulator's, if it has one there.
     ///
     /// # Errors
     /// The namespace cannot be entered.

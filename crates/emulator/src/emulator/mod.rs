@@ -48,16 +48,16 @@ pub use bentpipe_sys::schedule::keep_memory;
 use crate::addresses::Addresses;
 use crate::router::Router;
 
-/// What to emulate, and what to write down about it.
+/// Link to emulate, and files to write about it.
 #[derive(Debug, Clone)]
 pub struct EmulatorConfig {
     /// The link.
     pub scenario: Scenario,
     /// The files that it names.
     pub files: Files,
-    /// What to write down.
+    /// Files to write.
     pub outputs: Outputs,
-    /// Where others see how it goes.
+    /// Figures that others read while it runs.
     pub live: Live,
 }
 
@@ -89,7 +89,7 @@ pub struct Emulator {
     course: Course,
     scenario: Scenario,
     devices: Devices,
-    /// Where the kernel's losses are counted, and on which device.
+    /// Namespaces in which the kernel's losses are counted, and on which device.
     watched: Vec<(NetNs, Option<String>)>,
 }
 

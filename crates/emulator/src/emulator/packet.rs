@@ -13,7 +13,7 @@ pub(super) struct Packet {
     pub(super) bytes: Bytes,
 }
 
-/// What the link and the choice of the terminal need.
+/// Fields of an IP header that the link and the choice of the terminal need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IpHeader {
     /// Differentiated-services code point (RFC 2474).
@@ -62,7 +62,7 @@ impl Segment {
         }
     }
 
-    /// What an IP packet holds; `None` if that is something else, in fragments, or behind extension headers.
+    /// Reads what an IP packet holds; `None` if that is something else, in fragments, or behind extension headers.
     pub(super) fn read(packet: &[u8]) -> Option<Self> {
         const TCP: u8 = 6;
         let (addresses, header, whole) = match packet.first()? >> 4 {
@@ -90,7 +90,7 @@ impl Segment {
         })
     }
 
-    /// It begins where `other` of the same connection ends.
+    /// True if this segment begins where `other` of the same connection ends.
     pub(super) fn follows(&self, other: &Self) -> bool {
         let length = u32::try_from(other.length).unwrap_or(0);
         self.flow == other.flow && self.sequence == other.sequence.wrapping_add(length)

@@ -13,16 +13,16 @@ use super::lateness::Lateness;
 /// One packet in a hundred may leave the emulator this much later than the model says.
 pub const TOLERABLE_LATENESS: Duration = Duration::from_millis(1);
 
-/// What a run did.
+/// Report of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EmulatorStats {
-    /// What the scenario is called.
+    /// Name of the scenario.
     pub scenario: String,
     /// The root of its random numbers.
     pub seed: bentpipe_units::Seed,
     /// From start to stop.
     pub duration: TimeSpan,
-    /// Whether the figures may be believed, and why not.
+    /// Verdict on the figures: may they be believed, and if not, why.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// Gateway to terminals, all together.
@@ -31,15 +31,15 @@ pub struct EmulatorStats {
     pub return_link: Counters,
     /// Each terminal at the end.
     pub terminals: Vec<TerminalProbe>,
-    /// How the emulator itself did.
+    /// Health of the emulator itself.
     #[serde(flatten)]
     pub emulator: Health,
 }
 
-/// How the emulator itself did.
+/// Health of the emulator itself.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Health {
-    /// How late packets were written, against the model's instants.
+    /// Lateness of packets when they were written, against the model's instants.
     pub lateness: Lateness,
     /// Sleeps that ended more than [`TOLERABLE_LATENESS`] after their time.
     pub late_wakeups: u64,
@@ -55,19 +55,19 @@ pub struct Health {
     pub records_lost: u64,
     /// CPU time of the emulator's thread.
     pub cpu: TimeSpan,
-    /// The same per packet delivered, in microseconds.
+    /// CPU time for each packet delivered, in microseconds.
     pub cpu_us_per_packet: f64,
-    /// Whether the thread ran with real-time priority.
+    /// The thread ran with real-time priority.
     pub real_time: bool,
 }
 
-/// Whether a run's figures may be believed.
+/// Verdict on a run's figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", content = "reasons", rename_all = "UPPERCASE")]
 pub enum Verdict {
     /// Nothing but the model delayed or dropped packets.
     Valid,
-    /// What did, one sentence each.
+    /// Faults of the run, one sentence each.
     Invalid(Vec<String>),
 }
 

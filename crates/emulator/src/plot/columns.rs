@@ -18,7 +18,7 @@ const MOST_TERMINALS: usize = 1000;
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     terminals: Vec<Terminal>,
-    /// What was last requested and granted, by terminal and key: it holds until the next event.
+    /// Values last requested and granted, by terminal and key: each holds until the next event.
     standing: BTreeMap<(u64, &'static str), f64>,
 }
 
@@ -56,7 +56,7 @@ struct Curve {
 }
 
 impl Curve {
-    /// What is finer than a millionth of the unit only makes the page longer.
+    /// Makes a column. Digits finer than a millionth of the unit are cut: they only make the page longer.
     fn new(name: String, mut y: Vec<Option<f64>>) -> Self {
         for value in y.iter_mut().flatten() {
             *value = (*value * 1e6).round() / 1e6;
@@ -103,7 +103,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Where the terminal of that name is; a new one comes last.
+    /// Place of the terminal of that name; a new one comes last.
     fn terminal(&mut self, name: String) -> Result<usize> {
         let known = self
             .terminals
@@ -140,7 +140,7 @@ impl Columns {
         }
     }
 
-    /// Whether no line was a snapshot.
+    /// True if no line was a snapshot.
     pub(super) fn is_empty(&self) -> bool {
         self.terminals.is_empty()
     }
@@ -261,7 +261,7 @@ fn rate(lines: &[&Line], way: usize) -> Vec<Option<f64>> {
     rates.collect()
 }
 
-/// What a counter grew by since the line before; since zero at the first.
+/// Growth of a counter since the line before; since zero at the first.
 fn growth(lines: &[&Line], counter: impl Fn(&Line) -> Option<f64>) -> Vec<Option<f64>> {
     let mut before = 0.0;
     let mut step = |line: &&Line| {

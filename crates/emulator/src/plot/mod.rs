@@ -21,7 +21,7 @@ use columns::Columns;
 /// No line of probes is nearly as long, with however many queues.
 const LONGEST_LINE: u64 = 1 << 20;
 
-/// Where probes go that are only wanted for their plot; removed when it is dropped.
+/// Directory of probes that are only wanted for their plot; removed when this is dropped.
 #[derive(Debug)]
 pub struct Scratch(TempDir);
 

@@ -100,7 +100,7 @@ impl Bench {
         }
     }
 
-    /// What has happened, and when.
+    /// Next event that has happened, and its time.
     pub(super) fn event(&mut self) -> Option<(Duration, Event)> {
         let event = self.link.poll_event()?;
         Some((event.at.saturating_duration_since(self.start), event))

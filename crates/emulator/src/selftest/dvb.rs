@@ -92,7 +92,7 @@ fn forward(cn: f64, keys: &str, tables: &str) -> String {
     )
 }
 
-/// Whether a packet sent with one MODCOD alone arrives at this C/N.
+/// True if a packet sent with one MODCOD alone arrives at this C/N.
 fn closes(id: usize, cn: f64) -> Result<bool> {
     let keys = format!("mode = \"ccm\"\nmodcods = \"{id}\"");
     let mut link = Bench::new(&forward(cn, &keys, "[errors]\nmodel = \"gate\""))?;
@@ -146,7 +146,7 @@ fn staircase(quick: bool) -> Result<Row> {
     ))
 }
 
-/// What a full carrier of MODCOD 28 brings of packets of this size: whole frames, less what GSE adds.
+/// Goodput of a full carrier of MODCOD 28 with packets of this size: whole frames, less what GSE adds.
 fn goodput(bytes: u64) -> Result<Row> {
     // (58192 - 80) bits of a frame's data field in 13050 symbols.
     let (payload, frames) = (7264.0, 40e6 / 13_050.0);
@@ -284,7 +284,7 @@ fn edge() -> Result<Row> {
     ))
 }
 
-/// What a 6 dB edge is to the link: when it was learned, and the losses' first and last instant.
+/// Effects of a 6 dB edge on the link: when it was learned, and the losses' first and last instant.
 pub(super) fn losses(
     link: &mut Bench,
     until: Duration,

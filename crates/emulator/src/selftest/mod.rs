@@ -24,7 +24,7 @@ use anyhow::{Result, bail, ensure};
 use crate::Stop;
 use row::{Row, Verdict};
 
-/// Which part of the self-test to run.
+/// Part of the self-test to run.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
     /// The part that takes less than a minute.

@@ -128,7 +128,7 @@ fn rate(megabits: u64) -> Result<Row> {
     ))
 }
 
-/// Which of `count` packets of `bytes` are lost, in the order of sending.
+/// Fates of `count` packets of `bytes`, true for lost, in the order of sending.
 fn losses(more: &str, bytes: u64, count: u64) -> Result<Vec<bool>> {
     let mut link = Bench::new(&constant("1 Gbit/s", "1 ms", more))?;
     let mut lost = vec![true; count as usize];

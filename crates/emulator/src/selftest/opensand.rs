@@ -23,7 +23,7 @@ pub(super) fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What `measure` gives with ticks, which is to hold, and beside it what it gives without.
+/// Figures of `measure` with ticks, which are to hold, and beside them those without.
 fn pair<T>(
     case: &str,
     expected: &str,
@@ -164,7 +164,7 @@ fn fading(seed: u32, timing: &str) -> String {
     )
 }
 
-/// What a fade costs.
+/// Cost of a fade.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Outage {
     /// From the fade to the terminal's next report, in seconds.
@@ -174,7 +174,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// How far it is from the wait for the report and two delays.
+    /// Distance of the outage from the wait for the report and two delays.
     pub(super) fn error(self) -> f64 {
         self.length - (self.wait + 2.0 * DELAY.as_secs_f64())
     }

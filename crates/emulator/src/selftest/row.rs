@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// What a check came to.
+/// Verdict of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Within the tolerance.
@@ -20,7 +20,7 @@ pub(super) struct Row {
     pub(super) property: &'static str,
     pub(super) case: String,
     pub(super) figure: String,
-    /// What is asked for, with its tolerance.
+    /// Value that is asked for, with its tolerance.
     pub(super) expected: String,
     pub(super) verdict: Verdict,
 }
@@ -61,12 +61,12 @@ impl Row {
         Self::new(property, case, shown, expected, range.contains(&figure))
     }
 
-    /// Whether it is within its tolerance.
+    /// True if the figure is within its tolerance.
     pub(super) fn holds(&self) -> bool {
         self.verdict == Verdict::Pass
     }
 
-    /// The same without its figure: the run that it is from was not sound.
+    /// This row without its figure: the run that it is from was not sound.
     pub(super) fn invalid(mut self, reason: &str) -> Self {
         self.figure = "-".into();
         self.verdict = Verdict::Invalid(reason.to_owned());

@@ -43,14 +43,14 @@ pub const LINK_DEVICE: &str = "sat0";
 /// owner was killed knows which processes were its own.
 pub const EXPERIMENT_VARIABLE: &str = "BENTPIPE_EXPERIMENT";
 
-/// What to build.
+/// Topology to build.
 #[derive(Debug, Clone)]
 pub struct TopologyConfig {
     /// The link between terminal and gateway.
     pub link: EmulatorConfig,
     /// First part of the namespaces' names (`<prefix>-user`, …); see [`unique_prefix`].
     pub prefix: String,
-    /// How many addresses the web namespace has besides [`WEB`], of each family; see [`host`].
+    /// Addresses of the web namespace besides [`WEB`], of each family; see [`host`].
     pub hosts: u8,
 }
 
@@ -174,7 +174,7 @@ impl Topology {
         users.zip(self.terminals.iter().map(|terminal| &**terminal))
     }
 
-    /// Where the applications of the first terminal are: 10.10.0.2, fd00:10::2.
+    /// Namespace of the applications of the first terminal: 10.10.0.2, fd00:10::2.
     #[must_use]
     pub fn user(&self) -> &NetNs {
         &self.users[0]
@@ -192,7 +192,7 @@ impl Topology {
         &self.gateway
     }
 
-    /// Where the servers are: [`WEB`], [`WEB6`], [`RESOLVER`], [`RESOLVER6`] and the hosts' addresses.
+    /// Namespace of the servers: [`WEB`], [`WEB6`], [`RESOLVER`], [`RESOLVER6`] and the hosts' addresses.
     #[must_use]
     pub fn web(&self) -> &NetNs {
         &self.web
@@ -237,7 +237,7 @@ impl Topology {
         setup::batch(namespace, &attributes.put_on(lines))
     }
 
-    /// What the namespaces' names begin with.
+    /// Prefix of the namespaces' names.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.prefix

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use bentpipe_sys::netns::NetNs;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process may take to end after SIGTERM before it gets SIGKILL.
+/// Time that a process may take to end after SIGTERM before it gets SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -26,7 +26,7 @@ pub struct Process {
     running: Arc<Running>,
 }
 
-/// What guard and topology share.
+/// State that guard and topology share.
 #[derive(Debug)]
 pub(super) struct Running {
     name: String,
@@ -80,7 +80,7 @@ impl Process {
         &self.running.stderr
     }
 
-    /// What it has written to standard error so far.
+    /// Text that the process has written to standard error so far.
     #[must_use]
     pub fn stderr_text(&self) -> String {
         let bytes = fs::read(&self.running.stderr).unwrap_or_default();
@@ -233,7 +233,7 @@ impl Running {
     }
 }
 
-/// Whether a line of `/proc/net/tcp` is of a socket that listens at `port`, as in `0: 0100007F:1F90 00000000:0000 0A`.
+/// True if a line of `/proc/net/tcp` is of a socket that listens at `port`, as in `0: 0100007F:1F90 00000000:0000 0A`.
 fn listens(line: &str, port: u16) -> bool {
     const LISTEN: &str = "0A";
     let mut fields = line.split_whitespace().skip(1);

@@ -28,14 +28,14 @@ const SETTINGS: [(&str, &str); 6] = [
     ("ipv6/conf/default/accept_ra", "0"),
 ];
 
-/// What TCP sends with. It stands on every route, so that the machine's default does not decide what "plain TCP" means; not
+/// Congestion control of TCP. It stands on every route, so that the machine's default does not decide what "plain TCP" means; not
 /// in a setting, because where the machine's list of allowed algorithms lacks one, its namespaces may not choose it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Congestion {
     /// The kernel's CUBIC.
     #[default]
     Cubic,
-    /// The same without HyStart, which whoever builds the topology has to turn off: it is the whole machine's.
+    /// CUBIC without HyStart, which whoever builds the topology has to turn off: it is the whole machine's.
     CubicNoHystart,
     /// The kernel's BBR, whichever version that is.
     Bbr,

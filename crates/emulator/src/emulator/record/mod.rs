@@ -30,10 +30,10 @@ use pcap::Pcap;
 
 /// Records that may wait: half a second of a million packets per second.
 const CAPACITY: usize = 1 << 16;
-/// How often the writer looks. It is not woken for each record: that would cost the emulator more than the record.
+/// Time between two looks of the writer. It is not woken for each record: that would cost the emulator more than the record.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// Which files to write.
+/// Files to write.
 #[derive(Debug, Clone, Default)]
 pub struct Outputs {
     /// Snapshots, one line of JSON per terminal and period, and events between them.
@@ -44,10 +44,10 @@ pub struct Outputs {
     pub pcap: Option<PathBuf>,
 }
 
-/// How packets look in a capture.
+/// Framing of packets in a capture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Framing {
-    /// Whether they are Ethernet frames; IP packets otherwise.
+    /// Packets are Ethernet frames; IP packets otherwise.
     pub(super) ethernet: bool,
     /// Bytes before the frame that no capture has.
     pub(super) skip: usize,
@@ -58,7 +58,7 @@ pub(super) struct Framing {
 pub(super) struct Crossing {
     /// Since the start.
     pub(super) at: Duration,
-    /// Whether it arrives at the link there, or leaves it.
+    /// The packet arrives at the link there; otherwise it leaves it.
     pub(super) entering: bool,
     pub(super) port: Port,
     /// IP-layer size.
@@ -125,12 +125,12 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Whether crossings are of interest: nobody should make them for nothing.
+    /// True if crossings are of interest: nobody should make them for nothing.
     pub(super) fn wants_packets(&self) -> bool {
         self.packets
     }
 
-    /// Whether events are.
+    /// True if events are of interest.
     pub(super) fn wants_events(&self) -> bool {
         self.events
     }

@@ -16,7 +16,7 @@ const NAP: Duration = Duration::from_millis(5);
 /// Half of the passes, each a timer's wake-up and two by a datagram, may take this long. A round trip has five wake-ups:
 /// on a quiet machine it is wrong by half as much again as a pass takes (0.21 ms and 0.14 ms), and it may be wrong by 0.3 ms.
 const TOLERABLE_MEDIAN: Duration = Duration::from_micros(180);
-/// The same of one in a hundred, which may be wrong by 1 ms.
+/// Lateness that is tolerated of one timer in a hundred; figures may be wrong by 1 ms.
 const TOLERABLE_P99: Duration = Duration::from_micros(500);
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Canary {
         Ok(Self { stop, thread })
     }
 
-    /// Why not, if this machine was not fit since the start.
+    /// Reason, if this machine was not fit since the start.
     pub(super) fn finish(self) -> Result<Option<String>> {
         self.stop.stop();
         let passes = self

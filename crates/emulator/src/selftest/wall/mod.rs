@@ -22,14 +22,14 @@ use super::row::Row;
 use crate::Stop;
 use crate::emulator::{EmulatorStats, Verdict};
 
-/// How often a measurement is tried on a machine that disturbs it.
+/// Times that a measurement is tried on a machine that disturbs it.
 const ATTEMPTS: usize = 3;
 
-/// What was measured, and the emulator's own account of the run.
+/// Figures that were measured, and the emulator's own account of the run.
 struct Measured {
     rows: Vec<Row>,
     stats: Vec<EmulatorStats>,
-    /// Why the figures are not the emulator's, if whoever measured knows.
+    /// Reason why the figures are not the emulator's, if whoever measured knows one.
     unfit: Option<String>,
 }
 

@@ -58,7 +58,7 @@ pub(super) fn checks(quick: bool) -> Vec<Check> {
 }
 
 impl Check {
-    /// What it is found by.
+    /// Title that the case is found by.
     pub(super) fn title(self) -> String {
         let (program, case) = self.case();
         format!("{PROPERTY} {program}: {case}")
@@ -157,7 +157,7 @@ fn round_trips(text: &str) -> Option<[f64; 2]> {
     Some([figures.next()?.parse().ok()?, figures.next()?.parse().ok()?])
 }
 
-/// What we need of iperf3's report, as the receiver saw it.
+/// Part of iperf3's report that is needed, as the receiver saw it.
 #[derive(Debug, Deserialize)]
 struct Report {
     intervals: Vec<Interval>,

@@ -14,9 +14,9 @@ use crate::selftest::row::Row;
 
 /// By how much the link is overloaded.
 const OVERLOAD: f64 = 1.1;
-/// What is left of that on a machine that cannot keep up, and still fills the link.
+/// Load that is left of that on a machine that cannot keep up, and still fills the link.
 const FULL: f64 = 1.03;
-/// What the link's queue holds: it is full from the beginning, and a source that is late by less does not show.
+/// Time that the link's queue holds: it is full from the beginning, and a source that is late by less does not show.
 const QUEUE: Duration = Duration::from_millis(50);
 
 /// One measurement.
@@ -30,7 +30,7 @@ pub(super) struct Case {
     tolerance: f64,
 }
 
-/// What is measured: all rates with all sizes for a while, and once for a minute, in which a drift would add up.
+/// Cases to measure: all rates with all sizes for a while, and once for a minute, in which a drift would add up.
 pub(super) fn cases(quick: bool) -> Vec<Case> {
     let case = |megabits, bytes, seconds, tolerance| Case {
         megabits,
@@ -49,7 +49,7 @@ pub(super) fn cases(quick: bool) -> Vec<Case> {
 }
 
 impl Case {
-    /// What it is found by.
+    /// Title that the case is found by.
     pub(super) fn title(self) -> String {
         format!("rate {} Mbit/s, {} B", self.megabits, self.bytes)
     }

@@ -68,7 +68,7 @@ pub(super) fn flows(quick: bool) -> Vec<Flow> {
 }
 
 impl Flow {
-    /// What it is found by.
+    /// Title that the case is found by.
     pub(super) fn title(&self) -> String {
         let over = match self.over {
             Over::CnesGeo => "cnes-geo",
@@ -131,7 +131,7 @@ impl Flow {
     }
 }
 
-/// What Reno's saw carries in Mbit/s: from W/2 to W by one segment a round trip, and W/2 in the round trip of the
+/// Rate of Reno's saw in Mbit/s: from W/2 to W by one segment a round trip, and W/2 in the round trip of the
 /// retransmission. A tooth is 1/p = 3/8 W² + W/2 segments in W/2 + 2 round trips; without the last terms this is the
 /// square root of 3/2p.
 fn saw() -> f64 {
@@ -199,12 +199,12 @@ fn serve(listener: &TcpListener, congestion_control: &str) -> Result<()> {
     Ok(())
 }
 
-/// What a client saw.
+/// Download as a client saw it.
 #[derive(Debug, Clone, Copy)]
 struct Download {
     /// From before the connection.
     whole: Duration,
-    /// What came after start-up, in so much time.
+    /// Bytes that came after start-up, in so much time.
     late_bytes: usize,
     late: Duration,
 }

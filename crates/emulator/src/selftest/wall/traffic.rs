@@ -20,12 +20,12 @@ const HEADERS: usize = 28;
 const BATCH: usize = 65_000;
 /// A fast source sleeps at least this long: it shares the machine with what it measures.
 const NAP: Duration = Duration::from_micros(200);
-/// How rarely the sink looks. What it does not read waits in the kernel.
+/// Time between two looks of the sink. What it does not read waits in the kernel.
 const LOOK: Duration = Duration::from_millis(1);
 /// After this, nothing comes any more.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// What to send.
+/// Load to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// bit/s.
@@ -33,11 +33,11 @@ pub(super) struct Load {
     /// IP bytes of each packet.
     pub(super) bytes: usize,
     pub(super) time: Duration,
-    /// What is sent at once at the beginning, as the time that it takes at this rate.
+    /// Burst that is sent at the beginning, as the time that it takes at this rate.
     pub(super) head: Duration,
 }
 
-/// What was sent.
+/// Count of what was sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) packets: u64,
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// Whether the kernel took the batch. A full queue of the device is waited for: the kernel must lose nothing.
+    /// True if the kernel took the batch. A full queue of the device is waited for: the kernel must lose nothing.
     fn hand_over(&self, packets: usize) -> io::Result<bool> {
         let transmit = Transmit {
             destination: self.peer,
@@ -149,15 +149,15 @@ fn word(payload: &[u8], from: usize) -> u64 {
     u64::from_le_bytes(payload[from..from + 8].try_into().unwrap_or_default())
 }
 
-/// What has come, seen now and then.
+/// Count of what has come, seen now and then.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrived {
     pub(super) packets: u64,
-    /// When the first were seen, and how many IP bytes had come by then.
+    /// Time at which the first were seen, and IP bytes that had come by then.
     first: Option<(Instant, u64)>,
-    /// The same of the last.
+    /// Time at which the last were seen, and IP bytes that had come by then.
     last: Option<(Instant, u64)>,
-    /// Whether each number was higher than the one before.
+    /// Each number was higher than the one before.
     pub(super) ordered: bool,
 }
 
