@@ -24,14 +24,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(25);
 /// A client that has asked in vain asks again so often, where quinn's pauses double; here it connects anew instead.
 const ASK: Duration = Duration::from_secs(5);
 
-/// When an attempt is given up, and the pause before the next.
+/// Time after which an attempt is given up, and the pause before the next.
 const ATTEMPT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Clients of one server, in a thread of their own until the process ends.
 #[derive(Debug)]
 pub struct Clients {
-    /// How often each has been let in.
+    /// Times that each client has been let in.
     entries: Arc<Vec<AtomicUsize>>,
 }
 

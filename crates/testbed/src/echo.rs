@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use bentpipe_sys::netns::NetNs;
 use socket2::SockRef;
 
-/// What is given to one packet and its answer.
+/// Time that one packet and its answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Opens a UDP socket on a fresh port of `address` in `place`.

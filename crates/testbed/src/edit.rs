@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, ensure};
 use super::site::Site;
 
 impl Site {
-    /// Where the server's configuration is.
+    /// Path of the server's configuration.
     pub fn server_file(&self) -> PathBuf {
         self.topology.directory().join("server.toml")
     }
 
-    /// Where the client's configuration is.
+    /// Path of the client's configuration.
     pub fn client_file(&self) -> PathBuf {
         self.client_home().join("client.toml")
     }

@@ -41,7 +41,7 @@ pub fn efficiency(direction: usize, packet: u64) -> f64 {
     1.0 - (OVERHEAD + CONNECTION_ID[direction]) as f64 / packet as f64
 }
 
-/// When `transfer` would have ended at the limit, counted from the link's `start`; `None` if never.
+/// Time at which `transfer` would have ended at the limit, counted from the link's `start`; `None` if never.
 pub fn earliest(link: &LinkConfig, transfer: &Transfer) -> Option<Duration> {
     let share = efficiency(transfer.direction, transfer.packet) * (1.0 - transfer.loss);
     let wire = ByteCount::new((transfer.payload as f64 / share) as u64);

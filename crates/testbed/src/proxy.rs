@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use super::peer::{PATIENCE, read_exactly, set_patience};
 use super::site::Site;
 
-/// Where the client's SOCKS5 front end listens.
+/// Address of the client's SOCKS5 front end.
 pub const SOCKS5: &str = "127.0.0.1:1080";
-/// Where the client's HTTP CONNECT front end listens.
+/// Address of the client's HTTP CONNECT front end.
 pub const HTTP: &str = "127.0.0.1:3128";
 
 /// Both protocols, as an application speaks them.

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::site::Site;
 
-/// How long a server may take to read its file again.
+/// Time that a server may take to read its file again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Has the server read its file again, which it then says with one more line that contains `says`.

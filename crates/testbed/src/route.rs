@@ -42,9 +42,9 @@ pub type Detour = Box<dyn Fn(SocketAddr) -> Result<SocketAddr> + Send + Sync>;
 pub struct Route {
     /// Name of the route in reports.
     pub name: &'static str,
-    /// Where the applications are.
+    /// Place of the applications.
     pub user: Place,
-    /// Where the servers are.
+    /// Place of the servers.
     pub web: Place,
     /// The servers' address.
     pub server: IpAddr,
@@ -79,7 +79,7 @@ impl Route {
         Ok((socket, address.context("an address with a port")?))
     }
 
-    /// Where applications find a server at `address`.
+    /// Address at which applications find a server at `address`.
     pub fn in_front_of(&self, address: SocketAddr) -> Result<SocketAddr> {
         self.detour
             .as_ref()

@@ -28,13 +28,13 @@ use super::route::{Place, Route};
 /// The UDP port of the server.
 pub const PORT: u16 = 4433;
 
-/// Who runs a client without privileges.
+/// User ID of a client without privileges.
 const NOBODY: u32 = 65_534;
 
-/// What `bentpipe` is given to come up, its handshake over the satellite included.
+/// Time that `bentpipe` is given to come up, its handshake over the satellite included.
 const COMES_UP: Duration = Duration::from_secs(20);
 
-/// What it is given to stop: longer than it lets open flows finish.
+/// Time that `bentpipe` is given to stop: longer than it lets open flows finish.
 const STOPS: Duration = Duration::from_secs(20);
 
 /// 10/10 Mbit/s and an RTT of 500 ms.
@@ -387,7 +387,7 @@ impl Site {
         Capture::start(self.topology.terminal(), LINK_DEVICE, PORT)
     }
 
-    /// Where the client keeps its files.
+    /// Directory of the client's files.
     pub fn client_home(&self) -> &Path {
         self.client_home.path()
     }

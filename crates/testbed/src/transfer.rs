@@ -34,7 +34,7 @@ pub struct Transfer {
 #[derive(Debug)]
 pub struct Arrivals {
     bytes: Vec<u8>,
-    /// When something arrived.
+    /// Instants at which something arrived.
     instants: Vec<Instant>,
     /// End of the connection.
     pub end: io::Result<()>,

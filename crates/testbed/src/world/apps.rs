@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::origins::{payload, source};
 use super::page::Browser;
 
-/// How often a slow reader reads.
+/// Time between two reads of a slow reader.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Bytes that a request has.
@@ -23,7 +23,7 @@ pub struct Reader {
     flow: FlowKey,
     /// Bytes per second; `None`: as they come.
     rate: Option<u64>,
-    /// When it was opened.
+    /// Instant at which the flow was opened.
     pub since: Instant,
     next: Option<Instant>,
     /// Bytes still to be sent before FIN.
@@ -31,9 +31,9 @@ pub struct Reader {
     finished: bool,
     /// Bytes read.
     pub got: u64,
-    /// When the first byte came.
+    /// Instant at which the first byte came.
     pub first: Option<Instant>,
-    /// When and how it ended.
+    /// Instant and kind of its end.
     pub end: Option<(Instant, Ending)>,
 }
 
@@ -132,7 +132,7 @@ impl Apps {
         busy
     }
 
-    /// When a slow reader reads next.
+    /// Instant at which a slow reader reads next.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let open = self.readers.iter().filter(|reader| reader.end.is_none());
         open.filter_map(|reader| reader.next).min()

@@ -29,7 +29,7 @@ impl Competitor {
         }
     }
 
-    /// What leaves now, as flow number `flow`, and to where.
+    /// Packets that leave now, as flow number `flow`, and their goal.
     pub(super) fn transmit(
         &mut self,
         now: Instant,

@@ -15,7 +15,7 @@ pub(super) struct Ends {
     client: PrivateKey,
     server: PrivateKey,
     pub(super) seed: Seed,
-    /// What terminals know of the link.
+    /// Facts that terminals know of the link.
     pub(super) known: Link,
     wishes: Wishes,
 }
@@ -31,7 +31,7 @@ impl Ends {
         }
     }
 
-    /// What a terminal connects with.
+    /// Cryptography with which a terminal connects.
     pub(super) fn crypto(&self) -> Arc<dyn ClientConfig> {
         identity::client_crypto(&self.client, self.server.public(), false, None)
             .expect("keys make a TLS configuration")

@@ -34,7 +34,7 @@ pub struct Call {
     down: bool,
     size: usize,
     class: u8,
-    /// What arrives is sent back.
+    /// Packets that arrive are sent back.
     echoed: bool,
     next: Instant,
     until: Instant,
@@ -143,7 +143,7 @@ impl Inner {
         busy
     }
 
-    /// What is to be sent: direction, number, size and traffic class.
+    /// Packets that are to be sent: direction, number, size and traffic class.
     fn due(&mut self, now: Instant) -> Vec<(bool, u32, usize, u8)> {
         let mut due = Vec::new();
         let mut fly = |down, content, size, class| {

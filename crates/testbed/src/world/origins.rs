@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::sites::{Site, site};
 
-/// What everybody sends, in pieces of this size that cost no memory.
+/// Payload that everybody sends, in pieces of this size that cost no memory.
 static PAYLOAD: [u8; 1 << 16] = [0x5a; 1 << 16];
 
 /// At most `size` bytes to send.
@@ -110,7 +110,7 @@ impl Origins {
 }
 
 impl Origin {
-    /// Whether anything was done, and whether there is more to do.
+    /// Serves once. True for: anything was done, there is more to do.
     fn poll(&mut self, server: &mut Engine) -> (bool, bool) {
         let Some(held) = server.peek(self.connection) else {
             return (true, false);

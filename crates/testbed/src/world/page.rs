@@ -29,7 +29,7 @@ const LEAST: u64 = 400;
 struct PageObject {
     length: u64,
     host: usize,
-    /// What refers to it; the first has nobody.
+    /// Object that refers to it; the first has none.
     parent: Option<usize>,
 }
 
@@ -82,7 +82,7 @@ impl PagePlan {
 enum State {
     /// Bytes of the server's flight still to come.
     Hello(u64),
-    /// Whether the client's second flight is still to be sent.
+    /// Open and unused; true if the client's second flight is still to be sent.
     Idle(bool),
     /// An object, and bytes of its answer still to come.
     Busy(usize, u64),
@@ -253,7 +253,7 @@ impl Browser {
         }
     }
 
-    /// How long it took, once the last object is whole.
+    /// Time that the page took, once the last object is whole.
     pub fn time(&self) -> Option<Duration> {
         self.end.map(|end| end - self.since)
     }

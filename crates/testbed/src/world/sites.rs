@@ -50,7 +50,7 @@ impl Site {
         }
     }
 
-    /// Whether anything was done, and whether there is more to do.
+    /// Serves once. True for: anything was done, there is more to do.
     pub(super) fn poll(&mut self, server: &mut Engine) -> (bool, bool) {
         let Some(held) = server.peek(self.connection) else {
             return (true, false);
@@ -86,7 +86,7 @@ impl Site {
         (true, true)
     }
 
-    /// What the next whole message asks for.
+    /// Length of the answer that the next whole message asks for.
     fn next_answer(&mut self) -> Option<u64> {
         let (header, _) = self.got.split_first_chunk::<HEADER>()?;
         let [a, b, c, d, answer @ ..] = *header;

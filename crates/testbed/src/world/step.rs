@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// How far from the link the terminal is that `packet` goes to.
+    /// Delay between the link and the terminal that `packet` goes to.
     fn access_of(&self, packet: &Packet) -> Duration {
         match packet {
             Packet::Tunnel(datagram) => self

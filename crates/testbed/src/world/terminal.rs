@@ -24,7 +24,7 @@ pub struct Terminal {
     pub tunnels: Vec<ConnectionId>,
     /// Reasons for which connections were lost.
     pub notices: Vec<(Duration, String)>,
-    /// When answers to DNS queries came.
+    /// Instants at which answers to DNS queries came.
     pub answers: Vec<Instant>,
     /// Flows that the server has opened.
     pub inbound: Vec<(FlowKey, Inbound)>,
@@ -34,7 +34,7 @@ pub struct Terminal {
     pub ready: Option<(ConnectionId, Instant)>,
     /// Something may have happened at this instant.
     pub(super) awake: bool,
-    /// When it wants to be woken if nothing comes in before.
+    /// Instant at which the terminal wants to be woken if nothing comes in before.
     pub(super) next: Option<Instant>,
 }
 
@@ -121,7 +121,7 @@ impl Terminal {
         }
     }
 
-    /// When to wake it; only those who were awake may have changed their minds.
+    /// Instant at which to wake the terminal; only those who were awake may have changed their minds.
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
         if self.awake {
             self.next = next_wakeup([self.engine.poll_timeout(), self.apps.poll_timeout()]);

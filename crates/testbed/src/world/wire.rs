@@ -74,7 +74,7 @@ pub(super) fn packets<'a>(
     })
 }
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Towards {
     /// Over the return link.
