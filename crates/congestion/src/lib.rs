@@ -52,7 +52,7 @@ const MIN_RATE: u64 = 16_000;
 /// What one incoming ACK frame says, summed over the packets that it acknowledges for the first time.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
-    /// When the ACK arrived.
+    /// Instant at which the ACK arrived.
     pub now: Instant,
     /// Bytes acknowledged for the first time.
     pub newly_acked: u64,
@@ -62,7 +62,7 @@ pub struct AckSample {
     pub newest_sent: Instant,
     /// Bytes in flight after this ACK.
     pub in_flight: u64,
-    /// Whether the sender has nothing more to send now. What was so when the packets left is in `rate`; the first flight
+    /// True if the sender has nothing more to send now. What was so when the packets left is in `rate`; the first flight
     /// after idle is app-limited there, and still it is the window that holds it back.
     pub app_limited: bool,
     /// Delivery rate measured by [`RateSampler`], where there is one.
@@ -72,7 +72,7 @@ pub struct AckSample {
 /// What one round of loss detection, or one ECN report, says.
 #[derive(Clone, Copy, Debug)]
 pub struct LossSample {
-    /// When the loss was declared.
+    /// Instant at which the loss was declared.
     pub now: Instant,
     /// Bytes declared lost; 0 for a report of ECN marks alone.
     pub lost: u64,
@@ -204,7 +204,7 @@ impl Controller {
         }
     }
 
-    /// Whether [`Self::hint`] would make a difference.
+    /// True if [`Self::hint`] would make a difference.
     pub fn wants_hint(&self) -> bool {
         match self {
             Self::LossBased(_) | Self::Bbr3(_) => false,
@@ -212,7 +212,7 @@ impl Controller {
         }
     }
 
-    /// Whether the round-trip time of a small packet is of use while nothing else is sent.
+    /// True if the round-trip time of a small packet is of use while nothing else is sent.
     pub fn listens(&self) -> bool {
         match self {
             Self::LossBased(_) | Self::Bbr3(_) => false,

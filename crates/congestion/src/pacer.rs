@@ -82,7 +82,7 @@ impl Pacer {
         self.waiting = false;
     }
 
-    /// When to ask again, after a budget of 0.
+    /// Instant at which to ask again, after a budget of 0.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.waiting.then_some(self.next)
     }

@@ -148,12 +148,12 @@ impl Paths {
             .retain(|_, entry| now.saturating_sub(entry.seen) < EXPIRED);
     }
 
-    /// How many paths are remembered.
+    /// Number of paths that are remembered.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no path is remembered.
+    /// True if no path is remembered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -173,7 +173,7 @@ impl RateSampler {
         self.limited_until = (self.delivered + in_flight).max(1);
     }
 
-    /// Whether packets sent now are marked app-limited.
+    /// True if packets sent now are marked app-limited.
     pub fn is_app_limited(&self) -> bool {
         self.limited_until != 0
     }

@@ -19,7 +19,7 @@ pub(super) fn rate_of(bytes: u64, time: Duration) -> u64 {
     u64::try_from(u128::from(bytes) * NANOS / time.as_nanos().max(1)).unwrap_or(u64::MAX)
 }
 
-/// How long `bytes` take at `rate` bytes per second, saturating.
+/// Time that `bytes` take at `rate` bytes per second, saturating.
 pub(super) fn time_of(bytes: u64, rate: u64) -> Duration {
     let nanos = u128::from(bytes) * NANOS / u128::from(rate.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

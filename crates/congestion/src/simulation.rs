@@ -156,7 +156,7 @@ impl World {
         each.into_iter().map(|one| one / all).collect()
     }
 
-    /// How long a packet that arrived now would wait.
+    /// Time for which a packet that arrived now would wait.
     pub(super) fn queue(&self) -> Duration {
         self.link_free.saturating_duration_since(self.now)
     }

@@ -33,7 +33,7 @@ impl<P> DelayLine<P> {
         self
     }
 
-    /// When a packet that departs at `departure` arrives.
+    /// Instant at which a packet that departs at `departure` arrives.
     pub(crate) fn arrival(&self, departure: Instant) -> Instant {
         let arrival = departure + self.one_way_delay;
         if self.allow_reordering {

@@ -109,7 +109,7 @@ impl EventLog {
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// How many were forgotten because nobody collected them.
+    /// Number of events that were forgotten because nobody collected them.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.forgotten
     }

@@ -7,7 +7,7 @@ use bentpipe_units::Decibel;
 /// A frame on the air.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Frame {
-    /// When its last symbol leaves.
+    /// Instant at which its last symbol leaves.
     pub(crate) end: Instant,
     pub(crate) code: Code,
 }
@@ -35,7 +35,7 @@ impl Code {
 pub(crate) struct Remaining {
     /// Without headers of the encapsulation.
     pub(crate) bytes: u32,
-    /// Whether a fragment has been sent.
+    /// True if a fragment has been sent.
     pub(crate) begun: bool,
 }
 

@@ -121,7 +121,7 @@ impl OpportunityClock {
         }
     }
 
-    /// When everything sent so far has left.
+    /// Instant at which everything sent so far has left.
     pub(crate) const fn idle_at(&self) -> Instant {
         self.busy_until
     }

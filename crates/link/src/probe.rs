@@ -51,7 +51,7 @@ pub struct QueueProbe {
     pub bytes: ByteCount,
     /// Packets waiting.
     pub packets: usize,
-    /// How long the first of them has waited.
+    /// Time for which the first of them has waited.
     pub sojourn: TimeSpan,
 }
 

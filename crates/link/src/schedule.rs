@@ -61,7 +61,7 @@ impl Upcoming {
         }
     }
 
-    /// When the next change is due.
+    /// Instant at which the next change is due.
     pub(crate) fn at(&self) -> Option<Instant> {
         let (at, _) = self.changes.get(self.next)?;
         Some(self.start + *at)

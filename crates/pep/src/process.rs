@@ -46,7 +46,7 @@ const FILES_UNKNOWN: u64 = 1024;
 /// Exit code after a panic: "failed while running".
 const PANICKED: i32 = 1;
 
-/// Why a daemon could not start or go on. Each variant is one exit code of the binary.
+/// Reason why a daemon could not start or go on. Each variant is one exit code of the binary.
 #[derive(Debug, Error)]
 pub enum RunError {
     /// The private key or the key log cannot be used.
@@ -85,7 +85,7 @@ pub enum RunError {
     Status {
         /// Where the configuration asks for it, if it does.
         place: Option<Place>,
-        /// Why it cannot be bound.
+        /// Reason why it cannot be bound.
         source: SocketError,
     },
     /// Anything else from the system.

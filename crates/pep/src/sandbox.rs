@@ -34,9 +34,9 @@ pub(crate) fn announce() {
 pub(crate) struct Needs<'a> {
     /// `sandbox` of the configuration.
     enabled: bool,
-    /// Whether it configures the network.
+    /// True if it configures the network.
     network: bool,
-    /// Whether it answers in others' place.
+    /// True if it answers in others' place.
     raw: bool,
     /// The configuration, and the private key that it names.
     read: Vec<&'a Path>,

@@ -29,7 +29,7 @@ const REMOVAL: Duration = Duration::from_secs(15);
 
 /// Whoever started this process and wants to hear of it.
 pub(crate) struct ServiceManager {
-    /// Whether there is one.
+    /// True if there is one.
     present: bool,
     /// Time within which it wants a sign of life.
     watchdog: Option<Duration>,
@@ -126,7 +126,7 @@ struct Watch {
     patience: Duration,
     /// Turns when all had run, and when that was.
     seen: (Instant, Vec<Option<u64>>),
-    /// Whether a stuck shard was named since.
+    /// True if a stuck shard was named since.
     named: bool,
 }
 

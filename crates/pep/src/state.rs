@@ -123,7 +123,7 @@ impl StateFile {
         self.0.newest.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether a write has failed so far.
+    /// True if a write has failed so far.
     #[cfg(test)]
     pub(crate) fn complained(&self) -> bool {
         self.0.complained.load(Ordering::Relaxed)

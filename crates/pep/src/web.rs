@@ -78,7 +78,7 @@ impl Web {
         Ok(Self { listener, what })
     }
 
-    /// Whether there is an address to serve.
+    /// True if there is an address to serve.
     pub(crate) fn is_bound(&self) -> bool {
         self.listener.is_some()
     }

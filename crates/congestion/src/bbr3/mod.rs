@@ -60,7 +60,7 @@ pub struct Bbr3 {
     rate: u64,
     /// The window before ProbeRTT or persistent congestion cut it (BBR.prior_cwnd).
     prior_window: u64,
-    /// When persistent congestion was found; packets sent later show that it is over.
+    /// Instant at which persistent congestion was found; packets sent later show that it is over.
     collapsed_at: Option<Instant>,
     rounds: Rounds,
     /// The window was full in the last round, and in this one (C.is_cwnd_limited).

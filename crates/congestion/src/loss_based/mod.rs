@@ -53,7 +53,7 @@ pub struct LossBased {
     validation: Option<Validation>,
     round: RoundCounter,
     rtt: PacingRtt,
-    /// When the window was last cut; packets sent before are one congestion event with it (RFC 9002 §7.3.2).
+    /// Instant at which the window was last cut; packets sent before are one congestion event with it (RFC 9002 §7.3.2).
     reduced_at: Option<Instant>,
     last_ack: Instant,
     max_rate: Option<u64>,

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How long an unused window is kept (RFC 7661 §4.4.3).
+/// Time for which an unused window is kept (RFC 7661 §4.4.3).
 const NON_VALIDATED: Duration = Duration::from_secs(300);
 /// Round trips over which the most that was acknowledged in one counts (RFC 7661 §4.2).
 const ROUNDS: usize = 3;
@@ -16,7 +16,7 @@ pub(super) struct Validation {
     /// Bytes acknowledged in this round trip and in the last ones.
     acked: u64,
     rounds: [u64; ROUNDS],
-    /// When at least half of the window was last in use.
+    /// Instant at which at least half of the window was last in use.
     used_at: Instant,
     initial_window: u64,
 }

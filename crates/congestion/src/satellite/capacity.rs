@@ -19,7 +19,7 @@ const PATIENCE: u32 = 4;
 pub(super) struct Capacity {
     /// Bytes per second, and when that was seen.
     seen: Option<(u64, Instant)>,
-    /// When the last train left.
+    /// Instant at which the last train left.
     sent_at: Option<Instant>,
     /// One is wanted.
     wish: bool,

@@ -93,7 +93,7 @@ impl Jumps {
         self.last = None;
     }
 
-    /// When it jumped last.
+    /// Instant at which it jumped last.
     pub(super) fn last(&self) -> Option<Instant> {
         self.last
     }

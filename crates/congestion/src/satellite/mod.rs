@@ -235,7 +235,7 @@ impl Satellite {
         }
     }
 
-    /// Whether `ack` is that of a nearby path; the controller of such paths has taken it then.
+    /// True if `ack` is that of a nearby path; the controller of such paths has taken it then.
     fn is_nearby(&mut self, ack: &AckSample) -> bool {
         if self.nearby.is_some() && nearby::is_left(&self.path, ack) {
             self.nearby = None;
@@ -346,7 +346,7 @@ impl Satellite {
         BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
     }
 
-    /// Whether small packets at rest are of use: their round-trip time tells if somebody fills the path meanwhile.
+    /// True if small packets at rest are of use: their round-trip time tells if somebody fills the path meanwhile.
     pub fn listens(&self) -> bool {
         self.nearby.is_none() && !matches!(self.phase, Phase::Compete(_)) && !self.path.has_moved()
     }

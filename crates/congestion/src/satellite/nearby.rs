@@ -32,7 +32,7 @@ pub(super) fn enter(path: &Path, config: &Config, mtu: u64, now: Instant) -> Opt
     Some(Box::new(Bbr3::new(&config, now).sparing_stray_losses()))
 }
 
-/// Whether `path` is nearby no more, after `ack`.
+/// True if `path` is nearby no more, after `ack`.
 pub(super) fn is_left(path: &Path, ack: &AckSample) -> bool {
     let gone = path.measured().is_some_and(|rtt| rtt >= AWAY);
     gone || ack.rtt.is_some() && path.rtt_least() >= ELSEWHERE

@@ -62,7 +62,7 @@ pub(super) struct Path {
     spacing: Duration,
     shared: bool,
     held: bool,
-    /// When it was last found to have moved.
+    /// Instant at which it was last found to have moved.
     moved_at: Option<Instant>,
     jumps: Jumps,
     recent: RecentRtts,

@@ -17,7 +17,7 @@ const FILLED: u32 = 3;
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rest {
-    /// When a small packet that crossed alone last found a long queue.
+    /// Instant at which a small packet that crossed alone last found a long queue.
     filled_at: Option<Instant>,
     /// The round-trip time without a queue when the path was last busy.
     base: Option<Duration>,

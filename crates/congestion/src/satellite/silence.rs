@@ -8,7 +8,7 @@ use super::path;
 /// Time since the last answer, and what is not known yet of the silence that ended with one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Silence {
-    /// When the last ACK came, or the flight began that nothing has answered yet.
+    /// Instant at which the last ACK came, or the flight began that nothing has answered yet.
     heard: Instant,
     /// End of a silence that was a queue's or an outage's, in start-up: the losses of its flight tell.
     doubtful: Option<Instant>,

@@ -73,7 +73,7 @@ fn growth(rtt: Duration) -> Growth {
     if rtt >= LONG_RTT { LONG } else { SHORT }
 }
 
-/// Why start-up ends.
+/// Reason why start-up ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Queue,
@@ -227,7 +227,7 @@ impl Startup {
             .map_or(pace, |limit| pace.min(scaled(limit, ABOVE)))
     }
 
-    /// Why start-up is over, if it is.
+    /// Reason why start-up is over, if it is.
     pub(super) fn on_ack(
         &mut self,
         ack: &AckSample,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Usage {
     /// Bytes that arrived.
     delivered: u64,
-    /// When the path was last busy for a round.
+    /// Instant at which the path was last busy for a round.
     busy_at: Instant,
 }
 

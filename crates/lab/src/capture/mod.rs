@@ -98,7 +98,7 @@ pub struct CaptureReport {
     pub name_packets: u64,
     /// Everything else.
     pub clear_packets: u64,
-    /// How many of those of each kind, such as `UDP 53`, `IPv6 TCP`, `SCTP`.
+    /// Number of those of each kind, such as `UDP 53`, `IPv6 TCP`, `SCTP`.
     pub clear_kinds: BTreeMap<String, u64>,
     /// The first of those.
     pub clear: Vec<ClearPacket>,
@@ -119,7 +119,7 @@ pub struct ClearPacket {
     pub at: Duration,
     /// Protocol, addresses, ports, size.
     pub what: String,
-    /// Whether it holds [`MARKER`].
+    /// True if it holds [`MARKER`].
     pub marker: bool,
 }
 

@@ -36,9 +36,9 @@ pub struct Settings {
     pub tuned: Option<Tuned>,
     /// Rates that have been sold, of forward and return link.
     pub rates: Option<[BitRate; 2]>,
-    /// Whether everything but TCP passes as it is.
+    /// True if everything but TCP passes as it is.
     pub tcp_alone: bool,
-    /// Whether the terminal's own traffic is taken in, too.
+    /// True if the terminal's own traffic is taken in, too.
     pub local: bool,
 }
 

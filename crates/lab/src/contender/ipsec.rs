@@ -63,7 +63,7 @@ pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
     })
 }
 
-/// Whether the kernel takes a state of ESP as strongSwan would give it one.
+/// True if the kernel takes a state of ESP as strongSwan would give it one.
 fn has_esp(namespace: &NetNs) -> bool {
     let state = [
         "xfrm",

@@ -112,7 +112,7 @@ pub struct Carried {
     pub bytes: u64,
     /// Packets that were to pass through them and did not.
     pub past: u64,
-    /// Whether all of the content is to pass through them; if not, nothing of it: a PEP does not split a VPN's UDP.
+    /// True if all of the content is to pass through them; if not, nothing of it: a PEP does not split a VPN's UDP.
     pub all: bool,
 }
 
@@ -207,7 +207,7 @@ impl Contender {
         })
     }
 
-    /// Whether it is a program that the user names.
+    /// True if it is a program that the user names.
     #[must_use]
     pub fn is_program(&self) -> bool {
         matches!(self.carrier, Carrier::Program(_))
@@ -272,7 +272,7 @@ impl Contender {
         }
     }
 
-    /// Whether content may be read in its tunnel.
+    /// True if content may be read in its tunnel.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         match &self.carrier {

@@ -61,7 +61,7 @@ pub struct Named {
     intercept: Option<u16>,
     /// What crosses the satellite, as in `udp/9000`; without, it may be anything.
     tunnel: Option<Carries>,
-    /// Whether content may be read in it.
+    /// True if content may be read in it.
     #[serde(default)]
     readable: bool,
     /// What it writes to standard error when it is ready.
@@ -225,7 +225,7 @@ impl Program {
         }
     }
 
-    /// Whether TCP is handed to it, and TCP alone.
+    /// True if TCP is handed to it, and TCP alone.
     pub(super) fn intercepts(&self) -> bool {
         self.known.is_some() || self.named.intercept.is_some()
     }

@@ -37,7 +37,7 @@ use figures::{Figures, Workload};
 pub use progress::Progress;
 pub use table::Report;
 
-/// How long the last packets of the plain part may still be on their way.
+/// Time for which the last packets of the plain part may still be on their way.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Packets that leave the emulated link later than this falsify the figures.
 const TOLERABLE_LATENESS: Duration = Duration::from_millis(10);

@@ -16,7 +16,7 @@ impl Filter {
         Self(texts.into_iter().map(words).collect())
     }
 
-    /// Whether `run` of `experiment` is wanted. A word that is somebody's whole name means nobody else, however long
+    /// True if `run` of `experiment` is wanted. A word that is somebody's whole name means nobody else, however long
     /// other names that begin so are.
     #[must_use]
     pub fn wants(&self, experiment: &Experiment, run: &Run) -> bool {

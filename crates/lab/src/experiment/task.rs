@@ -13,7 +13,7 @@ use crate::workload::{CONNECTIONS_PER_HOST, Handshakes, VOICE_INTERVAL, generato
 pub enum Task {
     /// One file over one new connection, in clear; its SHA-256 is checked.
     Transfer {
-        /// How long the file is.
+        /// Length of the file.
         size: ByteCount,
         /// Where it goes.
         #[serde(default)]
@@ -21,7 +21,7 @@ pub enum Task {
         /// A file of this size goes the same way first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
-        /// Whether the contender's start counts.
+        /// True if the contender's start counts.
         #[serde(default)]
         cold: bool,
     },
@@ -38,7 +38,7 @@ pub enum Task {
     },
     /// Small objects, one after another, each over a new connection.
     Request {
-        /// How long an object is.
+        /// Length of an object.
         #[serde(default = "small")]
         size: ByteCount,
         /// How many.
@@ -68,10 +68,10 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
-        /// Whether hosts' names are asked for over the link, or known.
+        /// True if hosts' names are asked for over the link, or known.
         #[serde(default)]
         dns: bool,
-        /// Whether the contender's start counts, with the first page.
+        /// True if the contender's start counts, with the first page.
         #[serde(default)]
         cold: bool,
         /// Version of HTTP; of the scripted browser, as are the next four.
@@ -83,7 +83,7 @@ pub enum Task {
         /// How they are encrypted.
         #[serde(default)]
         tls: Tls,
-        /// How many there are to one host at most.
+        /// Connections to one host at most.
         #[serde(default = "usual_connections")]
         parallel: u8,
         /// Where objects go; up, each is sent on a connection of its own, in clear.
@@ -92,7 +92,7 @@ pub enum Task {
     },
     /// Several files at once, each over a new connection, in clear; their SHA-256 is checked.
     Parallel {
-        /// How long each is.
+        /// Length of each file.
         size: ByteCount,
         /// How many.
         count: u32,
@@ -105,7 +105,7 @@ pub enum Task {
     },
     /// Small files, one after another over one connection that is kept.
     Objects {
-        /// How long each is.
+        /// Length of each file.
         size: ByteCount,
         /// How many.
         count: u32,
@@ -115,9 +115,9 @@ pub enum Task {
     },
     /// Files by FTP over one control connection, one after another, each over a data connection of its own.
     Ftp {
-        /// How long the shortest is.
+        /// Length of the shortest file.
         size: ByteCount,
-        /// How long the longest is; all are alike if absent. Lengths between lie evenly by their logarithm.
+        /// Length of the longest file; all are alike if absent. Lengths between lie evenly by their logarithm.
         longest: Option<ByteCount>,
         /// How many.
         #[serde(default = "one")]
@@ -131,7 +131,7 @@ pub enum Task {
     },
     /// One direction of a telephone call: a datagram every 20 ms.
     Voice {
-        /// How long it is spoken.
+        /// Time for which the call lasts.
         length: TimeSpan,
         /// Where to.
         #[serde(default)]
@@ -139,7 +139,7 @@ pub enum Task {
     },
     /// As `request`, while a file without end is being transferred.
     Loaded {
-        /// How long an object is.
+        /// Length of an object.
         #[serde(default = "small")]
         size: ByteCount,
         /// How many.
@@ -235,7 +235,7 @@ impl Task {
         (size > ByteCount::ZERO).then_some((self.direction(), size))
     }
 
-    /// Whether the contender is started while the clock runs.
+    /// True if the contender is started while the clock runs.
     #[must_use]
     pub fn is_cold(&self) -> bool {
         matches!(
@@ -261,7 +261,7 @@ impl Task {
         }
     }
 
-    /// Whether a real browser is needed.
+    /// True if a real browser is needed.
     #[must_use]
     pub fn needs_chromium(&self) -> bool {
         matches!(
@@ -273,7 +273,7 @@ impl Task {
         )
     }
 
-    /// Whether names are asked for.
+    /// True if names are asked for.
     #[must_use]
     pub fn needs_names(&self) -> bool {
         matches!(self, Self::Page { dns: true, .. })
@@ -299,7 +299,7 @@ impl Task {
         (0..count).map(length).collect()
     }
 
-    /// How many objects or datagrams make a figure, or each of its figures.
+    /// Number of objects or datagrams that make a figure, or each of its figures.
     pub(super) fn count(&self) -> u32 {
         match self {
             Self::Parallel { count, .. }
@@ -309,19 +309,19 @@ impl Task {
         }
     }
 
-    /// Whether iperf3 is needed.
+    /// True if iperf3 is needed.
     #[must_use]
     pub fn needs_iperf3(&self) -> bool {
         matches!(self, Self::Iperf { .. })
     }
 
-    /// Whether it needs UDP.
+    /// True if it needs UDP.
     #[must_use]
     pub fn needs_udp(&self) -> bool {
         matches!(self, Self::Voice { .. } | Self::Echo { .. })
     }
 
-    /// How many figures it yields.
+    /// Number of figures that it yields.
     #[must_use]
     pub fn samples(&self) -> u32 {
         match self {

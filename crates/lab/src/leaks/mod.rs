@@ -35,7 +35,7 @@ pub use probe::Prober;
 use probe::Sink;
 use states::{Run, states};
 
-/// How long each state is watched.
+/// Time for which each state is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thoroughness {
     /// Long enough for twenty rounds of probes.

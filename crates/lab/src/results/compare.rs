@@ -12,7 +12,7 @@ use crate::experiment::RunKey;
 pub struct Comparison {
     /// What must be exceeded to count as a change, as a share.
     pub threshold: f64,
-    /// Why the two should not be compared at all: other machines, another experiment.
+    /// Reason why the two should not be compared at all: other machines, another experiment.
     pub caveats: Vec<String>,
     /// By link, task and contender, in the order of the experiment.
     pub cells: Vec<Cell>,
@@ -41,7 +41,7 @@ impl Comparison {
         }
     }
 
-    /// Whether anything became worse.
+    /// True if anything became worse.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         let bad = |cell: &Cell| matches!(cell.change, Change::Worse | Change::Lost);

@@ -74,7 +74,7 @@ impl Known {
         (count > 0.0).then(|| sum.over(Self::exactly(count)))
     }
 
-    /// How many times the other it is.
+    /// Ratio of this to the other.
     #[must_use]
     pub fn over(self, other: Self) -> Self {
         Self {

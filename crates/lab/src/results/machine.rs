@@ -37,7 +37,7 @@ pub struct Machine {
     pub kernel: String,
     /// The processor's name.
     pub cpu: String,
-    /// How many of them.
+    /// Number of processors.
     pub cpus: usize,
     /// Settings of the kernel.
     pub sysctls: BTreeMap<String, String>,

@@ -94,7 +94,7 @@ pub struct LinkCheck {
 const TOLERANCE_MS: f64 = 2.0;
 
 impl LinkCheck {
-    /// Why no run over the link is to be believed; none if they may be.
+    /// Reason why no run over the link is to be believed; none if they may be.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let expected = self.expected_rtt_ms;

@@ -57,7 +57,7 @@ pub struct Record {
     /// What came of it.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Why its figures must not be believed; none if they may.
+    /// Reason why its figures must not be believed; none if they may.
     pub doubts: Vec<String>,
     /// The least that physics allows for one figure, in seconds: with the link's own rate, delay and losses.
     pub limit_s: Option<f64>,

@@ -20,7 +20,7 @@ pub(super) const RESAMPLES: usize = 4000;
 /// Figures of one kind, in few numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
-    /// How many there are.
+    /// Number of figures.
     pub count: usize,
     /// Of how many runs.
     pub runs: usize,
@@ -67,7 +67,7 @@ impl Figures {
 pub(super) struct Sample {
     /// Each with its run.
     sorted: Vec<(Known, usize)>,
-    /// How many each run has.
+    /// Number of figures of each run.
     sizes: Vec<usize>,
 }
 

@@ -19,7 +19,7 @@ use bentpipe_emulator::topology::Topology;
 
 /// Between a transfer that is not measured and the one that is: queues empty.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How long the file without end is on its way before the first request.
+/// Time for which the file without end is on its way before the first request.
 const LEAD: Duration = Duration::from_secs(5);
 /// What ending takes besides the task's own time.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -84,7 +84,7 @@ impl Prepared {
         }
     }
 
-    /// How many objects are to cross.
+    /// Number of objects that are to cross.
     fn objects(&self) -> u64 {
         match self.task {
             Task::Parallel { count, .. } | Task::Objects { count, .. } => count.into(),

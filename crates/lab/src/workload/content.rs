@@ -36,7 +36,7 @@ pub(crate) fn generator(seed: Seed) -> Pcg64Mcg {
 pub struct Object {
     /// What its bytes follow from.
     pub seed: Seed,
-    /// How many bytes it has.
+    /// Number of bytes that it has.
     pub length: u64,
 }
 

@@ -46,7 +46,7 @@ impl Hosts {
         self.resolver
     }
 
-    /// How many there are.
+    /// Number of hosts.
     #[must_use]
     pub fn count(&self) -> usize {
         self.table.len()

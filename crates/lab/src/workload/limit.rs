@@ -21,7 +21,7 @@ pub const PAYLOAD_EFFICIENCY: f64 = 1446.0 / 1500.0;
 pub struct Handshakes {
     /// Of one handshake.
     pub round_trips: u32,
-    /// Whether each object has one, or each host.
+    /// True if each object has one, or each host.
     pub each: bool,
 }
 

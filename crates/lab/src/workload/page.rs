@@ -116,7 +116,7 @@ impl Page {
         &self.objects
     }
 
-    /// How many hosts it has.
+    /// Number of hosts that it has.
     #[must_use]
     pub fn hosts(&self) -> u8 {
         self.shape.hosts

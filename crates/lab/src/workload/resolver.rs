@@ -22,7 +22,7 @@ pub const DNS_PORT: u16 = 53;
 
 /// The zone of the hosts' names.
 const ZONE: &str = "test";
-/// How long an answer holds: longer than any run takes, as popular names' do more often than not.
+/// Time that an answer holds: longer than any run takes, as popular names' do more often than not.
 const TTL: Ttl = Ttl::from_secs(3600);
 /// Pause after a failed `accept` or `recv`.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -31,9 +31,9 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct Call {
     /// Of those that arrived in time.
     pub delays: Vec<Duration>,
-    /// How many were sent.
+    /// Number of datagrams that were sent.
     pub sent: usize,
-    /// How long each is.
+    /// Length of each datagram, bytes.
     size: u64,
 }
 

@@ -38,7 +38,7 @@ impl Carriage {
         }
     }
 
-    /// Whether there are frames that noise can destroy.
+    /// True if there are frames that noise can destroy.
     pub(crate) const fn is_framed(&self) -> bool {
         matches!(self, Self::PlFrames(_) | Self::Bursts(..))
     }
@@ -74,7 +74,7 @@ impl Carrier {
         }
     }
 
-    /// When the next frame begins, if something waits since `ready`.
+    /// Instant at which the next frame begins, if something waits since `ready`.
     pub(crate) fn next_start(&self, ready: Instant) -> Instant {
         match self {
             Self::Constant(clock) => clock.idle_at().max(ready),

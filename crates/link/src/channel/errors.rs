@@ -90,7 +90,7 @@ impl ErrorProcess {
         self.by_chance.set_model(model);
     }
 
-    /// Whether a frame that ends at `end` is destroyed as a whole.
+    /// True if a frame that ends at `end` is destroyed as a whole.
     pub(crate) fn frame(&mut self, end: Instant, cn: Option<Decibel>, code: Code) -> bool {
         let by_cn = match (self.curve, cn) {
             (Curve::None, _) | (_, None) => false,
@@ -101,13 +101,13 @@ impl ErrorProcess {
         self.one(Unit::Frame, end) | by_cn
     }
 
-    /// Whether one `unit` that leaves at `end` is hit by chance.
+    /// True if one `unit` that leaves at `end` is hit by chance.
     pub(crate) fn one(&mut self, unit: Unit, end: Instant) -> bool {
         // Bit errors count in packets alone: of no other unit does the length matter.
         unit == self.unit && self.next(ByteCount::ZERO, end)
     }
 
-    /// Whether a packet of `train`, of `length` and that leaves at `end`, is hit by chance.
+    /// True if a packet of `train`, of `length` and that leaves at `end`, is hit by chance.
     pub(crate) fn packet(&mut self, train: Option<u64>, length: ByteCount, end: Instant) -> bool {
         if self.unit != Unit::Train {
             return self.unit == Unit::Packet && self.next(length, end);

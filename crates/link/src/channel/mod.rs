@@ -205,7 +205,7 @@ impl<P> Channel<P> {
         Some((at, TerminalId::new(index), size, packet))
     }
 
-    /// When the earliest packet in flight arrives.
+    /// Instant at which the earliest packet in flight arrives.
     pub(crate) fn next_arrival(&self) -> Option<Instant> {
         self.stations.iter().filter_map(Station::next_arrival).min()
     }
@@ -225,7 +225,7 @@ impl<P> Channel<P> {
         self.next_arrival().into_iter().chain(upcoming).min()
     }
 
-    /// When a packet may arrive in a burst, if all that waits is known.
+    /// Instant at which a packet may arrive in a burst, if all that waits is known.
     fn next_burst(&self, bursts: &Bursts, space: Space<'_>) -> Option<Instant> {
         let stations = self.stations.iter().enumerate();
         let waiting = stations.filter(|(_, station)| station.backlogged());
@@ -283,7 +283,7 @@ impl<P> Channel<P> {
         self.enqueue(at, self.terminals, header, None, space, log);
     }
 
-    /// When the next frame begins, if something waits since `ready`. Handovers hold back all terminals at once.
+    /// Instant at which the next frame begins, if something waits since `ready`. Handovers hold back all terminals at once.
     fn next_start(&self, ready: Instant, space: Space<'_>) -> Instant {
         space.not_held(self.carrier.next_start(ready), 0)
     }
@@ -325,7 +325,7 @@ impl<P> Channel<P> {
         waiting.min().map(|(_, _, index)| index)
     }
 
-    /// Whether a terminal's packets wait.
+    /// True if a terminal's packets wait.
     fn backlogged(&self) -> bool {
         let mut terminals = self.stations[..self.terminals].iter();
         terminals.any(Station::backlogged)

@@ -108,9 +108,9 @@ impl AcmConfig {
 /// A report on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// When the receiver made it.
+    /// Instant at which the receiver made it.
     pub(crate) made: Instant,
-    /// When it reached the sender.
+    /// Instant at which it reached the sender.
     pub(crate) arrived: Instant,
 }
 
@@ -122,9 +122,9 @@ const SHORTEST_PERIOD: Duration = Duration::from_millis(1);
 pub(crate) struct Adaptation {
     config: AcmConfig,
     current: Option<Modcod>,
-    /// When the next report is made.
+    /// Instant at which the next report is made.
     report_at: Instant,
-    /// When it reaches the sender, once that is known.
+    /// Instant at which it reaches the sender, once that is known.
     arrival: Option<Instant>,
 }
 

@@ -151,7 +151,7 @@ impl PlFrames {
         }
     }
 
-    /// Whether several frames leave at one instant.
+    /// True if several frames leave at one instant.
     pub(crate) const fn in_clumps(&self) -> bool {
         self.ticks.is_some()
     }

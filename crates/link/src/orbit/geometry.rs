@@ -124,7 +124,7 @@ impl Site {
     }
 }
 
-/// How long light takes for so many metres in vacuum.
+/// Time that light takes for so many metres in vacuum.
 pub(crate) fn travel_time(metres: f64) -> Duration {
     Duration::from_secs_f64((metres / SPEED_OF_LIGHT).max(0.0))
 }

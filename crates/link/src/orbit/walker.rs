@@ -18,7 +18,7 @@ const EARTH_GRAVITY: f64 = 3.986_004_418e14;
 /// Rotation of the Earth, rad/s.
 const EARTH_ROTATION: f64 = 7.292_115_9e-5;
 
-/// How many routes are kept.
+/// Number of routes that are kept.
 const KEPT: usize = 8;
 
 /// T/P/F in Walker's notation, and how the planes spread.

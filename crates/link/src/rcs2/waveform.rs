@@ -11,7 +11,7 @@ use crate::frame::Code;
 /// Burst error ratio at a waveform's threshold.
 const REFERENCE: f64 = 1e-5;
 
-/// How many bits a symbol carries.
+/// Number of bits that a symbol carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Modulation {
     Qpsk,

@@ -91,7 +91,7 @@ pub struct Constellations {
     pub inclination: Angle,
     /// How the planes spread.
     pub pattern: Pattern,
-    /// Whether satellites pass packets on; else both stations use the same one.
+    /// True if satellites pass packets on; else both stations use the same one.
     pub inter_satellite_links: bool,
     /// Stations attach to nothing lower.
     #[serde(default = "ten_degrees")]

@@ -49,7 +49,7 @@ pub struct DvbS2 {
     /// The carrier's roll-off, with a bandwidth: 0.35, 0.25 or 0.2 in the standard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roll_off: Option<Ratio>,
-    /// Whether frames have pilots.
+    /// True if frames have pilots.
     #[serde(default)]
     pub pilots: bool,
     /// The MODCODs in use.

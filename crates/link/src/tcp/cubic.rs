@@ -14,7 +14,7 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// The curve since the last loss.
 #[derive(Debug, Default)]
 pub(super) struct Cubic {
-    /// When this stage of congestion avoidance began.
+    /// Instant at which this stage of congestion avoidance began.
     epoch: Option<Instant>,
     /// W_max: the window before the last loss, or a bit less (fast convergence).
     w_max: f64,

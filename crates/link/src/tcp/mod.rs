@@ -81,7 +81,7 @@ pub struct Segment {
     pub sequence: u64,
     /// The how-manieth transmission of the connection this is: what the timestamp option is for.
     pub transmission: u64,
-    /// When it left.
+    /// Instant at which it left.
     pub sent: Instant,
     /// It may be marked.
     pub ecn: bool,

@@ -86,7 +86,7 @@ impl Receiver {
         })
     }
 
-    /// When a delayed acknowledgement is due.
+    /// Instant at which a delayed acknowledgement is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }

@@ -243,7 +243,7 @@ impl Sender {
         (base * (1 << self.backoff.min(10))).min(MAX_TIMEOUT)
     }
 
-    /// When nothing has come back for too long.
+    /// Instant at which nothing has come back for too long.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timer
     }

@@ -101,7 +101,7 @@ impl Relay {
         self.session.relays.state.borrow().families()
     }
 
-    /// When it is over if nothing crosses before.
+    /// Instant at which it is over if nothing crosses before.
     pub(crate) fn idle_at(&self) -> Instant {
         let state = self.session.relays.state.borrow();
         state.idle_at(self.id).unwrap_or_else(process::now)

@@ -44,7 +44,7 @@ pub(crate) enum Carrier {
 /// What the other side of a carrier reaches, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// Whether the other side is there.
+    /// True if the other side is there.
     pub(crate) carries: bool,
     /// Address families that it reaches; both while that is unknown.
     pub(crate) families: Families,
@@ -54,7 +54,7 @@ pub(crate) struct Reach {
     pub(crate) published: Vec<(u16, SocketAddr)>,
     /// Prefixes behind this machine that the server routes here as they are.
     pub(crate) routed: Vec<IpNet>,
-    /// Whether the device for all but TCP has addresses.
+    /// True if the device for all but TCP has addresses.
     pub(crate) addressed: bool,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Said<'a> {
     Soon(Bytes, &'a TcpStream),
 }
 
-/// Why there is no flow.
+/// Reason why there is no flow.
 pub(crate) enum NotOpened {
     /// The server cannot be reached, in the time that a flow waits.
     NoServer,
@@ -123,7 +123,7 @@ impl Carrier {
         }
     }
 
-    /// Whether an application hears "connected" before the server has connected.
+    /// True if an application hears "connected" before the server has connected.
     pub(crate) fn is_optimistic(&self, destination: &Destination) -> bool {
         let address = match destination.host {
             Host::Ip(address) => Some(address),

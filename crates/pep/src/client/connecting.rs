@@ -44,7 +44,7 @@ pub(super) const fn first_words(copies: bool) -> FirstWords {
 struct Surroundings {
     /// Address looked for, and ours that led there.
     source: Option<(SocketAddr, Option<IpAddr>)>,
-    /// When names were last looked up.
+    /// Instant at which names were last looked up.
     names: Option<Instant>,
 }
 
@@ -278,7 +278,7 @@ impl Session {
         self.tell_of(attempt.server, Told::Unanswered, &text);
     }
 
-    /// When the server of a connection was last heard.
+    /// Instant at which the server of a connection was last heard.
     pub(super) fn heard(&self, id: ConnectionId) -> Option<Instant> {
         self.shard.peek(|engine| engine.peek(id)?.heard())
     }

@@ -37,7 +37,7 @@ struct Up {
     tunnel: Attempt,
     /// The engine has found that nobody answers.
     outage: bool,
-    /// When the tunnel was last heard, once the operator was told that it is silent.
+    /// Instant at which the tunnel was last heard, once the operator was told that it is silent.
     silent: Option<Instant>,
     /// Another tunnel that is ready, and when it takes over.
     challenger: Option<(Attempt, Instant)>,

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::config::{self, ConfigError};
 use crate::process::RunError;
 
-/// Why the guard could not be changed or shown.
+/// Reason why the guard could not be changed or shown.
 #[derive(Debug, Error)]
 pub enum GuardError {
     /// The configuration is at fault.

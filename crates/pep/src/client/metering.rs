@@ -173,7 +173,7 @@ impl Meter {
         meter
     }
 
-    /// Whether nothing may cross any more.
+    /// True if nothing may cross any more.
     pub(super) fn is_halted(&self) -> bool {
         self.used_up && self.config.at_cap == AtCap::Stop
     }

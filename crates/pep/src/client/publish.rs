@@ -27,7 +27,7 @@ pub(super) const MAX_INBOUND: u64 = 1024;
 /// What the server may send on each before the host has answered, in bytes.
 pub(super) const INITIAL_CREDIT: u64 = 256 << 10;
 
-/// How long a host may take to answer.
+/// Time that a host may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
 
 /// What came of the entries of the configuration.

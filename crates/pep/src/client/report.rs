@@ -47,7 +47,7 @@ impl News {
         }
     }
 
-    /// How long the state has lasted.
+    /// Time for which the state has lasted.
     pub(super) fn lasted(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
@@ -300,7 +300,7 @@ const fn state_of(told: Told) -> TunnelState {
     }
 }
 
-/// Whether the server closed the connection for a newer one of another process with our key.
+/// True if the server closed the connection for a newer one of another process with our key.
 pub(super) fn is_replaced(reason: &ConnectionError) -> bool {
     let replaced = |code: u64| code == CloseCode::Replaced.code();
     matches!(reason, ConnectionError::ApplicationClosed(close) if replaced(close.error_code.into_inner()))

@@ -67,7 +67,7 @@ pub(super) struct Start {
     pub(super) copies: bool,
 }
 
-/// Why an attempt failed before anybody could answer, or with an answer.
+/// Reason why an attempt failed before anybody could answer, or with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Nothing was sent: no address, no route.
@@ -114,7 +114,7 @@ impl Prompts {
 /// What is known of one server.
 #[derive(Debug, Clone, Copy, Default)]
 struct Server {
-    /// When it last did not answer.
+    /// Instant at which it last did not answer.
     failed: Option<Instant>,
     /// Attempts at it.
     rounds: usize,
@@ -207,7 +207,7 @@ impl Retry {
         }
     }
 
-    /// When the next attempt starts, while none is under way that somebody has answered.
+    /// Instant at which the next attempt starts, while none is under way that somebody has answered.
     pub(super) fn next(&self) -> Option<Instant> {
         match self.state {
             State::Idle => None,
@@ -215,7 +215,7 @@ impl Retry {
         }
     }
 
-    /// Whether an attempt is under way.
+    /// True if an attempt is under way.
     pub(super) fn is_trying(&self) -> bool {
         matches!(self.state, State::Trying { .. })
     }

@@ -201,7 +201,7 @@ impl Session {
         result
     }
 
-    /// Whether DNS queries can cross now.
+    /// True if DNS queries can cross now.
     pub(crate) fn answers_dns(&self) -> bool {
         let usable = self.connections.borrow().usable();
         usable.is_some_and(|id| {
@@ -228,7 +228,7 @@ impl Session {
         self.connections.borrow().tunnel()
     }
 
-    /// Whether there is a tunnel, and it answers.
+    /// True if there is a tunnel, and it answers.
     pub(super) fn carries(&self) -> bool {
         self.connections.borrow().usable().is_some()
     }
@@ -243,7 +243,7 @@ impl Session {
         }
     }
 
-    /// Whether no tunnel is wanted: the client stops, or the bytes are used up.
+    /// True if no tunnel is wanted: the client stops, or the bytes are used up.
     pub(super) fn is_stopped(&self) -> bool {
         self.draining.get() || self.meter_bytes.borrow().is_halted()
     }
@@ -252,7 +252,7 @@ impl Session {
         &self.config.front
     }
 
-    /// Whether all but TCP goes into the tunnel.
+    /// True if all but TCP goes into the tunnel.
     pub(super) fn has_device(&self) -> bool {
         self.device.get().is_some()
     }

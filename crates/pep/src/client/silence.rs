@@ -17,7 +17,7 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// When the present tunnel was last heard, if it is silent.
+    /// Instant at which the present tunnel was last heard, if it is silent.
     pub(super) fn silent_since(&self) -> Option<Instant> {
         let (id, now) = (self.ready()?, process::now());
         self.shard.peek(|engine| {

@@ -41,9 +41,9 @@ pub struct ClientConfig {
     pub front: FrontEnds,
     /// The links below the tunnel; at least one.
     pub links: Vec<Link>,
-    /// How long a new flow waits for the tunnel before it is refused.
+    /// Time for which a new flow waits for the tunnel before it is refused.
     pub open_wait: Duration,
-    /// How long a stop waits for open flows.
+    /// Time for which a stop waits for open flows.
     pub drain_timeout: Duration,
     /// Remembers the last good server addresses and the paths to them.
     pub state_dir: PathBuf,

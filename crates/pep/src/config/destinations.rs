@@ -38,13 +38,13 @@ impl Destinations {
         self.prefix
     }
 
-    /// Whether only some ports are meant.
+    /// True if only some ports are meant.
     #[must_use]
     pub fn has_ports(&self) -> bool {
         !self.ports.is_empty()
     }
 
-    /// Whether `service` of `address` is among them. Where ports are named, protocols without ports are not.
+    /// True if `service` of `address` is among them. Where ports are named, protocols without ports are not.
     #[must_use]
     pub fn cover(&self, address: IpAddr, service: Service) -> bool {
         let served = match service {

@@ -34,7 +34,7 @@ const DEFAULT_PORT: u16 = 4453;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientDns {
-    /// Whether queries are answered at all.
+    /// True if queries are answered at all.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Addresses to serve over UDP and TCP, beside what is intercepted.
@@ -46,12 +46,12 @@ pub struct ClientDns {
     /// Memory for answers.
     #[serde(default = "default_memory")]
     pub memory: ByteCount,
-    /// How long an answer is kept past its TTL.
+    /// Time for which an answer is kept past its TTL.
     max_stale: Option<TimeSpan>,
-    /// Whether names in use are asked for again before their answers expire, and names that followed another along with that.
+    /// True if names in use are asked for again before their answers expire, and names that followed another along with that.
     #[serde(default = "yes")]
     pub prefetch: bool,
-    /// Whether the reverse zones of private addresses are answered here.
+    /// True if the reverse zones of private addresses are answered here.
     #[serde(default = "yes")]
     pub local_zones: bool,
     /// Zones that name servers of the site answer.
@@ -60,7 +60,7 @@ pub struct ClientDns {
     /// Who answers what hosts ask the router itself.
     #[serde(default)]
     pub router: RouterDns,
-    /// Whether private addresses are withheld from answers about public names.
+    /// True if private addresses are withheld from answers about public names.
     #[serde(default = "yes")]
     pub rebind_protection: bool,
     /// Names that may have private addresses all the same.
@@ -153,7 +153,7 @@ pub(super) fn client(
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerDns {
-    /// Whether clients' queries are answered.
+    /// True if clients' queries are answered.
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Resolvers to ask; empty: those of /etc/resolv.conf.

@@ -37,7 +37,7 @@ pub struct Intercept {
     /// LAN interfaces whose TCP is taken in; empty only if `local` is set.
     #[serde(default, deserialize_with = "interfaces")]
     pub interfaces: Vec<String>,
-    /// Whether this machine's own TCP is taken in too.
+    /// True if this machine's own TCP is taken in too.
     #[serde(default)]
     pub local: bool,
     /// Destinations left alone.
@@ -147,7 +147,7 @@ impl FrontEnds {
         self.tunnels_packets().is_some() || self.socks5.is_some()
     }
 
-    /// Whether a connection to `port` at `address` (`None`: a host name) may be accepted before the server has
+    /// True if a connection to `port` at `address` (`None`: a host name) may be accepted before the server has
     /// connected. Never for SMTP and BGP, whatever the rules say.
     #[must_use]
     pub fn is_optimistic(&self, address: Option<IpAddr>, port: u16) -> bool {

@@ -94,7 +94,7 @@ fn default_state_dir() -> PathBuf {
         .unwrap_or_else(|| SHARED_STATE_DIR.into())
 }
 
-/// Whether this user's commands and daemons use [`SHARED_STATE_DIR`].
+/// True if this user's commands and daemons use [`SHARED_STATE_DIR`].
 fn owns_shared() -> bool {
     let user = geteuid();
     let owner = || Some(fs::metadata(SHARED_STATE_DIR).ok()?.uid());

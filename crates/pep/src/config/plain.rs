@@ -37,9 +37,9 @@ pub struct PlainClient {
     pub front: FrontEnds,
     /// What its TCP sends with, if not with what the machine or the route says.
     pub controller: Option<Placed<CongestionControl>>,
-    /// How long connecting may take.
+    /// Time that connecting may take.
     pub connect_timeout: Duration,
-    /// How long a stop waits for open flows.
+    /// Time for which a stop waits for open flows.
     pub drain_timeout: Duration,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
@@ -60,9 +60,9 @@ pub struct PlainServer {
     pub clients: Vec<PlainSource>,
     /// What its TCP sends with, if not with what the machine or the route says.
     pub controller: Option<Placed<CongestionControl>>,
-    /// How long connecting to a destination may take.
+    /// Time that connecting to a destination may take.
     pub connect_timeout: Duration,
-    /// How long a stop waits for open flows.
+    /// Time for which a stop waits for open flows.
     pub drain_timeout: Duration,
     /// Where `bentpipe status` finds this daemon, instead of the run directory.
     pub status_socket: Option<Placed<PathBuf>>,

@@ -73,7 +73,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Whether `port` of `protocol`, by IP's number, is among them.
+    /// True if `port` of `protocol`, by IP's number, is among them.
     #[must_use]
     pub fn covers(&self, protocol: u8, port: u16) -> bool {
         self.protocol.number() == protocol && self.ports.contains(&port)

@@ -72,7 +72,7 @@ pub enum Action {
 pub struct Domain(String);
 
 impl Domain {
-    /// Whether `name` is it, or below it.
+    /// True if `name` is it, or below it.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
         let name = name.strip_suffix('.').unwrap_or(name);
@@ -185,7 +185,7 @@ impl Rule {
                 || address.is_some_and(|address| contains(&self.destinations, address)))
     }
 
-    /// Whether the rule is for a connection; `learned` says of its address that it is one of the rule's domains.
+    /// True if the rule is for a connection; `learned` says of its address that it is one of the rule's domains.
     pub(super) fn meets(&self, asked: &Asked<'_>, learned: bool) -> bool {
         let interface = |name: &str| self.interfaces.iter().any(|one| one == name);
         let anywhere = self.destinations.is_empty() && self.domains.is_empty();

@@ -52,7 +52,7 @@ pub struct ServerConfig {
     pub packets: Packets,
     /// Settings by which it reaches destinations.
     pub dialling: Dialling,
-    /// How long a stop waits for open flows.
+    /// Time for which a stop waits for open flows.
     pub drain_timeout: Duration,
     /// Remembers the paths to the clients.
     pub state_dir: PathBuf,
@@ -186,7 +186,7 @@ impl ServerConfig {
         changed.map(|(key, _)| key).collect()
     }
 
-    /// Whether the responder of `fresh` is another, wherever it stands in the file.
+    /// True if the responder of `fresh` is another, wherever it stands in the file.
     fn asks_otherwise(&self, fresh: &Self) -> bool {
         let told = |config: &Self| {
             let responder = config.responder.as_ref();

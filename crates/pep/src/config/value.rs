@@ -133,7 +133,7 @@ impl FromText for ServerAddress {
     }
 }
 
-/// Whether `text` can be a host name and is no mistyped IPv4 address.
+/// True if `text` can be a host name and is no mistyped IPv4 address.
 pub(super) fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

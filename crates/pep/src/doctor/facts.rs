@@ -26,9 +26,9 @@ pub(super) struct Facts {
 pub(super) struct Machine {
     /// Release of the kernel, such as `6.12.5`.
     pub(super) release: String,
-    /// Whether the network may be configured (CAP_NET_ADMIN).
+    /// True if the network may be configured (CAP_NET_ADMIN).
     pub(super) net_admin: bool,
-    /// Whether everything is run as root.
+    /// True if everything is run as root.
     pub(super) root: bool,
     /// Programs, and what came of running them.
     pub(super) programs: Vec<(&'static str, Result<String, String>)>,
@@ -61,7 +61,7 @@ impl Machine {
 /// The network around this machine.
 #[derive(Clone, Debug)]
 pub(super) struct Network {
-    /// Whether packets to the internet have a way, IPv4 and IPv6.
+    /// True if packets to the internet have a way, IPv4 and IPv6.
     pub(super) ipv4: bool,
     pub(super) ipv6: bool,
     /// Devices of default routes.

@@ -154,7 +154,7 @@ impl Setting {
         Ok(marks.filter(|setting| setting.is(before)).collect())
     }
 
-    /// Whether the setting has an interface heed marks: every interface that comes is given it.
+    /// True if the setting has an interface heed marks: every interface that comes is given it.
     pub(crate) fn is_of_marks(&self) -> bool {
         self.kind == Kind::Marks
     }
@@ -320,12 +320,12 @@ impl Settings {
             .retain(|setting| fs::exists(setting.path()).unwrap_or(true));
     }
 
-    /// Whether a setting of this interface was changed.
+    /// True if a setting of this interface was changed.
     pub(crate) fn names(&self, interface: &str) -> bool {
         self.0.iter().any(|setting| setting.interface == interface)
     }
 
-    /// Whether something that was changed has been changed back.
+    /// True if something that was changed has been changed back.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost().next().is_some()
     }
@@ -337,7 +337,7 @@ impl Settings {
         })
     }
 
-    /// Whether forwarding of IPv6 is on for the whole machine because of us.
+    /// True if forwarding of IPv6 is on for the whole machine because of us.
     pub(crate) fn opened_machine(&self) -> bool {
         let machine = |setting: &Setting| setting.kind == Kind::Ipv6 && setting.interface == ALL;
         self.0.iter().any(machine)

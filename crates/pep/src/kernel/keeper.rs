@@ -54,7 +54,7 @@ struct Part {
     retry_at: Option<Instant>,
     /// How it differs now, until it is put back.
     missing: Option<String>,
-    /// Why it could not be put back, as the log was told.
+    /// Reason why it could not be put back, as the log was told.
     failing: Option<String>,
 }
 
@@ -174,7 +174,7 @@ impl Keeper {
         })
     }
 
-    /// When a part that waits is to be put back.
+    /// Instant at which a part that waits is to be put back.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let waiting = self.parts.values().filter(|part| part.missing.is_some());
         waiting.filter_map(|part| part.retry_at).min()

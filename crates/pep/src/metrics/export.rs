@@ -135,7 +135,7 @@ pub(super) fn escaped(text: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// Whether the field `key` of an object is one of its labels already.
+/// True if the field `key` of an object is one of its labels already.
 fn is_label(labels: &Labels, key: &str) -> bool {
     labels.iter().any(|(name, _)| name == key)
 }

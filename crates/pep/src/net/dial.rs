@@ -46,7 +46,7 @@ impl Rights {
     }
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotDialled {
     /// What the client is told.
@@ -65,7 +65,7 @@ impl From<ReplyCode> for NotDialled {
 pub(crate) struct Dialler {
     judge: Rc<Judge>,
     resolver: Rc<Resolver>,
-    /// How long one connection may take, name lookup included.
+    /// Time that one connection may take, name lookup included.
     patience: Duration,
     /// Where [`RESPONDER_NAME`] leads.
     responder: Option<SocketAddr>,

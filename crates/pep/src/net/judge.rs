@@ -14,7 +14,7 @@ use crate::config::Service;
 use crate::process;
 use crate::throttle::Throttle;
 
-/// Why a destination may not be reached.
+/// Reason why a destination may not be reached.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     /// The client has no right to.

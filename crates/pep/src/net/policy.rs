@@ -48,7 +48,7 @@ pub(crate) struct Policy {
     pub only: Vec<Destinations>,
 }
 
-/// Why a destination may not be reached, and what would permit it.
+/// Reason why a destination may not be reached, and what would permit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Denied {
     /// `only` is set and does not hold it.
@@ -131,7 +131,7 @@ impl Policy {
         }
     }
 
-    /// Whether `address`, one of the server's own, may be dialled: only if `allow` names it alone, or
+    /// True if `address`, one of the server's own, may be dialled: only if `allow` names it alone, or
     /// names loopback. A wider prefix opens the server's network, not the services on the server.
     pub(crate) fn allows_own(&self, address: IpAddr, service: Service) -> bool {
         let loopback = |entry: &Destinations| {
@@ -157,7 +157,7 @@ impl Policy {
         address.is_ipv6() && !named
     }
 
-    /// Whether a verdict depends on the port.
+    /// True if a verdict depends on the port.
     pub(crate) fn has_ports(&self) -> bool {
         let mut all = self.allow.iter().chain(&self.only);
         all.any(Destinations::has_ports)

@@ -23,7 +23,7 @@ use super::nat64;
 use crate::process;
 use race::{Outcome, Race};
 
-/// How long each attempt has before the next begins.
+/// Time that each attempt has before the next begins.
 const ATTEMPTS: [Duration; 4] = [
     Duration::from_millis(1000),
     Duration::from_millis(1000),

@@ -20,7 +20,7 @@ const KEEP_S: u32 = 31_536_000;
 /// Rules of one page.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// Whether it is served on a loopback address.
+    /// True if it is served on a loopback address.
     loopback: bool,
     /// Value of the cookie that opens it; none where no token is wanted.
     cookie: Option<String>,
@@ -92,7 +92,7 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .filter_map(|one| one.trim().strip_prefix(NAME)?.strip_prefix('='))
 }
 
-/// Whether a request has one `Host`, and that is `localhost` or a loopback address, at whatever port: the page may be
+/// True if a request has one `Host`, and that is `localhost` or a loopback address, at whatever port: the page may be
 /// reached through a forwarded one.
 fn names_loopback(headers: &HeaderMap) -> bool {
     let mut hosts = texts(headers, HOST);

@@ -27,10 +27,10 @@ pub(crate) use handle::FlowHandle;
 
 use crate::shard::Shard;
 
-/// How long bytes are waited for that should leave with others: a request in the flight of OPEN, an answer in that of REPLY.
+/// Time for which bytes are waited for that should leave with others: a request in the flight of OPEN, an answer in that of REPLY.
 const FIRST_BYTES: Duration = Duration::from_millis(3);
 
-/// How long a LAN host that does not read may hold up a reset.
+/// Time for which a LAN host that does not read may hold up a reset.
 const RESET_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Prepares a socket for relaying: no delay, keepalive, reset on any close but an orderly one, and urgent data in its place.

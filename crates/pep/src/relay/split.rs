@@ -169,7 +169,7 @@ enum Who {
     Far,
 }
 
-/// Why a split ends before both ends have sent FIN.
+/// Reason why a split ends before both ends have sent FIN.
 enum Broken {
     /// An end was reset, timed out or became unreachable, and all that it said has been passed on.
     By(Who),

@@ -34,7 +34,7 @@ impl Bucket {
         }
     }
 
-    /// Whether one more event may happen now; it then counts.
+    /// True if one more event may happen now; it then counts.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let since = self.since.replace(now).unwrap_or(now);
         let earned = now.saturating_duration_since(since).as_secs_f64() * self.per_second;

@@ -38,13 +38,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whether it may open one more flow now.
+    /// True if it may open one more flow now.
     pub(super) fn may_open(&self, now: Instant) -> bool {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         flows.take(now)
     }
 
-    /// Whether it may send one more packet now.
+    /// True if it may send one more packet now.
     pub(super) fn may_send(&self, now: Instant) -> bool {
         let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
         packets.take(now)
@@ -101,13 +101,13 @@ impl Clients {
         table.clients.len() + table.enrolments.keys().filter(pending).count()
     }
 
-    /// Whether some client is to join by a code.
+    /// True if some client is to join by a code.
     pub(super) fn awaits(&self) -> bool {
         let pending = |key| self.recorded.of(key).is_none();
         self.read().enrolments.keys().any(pending)
     }
 
-    /// Whether `key` lets a client name its own, or did.
+    /// True if `key` lets a client name its own, or did.
     pub(super) fn is_enrolment(&self, key: &PublicKey) -> bool {
         self.read().enrolments.contains_key(key)
     }

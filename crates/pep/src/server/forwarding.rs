@@ -148,7 +148,7 @@ impl ServerTable {
         Ok(now.map(|now| Some(now) == self.written))
     }
 
-    /// Whether a rule of policy routing of ours is missing.
+    /// True if a rule of policy routing of ours is missing.
     ///
     /// # Errors
     /// The kernel gave no answer.
@@ -164,13 +164,13 @@ impl ServerTable {
         Ok(false)
     }
 
-    /// Whether a setting that we need has been changed back.
+    /// True if a setting that we need has been changed back.
     #[must_use]
     pub fn lacks_settings(&self) -> bool {
         self.forwarding.is_some() && (self.settings.is_lost() || is_shut(NAME))
     }
 
-    /// Whether an interface has come that answers cannot come in by yet.
+    /// True if an interface has come that answers cannot come in by yet.
     ///
     /// # Errors
     /// /proc/sys cannot be read.
@@ -180,7 +180,7 @@ impl ServerTable {
             && outside.any(|name| is_shut(&name) && !self.settings.names(&name)))
     }
 
-    /// Whether another program has made a router of this machine since, or ended that.
+    /// True if another program has made a router of this machine since, or ended that.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         self.forwarding.is_some() && Router::now(&self.settings) != self.router

@@ -192,7 +192,7 @@ fn bind_all(listening: &Listening) -> Result<Vec<UdpSocket>, RunError> {
     Ok(sockets)
 }
 
-/// Whether both are wildcards of one port, `address` that of IPv6.
+/// True if both are wildcards of one port, `address` that of IPv6.
 fn is_other_half(address: SocketAddr, other: SocketAddr) -> bool {
     let wildcards = address.ip().is_unspecified() && other.ip().is_unspecified();
     wildcards && address.is_ipv6() && other.is_ipv4() && address.port() == other.port()

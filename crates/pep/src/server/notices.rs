@@ -14,7 +14,7 @@ const PER_CLIENT: usize = 128;
 /// Unknown keys that are remembered.
 const KEYS: usize = 256;
 
-/// How long an unknown key is not named again.
+/// Time for which an unknown key is not named again.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 /// What was said already.

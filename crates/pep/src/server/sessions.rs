@@ -361,7 +361,7 @@ impl Sessions {
         });
     }
 
-    /// Why a client may not open one more flow now, if it may not.
+    /// Reason why a client may not open one more flow now, if it may not.
     fn refusal(&self, id: ConnectionId, client: &Client) -> Option<ReplyCode> {
         let (draining, count) = self.shard.peek(|engine| {
             let tunnel = &engine.peek(id)?.tunnel;

@@ -10,7 +10,7 @@ pub(super) struct Rests {
 }
 
 impl Rests {
-    /// Whether the next piece may begin.
+    /// True if the next piece may begin.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now >= until)
     }
@@ -26,7 +26,7 @@ impl Rests {
         self.until = None;
     }
 
-    /// When the rest is over that lasts at `now`.
+    /// Instant at which the rest is over that lasts at `now`.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| now < *until)
     }

@@ -255,7 +255,7 @@ impl UdpWire {
     }
 }
 
-/// Whether an error of the socket is an ICMP error about an earlier datagram, or could be.
+/// True if an error of the socket is an ICMP error about an earlier datagram, or could be.
 fn is_about_another(error: &io::Error) -> bool {
     let errors = [
         Errno::CONNREFUSED,

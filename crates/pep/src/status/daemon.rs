@@ -12,7 +12,7 @@ use crate::config::Action;
 pub struct SandboxStatus {
     /// The capabilities that are left, such as `net_admin`.
     pub capabilities: Vec<String>,
-    /// Whether no program that is started can gain privileges.
+    /// True if no program that is started can gain privileges.
     pub no_new_privs: bool,
     /// How far the file system is closed by Landlock: `enforced`, `partly` or `unavailable`, as the kernel has it.
     pub files: String,

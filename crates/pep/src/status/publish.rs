@@ -20,7 +20,7 @@ pub struct PublishStatus {
     pub to: Option<SocketAddr>,
     /// Whether it does.
     pub state: PublishState,
-    /// Why it is refused.
+    /// Reason why it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -28,7 +28,7 @@ pub(super) use directory::RunDirectory;
 pub(super) use query::query_in;
 pub use query::{Found, QueryError, query};
 
-/// How long either end waits for the other.
+/// Time for which either end waits for the other.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A status socket that cannot be bound.

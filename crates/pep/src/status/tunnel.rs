@@ -21,7 +21,7 @@ pub struct Tunnel {
     /// Seconds until the next attempt to reach a server, while one is wanted (client).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_s: Option<u64>,
-    /// Why the last attempt or session ended.
+    /// Reason why the last attempt or session ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
     /// Smoothed RTT.

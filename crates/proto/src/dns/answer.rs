@@ -14,7 +14,7 @@ use super::{rcode, reply, rtype};
 /// Longest time for which it is believed that there is nothing (RFC 2308 §5: one to three hours).
 const MAX_NEGATIVE: Duration = Duration::from_secs(3 * 3600);
 
-/// How long a failure is believed (RFC 2308 §7: five minutes at most; RFC 9520 §3.2: at least one second).
+/// Time for which a failure is believed (RFC 2308 §7: five minutes at most; RFC 9520 §3.2: at least one second).
 pub(super) const FAILURE: Duration = Duration::from_secs(5);
 
 /// TTL of what is given out past its own (RFC 8767 §4), seconds.
@@ -42,7 +42,7 @@ const WITHHELD: reply::Extended =
 /// QTYPE that every record answers.
 const ANY: u16 = 255;
 
-/// Why a message is not an answer to the query.
+/// Reason why a message is not an answer to the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AnswerError {
     /// It cannot be read.
@@ -63,7 +63,7 @@ pub struct Learned {
     pub name: String,
     /// All of them, as far as this answer goes.
     pub addresses: Vec<IpAddr>,
-    /// How long they may be used.
+    /// Time for which they may be used.
     pub ttl: Duration,
 }
 
@@ -191,7 +191,7 @@ impl Answer {
         bytes
     }
 
-    /// Whether the server has said of all private addresses in it that its client may reach them.
+    /// True if the server has said of all private addresses in it that its client may reach them.
     pub(super) fn reachable(&self) -> bool {
         self.reachable
     }

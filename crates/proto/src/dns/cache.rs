@@ -171,7 +171,7 @@ impl Cache {
         false
     }
 
-    /// When [`Self::next_prefetch`] has something to look at.
+    /// Instant at which [`Self::next_prefetch`] has something to look at.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.prefetch.first().map(|(at, _)| *at)

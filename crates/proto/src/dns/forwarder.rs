@@ -28,7 +28,7 @@ use super::{rcode, rtype, special};
 use crate::tunnel::Families;
 use outcome::{NO_TUNNEL, STALE_FOR};
 
-/// How long a stale answer is held back for a fresh one (RFC 8767 §5, client response timer).
+/// Time for which a stale answer is held back for a fresh one (RFC 8767 §5, client response timer).
 const STALE_PATIENCE: Duration = Duration::from_millis(1800);
 
 const BUSY: Extended = Extended::Other("bentpipe: too many queries under way");
@@ -44,11 +44,11 @@ pub struct Config {
     pub max_ttl: Duration,
     /// For how long a stale answer may still be given out.
     pub max_stale: Duration,
-    /// Whether names in use are asked for again before their answers expire, and names that followed another along with that.
+    /// True if names in use are asked for again before their answers expire, and names that followed another along with that.
     pub prefetch: bool,
-    /// Whether the reverse zones of private addresses are answered here.
+    /// True if the reverse zones of private addresses are answered here.
     pub local_zones: bool,
-    /// Whether [`Forwarder::poll_learned`] is of interest.
+    /// True if [`Forwarder::poll_learned`] is of interest.
     pub learns: bool,
     /// Zones that name servers of the site answer.
     pub zones: Zones,
@@ -276,7 +276,7 @@ impl<A> Forwarder<A> {
         }
     }
 
-    /// Whether there is a place for another question of `host`, be it that of one that is given up.
+    /// True if there is a place for another question of `host`, be it that of one that is given up.
     fn make_room(&mut self, host: Host) -> bool {
         match self.questions.room(host) {
             QuestionRoom::Free => true,
@@ -337,7 +337,7 @@ impl<A> Forwarder<A> {
         self.learned.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// Instant at which [`Self::handle_timeout`] has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.questions.poll_timeout();

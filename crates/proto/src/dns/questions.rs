@@ -56,7 +56,7 @@ pub(super) struct Pending<A> {
     /// The name server of the site that is asked, instead of the tunnel.
     server: Option<SocketAddr>,
     begun: Instant,
-    /// When somebody is served a stale answer.
+    /// Instant at which somebody is served a stale answer.
     stale_at: Option<Instant>,
     /// In the tunnel, or on its way to `server`.
     sent: bool,
@@ -329,7 +329,7 @@ impl<A> Questions<A> {
         self.cancelled.pop_front()
     }
 
-    /// When the next question is due.
+    /// Instant at which the next question is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }

@@ -14,14 +14,14 @@ use super::zones::{self, Suffix};
 /// Addresses that are withheld from hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebinding {
-    /// Whether anything is withheld.
+    /// True if anything is withheld.
     pub enabled: bool,
     /// Names that may have any address.
     pub exempt: Vec<Suffix>,
 }
 
 impl Rebinding {
-    /// Whether the answer to `query` is to be withheld for one of its `addresses`. `reachable`: the server lets its client
+    /// True if the answer to `query` is to be withheld for one of its `addresses`. `reachable`: the server lets its client
     /// reach the private ones among them. `local`: prefixes and addresses of this machine and its LANs.
     pub(super) fn withholds(
         &self,

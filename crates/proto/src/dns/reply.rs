@@ -16,7 +16,7 @@ const CD: u16 = 0x0010;
 /// A pointer to the question's name, plus so many bytes.
 const POINTER: u16 = 0xc000 + HEADER as u16;
 
-/// Why an answer is what it is (RFC 8914).
+/// Reason why an answer is what it is (RFC 8914).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extended {
     /// Anything, explained by the text.

@@ -33,7 +33,7 @@ pub(super) fn answer(query: &Query, zones: bool) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a name, its labels in lower case, is in the reverse zone of a private address.
+/// True if a name, its labels in lower case, is in the reverse zone of a private address.
 pub(super) fn is_reverse_of_private(labels: &[Vec<u8>]) -> bool {
     let mut up = labels.iter().rev().map(Vec::as_slice).skip(1);
     match up.next() {

@@ -49,7 +49,7 @@ impl Suffix {
         (name.len() <= MAX_NAME && labels.iter().all(usable)).then_some(Self { labels })
     }
 
-    /// Whether the name of `labels`, in lower case, is this one or below it.
+    /// True if the name of `labels`, in lower case, is this one or below it.
     fn covers(&self, labels: &[Vec<u8>]) -> bool {
         labels.ends_with(&self.labels)
     }
@@ -78,7 +78,7 @@ impl Zones {
     }
 }
 
-/// Whether one of `suffixes` covers the name that is asked for.
+/// True if one of `suffixes` covers the name that is asked for.
 pub(super) fn covered(suffixes: &[Suffix], query: &Query) -> bool {
     if suffixes.is_empty() {
         return false;
@@ -87,7 +87,7 @@ pub(super) fn covered(suffixes: &[Suffix], query: &Query) -> bool {
     suffixes.iter().any(|suffix| suffix.covers(&labels))
 }
 
-/// Whether a name means something at this site alone: a bare host name, one below a private top-level name, or the
+/// True if a name means something at this site alone: a bare host name, one below a private top-level name, or the
 /// reverse of a private address. The public DNS knows none of them.
 pub(super) fn is_private(query: &Query) -> bool {
     let labels = lower(query);

@@ -49,7 +49,7 @@ pub enum Mended {
     End {
         /// The stream.
         stream: u64,
-        /// How many bytes it has.
+        /// Number of bytes that it has.
         offset: u64,
     },
 }

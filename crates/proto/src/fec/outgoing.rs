@@ -55,7 +55,7 @@ pub struct Outgoing {
     limit: u64,
     rtt: Duration,
     recent: Recent,
-    /// When a stream was given something last.
+    /// Instant at which a stream was given something last.
     written: Option<Instant>,
     /// Streams that have run dry, and when.
     dry: BTreeMap<u64, Instant>,
@@ -135,7 +135,7 @@ impl Outgoing {
         self.recent.take(stream);
     }
 
-    /// When repairs are due.
+    /// Instant at which repairs are due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = self.dry.values().min().map(|since| {

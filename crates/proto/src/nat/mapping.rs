@@ -9,7 +9,7 @@ use super::{Inner, Kind};
 /// Addresses that one mapping hears from: the last that it has spoken to.
 pub const PEERS: usize = 64;
 
-/// How long a mapping of UDP lasts after its last packet (RFC 4787 §4.3: two minutes at least, five recommended).
+/// Time for which a mapping of UDP lasts after its last packet (RFC 4787 §4.3: two minutes at least, five recommended).
 pub const UDP_LIFE: Duration = Duration::from_secs(300);
 
 /// The same while nobody has answered.
@@ -21,7 +21,7 @@ const DNS_LIFE: Duration = Duration::from_secs(30);
 /// The port of name servers.
 const DNS: u16 = 53;
 
-/// How long a mapping of ICMP echo lasts (RFC 5508 §3.2).
+/// Time for which a mapping of ICMP echo lasts (RFC 5508 §3.2).
 pub const ECHO_LIFE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Mapping {
         self.answered = true;
     }
 
-    /// Whether `from` may speak to the client here.
+    /// True if `from` may speak to the client here.
     pub(super) fn admits(&self, from: IpAddr) -> bool {
         self.peers.contains(&from)
     }

@@ -65,7 +65,7 @@ pub enum Outcome {
     Drop(Dropped),
 }
 
-/// Why a packet was dropped.
+/// Reason why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
     /// It is no packet, or a checksum is wrong.

@@ -182,7 +182,7 @@ impl Header {
     }
 }
 
-/// Whether the options of an IPv4 header choose the way.
+/// True if the options of an IPv4 header choose the way.
 fn routed(mut options: &[u8]) -> bool {
     while let Some((&option, rest)) = options.split_first() {
         match option {

@@ -7,7 +7,7 @@ use crate::tunnel::ReplyCode;
 /// Longest request head that is read, in bytes.
 pub const MAX_HEAD: usize = 16 * 1024;
 
-/// Why a request is turned away.
+/// Reason why a request is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ConnectError {
     /// Not an HTTP request, or one that leaves open where it ends.

@@ -71,7 +71,7 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// Whether another response to the same request follows (1xx but 101).
+    /// True if another response to the same request follows (1xx but 101).
     #[must_use]
     pub const fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
@@ -202,7 +202,7 @@ fn forwarded(
     })
 }
 
-/// Whether a message of this version leaves its connection open.
+/// True if a message of this version leaves its connection open.
 fn keeps(version: u8, fields: &Fields) -> bool {
     match version {
         0 => fields.keeps,

@@ -37,7 +37,7 @@ pub enum Request {
     },
 }
 
-/// Why a client is turned away.
+/// Reason why a client is turned away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Socks5Error {
     /// Not SOCKS5: the first byte of a message.

@@ -186,7 +186,7 @@ impl Receiver {
         self.abort.get_or_insert((final_offset, code));
     }
 
-    /// Whether the peer's LAN side was reset: it takes nothing more.
+    /// True if the peer's LAN side was reset: it takes nothing more.
     pub fn is_aborted(&self) -> bool {
         self.abort.is_some()
     }

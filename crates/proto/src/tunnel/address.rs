@@ -18,7 +18,7 @@ const IPV6: u8 = 0x06;
 /// Longest host name, bytes (RFC 1035 §2.3.4).
 pub const MAX_NAME: usize = 255;
 
-/// Why a text is not a host name or a destination.
+/// Reason why a text is not a host name or a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Not 1 to 255 bytes.

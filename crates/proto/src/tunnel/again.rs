@@ -21,7 +21,7 @@ const AGAIN: u64 = 5;
 pub struct Place {
     /// The stream, by its index among its opener's bidirectional ones; 2^61 is added to that of the server's.
     pub stream: u64,
-    /// How many bytes precede it, headers included.
+    /// Number of bytes that precede it, headers included.
     pub offset: u64,
 }
 

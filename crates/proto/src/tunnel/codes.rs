@@ -34,7 +34,7 @@ macro_rules! codes {
 pub(super) use codes;
 
 codes! {
-    /// Why a flow ended before its time (FLOW_ABORT, RESET_STREAM, STOP_SENDING). An unknown code is read as
+    /// Reason why a flow ended before its time (FLOW_ABORT, RESET_STREAM, STOP_SENDING). An unknown code is read as
     /// [`AbortCode::Internal`].
     pub enum AbortCode, unknown = Internal {
         /// The TCP connection was reset by its host.
@@ -57,7 +57,7 @@ codes! {
 }
 
 codes! {
-    /// Why the tunnel was closed: the application error code of CONNECTION_CLOSE (RFC 9000 §19.19, type 0x1d).
+    /// Reason why the tunnel was closed: the application error code of CONNECTION_CLOSE (RFC 9000 §19.19, type 0x1d).
     /// An unknown code is read as [`CloseCode::ProtocolViolation`].
     pub enum CloseCode, unknown = ProtocolViolation {
         /// Nothing is wrong; the peer is done.

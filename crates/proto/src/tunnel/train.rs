@@ -15,7 +15,7 @@ const TRAIN: u64 = 1;
 /// The head of one packet of a train; zeros fill the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainPacket {
-    /// How many packets the train has.
+    /// Number of packets that the train has.
     pub count: u64,
     /// Which of them this is, from 0.
     pub index: u64,

@@ -145,7 +145,7 @@ impl AckDuty {
         self.asked.zip(self.unanswered).is_some_and(due)
     }
 
-    /// When an ACK is due by time.
+    /// Instant at which an ACK is due by time.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let (acks, (since, _)) = self.asked.zip(self.unanswered)?;
         Some(since + acks.delay)

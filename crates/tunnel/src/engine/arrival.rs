@@ -9,7 +9,7 @@ use quinn_proto::EcnCodepoint;
 /// A UDP datagram from the network.
 #[derive(Debug)]
 pub struct Arrival {
-    /// When the kernel had it: earlier than it is read.
+    /// Instant at which the kernel had it: earlier than it is read.
     pub at: Instant,
     /// Who sent it.
     pub remote: SocketAddr,

@@ -327,7 +327,7 @@ impl Engine {
         }
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// Instant at which [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         [self.timers.earliest(), self.handshakes.poll_timeout()]
             .into_iter()

@@ -95,7 +95,7 @@ struct Batch {
 /// What the outage prober needs to know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
-    /// When something ack-eliciting was last acknowledged, or first sent after a silence.
+    /// Instant at which something ack-eliciting was last acknowledged, or first sent after a silence.
     pub(crate) since: Instant,
     /// About one PTO without backoff.
     pub(crate) pto: Duration,

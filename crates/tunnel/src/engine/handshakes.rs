@@ -220,7 +220,7 @@ impl Handshakes {
         Some(id)
     }
 
-    /// When [`Self::give_up`] is to be called.
+    /// Instant at which [`Self::give_up`] is to be called.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let (_, oldest) = self.open.first_key_value()?;
         let [long, short] = PATIENCE;

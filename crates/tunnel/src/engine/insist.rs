@@ -124,7 +124,7 @@ impl Insistence {
         Some(transmit)
     }
 
-    /// When that is.
+    /// Instant at which that is.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let first = self.waiting.iter().filter_map(|copies| copies.front());
         first.map(|copy| copy.due).min()

@@ -210,7 +210,7 @@ impl AckPolicy {
 }
 
 impl AckPolicy {
-    /// Whether the operator has fixed the number of packets, and time plays no part.
+    /// True if the operator has fixed the number of packets, and time plays no part.
     pub(super) fn is_fixed(self) -> bool {
         self.delay == NO_DELAY_BOUND
     }

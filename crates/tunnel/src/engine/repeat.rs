@@ -87,7 +87,7 @@ impl Repeater {
         }
     }
 
-    /// When a datagram is to be sent again.
+    /// Instant at which a datagram is to be sent again.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.kept.front().map(|kept| kept.due)
     }

@@ -59,12 +59,12 @@ impl Allowance {
         self.news |= !spent && self.is_spent();
     }
 
-    /// Whether all that may cross has.
+    /// True if all that may cross has.
     pub(super) fn is_spent(&self) -> bool {
         self.most.is_some_and(|most| self.crossed >= most)
     }
 
-    /// Whether datagrams may be built now.
+    /// True if datagrams may be built now.
     pub(super) fn permits(&self) -> bool {
         !self.is_spent() || self.last_words > 0
     }

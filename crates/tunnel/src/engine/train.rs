@@ -35,7 +35,7 @@ pub(super) struct Train {
     sending: Sending,
     repeated: bool,
     receiving: Dispersion,
-    /// When the peer's train is taken to have ended.
+    /// Instant at which the peer's train is taken to have ended.
     deadline: Option<Instant>,
     /// When it has: what comes soon after does not count.
     ended: Option<Instant>,

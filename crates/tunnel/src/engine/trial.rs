@@ -103,7 +103,7 @@ impl HandshakeTrial {
         self.follow();
     }
 
-    /// When [`Self::handle_timeout`] wants to be called next.
+    /// Instant at which [`Self::handle_timeout`] wants to be called next.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         self.quic.poll_timeout()
     }
@@ -118,7 +118,7 @@ impl HandshakeTrial {
         self.outcome.as_ref()
     }
 
-    /// Whether anything was heard that belongs to the handshake.
+    /// True if anything was heard that belongs to the handshake.
     pub fn is_answered(&self) -> bool {
         self.heard
     }

@@ -72,7 +72,7 @@ impl Fault {
     }
 }
 
-/// Why a flow cannot be opened now.
+/// Reason why a flow cannot be opened now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum OpenError {
     /// No HELLO yet, or the connection is closing.

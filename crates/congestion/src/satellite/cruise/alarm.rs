@@ -8,7 +8,7 @@ const AGAIN_AFTER: u32 = 2;
 /// A queue that is so long that the rate is lowered without waiting for the round's end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alarm {
-    /// When it last lowered the rate.
+    /// Instant at which it last lowered the rate.
     cut_at: Instant,
     /// The last ACK came behind such a queue.
     raised: bool,

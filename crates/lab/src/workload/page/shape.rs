@@ -29,7 +29,7 @@ pub enum Kind {
 /// All of one kind together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// How many there are.
+    /// Number of objects of this kind.
     pub count: usize,
     /// Bytes of all their bodies.
     pub bytes: u64,
@@ -48,7 +48,7 @@ pub struct Shape {
     pub images: Part,
     /// Hosts that its objects are on.
     pub hosts: u8,
-    /// Whether it has five levels of dependency instead of three, and lengths that are distributed lognormally.
+    /// True if it has five levels of dependency instead of three, and lengths that are distributed lognormally.
     pub deep: bool,
 }
 

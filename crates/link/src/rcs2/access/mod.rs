@@ -134,7 +134,7 @@ impl Access {
         self.payload_of(waveform.unwrap_or(self.model.sharing.waveforms.fastest()))
     }
 
-    /// Whether it is OpenSAND's way that is shown.
+    /// True if it is OpenSAND's way that is shown.
     pub(crate) const fn in_ticks(&self) -> bool {
         self.model.sharing.opensand
     }
@@ -231,7 +231,7 @@ impl Access {
         }
     }
 
-    /// Whether a control burst that the gateway receives at `received` gets lost.
+    /// True if a control burst that the gateway receives at `received` gets lost.
     fn lost(&mut self, received: Duration, terminal: usize, propagation: &Propagation) -> bool {
         let cn = propagation
             .cn_total(received, terminal, Way::Return)

@@ -32,7 +32,7 @@ use crate::process;
 /// Associations of all hosts together; a few of those that have to make way may not have heard of it yet.
 const SHARED: usize = MOST - MOST / 8;
 
-/// How long a name may be looked up: datagrams that wait longer are of no use.
+/// Time for which a name may be looked up: datagrams that wait longer are of no use.
 const LOOKUP: Duration = Duration::from_secs(5);
 
 /// Datagrams that are read before others get a turn.
@@ -223,7 +223,7 @@ impl Associates {
         });
     }
 
-    /// Whether rules let a datagram into the tunnel. There is no other way for it.
+    /// True if rules let a datagram into the tunnel. There is no other way for it.
     fn permits(&self, host: IpAddr, destination: &Destination) -> bool {
         if self.decisions.is_empty() {
             return true;

@@ -26,7 +26,7 @@ use crate::status::RuleStatus;
 /// Addresses tried for one name.
 const MAX_ADDRESSES: usize = 6;
 
-/// How long connecting may take, the lookup included.
+/// Time that connecting may take, the lookup included.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// What the rules with an action have decided on.
@@ -87,7 +87,7 @@ impl Decisions {
         true
     }
 
-    /// Whether there is anything to count.
+    /// True if there is anything to count.
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }

@@ -150,7 +150,7 @@ struct Origin {
 }
 
 impl Origin {
-    /// Why the origin gave no answer.
+    /// Reason why the origin gave no answer.
     async fn cause(self) -> ReplyCode {
         drop(self.socket);
         match timeout(PATIENCE, self.relayed).await {
@@ -356,7 +356,7 @@ impl Body {
         }
     }
 
-    /// How many of these bytes belong to it.
+    /// Number of these bytes that belong to it.
     fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(match self {
             Self::Length(left) => {

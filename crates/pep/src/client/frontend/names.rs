@@ -61,12 +61,12 @@ impl Names {
         Self(named.filter(|one| !one.domains.is_empty()).collect())
     }
 
-    /// Whether no rule goes by names.
+    /// True if no rule goes by names.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `address` counts as one of rule number `rule`.
+    /// True if `address` counts as one of rule number `rule`.
     pub(super) fn know(&self, now: Instant, rule: usize, address: IpAddr) -> bool {
         let mut named = self.0.iter().filter(|one| one.rule == rule);
         let until = named.find_map(|one| one.known.borrow().get(&address).copied());

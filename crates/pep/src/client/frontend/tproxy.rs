@@ -343,7 +343,7 @@ async fn count(front: Rc<Front>) {
 }
 
 impl Front {
-    /// Whether a rule sends a connection that came in by `interface` past the tunnel, or nowhere.
+    /// True if a rule sends a connection that came in by `interface` past the tunnel, or nowhere.
     pub(super) fn is_elsewhere(&self, interface: &str, opening: &Opening) -> bool {
         let destination = to_tunnel(opening.destination);
         let (source, front) = (opening.source.ip(), self.carrier.front());

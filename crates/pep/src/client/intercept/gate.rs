@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-/// How long an admitted connection may take to come back: a host repeats its opening segment after 1, 2
+/// Time that an admitted connection may take to come back: a host repeats its opening segment after 1, 2
 /// and 4 s.
 pub const ADMITTED_FOR: Duration = Duration::from_secs(10);
 
@@ -20,7 +20,7 @@ pub struct Gate {
     pub ports: Vec<u16>,
     /// Destinations that it is for; empty: all.
     pub destinations: Vec<IpNet>,
-    /// Whether connections wait.
+    /// True if connections wait.
     pub shut: bool,
 }
 

@@ -21,7 +21,7 @@ use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
 
-/// Why a destination is refused.
+/// Reason why a destination is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The destination refused: the next connection is reset (ECONNREFUSED).
@@ -168,7 +168,7 @@ impl Installed {
         Ok(self.counted.clone())
     }
 
-    /// Whether connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
+    /// True if connections to `address` are left alone. The kernel also leaves alone this machine's own addresses,
     /// broadcast and multicast.
     #[must_use]
     pub fn exempts(&self, address: IpAddr) -> bool {
@@ -252,7 +252,7 @@ impl Installed {
         Ok(())
     }
 
-    /// Whether something of this machine's own traffic would leave in clear if another program removed the table: it is
+    /// True if something of this machine's own traffic would leave in clear if another program removed the table: it is
     /// taken in, and the kernel has no tables that others cannot remove (before Linux 6.9).
     #[must_use]
     pub const fn lacks_hold(&self) -> bool {
@@ -320,7 +320,7 @@ impl Installed {
         self.lan.missing()
     }
 
-    /// Whether packets are led into the device.
+    /// True if packets are led into the device.
     #[must_use]
     pub const fn is_attached(&self) -> bool {
         self.attached

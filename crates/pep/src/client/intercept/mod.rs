@@ -53,7 +53,7 @@ pub const REFUSED_FOR: Duration = Duration::from_secs(10);
 pub struct Interception {
     /// Interfaces whose TCP is intercepted, by name; they must exist.
     pub interfaces: Vec<String>,
-    /// Whether this machine's own TCP is intercepted too.
+    /// True if this machine's own TCP is intercepted too.
     pub local: bool,
     /// The port of the transparent listeners, the same for IPv4 and IPv6.
     pub port: u16,
@@ -73,7 +73,7 @@ pub struct Interception {
     pub server: Vec<IpAddr>,
     /// What happens to everything but TCP (and DNS, if there is a `dns_port`).
     pub other: Other,
-    /// Whether HTTP/3 (UDP port 443) is answered with "port unreachable", so that browsers fall back to TCP.
+    /// True if HTTP/3 (UDP port 443) is answered with "port unreachable", so that browsers fall back to TCP.
     pub reject_http3: bool,
     /// The port of the transparent DNS listeners, UDP and TCP, IPv4 and IPv6; `None`: DNS is like any other traffic.
     pub dns_port: Option<u16>,
@@ -95,9 +95,9 @@ pub struct Interception {
     pub direct_mark: u32,
     /// The routing table for packets with `tunnel_mark`.
     pub tunnel_table: u32,
-    /// Whether the far side reaches IPv4; if not, IPv4 connections are refused at once.
+    /// True if the far side reaches IPv4; if not, IPv4 connections are refused at once.
     pub ipv4: bool,
-    /// Whether the far side reaches IPv6; if not, IPv6 connections are refused at once.
+    /// True if the far side reaches IPv6; if not, IPv6 connections are refused at once.
     pub ipv6: bool,
     /// Which connections wait until they are admitted ([`Installed::admit`]).
     pub gates: Vec<Gate>,
@@ -105,7 +105,7 @@ pub struct Interception {
     pub rules: Vec<Rule>,
     /// Whether what cannot be carried goes in clear: while not `carrying`, and without listeners or device.
     pub fail_open: bool,
-    /// Whether there is a far side that answers; of account with `fail_open` alone.
+    /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
 }
 
@@ -170,7 +170,7 @@ impl Interception {
         }
     }
 
-    /// Whether anything is routed into the device: then it has to exist, and be attached ([`Installed::attach`]).
+    /// True if anything is routed into the device: then it has to exist, and be attached ([`Installed::attach`]).
     #[must_use]
     pub fn needs_device(&self) -> bool {
         let tunnels = |rule: &Rule| rule.action == Action::Tunnel && rule.is_for_packets();
@@ -182,7 +182,7 @@ impl Interception {
         self.needs_device().then_some(&self.device)
     }
 
-    /// Whether traffic is taken in now.
+    /// True if traffic is taken in now.
     fn carries(&self) -> bool {
         self.carrying || !self.fail_open
     }

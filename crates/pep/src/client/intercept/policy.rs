@@ -13,7 +13,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::firewall::CLIENT_TABLE;
 
-/// How long an address counts as a name's after it was last used.
+/// Time for which an address counts as a name's after it was last used.
 const USED_FOR: &str = "24h";
 /// Protocols that have ports: TCP, UDP, DCCP, SCTP, UDP-Lite.
 pub const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
@@ -27,7 +27,7 @@ pub struct Rule {
     pub sources: Vec<IpNet>,
     /// Where they go.
     pub destinations: Vec<IpNet>,
-    /// Whether they may also go to addresses that were learned ([`super::Installed::learn`]).
+    /// True if they may also go to addresses that were learned ([`super::Installed::learn`]).
     pub learned: bool,
     /// IP protocols.
     pub protocols: Vec<u8>,
@@ -122,7 +122,7 @@ impl Family {
 type Condition = (Option<Family>, String);
 
 impl Rule {
-    /// Whether it can match anything but TCP.
+    /// True if it can match anything but TCP.
     pub(super) fn is_for_packets(&self) -> bool {
         self.protocols.is_empty() || self.protocols.iter().any(|number| *number != 6)
     }

@@ -14,7 +14,7 @@ use crate::config::value;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Packets {
-    /// Whether it is carried at all.
+    /// True if it is carried at all.
     pub enabled: bool,
     /// Pool of IPv4 addresses for clients, with room for at least the server and one client.
     #[serde(deserialize_with = "value::text")]

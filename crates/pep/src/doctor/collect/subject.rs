@@ -179,7 +179,7 @@ fn is_unknown(reached: &Reached) -> bool {
     matches!(reached, Reached::Shaken(TrialOutcome::UnknownClient))
 }
 
-/// Whether the client has a code that the server at `to` still takes.
+/// True if the client has a code that the server at `to` still takes.
 fn has_code(config: &ClientConfig, server: &Server, to: SocketAddr) -> bool {
     let code = server.enrolment_key_file.as_deref().map(keys::read);
     let reached = code
@@ -188,7 +188,7 @@ fn has_code(config: &ClientConfig, server: &Server, to: SocketAddr) -> bool {
     matches!(reached, Some(Reached::Shaken(TrialOutcome::Known { .. })))
 }
 
-/// Whether the tunnel's other end `peer` may be the server at `address`.
+/// True if the tunnel's other end `peer` may be the server at `address`.
 fn is_at(address: &ServerAddress, peer: &str) -> bool {
     match address {
         ServerAddress::Ip(address) => peer.parse().is_ok_and(|peer: SocketAddr| {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::net::dial;
 use crate::process;
 
-/// How long an exchange over TCP may take.
+/// Time that an exchange over TCP may take.
 const TCP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// One query with its attempts.
@@ -47,12 +47,12 @@ impl<'a> Race<'a> {
         }
     }
 
-    /// Whether no attempt is under way.
+    /// True if no attempt is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// Whether a resolver has said that it has failed itself.
+    /// True if a resolver has said that it has failed itself.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }

@@ -22,7 +22,7 @@ use crate::server::notices::{Notices, Say};
 use crate::status::{PacketRefusals, Session};
 use bentpipe_tunnel::engine::Connection;
 
-/// How long a verdict holds at most.
+/// Time for which a verdict holds at most.
 const VERDICT: Duration = Duration::from_secs(5);
 
 /// Destinations that verdicts are kept for; who talks to more asks anew.
@@ -188,7 +188,7 @@ impl Filter {
         admitted
     }
 
-    /// Whether something at `address` may still be spoken to.
+    /// True if something at `address` may still be spoken to.
     pub(super) fn permits_any(&mut self, now: Instant, address: IpAddr) -> bool {
         self.permits(now, address, Service::Related)
     }
@@ -232,7 +232,7 @@ impl Filter {
         }
     }
 
-    /// Whether the client may be sent another error now.
+    /// True if the client may be sent another error now.
     pub(super) fn may_tell(&mut self, now: Instant) -> bool {
         self.errors.take(now)
     }

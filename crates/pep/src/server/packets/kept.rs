@@ -71,7 +71,7 @@ pub(super) struct Kept {
     pub(super) table: Table,
     /// Ways through other firewalls that the last comparison found closed.
     pub(super) passages: Vec<Passage>,
-    /// Why the last comparison failed, as the log was told.
+    /// Reason why the last comparison failed, as the log was told.
     pub(super) blind: Option<String>,
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
-    /// Whether packets from `source` may come from this client.
+    /// True if packets from `source` may come from this client.
     pub(super) fn holds(&self, source: IpAddr) -> bool {
         self.addresses.contains(&source)
             || self.routed.iter().any(|prefix| prefix.contains(&source))

@@ -50,7 +50,7 @@ const TURN: usize = 64;
 pub(in crate::server) struct Sockets {
     plan: RwLock<Plan>,
     permits: Arc<Semaphore>,
-    /// Whether the kernel lets this process ping.
+    /// True if the kernel lets this process ping.
     echo: bool,
 }
 

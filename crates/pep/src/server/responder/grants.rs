@@ -40,7 +40,7 @@ impl Grants {
         Some(token)
     }
 
-    /// Whether `token` is good for `bytes` more; they are then taken from it.
+    /// True if `token` is good for `bytes` more; they are then taken from it.
     pub(super) fn spend(&mut self, token: &str, bytes: u64, now: Instant) -> bool {
         let Some(grant) = self.0.get_mut(token) else {
             return false;

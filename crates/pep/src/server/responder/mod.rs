@@ -264,7 +264,7 @@ impl Shared {
         Ok(text(StatusCode::OK, told.to_string()))
     }
 
-    /// Whether `request` has a token that is good for `bytes` more; they are then taken from it.
+    /// True if `request` has a token that is good for `bytes` more; they are then taken from it.
     fn spend(&self, request: &Request<Incoming>, bytes: u64) -> bool {
         let header = request.headers().get(AUTHORIZATION);
         let header = header.and_then(|value| value.to_str().ok());

@@ -22,7 +22,7 @@ pub(in crate::status) struct RunDirectory {
     path: PathBuf,
     /// Who has to own it; `None`: whoever does, for root alone can have made it.
     owner: Option<Uid>,
-    /// Whether others may read it: a service manager makes it so.
+    /// True if others may read it: a service manager makes it so.
     lax: bool,
 }
 
@@ -108,12 +108,12 @@ impl RunDirectory {
         &self.path
     }
 
-    /// Whether it is this user's.
+    /// True if it is this user's.
     pub(super) fn is_own(&self) -> bool {
         self.is_of(geteuid()) && self.check().is_ok()
     }
 
-    /// Whether `user` may have bound a socket here.
+    /// True if `user` may have bound a socket here.
     pub(super) fn is_of(&self, user: Uid) -> bool {
         user.is_root() || self.owner.is_none_or(|owner| owner == user)
     }

@@ -55,7 +55,7 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    /// Whether no daemon is there to ask, as opposed to an unclear question or answer.
+    /// True if no daemon is there to ask, as opposed to an unclear question or answer.
     #[must_use]
     pub fn is_no_daemon(&self) -> bool {
         matches!(self, Self::NoDaemon(_) | Self::Unreachable { .. })
@@ -165,7 +165,7 @@ fn peer(socket: &Path, _: &UnixStream) -> Option<(Uid, Option<u32>)> {
     Some((Uid::from_raw(owner), None))
 }
 
-/// Whether a daemon in this role has bound `socket`, by its name.
+/// True if a daemon in this role has bound `socket`, by its name.
 fn is_of(socket: &Path, role: Role) -> bool {
     let name = socket.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.starts_with(&format!("{role}-")))
@@ -198,7 +198,7 @@ fn ask(socket: &Path, stream: UnixStream) -> Result<StatusReport, QueryError> {
     })
 }
 
-/// Whether `pid` is in this process's network namespace; not if that cannot be told.
+/// True if `pid` is in this process's network namespace; not if that cannot be told.
 fn is_in_our_network(pid: u32) -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
     match (namespace("self"), namespace(&pid.to_string())) {

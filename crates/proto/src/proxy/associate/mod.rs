@@ -215,7 +215,7 @@ impl Associations {
         }
     }
 
-    /// When the association is over if nothing crosses before.
+    /// Instant at which the association is over if nothing crosses before.
     #[must_use]
     pub fn idle_at(&self, id: AssociationId) -> Option<Instant> {
         Some(self.by_id.get(&id)?.used + IDLE)

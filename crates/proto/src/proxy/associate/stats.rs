@@ -1,6 +1,6 @@
 //! What associations have carried, and what not, for `status`.
 
-/// Why a datagram was dropped.
+/// Reason why a datagram was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Not from the application that has the association.

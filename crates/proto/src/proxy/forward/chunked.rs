@@ -54,7 +54,7 @@ impl Default for Chunks {
 }
 
 impl Chunks {
-    /// Whether the body is complete.
+    /// True if the body is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state == State::Done

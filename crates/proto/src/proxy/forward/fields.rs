@@ -87,7 +87,7 @@ impl Fields {
         Some(fields)
     }
 
-    /// Whether a field is for this hop alone.
+    /// True if a field is for this hop alone.
     fn is_for_this_hop(&self, name: &str) -> bool {
         let is = |other: &&str| name.eq_ignore_ascii_case(other);
         let listed = self

@@ -13,7 +13,7 @@ const FRONT: usize = 3;
 /// Longest head of a datagram, in bytes: to a name of 255.
 pub const MAX_DATAGRAM_HEAD: usize = FRONT + 1 + 1 + 255 + 2;
 
-/// Why a datagram is not relayed.
+/// Reason why a datagram is not relayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BadDatagram {
     /// A part of one; putting them together is optional, and no application needs it.

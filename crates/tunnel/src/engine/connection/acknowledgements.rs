@@ -83,12 +83,12 @@ impl Acknowledgements {
         overdue
     }
 
-    /// When an answer will be overdue.
+    /// Instant at which an answer will be overdue.
     pub(super) fn overdue_at(&self, rtt: Duration) -> Option<Instant> {
         self.unanswered.map(|(since, _)| since + self.within(rtt))
     }
 
-    /// When an ACK is due that quinn alone would hold back.
+    /// Instant at which an ACK is due that quinn alone would hold back.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.duty.poll_timeout()
     }

@@ -65,7 +65,7 @@ impl Duplicates {
         self.alone.poll(now, rtt, pay, buf)
     }
 
-    /// When a duplicate is due; those that stand alone wait while sending is `shut`.
+    /// Instant at which a duplicate is due; those that stand alone wait while sending is `shut`.
     pub(super) fn poll_timeout(&self, shut: bool) -> Option<Instant> {
         let alone = self.alone.poll_timeout().filter(|_| !shut);
         [alone, self.handshake.poll_timeout()]

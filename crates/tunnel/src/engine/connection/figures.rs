@@ -50,7 +50,7 @@ impl Connection {
         self.validation.is_heard().then(|| self.liveness.heard())
     }
 
-    /// Whether an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
+    /// True if an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
     pub fn is_silent(&self, now: Instant) -> bool {
         self.liveness.is_silent(now)
     }

@@ -51,25 +51,25 @@ const SIZE_DOUBTED: u32 = 3;
 /// Record of when the peer was heard, and what its silence means.
 pub(super) struct Liveness {
     prober: Prober,
-    /// When the peer was last heard, or asked because it was not.
+    /// Instant at which the peer was last heard, or asked because it was not.
     received: Instant,
-    /// When the peer was last heard.
+    /// Instant at which the peer was last heard.
     heard: Instant,
-    /// When the last outage ended.
+    /// Instant at which the last outage ended.
     silence_ended: Option<Instant>,
-    /// When payload last came.
+    /// Instant at which payload last came.
     payload: Instant,
-    /// When the path was last listened to at rest.
+    /// Instant at which the path was last listened to at rest.
     listened: Instant,
-    /// When one of a client's probes is to be loud again.
+    /// Instant at which one of a client's probes is to be loud again.
     quiet_until: Option<Instant>,
     /// Flows wait for the end of an outage before they are opened.
     wanted: bool,
     /// The shell was last told of an outage.
     told_outage: bool,
-    /// When the peer was last heard in an outage.
+    /// Instant at which the peer was last heard in an outage.
     returned: Option<Instant>,
-    /// When the present size of datagrams is given up.
+    /// Instant at which the present size of datagrams is given up.
     size_deadline: Option<Instant>,
 }
 
@@ -112,7 +112,7 @@ impl Liveness {
         now.saturating_duration_since(self.heard) >= span
     }
 
-    /// When the peer was last heard.
+    /// Instant at which the peer was last heard.
     pub(super) fn heard(&self) -> Instant {
         self.heard
     }
@@ -185,7 +185,7 @@ impl Liveness {
         self.prober.poll(now, quic.rtt())
     }
 
-    /// When the next probe is due.
+    /// Instant at which the next probe is due.
     pub(super) fn probe_at(&self) -> Option<Instant> {
         self.prober.poll_timeout()
     }

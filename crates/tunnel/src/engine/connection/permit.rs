@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bentpipe_congestion::Pacer;
 use bentpipe_units::BitRate;
 
-/// Why data has to wait.
+/// Reason why data has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shut {
     /// The window is full: an acknowledgement opens it.
@@ -66,7 +66,7 @@ impl Permit {
         self.pacer.on_sent(now, bytes as u64, rate);
     }
 
-    /// When time permits sending.
+    /// Instant at which time permits sending.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let paced = self.shut == Some(Shut::Pacer);
         paced.then(|| self.pacer.poll_timeout()).flatten()

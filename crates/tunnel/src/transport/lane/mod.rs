@@ -268,7 +268,7 @@ impl Lane {
         self.queries.end(quic, query.stream());
     }
 
-    /// Whether a query is under way.
+    /// True if a query is under way.
     #[must_use]
     pub fn has_query(&self, query: QueryKey) -> bool {
         self.queries.knows(query.stream())

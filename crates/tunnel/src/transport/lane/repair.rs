@@ -23,7 +23,7 @@ pub(super) struct Repairs {
     pub(super) incoming: Incoming,
     /// What the peer was asked to keep.
     asked: u64,
-    /// When repairs were last wanted.
+    /// Instant at which repairs were last wanted.
     wanted: Option<Instant>,
     /// The peer was seen to repair.
     warned: bool,

@@ -131,7 +131,7 @@ impl Lane {
         written
     }
 
-    /// When [`Self::write`] has repairs to write.
+    /// Instant at which [`Self::write`] has repairs to write.
     pub(crate) fn repair_timeout(&self, tunnel: &Tunnel) -> Option<Instant> {
         let repairs = self.repairs.outgoing.poll_timeout();
         [tunnel.copy_timeout(), repairs].into_iter().flatten().min()

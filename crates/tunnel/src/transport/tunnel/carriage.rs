@@ -342,7 +342,7 @@ impl Tunnel {
         self.packets.write_copies(now, quic)
     }
 
-    /// When [`Self::write_copies`] has something to write.
+    /// Instant at which [`Self::write_copies`] has something to write.
     pub(in crate::transport) fn copy_timeout(&self) -> Option<Instant> {
         self.packets.copy_timeout()
     }

@@ -52,7 +52,7 @@ pub(super) struct Flows {
     /// Keys of all flows, the oldest first: equal seeds give equal runs, whatever order a hash map has.
     order: BTreeSet<FlowKey>,
     by_id: HashMap<FlowId, FlowKey>,
-    /// How many of them the server has opened.
+    /// Number of flows that the server has opened.
     inbound: usize,
     next_id: u64,
     scheduler: Scheduler<FlowKey>,

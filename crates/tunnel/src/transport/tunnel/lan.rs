@@ -249,7 +249,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether packets may cross: both ends said that they take them.
+    /// True if packets may cross: both ends said that they take them.
     pub fn carries_packets(&self) -> bool {
         self.has(capability::PACKETS)
     }
@@ -261,7 +261,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether a packet has come.
+    /// True if a packet has come.
     pub fn has_packet(&self) -> bool {
         self.packets.has_received()
     }

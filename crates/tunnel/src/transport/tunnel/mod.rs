@@ -228,7 +228,7 @@ impl Tunnel {
         }
     }
 
-    /// Whether the peer heeds ACKS (`PROTOCOL.md` §5.7).
+    /// True if the peer heeds ACKS (`PROTOCOL.md` §5.7).
     pub(crate) fn answers_ack_wishes(&self) -> bool {
         self.has(capability::ACKS)
     }

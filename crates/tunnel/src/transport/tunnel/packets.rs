@@ -216,7 +216,7 @@ impl Packets {
         written
     }
 
-    /// When a copy leaves if nothing comes before that it could leave with.
+    /// Instant at which a copy leaves if nothing comes before that it could leave with.
     pub(super) fn copy_timeout(&self) -> Option<Instant> {
         let oldest = self.copies.frames.front().into_iter();
         let first = oldest.chain(&self.copies.end).map(|(at, _)| *at).min();
@@ -234,7 +234,7 @@ impl Packets {
         }
     }
 
-    /// Whether a packet has come.
+    /// True if a packet has come.
     pub(super) fn has_received(&self) -> bool {
         !self.received.is_empty()
     }
@@ -310,7 +310,7 @@ impl Copies {
         std::mem::replace(&mut self.end, end).map(|(_, frame)| frame)
     }
 
-    /// Whether so many bytes more are to be copied.
+    /// True if so many bytes more are to be copied.
     fn takes(&mut self, now: Instant, bytes: usize) -> bool {
         let since = self.since.replace(now).map(|since| now - since);
         let earned = since.map_or(MOST_COPIED, |span| {

@@ -64,7 +64,7 @@ pub(in crate::transport) fn drain(
     }
 }
 
-/// Why reading a flow's stream failed.
+/// Reason why reading a flow's stream failed.
 #[derive(Debug)]
 pub(in crate::transport) enum ReadFault {
     /// RESET_STREAM: the peer threw the data away.

@@ -62,9 +62,9 @@ pub(crate) struct Dns {
     asked: RefCell<HashMap<(ConnectionId, QueryKey), Ticket>>,
     held: Rc<Held>,
     near: Near,
-    /// When the addresses of this machine were last read.
+    /// Instant at which the addresses of this machine were last read.
     local_read: Cell<Option<Instant>>,
-    /// Whether rules go by names, so that answers may have to wait.
+    /// True if rules go by names, so that answers may have to wait.
     learns: bool,
     /// The forwarder's next timeout may be another.
     changed: Notify,

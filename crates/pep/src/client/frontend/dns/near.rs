@@ -100,7 +100,7 @@ fn is_own(address: IpAddr) -> bool {
     local.is_ok_and(|local| local.ip() == address)
 }
 
-/// Whether a socket would get datagrams for the name server's port at `address`. Read from the kernel's table, for trying
+/// True if a socket would get datagrams for the name server's port at `address`. Read from the kernel's table, for trying
 /// to bind would keep a name server that starts in that instant from its port.
 fn is_taken(address: IpAddr) -> bool {
     let read = |file| std::fs::read_to_string(file).unwrap_or_default();
@@ -109,7 +109,7 @@ fn is_taken(address: IpAddr) -> bool {
     (address.is_ipv4() && is_listed(&ipv4(), address)) || is_listed(&ipv6(), address)
 }
 
-/// Whether `table`, as the kernel shows it, has a socket at `address` or at the wildcard address. One of IPv6 there may
+/// True if `table`, as the kernel shows it, has a socket at `address` or at the wildcard address. One of IPv6 there may
 /// take IPv4 as well.
 fn is_listed(table: &str, address: IpAddr) -> bool {
     table.lines().skip(1).any(|line| {

@@ -22,7 +22,7 @@ const MAX_CONNECTIONS: usize = 256;
 /// Connections of one host among these.
 const MAX_OF_HOST: usize = 32;
 
-/// How long a connection may be silent (RFC 7766 §6.2.3), or not take its answers.
+/// Time that a connection may be silent (RFC 7766 §6.2.3), or not take its answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest query that is read, bytes.
