@@ -11,7 +11,7 @@ const ACK: u8 = 0x10;
 /// Source and destination of a TCP connection (RFC 9293 §3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opening {
-    /// Who opens it.
+    /// Address that opens it.
     pub source: SocketAddr,
     /// With whom.
     pub destination: SocketAddr,

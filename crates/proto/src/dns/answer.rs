@@ -45,13 +45,13 @@ const ANY: u16 = 255;
 /// Reason why a message is not an answer to the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AnswerError {
-    /// It cannot be read.
+    /// The message cannot be read.
     #[error("malformed")]
     Malformed,
-    /// It is a query, or of another operation.
+    /// The message is a query, or of another operation.
     #[error("not an answer")]
     NotAnAnswer,
-    /// It is about something else.
+    /// The message is about something else.
     #[error("answers another question")]
     OtherQuestion,
 }
@@ -72,9 +72,9 @@ pub struct Learned {
 pub struct Answer {
     /// Header, question and records, without OPT and what followed it.
     bytes: Vec<u8>,
-    /// Where the TTLs stand.
+    /// Places of the TTLs.
     ttls: Vec<u16>,
-    /// Where addresses in answers begin.
+    /// Places at which addresses in answers begin.
     addresses: Vec<Place>,
     /// The whole response code.
     code: u16,
@@ -87,14 +87,14 @@ pub struct Answer {
     reachable: bool,
 }
 
-/// Where an address begins.
+/// Place at which an address begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     V4(u16),
     V6(u16),
 }
 
-/// What is found while records are read.
+/// Findings of a reader of records.
 #[derive(Default)]
 struct Records {
     ttls: Vec<u16>,
@@ -104,7 +104,7 @@ struct Records {
     matching: bool,
     /// TTL of a negative answer.
     negative: Option<u32>,
-    /// Where OPT or the end is, and records of the additional section before it.
+    /// Place of OPT or of the end, and records of the additional section before it.
     end: usize,
     additional: u16,
     extended_code: u16,

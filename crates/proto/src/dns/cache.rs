@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::answer::{Answer, STALE_TTL};
 use super::query::Key;
 
-/// What an entry costs beside its key's and its answer's bytes: tables, tree nodes, allocations.
+/// Bytes that an entry costs beside its key's and its answer's: tables, tree nodes, allocations.
 const ENTRY_COST: usize = 400;
 
 /// An answer is fetched anew in the last tenth of its life…

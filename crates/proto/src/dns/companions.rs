@@ -34,7 +34,7 @@ const MOST_HOSTS: usize = 64;
 /// Bursts in a row that a companion may miss. Hosts have caches of their own, so that one miss says little.
 const MISSES: u8 = 3;
 
-/// What follows which.
+/// Names that follow each name.
 #[derive(Debug, Default)]
 pub(super) struct Companions {
     leaders: HashMap<Key, Leader>,

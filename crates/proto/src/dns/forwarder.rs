@@ -52,14 +52,14 @@ pub struct Config {
     pub learns: bool,
     /// Zones that name servers of the site answer.
     pub zones: Zones,
-    /// Which answers are withheld for the addresses in them.
+    /// Answers that are withheld for the addresses in them.
     pub rebinding: Rebinding,
 }
 
-/// Where a query came from.
+/// Origin of a query.
 #[derive(Clone, Debug)]
 pub struct Source<A> {
-    /// Where the answer goes.
+    /// Goal of the answer.
     pub to: A,
     /// The host that asks.
     pub host: IpAddr,
@@ -123,7 +123,7 @@ impl<A> Forwarder<A> {
         }
     }
 
-    /// Whether questions can cross now, and which addresses the server reaches.
+    /// Notes whether questions can cross now, and which addresses the server reaches.
     pub fn set_tunnel(&mut self, now: Instant, usable: bool, families: Families) {
         self.families = families;
         for ticket in self.questions.set_usable(usable) {

@@ -10,7 +10,7 @@ use super::answer::Answer;
 use super::query::{self, Query, RD};
 use super::rcode;
 
-/// What a message is worth.
+/// Use of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The answer, with identifier 0 and the name as it was asked for.

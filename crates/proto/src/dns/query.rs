@@ -11,7 +11,7 @@ use super::{CLASS_IN, HEADER, UDP_SIZE, rcode, reply, rtype};
 /// Smallest UDP answer that every host takes, bytes (RFC 1035 §4.2.1).
 const PLAIN_UDP_SIZE: u16 = 512;
 
-/// What makes two queries the same: name without regard to case, type, and the bits that change an answer.
+/// Key of equal queries: name without regard to case, type, and the bits that change an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<[u8]>);
 
@@ -27,11 +27,11 @@ impl Key {
 pub struct Edns {
     /// Largest UDP answer it takes, bytes; at least 512.
     pub size: u16,
-    /// It wants DNSSEC records.
+    /// The query wants DNSSEC records.
     pub dnssec_ok: bool,
 }
 
-/// How large the answer may be.
+/// Size that the answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// One datagram.
@@ -134,7 +134,7 @@ impl Query {
         Refusal::Answer(reply::bare(self, code, None))
     }
 
-    /// What makes this query the same as another.
+    /// Key that this query shares with equal ones.
     #[must_use]
     pub fn key(&self) -> Key {
         let mut key = self.question.to_ascii_lowercase();

@@ -30,7 +30,7 @@ const MAX_ASKERS_OF_HOST: usize = 8;
 /// Questions under way for nobody: names in use, and the companions of a question.
 const MAX_PREFETCHING: usize = 32;
 
-/// How often a question crosses whose stream or tunnel was lost.
+/// Times that a question crosses whose stream or tunnel was lost.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// Names a question that crosses.
@@ -48,10 +48,10 @@ pub(super) struct Asker<A> {
 /// A question under way.
 pub(super) struct Pending<A> {
     pub(super) key: Key,
-    /// What crosses.
+    /// Query that crosses.
     pub(super) query: Query,
     pub(super) askers: Vec<Asker<A>>,
-    /// Who began it; `None`: a name in use is asked for anew.
+    /// Host that began it; `None`: a name in use is asked for anew.
     owner: Option<Host>,
     /// The name server of the site that is asked, instead of the tunnel.
     server: Option<SocketAddr>,
@@ -358,11 +358,11 @@ pub(super) enum QuestionRoom {
     None,
 }
 
-/// What is due for a question.
+/// Action that is due for a question.
 pub(super) enum Due {
     /// Those who wait have a stale answer.
     Stale,
-    /// Nobody has answered in time.
+    /// No answer has come in time.
     Silent,
     /// There was no tunnel in time.
     NoTunnel,

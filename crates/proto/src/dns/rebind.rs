@@ -39,7 +39,7 @@ impl Rebinding {
     }
 }
 
-/// Where an address means something.
+/// Scope in which an address means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Everywhere.

@@ -68,7 +68,7 @@ fn empty_zone(query: &Query, labels: &[Vec<u8>], depth: usize) -> Vec<u8> {
     reply::none_in_zone(query, code, offset(labels, depth), TTL)
 }
 
-/// Where in the name its last `depth` labels begin.
+/// Byte of the name at which its last `depth` labels begin.
 fn offset(labels: &[Vec<u8>], depth: usize) -> usize {
     let before = labels.len().saturating_sub(depth);
     labels

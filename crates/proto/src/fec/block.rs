@@ -42,7 +42,7 @@ impl Range {
         self.end - self.start
     }
 
-    /// Where it begins.
+    /// Place at which the block begins.
     const fn place(&self) -> Place {
         Place {
             stream: self.stream,

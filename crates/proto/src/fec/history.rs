@@ -62,7 +62,7 @@ impl History {
         self.held
     }
 
-    /// What is there of `range`, in order, as offsets from its start and bytes.
+    /// Pieces of `range` that are there, in order, as offsets from its start and bytes.
     pub(super) fn pieces<'a>(
         &'a self,
         range: &'a Range,

@@ -42,7 +42,7 @@ pub enum Mended {
         stream: u64,
         /// Of the first byte.
         offset: u64,
-        /// What the stream carries there.
+        /// Bytes that the stream carries there.
         bytes: Bytes,
     },
     /// A stream ends at this offset, and everything before it that the block covers has come.
@@ -65,7 +65,7 @@ pub struct MendStats {
     pub used: u64,
 }
 
-/// What a receiver knows of a peer's blocks.
+/// Blocks of a peer as its receiver knows them.
 #[derive(Debug, Default)]
 pub struct Incoming {
     history: History,
@@ -231,7 +231,7 @@ impl Incoming {
         self.work = self.work.saturating_add(work).min(MOST_WORK);
     }
 
-    /// What repairs have mended.
+    /// Next piece that repairs have mended.
     pub fn poll(&mut self) -> Option<Mended> {
         self.mended.pop()
     }

@@ -21,7 +21,7 @@ const USUAL: f64 = 0.002;
 const CONGESTED: [f64; 2] = [0.005, 0.01];
 /// A share that was learned earlier counts as much as so many packets.
 const KNOWN: f64 = 500.0;
-/// How fast the measured variance follows.
+/// Weight of a new sample in the measured variance.
 const GAIN: f64 = 0.0625;
 /// Bounds of the variance, in variances of independent losses: it takes long to see that they are independent.
 const BURSTS: [f64; 2] = [1.5, 30.0];
@@ -92,7 +92,7 @@ impl LossMeter {
         self.marked += packet;
     }
 
-    /// What is lost, if that is worth a remedy and not for congestion.
+    /// Loss of the path, if that is worth a remedy and not for congestion.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         let enough = self.acked + self.lost >= FEWEST && self.share() >= USUAL;

@@ -28,7 +28,7 @@ const LONGEST_PAUSE_SHARE: u32 = 2;
 const ENOUGH: u64 = 256 << 10;
 /// In so many round trips quinn sees a loss, and what was lost has left again.
 const AGAIN: f32 = 1.125;
-/// What is older has left so many times, and come.
+/// Generations of retransmissions that are tracked; older bytes are taken to have come.
 const GENERATIONS: i32 = 3;
 /// Bytes of a packet, about.
 const PACKET: f64 = 1400.0;
@@ -42,11 +42,11 @@ const MOST_WAITING: usize = 256;
 pub struct RepairStats {
     /// Repairs that left, in packets.
     pub packets: u64,
-    /// The same, in bytes.
+    /// Their length in bytes.
     pub bytes: u64,
 }
 
-/// What a sender remembers of its streams.
+/// Streams as their sender remembers them.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     fec: Fec,
@@ -79,12 +79,12 @@ struct Block {
 }
 
 impl Outgoing {
-    /// How to repair; `limit` is how many bytes both ends remember.
+    /// Sets how to repair; `limit` is the number of bytes that both ends remember.
     pub fn configure(&mut self, fec: Fec, limit: u64) {
         (self.fec, self.limit) = (fec, limit);
     }
 
-    /// What is known of the path now; without a loss nothing is repaired unless a fixed rate was asked for.
+    /// Takes what is known of the path now; without a loss nothing is repaired unless a fixed rate was asked for.
     pub fn on_path(&mut self, path: &Path) {
         (self.loss, self.rtt) = (path.loss, path.rtt);
         self.credit.on_path(path);
@@ -207,7 +207,7 @@ impl Outgoing {
             .trim(now, horizon, self.limit, |stream| dry.contains_key(&stream));
     }
 
-    /// What decides on the repairs; absent if as much is repaired whatever is lost.
+    /// Loss that decides on the repairs; absent if as much is repaired whatever is lost.
     fn loss_heeded(&self) -> Option<Loss> {
         self.loss.filter(|_| self.fec == Fec::Auto)
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What is known of the losses that a path has by itself.
+/// Losses that a path has by itself, as far as they are known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
     /// Share of packets lost.
@@ -11,7 +11,7 @@ pub struct Loss {
     pub bursts: f64,
 }
 
-/// What is known of a path when something leaves over it.
+/// State of a path when something leaves over it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Path {
     /// If that is worth a remedy.
@@ -24,7 +24,7 @@ pub struct Path {
     pub in_flight: u64,
 }
 
-/// What the operator wants.
+/// Wish of the operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fec {
     /// Nothing but retransmission.
@@ -54,7 +54,7 @@ const PLENTY: f64 = 80e3;
 const NARROWEST: f64 = 0.2;
 /// A block that loses fewer packets is left to itself.
 const WORTH: f64 = 0.001;
-/// What a session may spend: this many times the bytes lost. It leaves room within 1.5 times the share of packets for the
+/// Bytes that a session may spend for each byte lost. It leaves room within 1.5 times the share of packets for the
 /// handshake's copies, and because packets that are lost are larger than the mean of all.
 const PER_LOSS: f64 = 1.4;
 /// and these shares on top, of what is sent and of what is received: together they are 1 % of both directions.
@@ -99,7 +99,7 @@ impl Loss {
     }
 }
 
-/// What a session may spend on repairs, and has spent, in bytes.
+/// Bytes that a session may spend on repairs, and has spent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Credit {
     /// By what was sent and received, whatever is lost.

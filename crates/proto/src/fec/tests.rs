@@ -28,7 +28,7 @@ struct Both {
     now: Instant,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// What the receiver has of each stream, and where it ends.
+    /// Bytes that the receiver has of each stream, and its end.
     received: BTreeMap<u64, Vec<Option<u8>>>,
     ends: BTreeMap<u64, u64>,
     repairs: usize,

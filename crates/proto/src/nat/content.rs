@@ -17,7 +17,7 @@ const HEADER: usize = 8;
 /// Types of ICMP echo, request and reply, over IPv4 and IPv6.
 const ECHO: [[u8; 2]; 2] = [[8, 0], [128, 129]];
 
-/// What a socket sends.
+/// Content that a socket sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) kind: Kind,
@@ -25,7 +25,7 @@ pub(crate) struct Content {
     pub(crate) from: u16,
     /// The destination's port.
     pub(crate) to: u16,
-    /// Where it is in the packet.
+    /// Place of the content in the packet.
     pub(crate) place: Range<usize>,
 }
 

@@ -12,10 +12,10 @@ pub const PEERS: usize = 64;
 /// Time for which a mapping of UDP lasts after its last packet (RFC 4787 §4.3: two minutes at least, five recommended).
 pub const UDP_LIFE: Duration = Duration::from_secs(300);
 
-/// The same while nobody has answered.
+/// Time for which a mapping of UDP lasts while no answer has come.
 pub const UNANSWERED_LIFE: Duration = Duration::from_secs(120);
 
-/// The same when nobody was asked but name servers: an exchange, and over.
+/// Time for which a mapping of UDP lasts that has asked name servers alone: an exchange, and over.
 const DNS_LIFE: Duration = Duration::from_secs(30);
 
 /// The port of name servers.
@@ -27,11 +27,11 @@ pub const ECHO_LIFE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) inner: Inner,
-    /// Whom it has spoken to, the latest last.
+    /// Peers that it has spoken to, the latest last.
     peers: VecDeque<IpAddr>,
     used: Instant,
     answered: bool,
-    /// Nobody was asked but name servers.
+    /// Name servers alone were asked.
     dns: bool,
 }
 

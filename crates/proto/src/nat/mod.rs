@@ -33,7 +33,7 @@ pub use mapping::{ECHO_LIFE, PEERS, UDP_LIFE, UNANSWERED_LIFE};
 /// Mappings of one client.
 pub const MAPPINGS: usize = 1024;
 
-/// What a client sends from: an address and a port, or the identifier of ICMP echo.
+/// Inner end of a mapping: an address and a port, or the identifier of ICMP echo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Inner {
     kind: Kind,
@@ -41,7 +41,7 @@ struct Inner {
     port: u16,
 }
 
-/// What a mapping's socket is for.
+/// Use of a mapping's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// UDP.
@@ -54,34 +54,34 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MappingId(u64);
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It leaves from a socket.
+    /// The packet leaves from a socket.
     Send(Datagram),
-    /// It goes nowhere, and the client is told so with this packet.
+    /// The packet goes nowhere, and the client is told so with this one.
     Answer(Bytes),
-    /// It goes nowhere.
+    /// The packet goes nowhere.
     Drop(Dropped),
 }
 
 /// Reason why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// It is no packet, or a checksum is wrong.
+    /// The bytes are no packet, or a checksum is wrong.
     Malformed,
-    /// It is of a kind, or a part of a packet, that sockets cannot carry.
+    /// The packet is of a kind, or a part of one, that sockets cannot carry.
     Kind,
     /// All mappings are in use.
     Full,
 }
 
-/// What leaves from a socket.
+/// Datagram that leaves from a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// From the socket of this mapping.
     pub mapping: MappingId,
-    /// Which is of this kind.
+    /// Kind of the socket.
     pub kind: Kind,
     /// To there; without a port for ICMP echo.
     pub to: SocketAddr,
@@ -95,18 +95,18 @@ pub struct Datagram {
     pub whole: bool,
 }
 
-/// What a socket heard about a datagram that it has sent.
+/// Error that a socket heard about a datagram that it has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure<'a> {
-    /// Who says so; `None`: this machine.
+    /// Address of the host that says so; `None`: this machine.
     pub from: Option<IpAddr>,
     /// Type and code of the ICMP message.
     pub said: (u8, u8),
     /// The largest packet that would pass, where it is said.
     pub mtu: u32,
-    /// Where the datagram was sent to.
+    /// Goal of the datagram.
     pub to: SocketAddr,
-    /// What is known of its content.
+    /// Part of its content that is known.
     pub content: &'a [u8],
 }
 

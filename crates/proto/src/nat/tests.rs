@@ -80,7 +80,7 @@ fn told(outcome: Outcome) -> Bytes {
     }
 }
 
-/// What the client gets when `from` says `content` to a mapping.
+/// Packet that the client gets when `from` says `content` to a mapping.
 fn got(
     nat: &mut Nat,
     now: Instant,

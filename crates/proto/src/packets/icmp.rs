@@ -15,12 +15,12 @@ const QUOTED: [usize; 2] = [548, 1232 - 48];
 /// Hops that the error may take.
 const HOPS: u8 = 64;
 
-/// Whom the error comes from, for either family.
+/// Source of the error, for either family.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prohibited {
     /// An IPv4 address of the server on the tunnel's device.
     pub ipv4: Option<std::net::Ipv4Addr>,
-    /// The same for IPv6.
+    /// Source of errors of IPv6.
     pub ipv6: Option<std::net::Ipv6Addr>,
 }
 
@@ -34,7 +34,7 @@ impl Prohibited {
     }
 }
 
-/// What an error says: type, code, and the word after the checksum.
+/// Content of an error: type, code, and the word after the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) kind: u8,
@@ -59,7 +59,7 @@ pub fn prohibited(packet: &[u8], header: &Header, from: Prohibited) -> Option<By
     answer(packet, header, from, [Said::new(3, 13), Said::new(1, 1)])
 }
 
-/// The same: its hops are used up.
+/// Error that says that the hops of `packet` are used up.
 pub(crate) fn expired(packet: &[u8], header: &Header, from: Prohibited) -> Option<Bytes> {
     answer(packet, header, from, [Said::new(11, 0), Said::new(3, 0)])
 }

@@ -29,7 +29,7 @@ const MOST_EXTENSIONS: usize = 8;
 const LOOSE_ROUTE: u8 = 131;
 const STRICT_ROUTE: u8 = 137;
 
-/// How urgent a packet is, by its DSCP.
+/// Urgency of a packet, by its DSCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// EF, VOICE-ADMIT, CS5 and above: voice, and what holds networks together.
@@ -43,16 +43,16 @@ pub enum Class {
 /// The head of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who claims to have sent it.
+    /// Address that claims to have sent it.
     pub source: IpAddr,
-    /// Who is to have it.
+    /// Address that is to have it.
     pub destination: IpAddr,
     /// The transport protocol, by its IANA number.
     pub protocol: u8,
     /// Source and destination port; for ICMP echo its identifier, for ESP its SPI, in both halves. `None`: the protocol
     /// has nothing of the kind, or this is a fragment.
     pub ports: Option<(u16, u16)>,
-    /// Where the transport header begins.
+    /// Byte at which the transport header begins.
     pub offset: usize,
     /// DSCP and ECN.
     pub traffic_class: u8,

@@ -20,13 +20,13 @@ pub struct Malformed;
 pub struct Joiner {
     newest: Option<u16>,
     slots: Vec<Slot>,
-    /// Which of the newest frames have come, a bit for each.
+    /// Newest frames that have come, a bit for each.
     came: Vec<u64>,
     discarded: u64,
     copies: u64,
 }
 
-/// What waits of one frame.
+/// Pieces of one frame that wait.
 #[derive(Debug, Default)]
 struct Slot {
     /// A packet's middle or last piece, at the frame's start.
@@ -136,7 +136,7 @@ impl Joiner {
         true
     }
 
-    /// Where it is noted that a frame has come.
+    /// Word and bit that note that a frame has come.
     const fn place(sequence: u16) -> (usize, u64) {
         let index = (sequence % LATEST) as usize;
         (index / 64, 1 << (index % 64))

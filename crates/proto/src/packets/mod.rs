@@ -37,7 +37,7 @@ const HEAD: usize = 4;
 /// Length of the head of a piece.
 const PIECE: usize = 2;
 
-/// What a piece is of its packet: the two upper bits of its head; the others are its length in bytes.
+/// Part that a piece is of its packet: the two upper bits of its head; the others are its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Whole = 0,

@@ -24,7 +24,7 @@ pub struct Packer {
     block: BytesMut,
 }
 
-/// What precedes the next packet.
+/// Part of an earlier packet that precedes the next one.
 #[derive(Debug, Default)]
 enum Left {
     #[default]

@@ -34,12 +34,12 @@ const LOW_TURN: u32 = 16;
 /// Bookkeeping that a packet costs beside its bytes: its place in the queue, and its allocation.
 const PACKET_COST: usize = 96;
 
-/// What a queue is made with.
+/// Settings of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueConfig {
     /// Memory of all packets together; beyond that the longest flow loses its oldest.
     pub limit: ByteCount,
-    /// What has waited longer is of no use to anybody.
+    /// Longest wait after which a packet is of use.
     pub age: Duration,
     /// Of the hash of flows.
     pub seed: Seed,
@@ -48,7 +48,7 @@ pub struct QueueConfig {
 /// Packets that were not sent, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// They waited too long.
+    /// Packets that waited too long.
     pub age: u64,
     /// CoDel took them, for their flow to slow down.
     pub codel: u64,
@@ -301,7 +301,7 @@ impl Queue {
         self.bytes + packets * PACKET_COST
     }
 
-    /// What was not sent.
+    /// Packets that were not sent, by cause.
     #[must_use]
     pub const fn dropped(&self) -> Dropped {
         self.dropped

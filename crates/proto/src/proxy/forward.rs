@@ -29,7 +29,7 @@ pub const MAX_RESPONSE_HEAD: usize = 64 * 1024;
 /// Port of `http` addresses that name none.
 const HTTP_PORT: u16 = 80;
 
-/// How the end of a message's body is told.
+/// Way in which the end of a message's body is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     /// After this many bytes.
@@ -43,7 +43,7 @@ pub enum Framing {
 /// A request, as its origin is to get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestHead {
-    /// Where it goes.
+    /// Goal of the request.
     pub destination: Destination,
     /// Request line and fields.
     pub head: Vec<u8>,

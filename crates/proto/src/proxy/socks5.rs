@@ -24,7 +24,7 @@ const ASSOCIATE: u8 = 3;
 /// Longest message that a client can send, in bytes: a request with a name of 255.
 pub const MAX_MESSAGE: usize = 262;
 
-/// What an application asks for.
+/// Request of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// A connection.
@@ -58,7 +58,7 @@ pub enum Socks5Error {
 }
 
 impl Socks5Error {
-    /// What the client is told before it is disconnected.
+    /// Reply that the client gets before it is disconnected.
     #[must_use]
     pub fn reply(self) -> Vec<u8> {
         match self {

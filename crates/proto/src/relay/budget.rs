@@ -40,7 +40,7 @@ const PROOF: u64 = 2;
 /// A window grows by this factor at once.
 const MOST_STEP: u64 = 12;
 
-/// What a path holds in one round trip, in bytes.
+/// Bytes that a path holds in one round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Product {
     /// As flows were seen to bring it.
@@ -68,7 +68,7 @@ impl Budget {
         }
     }
 
-    /// What the tunnel may hold, in bytes.
+    /// Bytes that the tunnel may hold.
     pub fn ceiling(&self) -> u64 {
         self.ceiling
     }
@@ -230,7 +230,7 @@ impl CreditWindow {
     }
 }
 
-/// Where a flow stood when the current round trip began.
+/// Position of a flow when the current round trip began.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     since: Instant,
@@ -238,7 +238,7 @@ struct Round {
     consumed: u64,
 }
 
-/// What `n` bytes in `elapsed` are per round trip; in less than one, all of them.
+/// Bytes per round trip of `n` bytes in `elapsed`; in less than one, all of them.
 fn per_round(n: u64, elapsed: Duration, rtt: Duration) -> u64 {
     let span = elapsed.max(rtt).as_nanos().max(1);
     u64::try_from(u128::from(n) * rtt.as_nanos() / span).unwrap_or(u64::MAX)

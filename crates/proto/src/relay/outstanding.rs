@@ -41,7 +41,7 @@ impl Outstanding {
         }
     }
 
-    /// What follows the places where the peer waits, in pieces of at most `size` bytes, `most` together.
+    /// Bytes behind the places where the peer waits, in pieces of at most `size` bytes, `most` together.
     #[must_use]
     pub fn at(&self, places: &[Place], size: usize, mut most: usize) -> Vec<Again> {
         let wait = |place: &Place| (place.stream, (place.offset, EACH));

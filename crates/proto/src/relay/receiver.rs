@@ -23,7 +23,7 @@ const CHUNK_COST: u64 = 144;
 /// stalled flow would otherwise cost a hundred times what its credit allows.
 const MERGE_BELOW: usize = 1024;
 
-/// How a direction ended.
+/// End of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// FIN: every byte was delivered and none will follow.
@@ -249,7 +249,7 @@ impl Receiver {
         self.highest.saturating_sub(self.base.unwrap_or(0))
     }
 
-    /// How this direction ended, once everything before the end was consumed.
+    /// End of this direction, once everything before it was consumed.
     pub fn end(&self) -> Option<End> {
         match self.abort {
             Some((_, code)) => {

@@ -74,7 +74,7 @@ impl<K: Copy> Scheduler<K> {
         self.waiting.remove(&ticket)
     }
 
-    /// Who is the next of a class.
+    /// Next ticket of a class.
     fn head(&self, class: usize) -> Option<Ticket> {
         let mut from = self.waiting.range(Ticket { class, number: 0 }..);
         let ticket = *from.next()?.0;

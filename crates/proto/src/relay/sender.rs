@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use super::End;
 use crate::tunnel::AbortCode;
 
-/// What one flow may hold before its LAN socket is no longer read, in bytes. Covers a millisecond
+/// Bytes that one flow may hold before its LAN socket is no longer read. They cover a millisecond
 /// of 1 Gbit/s: the LAN side refills it much faster than a satellite drains it.
 pub const SEND_BUFFER: usize = 128 * 1024;
 
@@ -84,7 +84,7 @@ impl Sender {
         self.limit = self.limit.max(limit);
     }
 
-    /// How this direction will end, if that is known.
+    /// End of this direction, if that is known.
     pub fn end(&self) -> Option<End> {
         self.end
     }

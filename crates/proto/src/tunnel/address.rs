@@ -132,7 +132,7 @@ impl FromStr for Host {
     }
 }
 
-/// Where a flow goes. Port 0 can be written and read; dialling it is refused by the server, flow by flow.
+/// Destination of a flow. Port 0 can be written and read; dialling it is refused by the server, flow by flow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// Address or name.

@@ -46,27 +46,27 @@ pub enum Control {
         flow: FlowId,
         /// Payload bytes that the sender of this frame has sent or will still send on the flow.
         final_offset: u64,
-        /// Why.
+        /// Reason of the end.
         code: AbortCode,
     },
     /// Drain: open no new flows on this tunnel.
     Goaway,
     /// Address families that the server can reach from now on, in place of those of its HELLO.
     Families(Families),
-    /// How fast the receiver's train of packets arrived.
+    /// Rate at which the receiver's train of packets arrived.
     RateHint {
         /// At the IP layer.
         rate: BitRate,
-        /// How many packets of the train came.
+        /// Packets of the train that came.
         packets: u64,
     },
     /// The client asks for a port.
     Publish(Publish),
-    /// What came of it; the last word counts.
+    /// Outcome of PUBLISH; the last word counts.
     Published {
         /// The client's number for the port.
         entry: u64,
-        /// Whether it is open.
+        /// Code that says whether the port is open.
         code: PublishCode,
     },
     /// Repairs may follow: keep what streams bring.
@@ -81,11 +81,11 @@ pub enum Control {
         /// Its Ed25519 public key.
         key: [u8; ENROL_KEY],
     },
-    /// What came of it.
+    /// Outcome of ENROL.
     Enrolled {
-        /// Whether the key is the client's.
+        /// Code that says whether the key is the client's.
         code: EnrolCode,
-        /// When the enrolment key was used or has expired, seconds since 1970; else 0.
+        /// Time at which the enrolment key was used or has expired, seconds since 1970; else 0.
         at: u64,
     },
 }

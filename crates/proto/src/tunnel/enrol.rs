@@ -6,7 +6,7 @@ use super::codes::codes;
 pub const ENROL_KEY: usize = 32;
 
 codes! {
-    /// What came of ENROL. An unknown code is read as [`EnrolCode::Internal`].
+    /// Outcome of ENROL. An unknown code is read as [`EnrolCode::Internal`].
     pub enum EnrolCode, unknown = Internal {
         /// The key in ENROL is the client's from now on.
         Ok = 0,

@@ -41,7 +41,7 @@ const CARRIED: u64 = 17;
 /// Most prefixes routed to a tunnel.
 pub const MAX_ROUTED: usize = 8;
 
-/// Which packets a server carries.
+/// Kinds of packets that a server carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketKinds {
     /// All of IP.
@@ -101,7 +101,7 @@ impl Families {
     }
 }
 
-/// How the forward link is sent on: from a client what it wishes, from a server what it does. Rates are of the IP layer.
+/// Settings of the forward link: from a client what it wishes, from a server what it does. Rates are of the IP layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forward {
     /// Congestion controller, 1 to 32 characters `a-z`, `0-9`, `-`.
@@ -112,11 +112,11 @@ pub struct Forward {
     pub initial_window: Option<u64>,
     /// Rate that was sold to the operator of the link.
     pub rate: Option<BitRate>,
-    /// How losses are repaired.
+    /// Repair of losses.
     pub fec: Option<Fec>,
 }
 
-/// When a sender wants to be acknowledged. In HELLO it repeats what QUIC itself has asked for; the
+/// Acknowledgements that a sender wants. In HELLO it repeats what QUIC itself has asked for; the
 /// control frame ACKS asks for more than QUIC does (`PROTOCOL.md` §5.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acks {
@@ -143,7 +143,7 @@ impl Acks {
     }
 }
 
-/// What one side says of itself. Absent parameters are zero, empty or `None`.
+/// Introduction of one side. Absent parameters are zero, empty or `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Client: highest version it speaks. Server: the version chosen.
@@ -164,11 +164,11 @@ pub struct Hello {
     pub assigned: Vec<IpAddr>,
     /// Prefixes behind the client that the server routes to it as they are, at most 8.
     pub routed: Vec<IpNet>,
-    /// Which packets the server carries.
+    /// Kinds of packets that the server carries.
     pub carried: PacketKinds,
-    /// How the forward link is sent on.
+    /// Settings of the forward link.
     pub forward: Forward,
-    /// When the sender wants to be acknowledged.
+    /// Acknowledgements that the sender wants.
     pub acks: Option<Acks>,
     /// Client: the congestion controller that it sends with; for reports only.
     pub return_controller: Option<String>,

@@ -14,13 +14,13 @@ use super::{DecodeError, Families, FlowId, MAX_OPEN, StreamKind, varint};
 pub const MAX_PUBLISHED: u64 = 64;
 
 codes! {
-    /// What came of a port that was asked for. An unknown code is read as [`PublishCode::Internal`].
+    /// Outcome of a port that was asked for. An unknown code is read as [`PublishCode::Internal`].
     pub enum PublishCode, unknown = Internal {
-        /// It is open.
+        /// The port is open.
         Ok = 0,
         /// The server's configuration does not give it to this client.
         NotPermitted = 1,
-        /// Somebody else has it.
+        /// Another client or program has the port.
         InUse = 2,
         /// The server's process may not open it.
         NoPrivilege = 3,
@@ -77,7 +77,7 @@ pub struct Inbound {
     pub flow: FlowId,
     /// The port, by the client's number.
     pub entry: u64,
-    /// Who has connected.
+    /// Address that has connected.
     pub source: Option<SocketAddr>,
     /// To which address of the server.
     pub destination: Option<SocketAddr>,

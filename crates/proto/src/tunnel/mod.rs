@@ -75,7 +75,7 @@ impl std::fmt::Display for FlowId {
     }
 }
 
-/// What a stream is for: the first integer of every bidirectional stream, from who opened it (`PROTOCOL.md` §4).
+/// Use of a stream: the first integer of every bidirectional stream, from who opened it (`PROTOCOL.md` §4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamKind {
     /// The control stream: the client's first, and only one.
@@ -123,7 +123,7 @@ impl StreamKind {
     }
 }
 
-/// What was wrong with bytes from the peer. All but [`DecodeError::StreamKind`] close the tunnel with
+/// Fault in bytes from the peer. All but [`DecodeError::StreamKind`] close the tunnel with
 /// [`CloseCode::ProtocolViolation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {

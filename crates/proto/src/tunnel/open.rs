@@ -17,9 +17,9 @@ pub const MAX_OPEN: usize = 1024;
 pub struct Open {
     /// The flow's name in control frames.
     pub flow: FlowId,
-    /// Where to connect.
+    /// Destination to connect to.
     pub destination: Destination,
-    /// Who asked, at the client's side: for the server's log, never for its policy.
+    /// Address that asked, at the client's side: for the server's log, never for its policy.
     pub source: Option<SocketAddr>,
     /// Payload bytes that the server may send on this flow before the first FLOW_CREDIT.
     pub credit: u64,

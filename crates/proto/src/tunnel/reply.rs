@@ -14,7 +14,7 @@ use super::{DecodeError, varint};
 pub const MAX_REPLY: usize = 256;
 
 codes! {
-    /// How the server's connect ended. An unknown code is read as [`ReplyCode::Internal`].
+    /// Outcome of the server's connect. An unknown code is read as [`ReplyCode::Internal`].
     pub enum ReplyCode, unknown = Internal {
         /// Connected; payload follows.
         Ok = 0,
@@ -44,7 +44,7 @@ codes! {
 /// The server's answer to an OPEN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// How the connect ended.
+    /// Outcome of the connect.
     pub code: ReplyCode,
     /// The server's own address of the new connection, if it wishes to tell.
     pub bound: Option<SocketAddr>,

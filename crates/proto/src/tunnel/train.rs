@@ -17,7 +17,7 @@ const TRAIN: u64 = 1;
 pub struct TrainPacket {
     /// Number of packets that the train has.
     pub count: u64,
-    /// Which of them this is, from 0.
+    /// Number of this packet among them, from 0.
     pub index: u64,
 }
 

@@ -9,7 +9,7 @@ use super::super::rcode;
 use super::super::reply::{self, Extended};
 use super::Forwarder;
 
-/// How long hosts may use what is past its time.
+/// Time for which hosts may use an answer that is past its own.
 pub(super) const STALE_FOR: Duration = Duration::from_secs(STALE_TTL as u64);
 
 /// Answers whose addresses nobody has fetched yet: no call makes more.
@@ -18,7 +18,7 @@ const MAX_LEARNED: usize = MAX_PENDING;
 pub(super) const NO_TUNNEL: Extended = Extended::Network("bentpipe: the tunnel is down");
 
 impl<A> Forwarder<A> {
-    /// What came of a question; `None`: it was lost on the way.
+    /// Takes what came of a question; `None`: it was lost on the way.
     pub fn handle_answer(&mut self, now: Instant, ticket: Ticket, message: Option<&[u8]>) {
         // Nothing is under way for it any more.
         self.questions.recall(ticket);

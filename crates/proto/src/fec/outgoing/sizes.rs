@@ -20,7 +20,7 @@ pub(super) struct Sizes {
     /// In bytes, the smallest first.
     full: [usize; 3],
     most_margin: f64,
-    /// What a block loses; absent if as much is repaired whatever is lost.
+    /// Loss of a block; absent if as much is repaired whatever is lost.
     loss: Option<Loss>,
 }
 

@@ -59,7 +59,7 @@ impl Merger {
         });
     }
 
-    /// What is to be written, a write for each.
+    /// Pieces to write, a write for each.
     #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
@@ -80,7 +80,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// What is written before [`Self::contents`]: the prefix, and the headers that packets of one piece share.
+    /// Bytes to write before [`Self::contents`]: the prefix, and the headers that packets of one piece share.
     #[must_use]
     pub fn head(&self) -> Vec<u8> {
         let Some(datagram) = self.datagram.as_ref().filter(|_| !self.rest.is_empty()) else {
@@ -104,7 +104,7 @@ impl Piece {
         head
     }
 
-    /// What is written behind [`Self::head`], in order.
+    /// Bytes to write behind [`Self::head`], in order.
     pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
         let shared = self.datagram.as_ref().filter(|_| !self.rest.is_empty());
         let from = shared.map_or(0, Datagram::heads);

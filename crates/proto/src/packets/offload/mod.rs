@@ -45,7 +45,7 @@ struct Prefix {
     heads: u16,
     /// Bytes of content in each packet but the last.
     size: u16,
-    /// Where the bytes begin that the checksum is of, and how far behind that it stands.
+    /// First of the bytes that the checksum is of; the checksum stands `place` behind it.
     start: u16,
     place: u16,
 }

@@ -51,21 +51,21 @@ const MOST_WAITING: usize = 1024;
 /// Hops that a packet may take.
 const HOPS: u8 = 64;
 
-/// Where the checksum stands in a UDP header.
+/// Byte at which the checksum stands in a UDP header.
 const CHECKSUM: usize = 6;
 
 /// Names an association; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AssociationId(u64);
 
-/// What becomes of a datagram of an application's.
+/// Fate of a datagram of an application's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// This packet is to cross.
     Send(Bytes),
     /// The addresses of this name are asked for; whatever is found goes to [`Associations::on_resolved`].
     Resolve(HostName),
-    /// Somebody has asked for the name already.
+    /// The name was asked for already.
     Wait,
     /// Nothing.
     Drop(Cause),
@@ -82,7 +82,7 @@ pub struct Delivery {
     pub datagram: Vec<u8>,
 }
 
-/// What a packet of the tunnel is.
+/// Meaning of a packet of the tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// A datagram of an association's.
@@ -316,7 +316,7 @@ impl Associations {
         Ok(Outcome::Send(packet))
     }
 
-    /// What is known of the addresses of `name`: the packets that waited for it.
+    /// Takes what is known of the addresses of `name`, and yields the packets that waited for it.
     pub fn on_resolved(
         &mut self,
         now: Instant,
@@ -372,7 +372,7 @@ impl Associations {
         })
     }
 
-    /// Whose a packet is.
+    /// Association that a packet belongs to.
     fn owner(&self, packet: &[u8]) -> Option<(AssociationId, Header)> {
         let header = Header::parse(packet)?;
         let (_, to) = header.ports.filter(|_| header.protocol == UDP)?;

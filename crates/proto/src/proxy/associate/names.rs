@@ -24,13 +24,13 @@ enum Name {
     At(IpAddr, Instant),
 }
 
-/// What is known of a name.
+/// Knowledge of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     At(IpAddr),
-    /// Somebody has asked.
+    /// The name was asked for.
     Asked,
-    /// Nobody has asked yet.
+    /// The name was not asked for yet.
     Unknown,
     /// No room for another name.
     Full,

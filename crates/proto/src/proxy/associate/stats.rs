@@ -23,7 +23,7 @@ pub enum Cause {
     NoTunnel,
 }
 
-/// What was dropped, by [`Cause`].
+/// Datagrams that were dropped, by [`Cause`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the causes are named alike")]
 pub struct Drops {

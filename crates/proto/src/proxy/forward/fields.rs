@@ -16,18 +16,18 @@ const HOP_BY_HOP: [&str; 7] = [
 /// Fields that say where a message goes and ends: no `Connection` can take them away.
 const KEPT: [&str; 3] = ["host", "content-length", "transfer-encoding"];
 
-/// What the fields of a head say.
+/// Fields of a head, as far as they matter here.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     /// A transfer coding is named.
     pub(super) coded: bool,
-    /// It is `chunked`, and that alone.
+    /// The body is `chunked`, and that alone.
     pub(super) chunked: bool,
     /// Length of the body, in bytes.
     pub(super) length: Option<u64>,
     /// The connection ends after this message.
     pub(super) closes: bool,
-    /// It goes on (HTTP/1.0).
+    /// The connection goes on (HTTP/1.0).
     pub(super) keeps: bool,
     /// Another protocol is asked for.
     pub(super) upgrades: bool,

@@ -19,12 +19,12 @@ pub enum BadDatagram {
     /// A part of one; putting them together is optional, and no application needs it.
     #[error("a fragment")]
     Fragment,
-    /// It has no head, or not one of an address or a name with a port.
+    /// The datagram has no head, or not one of an address or a name with a port.
     #[error("malformed")]
     Malformed,
 }
 
-/// Where an application wants a datagram to go, and where in it the content begins.
+/// Goal that an application wants for a datagram, and the byte at which the content begins.
 ///
 /// # Errors
 /// [`BadDatagram`]: what cannot be relayed.
@@ -41,7 +41,7 @@ pub fn decode_datagram(datagram: &[u8]) -> Result<(Destination, usize), BadDatag
     }
 }
 
-/// What a datagram from `source` begins with on its way to the application.
+/// Head of a datagram from `source` on its way to the application.
 #[must_use]
 pub fn datagram_head(source: SocketAddr) -> Vec<u8> {
     let mut out = vec![0; FRONT];
