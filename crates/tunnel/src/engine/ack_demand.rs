@@ -109,7 +109,7 @@ pub(super) struct AckDuty {
     asked: Option<Acks>,
     /// Frames with content that have come so far.
     content: u64,
-    /// When the oldest packet with content came that is not answered, and how many there are.
+    /// Time at which the oldest packet with content came that is not answered, and the number of such packets.
     unanswered: Option<(Instant, u64)>,
 }
 

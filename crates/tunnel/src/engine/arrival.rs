@@ -11,7 +11,7 @@ use quinn_proto::EcnCodepoint;
 pub struct Arrival {
     /// Instant at which the kernel had it: earlier than it is read.
     pub at: Instant,
-    /// Who sent it.
+    /// Address that sent it.
     pub remote: SocketAddr,
     /// The address it was sent to, where that is known.
     pub local: Option<IpAddr>,
@@ -26,6 +26,6 @@ pub struct Arrival {
 pub struct Routed {
     /// The datagram.
     pub arrival: Arrival,
-    /// It would begin a connection, and its source was judged: not to be judged again.
+    /// The datagram would begin a connection, and its source was judged: not to be judged again.
     pub judged: bool,
 }

@@ -87,7 +87,7 @@ pub(super) fn initial_cid(hints: [u8; HINTS]) -> ConnectionId {
     ConnectionId::new(&bytes)
 }
 
-/// Whom a datagram is for, as far as its head tells.
+/// Addressee of a datagram, as far as its head tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Addressee {
     /// A connection of this shard, if of any.

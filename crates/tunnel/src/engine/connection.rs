@@ -388,13 +388,13 @@ impl Connection {
         self.stage.is_established() && self.control.gate.flight().controller().listens()
     }
 
-    /// When to ask, soon after there was payload, whether somebody fills the path.
+    /// Instant at which to ask, soon after there was payload, whether somebody fills the path.
     fn listening_deadline(&self) -> Option<Instant> {
         let deadline = self.liveness.listening_deadline()?;
         self.is_listening().then_some(deadline)
     }
 
-    /// When to ask whether the path still stands.
+    /// Instant at which to ask whether the path still stands.
     fn silence_deadline(&self) -> Option<Instant> {
         if !self.stage.is_established() {
             return None;

@@ -73,7 +73,7 @@ pub struct ServerSetup {
 pub struct Event {
     /// On which.
     pub connection: ConnectionId,
-    /// What.
+    /// Notice of that connection.
     pub notice: ConnectionNotice,
 }
 
@@ -95,7 +95,7 @@ pub struct Engine {
     working: RoundRobin,
     timers: Timers,
     responses: VecDeque<(Output, Vec<u8>)>,
-    /// What belongs to no connection, or not yet.
+    /// Bytes that belong to no connection, or not yet.
     strays: Ledger,
     /// Connections that have ended.
     past: Totals,

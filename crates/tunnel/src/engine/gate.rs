@@ -30,7 +30,7 @@ const SHUT: u64 = 1;
 /// UDP payload of a packet until more is known.
 pub(super) const LEAST_MTU: u16 = 1200;
 
-/// What the loop and quinn share for one connection. quinn wants `Send + Sync`; both sides run on
+/// State that the loop and quinn share for one connection. quinn wants `Send + Sync`; both sides run on
 /// the shard's thread, so the lock is never contended.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Mutex<Flight>>);
@@ -50,7 +50,7 @@ pub(crate) struct Flight {
     /// Bytes declared lost since the loop last asked: quinn will send their content again.
     lost: u64,
     pub(crate) progress: Progress,
-    /// What the path loses.
+    /// Meter of the losses of the path.
     meter: LossMeter,
     /// Bytes declared lost since the last batch of acknowledgements.
     newly_lost: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Flight {
     /// Time for which the receiver may hold acknowledgements back beyond what controllers count with.
     ack_delay: Duration,
     delivery: Delivery,
-    /// When the first datagram left that is larger than every path takes and after which none of such was acknowledged.
+    /// Instant at which the first datagram above [`LEAST_MTU`] left after which none of such was acknowledged.
     unproven: Option<Instant>,
 }
 
@@ -92,7 +92,7 @@ struct Batch {
     newest_sent: Instant,
 }
 
-/// What the outage prober needs to know.
+/// Progress of acknowledgements, for the outage prober.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     /// Instant at which something ack-eliciting was last acknowledged, or first sent after a silence.
@@ -176,7 +176,7 @@ impl Flight {
         self.sampler.set_app_limited(self.in_flight);
     }
 
-    /// What leaves now is as little a sign of the path's rate as what left before.
+    /// Notes that what leaves now is as little a sign of the path's rate as what left before.
     pub(crate) fn keep_app_limited(&mut self) {
         if self.app_limited {
             self.set_app_limited();
@@ -222,7 +222,7 @@ impl Flight {
         self.path.get_mut().on_sent(now, bytes, self.in_flight);
     }
 
-    /// What was learned of the path, for the next connection.
+    /// Knowledge of the path, for the next connection.
     pub(crate) fn saved(&self, now: Instant) -> Option<Saved> {
         self.controller().saved(now)
     }
@@ -242,12 +242,12 @@ impl Flight {
         self.path.resumed()
     }
 
-    /// Such a share is probably lost: somebody says so who should know.
+    /// Takes the share that is probably lost from somebody who should know.
     pub(crate) fn expect_loss(&mut self, share: f64) {
         self.meter.expect(share);
     }
 
-    /// What is lost, if that is worth a remedy.
+    /// Loss of the path, if that is worth a remedy.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.meter.loss()
     }
@@ -256,7 +256,7 @@ impl Flight {
         std::mem::take(&mut self.lost)
     }
 
-    /// So many bytes, in full packets.
+    /// Length of `bytes` in full packets.
     fn packets(&self, bytes: u64) -> f64 {
         bytes as f64 / f64::from(self.path.mtu().unwrap_or(LEAST_MTU))
     }

@@ -46,7 +46,7 @@ use rustls::{
 
 pub use key::{PrivateKey, PublicKey};
 
-/// What stands before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410, section 4). DER leaves
+/// Bytes before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410, section 4). DER leaves
 /// no other way to write it, so comparing bytes is parsing.
 const SPKI_PREFIX: [u8; 12] = *b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
 
@@ -156,7 +156,7 @@ pub fn is_wrong_server(reason: &ConnectionError) -> bool {
     matches!(reason, ConnectionError::TransportError(error) if error.code == not_accepted())
 }
 
-/// How QUIC says that a [`Verifier`] does not accept a key; nothing else in our handshakes says so.
+/// Code by which QUIC says that a [`Verifier`] does not accept a key; nothing else in our handshakes says so.
 fn not_accepted() -> TransportErrorCode {
     TransportErrorCode::crypto(AlertDescription::AccessDenied.into())
 }
@@ -308,7 +308,7 @@ fn certified(key: &PrivateKey) -> Result<Arc<CertifiedKey>, Error> {
     Ok(Arc::new(CertifiedKey::new(vec![spki.into()], signer)))
 }
 
-/// Whether the holder of `key` signed this handshake.
+/// Checks that the holder of `key` signed this handshake.
 fn verify_signature(
     message: &[u8],
     key: &CertificateDer<'_>,

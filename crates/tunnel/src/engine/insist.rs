@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::{FrameStats, Transmit};
 
-/// When they leave again, counted from the time before: far enough apart for a burst of losses, and before 128 newer
+/// Delays until they leave again, each from the time before: far enough apart for a burst of losses, and before 128 newer
 /// packets make them too old for quinn.
 const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(40)];
 /// The first datagrams that are said again: of the client two with its key share, two more to the end of its handshake, and
@@ -29,14 +29,14 @@ const OPENING: Duration = Duration::from_secs(3);
 /// A request is no longer, in bytes.
 const REQUEST: usize = 700;
 
-/// What is to leave again.
+/// Datagrams that are to leave again.
 #[derive(Default)]
 pub(crate) struct Insistence {
     /// For the second and for the third time.
     waiting: [VecDeque<Copy>; 2],
     /// Datagrams that were copied.
     count: usize,
-    /// When what leaves is not the first any more.
+    /// Instant after which what leaves is not the first any more.
     until: Option<Instant>,
     /// Frames that made one worth it, so far.
     seen: u64,
@@ -104,7 +104,7 @@ impl Insistence {
         self.waiting = [VecDeque::new(), VecDeque::new()];
     }
 
-    /// What leaves again now, if it has no more than `room` bytes: what has more is let go of.
+    /// Datagram that leaves again now, if it has no more than `room` bytes: one that has more is let go of.
     pub(crate) fn poll(&mut self, now: Instant, room: u64, buf: &mut Vec<u8>) -> Option<Transmit> {
         let [second, third] = &mut self.waiting;
         let due = |copy: &mut Copy| copy.due <= now;
@@ -155,7 +155,7 @@ mod tests {
         frames
     }
 
-    /// What leaves until nothing is left to say, and when.
+    /// Datagrams that leave until nothing is left to say, and their times.
     fn said(insistence: &mut Insistence, start: Instant) -> Vec<(u128, Vec<u8>)> {
         let mut said = Vec::new();
         while let Some(due) = insistence.poll_timeout() {

@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use super::settings::headers;
 use crate::transport::Carried;
 
-/// What of a lost packet is sent again, about: all but short header, tag and STREAM header, bytes.
+/// Bytes of a lost packet that are not sent again, about: short header, tag and STREAM header.
 const OVERHEAD: u64 = 32;
 
 /// Bytes by purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// What this side sent.
+    /// Account of what this side sent.
     pub sent: Account,
-    /// What this side received.
+    /// Account of what this side received.
     pub received: Account,
 }
 
@@ -36,7 +36,7 @@ pub struct Account {
     pub packets: u64,
     /// Control frames of the tunnel.
     pub control: u64,
-    /// What was sent again because it was lost; a receiver cannot tell.
+    /// Bytes that were sent again because they were lost; a receiver cannot tell.
     pub retransmissions: u64,
     /// Repairs, and datagrams that left, or came, a second time as a precaution.
     pub repair: u64,
@@ -215,7 +215,7 @@ impl Datagrams {
     }
 }
 
-/// What a datagram is for.
+/// Use of a datagram.
 enum Kind {
     Data,
     Acks,

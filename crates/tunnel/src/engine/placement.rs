@@ -22,7 +22,7 @@ const EXPECTED: Duration = Duration::from_secs(3);
 /// packet is may get two answers, and takes one of them.
 const MOST: usize = 4096;
 
-/// Which shard a new tunnel goes to; one for all shards of a process.
+/// Choice of the shard that a new tunnel goes to; one for all shards of a process.
 pub struct Placement {
     began: Instant,
     /// By shard: the newest second in which it moved anything, and how many KiB in that or the one before.
@@ -30,7 +30,7 @@ pub struct Placement {
     book: Mutex<Book>,
 }
 
-/// What has been placed.
+/// Record of what has been placed.
 struct Book {
     /// By shard: connections, handshakes included.
     open: Vec<usize>,
@@ -106,7 +106,7 @@ impl Placement {
         now.saturating_duration_since(self.began).as_secs()
     }
 
-    /// What was published, unless that is old.
+    /// Load that was published, unless that is old.
     fn recent(&self, now: Instant, shard: u8) -> u64 {
         let moved = self.moved.get(usize::from(shard));
         let moved = moved.map_or(0, |moved| moved.load(Ordering::Relaxed));

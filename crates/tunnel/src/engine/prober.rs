@@ -29,7 +29,7 @@ const OF_OUTAGE: u32 = 3000;
 const BUSY_CEILING: Duration = Duration::from_secs(3);
 const IDLE: Duration = Duration::from_secs(5);
 
-/// When to probe next.
+/// Schedule of probes.
 pub(crate) struct Prober {
     rng: Pcg32,
     /// The silence being watched, by its beginning, and when to probe next.
@@ -49,7 +49,7 @@ impl Prober {
         }
     }
 
-    /// Nobody answers: probing has begun.
+    /// True if no answer comes and probing has begun.
     pub(crate) fn is_outage(&self) -> bool {
         self.outage
     }

@@ -24,7 +24,7 @@ pub const MAX_ACK_PACKETS: u8 = 200;
 const ACKS_PER_ROUND: u32 = 16;
 /// Bounds of the time between them.
 pub(super) const ACK_DELAY: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(100)];
-/// Where the ratio is fixed, time must not answer before it: quinn asks for no more than one RTT.
+/// ACK delay where the ratio is fixed, so that time does not answer before it: quinn asks for no more than one RTT.
 const NO_DELAY_BOUND: Duration = Duration::from_secs(1);
 
 /// Kind of link, which decides timers before anything was measured.
@@ -90,7 +90,7 @@ impl Profile {
     }
 }
 
-/// What is known of a link when a connection begins.
+/// Facts of a link that are known when a connection begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
     /// Its class.
@@ -142,7 +142,7 @@ impl Link {
         ]
     }
 
-    /// What a first connection ID hints at; nothing if it is too short to do so.
+    /// Reads what a first connection ID hints at; nothing if it is too short to do so.
     pub(super) fn from_hint(cid: &[u8]) -> Self {
         let Some(&[class, packets, rtt]) = cid.first_chunk::<HINTS>() else {
             return Self::default();
@@ -163,9 +163,9 @@ impl Link {
 pub(super) struct Path {
     pub(super) link: Link,
     pub(super) ipv6: bool,
-    /// When this side asks to be acknowledged.
+    /// Acknowledgements that this side asks for.
     pub(super) asks: AckPolicy,
-    /// When the peer does, as far as can be told before its HELLO.
+    /// Acknowledgements that the peer asks for, as far as can be told before its HELLO.
     pub(super) asked: AckPolicy,
 }
 
@@ -176,7 +176,7 @@ impl Path {
     }
 }
 
-/// When a sender wants to be acknowledged: it asks with ACK_FREQUENCY, once, for the life of the connection.
+/// Acknowledgements that a sender wants: it asks with ACK_FREQUENCY, once, for the life of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AckPolicy {
     /// At the latest after so many packets.

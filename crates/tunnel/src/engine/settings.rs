@@ -29,7 +29,7 @@ fn payload(rate: BitRate, ipv6: bool) -> BitRate {
     BitRate::bits_per_second(u64::try_from(bits).unwrap_or(u64::MAX))
 }
 
-/// What the operator may set for one direction of a tunnel. Rates are of the IP layer.
+/// Settings that the operator may make for one direction of a tunnel. Rates are of the IP layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wishes {
     /// Congestion controller.
@@ -42,12 +42,12 @@ pub struct Wishes {
     pub rate: Option<BitRate>,
     /// Fixed number of packets per ACK, 1 to 200.
     pub ack_packets: Option<u8>,
-    /// How losses are repaired.
+    /// Repair of losses.
     pub fec: Fec,
 }
 
 impl Wishes {
-    /// What a server does whose own settings are these, for a client that wishes `forward` and may have `ceiling`.
+    /// Settings of a server whose own are these, for a client that wishes `forward` and may have `ceiling`.
     pub fn granted(self, forward: &Forward, ceiling: Option<BitRate>) -> Self {
         let controller = forward.controller.as_deref();
         let max_rate = [self.max_rate, forward.max_rate, ceiling]
@@ -78,7 +78,7 @@ impl Wishes {
         self.initial_window.unwrap_or_else(|| link.initial_window())
     }
 
-    /// What a server says that it does.
+    /// Settings as a server announces them.
     pub(super) fn announced(self, link: Link) -> Forward {
         Forward {
             controller: Some(self.controller.name().to_owned()),
@@ -89,7 +89,7 @@ impl Wishes {
         }
     }
 
-    /// What the controller is started with.
+    /// Configuration that the controller is started with.
     pub(super) fn config(self, link: Link, ipv6: bool) -> Config {
         let mtu = u64::from(super::tuning::mtu(ipv6));
         let payload = |rate| payload(rate, ipv6);

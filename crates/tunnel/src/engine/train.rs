@@ -19,7 +19,7 @@ use quinn_proto::Side;
 
 /// Packets of a train on the forward link. There are links whose queue holds 25, and HELLO precedes it.
 const FORWARD: u64 = 24;
-/// The same on the return link, which may be thin: at 0.5 Mbit/s they take 0.24 s of a round trip that is idle.
+/// Packets of a train on the return link, which may be thin: at 0.5 Mbit/s they take 0.24 s of a round trip that is idle.
 const RETURN: u64 = 12;
 /// Fewer packets than these say nothing.
 const FEWEST: u64 = 8;
@@ -37,7 +37,7 @@ pub(super) struct Train {
     receiving: Dispersion,
     /// Instant at which the peer's train is taken to have ended.
     deadline: Option<Instant>,
-    /// When it has: what comes soon after does not count.
+    /// Instant at which the train has ended: what comes soon after does not count.
     ended: Option<Instant>,
     report: Option<Estimate>,
     /// Bytes of its frames, sent and received.
@@ -77,7 +77,7 @@ impl Train {
         self.sending == Sending::Due
     }
 
-    /// It is not the first one, for which the path was idle.
+    /// True if the train is not the first one, for which the path was idle.
     pub(super) fn is_repeated(&self) -> bool {
         self.repeated
     }
@@ -110,7 +110,7 @@ impl Train {
         }
     }
 
-    /// So many packets left; none means that quinn has none any more.
+    /// Notes that `packets` left; none means that quinn has none any more.
     pub(super) fn on_sent(&mut self, packets: usize) {
         self.sending = match self.left().saturating_sub(packets) {
             0 => Sending::Done,
@@ -158,7 +158,7 @@ impl Train {
         self.report = std::mem::take(&mut self.receiving).estimate();
     }
 
-    /// What the peer's train showed, once.
+    /// Estimate that the peer's train showed, once.
     pub(super) fn take_report(&mut self) -> Option<Estimate> {
         self.report.take()
     }

@@ -33,7 +33,7 @@ pub enum TrialOutcome {
     WrongServer,
     /// The server, with the configured key, ended the connection for this reason.
     Closed(String),
-    /// Somebody who has not shown the configured key ended the connection; the reason is theirs.
+    /// A peer that has not shown the configured key ended the connection; the reason is its own.
     ClosedByStranger(String),
 }
 

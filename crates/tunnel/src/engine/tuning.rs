@@ -21,10 +21,10 @@ const MTU_IPV6: u16 = 1452;
 /// DATAGRAM frames are read as they come; this is what quinn may hold until then.
 const DATAGRAMS: usize = 128 * 1024;
 
-/// What quinn may hold of DATAGRAM frames to be sent; it is never handed more than a batch.
+/// Bytes of DATAGRAM frames that quinn may hold to send; it is never handed more than a batch.
 const DATAGRAMS_OUT: usize = 256 * 1024;
 
-/// What quinn says that it has room for when it holds none: it keeps what one frame more takes.
+/// Bytes that quinn says that it has room for when it holds none: it keeps what one frame more takes.
 pub(super) const DATAGRAM_BUFFER: usize = DATAGRAMS_OUT - size_of::<bytes::Bytes>();
 
 /// UDP payload of a full packet on such a path.

@@ -12,18 +12,18 @@ use thiserror::Error;
 
 use super::key::{FlowKey, QueryKey};
 
-/// What the shell has to act on.
+/// Event that the shell has to act on.
 #[derive(Debug)]
 pub enum TunnelEvent {
     /// The peer's HELLO arrived: flows may be opened.
     Ready,
     /// The peer opened a flow (server only); answer with [`super::Tunnel::reply`].
     Opened(FlowKey, Box<Open>),
-    /// Somebody has connected to a published port (client only); answer with [`super::Tunnel::reply`].
+    /// A connection to a published port has come (client only); answer with [`super::Tunnel::reply`].
     Inbound(FlowKey, Box<Inbound>),
     /// The client asks for a port (server only); answer with [`super::Tunnel::published`].
     Publish(Publish),
-    /// What came of a port that this side has asked for, by its number (client only).
+    /// Outcome of a port that this side has asked for, by its number (client only).
     Published(u64, PublishCode),
     /// A client with an enrolment key names its own (server only); answer with [`super::Tunnel::enrolled`].
     Enrol([u8; ENROL_KEY]),
@@ -93,7 +93,7 @@ pub struct TunnelStats {
     pub opened: u64,
     /// Flows that could not be connected.
     pub refused: u64,
-    /// The same by cause.
+    /// Refusals by cause.
     pub refusals: Refusals,
     /// Payload bytes taken from the LAN side.
     pub lan_in: u64,

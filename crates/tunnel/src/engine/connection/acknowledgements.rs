@@ -19,7 +19,7 @@ const SHORTEST_DELAY: Duration = Duration::from_millis(25);
 pub(super) struct Acknowledgements {
     /// Policy by which the peer wants to be acknowledged, as it has told QUIC.
     policy: Acks,
-    /// How this side wants to be acknowledged where round trips are short, and how the peer does.
+    /// Acknowledgements that this side wants where round trips are short, and that the peer wants.
     demand: AckDemand,
     duty: AckDuty,
     /// Datagrams received and still unanswered: when the oldest came, and how many there are.

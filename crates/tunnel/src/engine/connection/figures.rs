@@ -55,17 +55,17 @@ impl Connection {
         self.liveness.is_silent(now)
     }
 
-    /// What was learned of the path in this direction, for the next connection.
+    /// Knowledge of the path in this direction, for the next connection.
     pub fn saved(&self, now: Instant) -> Option<Saved> {
         self.control.gate.flight().saved(now)
     }
 
-    /// What an earlier connection's controller learned of the path and this one's goes by.
+    /// Knowledge of the path that this controller goes by and an earlier connection's has learned.
     pub fn resumed(&self) -> Option<Saved> {
         self.control.gate.flight().resumed()
     }
 
-    /// What this side sends with now; a server knows that once the client's HELLO came.
+    /// Settings that this side sends with now; a server knows them once the client's HELLO came.
     pub fn sends_with(&self) -> Wishes {
         self.control.current
     }
@@ -75,12 +75,12 @@ impl Connection {
         self.control.gate.flight().controller().kind()
     }
 
-    /// When the peer was asked to acknowledge.
+    /// Acknowledgements that the peer was asked for.
     pub fn asks(&self) -> AckPolicy {
         self.control.path.asks
     }
 
-    /// What the connection was begun with.
+    /// Facts of the link that the connection was begun with.
     pub fn link(&self) -> Link {
         self.control.path.link
     }
@@ -100,7 +100,7 @@ impl Connection {
         )
     }
 
-    /// What the bytes on the link were for.
+    /// Ledger of what the bytes on the link were for.
     pub fn ledger(&self) -> Ledger {
         let path = self.quic.stats().path;
         let stats = self.tunnel.stats();

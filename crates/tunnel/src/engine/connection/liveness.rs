@@ -17,7 +17,7 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 /// A peer that is not heard for this long although an answer is overdue is called silent.
 const UNHEARD: Duration = Duration::from_secs(5);
 
-/// Who has open flows and hears nothing for this long asks whether the path still stands: if a client's address has changed,
+/// Silence after which an end with open flows asks whether the path still stands: if a client's address has changed,
 /// a server that only sends can never reach it, and after an outage a receiver is to say where it waits.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -221,7 +221,7 @@ impl Liveness {
         self.size_deadline
     }
 
-    /// When to ask, soon after there was payload, whether somebody fills the path: more of it is likely to come.
+    /// Instant at which to ask, soon after there was payload, whether somebody fills the path: more of it is likely to come.
     pub(super) fn listening_deadline(&self) -> Option<Instant> {
         let next = self.listened.max(self.payload) + LISTEN;
         (next < self.payload + RECENT).then_some(next)
@@ -232,7 +232,7 @@ impl Liveness {
         self.listened = now;
     }
 
-    /// When to ask whether the path still stands; flows exist, if `has_flows`, and packets may come until `packets_until`.
+    /// Instant at which to ask whether the path still stands; flows exist, if `has_flows`; packets may come until `packets_until`.
     pub(super) fn silence_deadline(
         &self,
         side: Side,

@@ -17,7 +17,7 @@ pub struct Unreachable {
     pub from: Option<IpAddr>,
 }
 
-/// What an ICMP error says.
+/// Cause that an ICMP error gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnreachableCause {
     /// No program listens at the port.
@@ -45,7 +45,7 @@ impl fmt::Display for Unreachable {
     }
 }
 
-/// What the engine reports of a connection.
+/// Report of the engine on a connection.
 #[derive(Debug)]
 pub enum ConnectionNotice {
     /// The handshake is complete (for a client: on its side).

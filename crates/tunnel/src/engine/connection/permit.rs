@@ -10,7 +10,7 @@ use bentpipe_units::BitRate;
 pub(super) enum Shut {
     /// The window is full: an acknowledgement opens it.
     Window,
-    /// It is too early: time opens it.
+    /// The pacer permits none yet: time opens it.
     Pacer,
     /// quinn keeps its DATAGRAM frames to itself: the peer's new address has not proved itself, which a datagram from there
     /// ends, or the connection is closed.

@@ -125,7 +125,7 @@ impl Connection {
             .map(|(transmit, _)| transmit)
     }
 
-    /// What the peer waits for after a silence, whatever the window says: what fills that is in flight no more.
+    /// Sends what the peer waits for after a silence, whatever the window says: what fills that is in flight no more.
     fn transmit_again(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let asked = self.lane.take_asked();
         let rtt = self.quic.rtt();
@@ -288,7 +288,7 @@ impl Connection {
         }
     }
 
-    /// How much is to be written at once if nothing but bulk waits.
+    /// Bytes that are to be written at once if nothing but bulk waits.
     fn ahead(&self) -> usize {
         let flight = self.control.gate.flight();
         if flight.in_flight() < MANY {
@@ -303,7 +303,7 @@ impl Connection {
         DATAGRAM_BUFFER.saturating_sub(self.quic.datagrams().send_buffer_space())
     }
 
-    /// How many datagrams may leave now; at least one, or what forbids it.
+    /// Datagrams that may leave now; at least one, or what forbids it.
     fn permits(&mut self, now: Instant, mtu: usize) -> Result<usize, Shut> {
         if !self.stage.is_established() {
             // The handshake is a few datagrams, and anti-amplification limits bind it.
@@ -318,7 +318,7 @@ impl Connection {
         self.permit.datagrams(now, room, rate, mtu, min_rtt)
     }
 
-    /// What must not wait for window or pacer: pure ACKs and probes; and one datagram if the peer
+    /// Sends what must not wait for window or pacer: pure ACKs and probes; and one datagram if the peer
     /// has been owed an answer for longer than it was promised (its ACK is stuck behind data).
     fn transmit_exempt(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         if !self.permit.is_shut() {
@@ -376,12 +376,12 @@ impl Connection {
         Some((transmit, lost))
     }
 
-    /// Whether what leaves now may have to leave again.
+    /// True if what leaves now may have to leave again.
     fn insists(&self) -> bool {
         self.duplicates.wants_handshake() && self.validation.permits_copies()
     }
 
-    /// What stands alone, once more.
+    /// Sends once more what stands alone.
     fn repeat(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Transmit> {
         let rtt = self.quic.rtt();
         let pay = |bytes| self.lane.pay_copy(bytes);

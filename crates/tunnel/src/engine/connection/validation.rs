@@ -25,7 +25,7 @@ pub(super) struct AddressValidation {
     /// Bytes received, and bytes sent, copies included.
     received: u64,
     sent: u64,
-    /// What may leave before the peer was heard (client).
+    /// Bound of what may leave before the peer was heard (client).
     first: Option<FirstWords>,
     /// Nothing leaves any more.
     silenced: bool,

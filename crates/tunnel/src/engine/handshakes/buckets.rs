@@ -29,7 +29,7 @@ impl Share {
 /// Buckets of one size. Sources that meet in a slot share its bucket.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    /// When each bucket will be full again (the theoretical arrival time of GCRA); `None`: full. Empty until one is used,
+    /// Times at which each bucket will be full again (the theoretical arrival time of GCRA); `None`: full. Empty until one is used,
     /// which a client never does.
     full: Vec<Option<Instant>>,
     /// Time in which one is given back.

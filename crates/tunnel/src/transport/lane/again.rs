@@ -21,11 +21,11 @@ const LOOK: Duration = Duration::from_millis(4);
 #[derive(Debug, Default)]
 pub(super) struct Resumption {
     outstanding: Outstanding,
-    /// Where the peer waits, and has not been answered.
+    /// Places at which the peer waits and has not been answered.
     asked: Option<Awaited>,
-    /// It is not answered again before this.
+    /// Instant before which the peer is not answered again.
     next: Option<Instant>,
-    /// What came again.
+    /// Pieces that came again.
     came: Vec<Mended>,
     /// The next list of flows begins behind this one.
     listed: Option<FlowKey>,
@@ -38,7 +38,7 @@ impl Resumption {
         self.outstanding.on_written(Place { stream, offset }, bytes);
     }
 
-    /// What came again.
+    /// Next piece that came again.
     pub(super) fn poll(&mut self) -> Option<Mended> {
         self.came.pop()
     }
@@ -68,12 +68,12 @@ impl Resumption {
         self.outstanding.trim(bytes);
     }
 
-    /// Where the peer has just said that it waits.
+    /// Places at which the peer has just said that it waits.
     pub(super) fn take_asked(&mut self) -> Option<Awaited> {
         self.asked.take()
     }
 
-    /// What the peer waits for, as DATAGRAM frames of at most `size` bytes, `most` together.
+    /// Bytes that the peer waits for, as DATAGRAM frames of at most `size` bytes, `most` together.
     pub(super) fn say_again(
         &mut self,
         (now, rtt): (Instant, Duration),

@@ -11,12 +11,12 @@ use quinn_proto::{Connection, ReadError, ReadableError, StreamId};
 use super::super::event::Fault;
 use super::super::tunnel::Outbox;
 
-/// How much of the stream may come before a part that is missing, in bytes: far more than the frames of one round trip.
+/// Bytes of the stream that may come before a part that is missing: far more than the frames of one round trip.
 const MAX_AHEAD: u64 = 4 << 20;
 
 const TOO_MUCH: Fault = Fault::Violation("too much of the control stream before a missing part");
 
-/// How much may wait for a peer that reads nothing, in bytes: far more than a frame for every flow.
+/// Bytes that may wait for a peer that reads nothing: far more than a frame for every flow.
 const MAX_WAITING: usize = 4 << 20;
 
 /// One side of the control stream.

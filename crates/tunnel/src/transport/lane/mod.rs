@@ -38,9 +38,9 @@ pub struct Lane {
     queries: Queries,
     repairs: Repairs,
     resumption: Resumption,
-    /// What the peer saw our last train of packets arrive at.
+    /// Rate at which the peer saw our last train of packets arrive.
     rate_hint: Option<BitRate>,
-    /// When the peer wants to be acknowledged, until the engine has taken that.
+    /// Acknowledgements that the peer wants, until the engine has taken that.
     ack_wish: Option<Acks>,
 }
 

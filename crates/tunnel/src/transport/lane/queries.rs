@@ -254,7 +254,7 @@ impl Queries {
     }
 }
 
-/// What was written of messages.
+/// Messages with what was written of them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Messages {
     pub(super) bytes: usize,

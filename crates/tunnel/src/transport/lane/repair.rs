@@ -21,7 +21,7 @@ const RELEASED: Duration = Duration::from_secs(30);
 pub(super) struct Repairs {
     pub(super) outgoing: Outgoing,
     pub(super) incoming: Incoming,
-    /// What the peer was asked to keep.
+    /// Bytes that the peer was asked to keep.
     asked: u64,
     /// Instant at which repairs were last wanted.
     wanted: Option<Instant>,
@@ -32,20 +32,20 @@ pub(super) struct Repairs {
 /// Repairs made, and what the peer's have mended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FecStats {
-    /// What left.
+    /// Repairs that left.
     pub sent: RepairStats,
-    /// What came.
+    /// Repairs that came.
     pub received: MendStats,
 }
 
 impl Repairs {
-    /// What `hello` says of repairs, of a tunnel that may hold `ceiling` bytes.
+    /// Writes into `hello` what it says of repairs, of a tunnel that may hold `ceiling` bytes.
     pub(super) fn announce(hello: &mut Hello, ceiling: u64) {
         hello.capabilities |= capability::REPAIR;
         hello.repair_window = ceiling / SHARE;
     }
 
-    /// What is sent is to be repaired as `fec` says; the peer can keep `window` bytes for that.
+    /// Has what is sent repaired as `fec` says; the peer can keep `window` bytes for that.
     pub(super) fn configure(&mut self, fec: Fec, window: u64, ceiling: u64) {
         self.outgoing.configure(fec, window.min(ceiling / SHARE));
     }

@@ -73,7 +73,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What the peer saw our train arrive at (IP layer), if it has just said so.
+    /// Rate at which the peer saw our train arrive (IP layer), if it has just said so.
     pub(crate) fn take_rate_hint(&mut self) -> Option<BitRate> {
         self.rate_hint.take()
     }
@@ -93,12 +93,12 @@ impl Lane {
         self.send(&Control::Acks(acks));
     }
 
-    /// When the peer wants to be acknowledged, if the peer has just said so.
+    /// Acknowledgements that the peer wants, if it has just said so.
     pub(crate) fn take_ack_wish(&mut self) -> Option<Acks> {
         self.ack_wish.take()
     }
 
-    /// What this side sends is to be repaired as `fec` says, if the peer can make use of that.
+    /// Has what this side sends repaired as `fec` says, if the peer can make use of that.
     pub(crate) fn set_fec(&mut self, tunnel: &Tunnel, fec: Fec) {
         let window = match tunnel.remote() {
             Some(hello) if hello.capabilities & capability::REPAIR != 0 => hello.repair_window,
@@ -144,7 +144,7 @@ impl Lane {
         self.repairs.stats()
     }
 
-    /// Where flows wait, as the content of a DATAGRAM frame of `size` bytes or more: of many flows some, and others the next
+    /// Places at which flows wait, as content of a DATAGRAM frame of `size` bytes or more: of many flows some, and others the next
     /// time. `None`: nowhere.
     pub(crate) fn awaited(&mut self, tunnel: &Tunnel, size: usize) -> Option<Bytes> {
         let places = tunnel.places(self.resumption.listed(), MAX_AWAITED);
@@ -156,12 +156,12 @@ impl Lane {
         self.resumption.on_in_flight(bytes);
     }
 
-    /// Where the peer has just said that it waits.
+    /// Places at which the peer has just said that it waits.
     pub(crate) fn take_asked(&mut self) -> Option<Awaited> {
         self.resumption.take_asked()
     }
 
-    /// What the peer waits for, as DATAGRAM frames of at most `size` bytes, `most` together: once in a round trip, for an
+    /// Bytes that the peer waits for, as DATAGRAM frames of at most `size` bytes, `most` together: once in a round trip, for an
     /// answer is under way for half of one.
     pub(crate) fn say_again(
         &mut self,

@@ -13,7 +13,7 @@ use super::control::ControlStream;
 /// Among others that have been served much, a flow takes one part in so many of a batch that is written ahead.
 const BULK_TURNS: usize = 4;
 
-/// How much is to be written into quinn.
+/// Bounds of what is to be written into quinn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Batch {
     /// Bytes, about.
@@ -40,7 +40,7 @@ impl Batch {
         }
     }
 
-    /// What is left of the batch after `done` bytes.
+    /// Rest of the batch after `done` bytes.
     fn rest(self, done: usize) -> Self {
         Self {
             max: self.max.saturating_sub(done),
@@ -50,7 +50,7 @@ impl Batch {
     }
 }
 
-/// What was handed to quinn, in bytes.
+/// Bytes that were handed to quinn.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Written {
     /// In streams.

@@ -22,7 +22,7 @@ use super::{Outbox, Streams, Tunnel};
 /// For so many flows credit may precede the REPLY: the server need not remember more whose OPEN it has not seen.
 const MOST_WIDENED: usize = 64;
 
-/// What a stream has turned out to be.
+/// Kind that a stream has turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::transport) enum Said {
     /// A flow, or not yet anything.
@@ -295,7 +295,7 @@ impl Tunnel {
         }
     }
 
-    /// Where flows wait, at most `most` places; of many flows some, and others in the list that begins behind `last`.
+    /// Places at which flows wait, at most `most`; of many flows some, and others in the list that begins behind `last`.
     pub(in crate::transport) fn places(
         &self,
         last: &mut Option<FlowKey>,
@@ -314,7 +314,7 @@ impl Tunnel {
         !self.flows.is_idle() || self.packets.has_output() || !self.outbox.is_empty()
     }
 
-    /// Whose turn it is.
+    /// Flow or packets whose turn it is.
     pub(in crate::transport) fn turn(&mut self) -> Option<Turn> {
         let packets = &self.packets;
         self.turns.next(
@@ -378,7 +378,7 @@ impl Tunnel {
     }
 }
 
-/// Who else waits when a flow has its turn.
+/// Others that wait when a flow has its turn.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transport) struct Rivals {
     pub(in crate::transport) packets: bool,

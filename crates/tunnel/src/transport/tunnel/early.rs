@@ -9,7 +9,7 @@ use bentpipe_proto::tunnel::{AbortCode, FlowId};
 /// FLOW_ABORTs, and as many FLOW_CREDITs, that are kept.
 const MOST: usize = 1024;
 
-/// What has been said of one flow before it was seen.
+/// Frames about one flow that came before it was seen.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The offset up to which may be sent.
@@ -18,7 +18,7 @@ pub(super) struct Said {
     pub(super) abort: Option<(u64, AbortCode)>,
 }
 
-/// What has been said of flows that have not been seen.
+/// Frames about flows that have not been seen.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     credit: BTreeMap<FlowId, u64>,

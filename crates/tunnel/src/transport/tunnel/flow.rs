@@ -26,7 +26,7 @@ pub enum Incoming {
     Gone,
 }
 
-/// How far the header of the receiving direction has come.
+/// Part of the header of the receiving direction that has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Header {
     Expected,
@@ -53,7 +53,7 @@ enum Receiving {
     Done,
 }
 
-/// Who still counts on the flow.
+/// Users that still count on the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relay {
     /// The relay moves bytes.

@@ -117,7 +117,7 @@ impl Flows {
         sorted
     }
 
-    /// Where flows wait, at most `most` places; of many flows some, and others in the list that begins behind `last`.
+    /// Places at which flows wait, at most `most`; of many flows some, and others in the list that begins behind `last`.
     pub(super) fn places(&self, last: &mut Option<FlowKey>, most: usize) -> Vec<Place> {
         let behind = last.map_or(FlowKey::MIN, |last| FlowKey(last.0 + 1));
         let keys = self.order.range(behind..).chain(self.order.range(..behind));
@@ -227,7 +227,7 @@ impl Flows {
         is_new
     }
 
-    /// Nobody waits to be written.
+    /// True if no flow waits to be written.
     pub(super) fn is_idle(&self) -> bool {
         self.scheduler.is_empty()
     }

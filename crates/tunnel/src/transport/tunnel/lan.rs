@@ -16,7 +16,7 @@ use super::super::key::FlowKey;
 use super::flow::{Flow, Header, Incoming};
 use super::{Streams, Tunnel};
 
-/// What a flow may always buffer for sending, in bytes: a packet and what follows it.
+/// Bytes that a flow may always buffer for sending: a packet and what follows it.
 const MIN_SHARE: u64 = 4096;
 
 impl Tunnel {
@@ -195,12 +195,12 @@ impl Tunnel {
         self.events.push_back(TunnelEvent::Flow(key));
     }
 
-    /// What the LAN side has to do next.
+    /// Step that the LAN side has to take next.
     pub fn incoming(&self, key: FlowKey) -> Incoming {
         self.flows.get(key).map_or(Incoming::Gone, Flow::incoming)
     }
 
-    /// Whether the other end's LAN side was reset: it takes nothing more, and what it said before may still be to come.
+    /// True if the other end's LAN side was reset: it takes nothing more, and what it said before may still be to come.
     pub fn is_aborted(&self, key: FlowKey) -> bool {
         self.flows
             .get(key)

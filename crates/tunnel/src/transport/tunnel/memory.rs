@@ -11,7 +11,7 @@ pub(super) struct Ceilings {
     /// For all its LAN sides together.
     own: u64,
     pool: Arc<MemoryPool>,
-    /// What the tunnel holds of the pool, once the peer is known.
+    /// Share of the pool that the tunnel holds, once the peer is known.
     share: Option<Share>,
 }
 

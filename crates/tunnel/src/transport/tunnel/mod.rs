@@ -272,7 +272,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// What happened since the last call.
+    /// Next event since the last call.
     pub fn poll_event(&mut self) -> Option<TunnelEvent> {
         self.events.pop_front()
     }

@@ -47,7 +47,7 @@ pub struct PacketStats {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// What was not sent.
+    /// Packets that were not sent, by cause.
     pub dropped: Dropped,
     /// Marked instead of dropped.
     pub marked: u64,
@@ -75,7 +75,7 @@ impl AddAssign for PacketStats {
     }
 }
 
-/// What leaves twice, because the path loses packets.
+/// Packets that leave twice, because the path loses some.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::transport) struct Twice {
     pub(in crate::transport) voice: bool,
@@ -83,10 +83,10 @@ pub(in crate::transport) struct Twice {
     pub(in crate::transport) ends: bool,
 }
 
-/// What a frame was.
+/// Kind of a frame that came.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
-    /// It had come before.
+    /// The frame had come before.
     pub(super) copy: bool,
     /// Packets wait of which nobody was told.
     pub(super) news: bool,

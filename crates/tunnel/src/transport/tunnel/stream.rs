@@ -4,12 +4,12 @@ use bentpipe_proto::relay::{CreditExceeded, Receiver};
 use bytes::Bytes;
 use quinn_proto::{Connection, ReadError, ReadableError, StreamId};
 
-/// What one turn wrote into a flow's stream.
+/// Piece that one turn wrote into a flow's stream.
 #[derive(Debug)]
 pub(in crate::transport) struct Piece {
     /// The peer knew nothing of the flow before.
     pub(in crate::transport) opens: bool,
-    /// Where the bytes begin in the stream.
+    /// Place at which the bytes begin in the stream.
     pub(in crate::transport) offset: u64,
     /// The bytes, and perhaps some behind them that were not written.
     pub(in crate::transport) chunks: Vec<Bytes>,
@@ -19,7 +19,7 @@ pub(in crate::transport) struct Piece {
     pub(in crate::transport) dry: bool,
     /// The direction has ended.
     pub(in crate::transport) ends: bool,
-    /// It has ended with FIN.
+    /// The stream has ended with FIN.
     pub(in crate::transport) fin: bool,
 }
 

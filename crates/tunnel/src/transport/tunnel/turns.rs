@@ -18,7 +18,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Whose turn it is, if there are `packets` that wait, `urgent` ones perhaps, and `flows`. While packets and flows both wait,
+    /// Chooses whose turn it is, if `packets` wait, `urgent` ones perhaps, and `flows`. While packets and flows both wait,
     /// each gets half of the bytes; but voice that does not take more than its share goes first.
     pub(super) fn next(&mut self, packets: bool, urgent: bool, flows: bool) -> Option<Turn> {
         if !(packets && flows) {
