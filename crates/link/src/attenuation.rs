@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::series::Series;
 
-/// How many decibels one hop loses, when.
+/// Attenuation of one hop in decibels, over time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum Attenuation {
     #[default]

@@ -16,23 +16,23 @@ const MOST: usize = 1 << 16;
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// When.
+    /// Instant of the event.
     pub at: Instant,
-    /// Where.
+    /// Direction in which the event happened.
     pub way: Way,
     /// To whom.
     pub terminal: TerminalId,
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
     /// A packet was dropped.
     Dropped {
-        /// Why.
+        /// Cause of the loss.
         cause: DropCause,
         /// Its IP-layer size.
         size: ByteCount,
@@ -43,7 +43,7 @@ pub enum EventKind {
         from: u8,
         /// From now on.
         to: u8,
-        /// What the receiver had measured.
+        /// C/N that the receiver had measured.
         cn: Decibel,
     },
     /// A terminal was admitted to the return link, and knows it.

@@ -12,7 +12,7 @@ pub(crate) struct Frame {
     pub(crate) code: Code,
 }
 
-/// How strong the code of a frame is.
+/// Strength of the code of a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Code {
     /// C/N at which frames are lost with the `reference` probability.
@@ -30,7 +30,7 @@ impl Code {
     }
 }
 
-/// What is left to send of one packet.
+/// Part of one packet that is left to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Remaining {
     /// Without headers of the encapsulation.

@@ -16,7 +16,7 @@ use crate::propagation::Propagation;
 use crate::sim::next_wakeup;
 use crate::space::Space;
 
-/// Where packets enter and leave.
+/// End of the link at which packets enter and leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Port {
     /// The gateway, with a packet for this terminal or from it.
@@ -31,9 +31,9 @@ pub enum Port {
 /// A packet that has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// When.
+    /// Instant of the delivery.
     pub at: Instant,
-    /// Where.
+    /// End at which the packet leaves.
     pub to: Port,
     /// Its IP-layer size.
     pub size: ByteCount,
@@ -74,7 +74,7 @@ impl<P> Link<P> {
         }
     }
 
-    /// How many terminals there are; their numbers are below it.
+    /// Number of terminals; their numbers are below it.
     pub const fn terminals(&self) -> usize {
         self.names.len()
     }

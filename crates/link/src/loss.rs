@@ -10,7 +10,7 @@ use bentpipe_units::{ByteCount, Ratio, Seed};
 
 use crate::random::Random;
 
-/// How packets are lost, apart from outages and full queues.
+/// Way in which packets are lost, apart from outages and full queues.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LossModel {
     /// No packet.
@@ -86,7 +86,7 @@ impl GilbertElliott {
         })
     }
 
-    /// The same chain, which also steps once a `slot` while nothing is sent.
+    /// This chain, which also steps once a `slot` while nothing is sent.
     #[must_use]
     pub const fn in_time(mut self, slot: Duration) -> Self {
         self.slot = Some(slot);

@@ -74,7 +74,7 @@ impl Opportunities {
         BitRate::bits_per_second(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
-    /// When opportunity `index` comes, counted over all repetitions.
+    /// Time at which opportunity `index` comes, counted over all repetitions.
     fn at(&self, index: u64) -> Duration {
         let place = usize::try_from(index % self.count()).unwrap_or(0);
         let millis = index / self.count() * self.period() + u64::from(self.times[place]);

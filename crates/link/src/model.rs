@@ -5,7 +5,7 @@ use bentpipe_units::{BitRate, Seed};
 use crate::channel::ChannelModel;
 use crate::propagation::Propagation;
 
-/// What a [`crate::Link`] is built from; made by [`crate::Scenario::build`].
+/// Parts that a [`crate::Link`] is built from; made by [`crate::Scenario::build`].
 #[derive(Debug, Clone)]
 pub struct Model {
     pub(crate) seed: Seed,

@@ -18,14 +18,14 @@ use crate::rate::Serialiser;
 use crate::schedule::{Change, Schedule, Upcoming};
 use crate::sim::next_wakeup;
 
-/// What one direction is like.
+/// Settings of one direction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PipeConfig {
     /// Rate of IP packets, headers included. Zero counts as 1 bit/s.
     pub rate: BitRate,
     /// Propagation, from the last bit sent to the packet received.
     pub one_way_delay: Duration,
-    /// What may wait before the serialiser.
+    /// Limit of what may wait before the serialiser.
     pub queue: QueueLimit,
     /// Losses after the serialiser.
     pub loss: LossModel,
@@ -37,7 +37,7 @@ pub struct PipeConfig {
     pub policer: Option<Policer>,
 }
 
-/// Which packets have waited too long.
+/// Law that says which packets have waited too long.
 #[derive(Debug, Clone, Copy)]
 pub enum Law {
     /// Those that waited longer than this.
@@ -49,13 +49,13 @@ pub enum Law {
 /// Marks packets that have waited too long as they leave the queue, instead of letting the queue grow (RFC 3168).
 #[derive(Debug)]
 pub struct Marking<P> {
-    /// Which ones.
+    /// Law that says which ones.
     pub law: Law,
     /// Sets "congestion experienced"; false if the packet cannot carry the mark and has to be dropped instead.
     pub mark: fn(&mut P) -> bool,
 }
 
-/// What happened to the packets of one direction, as of the pipe's last call.
+/// Counts of the packets of one direction, as of the pipe's last call.
 ///
 /// `offered` = `dropped_policer` + `dropped_queue` + `dropped_loss` + `dropped_outage` + `delivered` + those still inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -292,7 +292,7 @@ impl<P> Pipe<P> {
     }
 }
 
-/// What both directions are like.
+/// Settings of both directions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkConfig {
     /// Gateway to terminal.

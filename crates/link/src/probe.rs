@@ -32,11 +32,11 @@ pub struct ChannelProbe {
     pub cn: Option<Decibel>,
     /// The MODCOD or waveform in use.
     pub modcod: Option<u8>,
-    /// What the terminal would get alone: IP-layer bit/s for constant rates, bits of frame payload for standards.
+    /// Rate that the terminal would get alone: IP-layer bit/s for constant rates, bits of frame payload for standards.
     pub capacity: BitRate,
     /// Of what leaves now.
     pub one_way_delay: TimeSpan,
-    /// What waits, in the order of priority.
+    /// Queues with what waits in them, in the order of priority.
     pub queues: Vec<QueueProbe>,
     /// Since the start.
     pub counters: Counters,
@@ -55,7 +55,7 @@ pub struct QueueProbe {
     pub sojourn: TimeSpan,
 }
 
-/// What happened to a terminal's packets in one direction.
+/// Counts of a terminal's packets in one direction.
 ///
 /// `offered` is the sum of those dropped, those delivered and those still inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]

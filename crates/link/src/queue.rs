@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bentpipe_units::ByteCount;
 
-/// How much may wait. The packet in service does not count.
+/// Limit of what may wait. The packet in service does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
     /// At most this many bytes.

@@ -17,7 +17,7 @@ pub enum Change {
     Rate(BitRate),
     /// The one-way delay of packets that have not left yet.
     OneWayDelay(Duration),
-    /// How packets are lost that have not left yet.
+    /// Loss of packets that have not left yet.
     Loss(LossModel),
 }
 
@@ -76,7 +76,7 @@ impl Upcoming {
 }
 
 impl PipeConfig {
-    /// When the last of `size` bytes has left a sender that uses all of this pipe from `from` on (counted from the
+    /// Time at which the last of `size` bytes has left a sender that uses all of this pipe from `from` on (counted from the
     /// pipe's `start`): the integral of the rate over time, outages excluded. `None` if the rest would take for ever.
     ///
     /// Nothing is lost here; a caller who counts losses asks for more bytes.

@@ -28,7 +28,7 @@ impl SeriesError {
     }
 }
 
-/// What lies between two points.
+/// Value between two points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interpolation {
@@ -98,7 +98,7 @@ impl Series {
         })
     }
 
-    /// The same points with other values between and after them.
+    /// These points with other values between and after them.
     #[must_use]
     pub(crate) const fn with(mut self, interpolation: Interpolation, repeat: bool) -> Self {
         self.interpolation = interpolation;

@@ -8,7 +8,7 @@ use crate::ids::Way;
 use crate::orbit::PathState;
 use crate::propagation::Propagation;
 
-/// What is between the two ends, with the instant from which its changes count.
+/// Space between the two ends, with the instant from which its changes count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space<'a> {
     pub(crate) start: Instant,

@@ -31,7 +31,7 @@ struct Waiting {
     upcoming: Option<Slot>,
 }
 
-/// What comes next.
+/// Thing that comes next.
 enum Next {
     Slot(usize, Slot),
     Control(Duration),

@@ -14,7 +14,7 @@ use crate::rate::Serialiser;
 use crate::rcs2::AccessModel;
 use crate::space::Space;
 
-/// How a direction carries bits, as configured.
+/// Way in which a direction carries bits, as configured.
 #[derive(Debug, Clone)]
 pub(crate) enum Carriage {
     /// A constant IP-layer bit rate.
@@ -94,7 +94,7 @@ impl Carrier {
         }
     }
 
-    /// What the terminal would get alone.
+    /// Rate that the terminal would get alone.
     pub(crate) fn capacity(&self, terminal: usize) -> BitRate {
         match self {
             Self::Constant(clock) => BitRate::bits_per_second(clock.rate()),

@@ -5,7 +5,7 @@
 use crate::frame::Remaining;
 use crate::rcs2::Rle;
 
-/// How packets are put into frames.
+/// Way in which packets are put into frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encapsulation {
     Gse(Gse),

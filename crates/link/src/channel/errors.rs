@@ -12,7 +12,7 @@ use crate::frame::Code;
 use crate::loss::{LossModel, LossProcess};
 use crate::random::Random;
 
-/// What the C/N does to a frame.
+/// Effect of the C/N on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Curve {
     /// Nothing.
@@ -23,7 +23,7 @@ pub(crate) enum Curve {
     Steep,
 }
 
-/// What chance hits.
+/// Unit that chance hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Frame,
@@ -41,7 +41,7 @@ pub(crate) enum Chance {
     Trace(Arc<[bool]>),
 }
 
-/// How a direction loses what it sends.
+/// Way in which a direction loses what it sends.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ErrorModel {
     pub(crate) curve: Curve,
@@ -49,7 +49,7 @@ pub(crate) struct ErrorModel {
     pub(crate) unit: Unit,
 }
 
-/// The same at work, for one terminal.
+/// Errors of a direction at work, for one terminal.
 #[derive(Debug)]
 pub(crate) struct ErrorProcess {
     curve: Curve,

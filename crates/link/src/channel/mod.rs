@@ -51,7 +51,7 @@ pub(crate) struct ClassConfig {
     pub(crate) codel: Option<CoDel>,
 }
 
-/// What a direction is like.
+/// Model of a direction.
 #[derive(Debug, Clone)]
 pub(crate) struct ChannelModel {
     pub(crate) carriage: Carriage,
@@ -76,7 +76,7 @@ pub(crate) struct Channel<P> {
     stations: Vec<Station<P>>,
     terminals: usize,
     background: Option<Background>,
-    /// What the station served last had been served by then; who comes back after a pause starts from here.
+    /// Service that the station served last had got by then; one that comes back after a pause starts from here.
     virtual_time: u64,
     /// Since when something waits.
     ready: Instant,
@@ -315,7 +315,7 @@ impl<P> Channel<P> {
         }
     }
 
-    /// Whose turn it is: of those with the most urgent packets, who has been served least.
+    /// Chooses whose turn it is: of those with the most urgent packets, the one that was served least.
     fn pick(&self, eligible: impl Fn(usize) -> bool) -> Option<usize> {
         let stations = self.stations.iter().enumerate();
         let waiting = stations.filter_map(|(index, station)| {

@@ -77,7 +77,7 @@ impl AcmConfig {
         least.unwrap_or(Modcod::FIRST)
     }
 
-    /// What the sender concludes from a report while it uses `current`.
+    /// MODCOD that the sender concludes from a report while it uses `current`.
     fn next(&self, current: Option<Modcod>, measured: Decibel) -> Modcod {
         let reported = match self.report {
             Reported::Cn => measured,
@@ -117,7 +117,7 @@ pub(crate) struct Report {
 /// No receiver reports more often.
 const SHORTEST_PERIOD: Duration = Duration::from_millis(1);
 
-/// What the sender knows of one receiver.
+/// Knowledge of the sender about one receiver.
 #[derive(Debug)]
 pub(crate) struct Adaptation {
     config: AcmConfig,
@@ -141,7 +141,7 @@ impl Adaptation {
         }
     }
 
-    /// What is in use.
+    /// MODCOD in use.
     pub(crate) fn current(&self) -> Modcod {
         self.current.unwrap_or_else(|| self.config.most_robust())
     }
@@ -151,7 +151,7 @@ impl Adaptation {
         self.current = Some(self.config.next(None, cn));
     }
 
-    /// When the next report that has reached the sender by `now` was made, if there is one; `delay` is that of what the
+    /// Instant at which the next report that has reached the sender by `now` was made, if there is one; `delay` is that of what the
     /// receiver sends at an instant.
     pub(crate) fn next_report(
         &mut self,

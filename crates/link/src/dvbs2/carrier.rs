@@ -21,7 +21,7 @@ const SLOPE: f64 = 35.0;
 /// Frame error ratio at the threshold.
 const REFERENCE: f64 = 1e-7;
 
-/// How MODCODs are given out.
+/// Way in which MODCODs are given out.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Coding {
     /// To each receiver what its reports allow.
@@ -132,7 +132,7 @@ impl PlFrames {
         modcod.unwrap_or(self.config.background)
     }
 
-    /// What fits into a frame with this MODCOD.
+    /// Bytes that fit into a frame with this MODCOD.
     pub(crate) const fn room(modcod: Modcod) -> ByteCount {
         modcod.data_field()
     }

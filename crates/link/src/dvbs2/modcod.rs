@@ -19,7 +19,7 @@ const PILOT_SYMBOLS: u64 = 36;
 /// Coded bits of a normal FECFRAME.
 const FECFRAME_BITS: u64 = 64_800;
 
-/// How many MODCODs there are; they are numbered from 1.
+/// Number of MODCODs; they are numbered from 1.
 pub(crate) const MODCODS: u8 = 28;
 
 /// One MODCOD, by its number of 1 to 28.
@@ -105,7 +105,7 @@ impl Modcod {
         self.row().threshold
     }
 
-    /// What a BBFRAME carries besides its header.
+    /// Bytes that a BBFRAME carries besides its header.
     pub(crate) const fn data_field(self) -> ByteCount {
         ByteCount::new((self.row().kbch - BBHEADER_BITS) / 8)
     }

@@ -13,7 +13,7 @@ const FORWARD_TICKS_PER_SECOND: u64 = 100;
 /// Period at which a hop looks for frames that are due.
 const POLL: Duration = Duration::from_millis(1);
 
-/// When frames may leave, and how many symbols of them.
+/// Instants at which frames may leave, and symbols of them that may.
 #[derive(Debug)]
 pub(crate) struct Ticks {
     next: Instant,

@@ -15,7 +15,7 @@ pub(crate) const EARTH_RADIUS: f64 = 6_378_137.0;
 /// First eccentricity of WGS 84, squared.
 const ECCENTRICITY_SQUARED: f64 = 6.694_379_990_14e-3;
 
-/// Where a terminal or a gateway stands, at sea level.
+/// Place of a terminal or a gateway, at sea level.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Station {

@@ -31,7 +31,7 @@ pub(crate) struct PathState {
     pub(crate) one_way_delay: Duration,
     /// Nothing leaves before this, counted from the link's start: a handover holds it back.
     pub(crate) held_until: Option<Duration>,
-    /// What leaves now is lost.
+    /// Packets that leave now are lost.
     pub(crate) outage: bool,
     /// The rate now as a multiple of the configured one, for links of constant bit rate.
     pub(crate) capacity: f64,
@@ -67,7 +67,7 @@ enum Model {
 }
 
 impl Path {
-    /// The same delay always.
+    /// A delay that is always the same.
     pub(crate) const fn constant(one_way_delay: Duration) -> Self {
         Self(Model::Constant(one_way_delay))
     }

@@ -39,9 +39,9 @@ pub(crate) struct Constellation {
     pub(crate) links: bool,
     /// Sine of the lowest elevation at which stations attach.
     pub(crate) sin_minimum_elevation: f64,
-    /// What each satellite on the way adds.
+    /// Delay that each satellite on the way adds.
     pub(crate) hop_delay: Duration,
-    /// How long it has been moving when the link starts: where the satellites are then.
+    /// Time for which it has been moving when the link starts: it decides where the satellites are then.
     pub(crate) offset: Duration,
 }
 
@@ -228,7 +228,7 @@ impl Constellation {
     }
 }
 
-/// How far light travels meanwhile, in metres.
+/// Metres that light travels meanwhile.
 fn travel_metres(time: Duration) -> f64 {
     time.as_secs_f64() * 299_792_458.0
 }

@@ -70,7 +70,7 @@ impl Agent {
         (request != Request::default()).then_some(request)
     }
 
-    /// So many bytes per period, without what comes anyway, in whole kbit/s.
+    /// Rate of `bytes` per period, without what comes anyway, in whole kbit/s.
     fn rate(&self, bytes: u64, period: Duration) -> BitRate {
         let bits = bytes as f64 * 8.0 / period.as_secs_f64().max(1e-3);
         let kilobits = (bits - self.contract.cra.as_u64() as f64).max(0.0) / 1e3;

@@ -11,10 +11,10 @@ use bentpipe_units::{BitRate, ByteCount, Decibel};
 
 use super::waveform::{Waveform, WaveformSet};
 
-/// How long it may be owed slots, in slots: what a busy carrier could not settle at once.
+/// Slots that a terminal may be owed at most: what a busy carrier could not settle at once.
 const MOST_CREDIT: f64 = 8.0;
 
-/// What a terminal may have.
+/// Contract of a terminal: the capacity that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Contract {
     /// Always, asked for or not.
@@ -23,11 +23,11 @@ pub(crate) struct Contract {
     pub(crate) rbdc_max: BitRate,
     /// At most this per volume-based request.
     pub(crate) vbdc_max: ByteCount,
-    /// Whether it gets a part of what nobody asked for.
+    /// The terminal gets a part of what nobody asked for.
     pub(crate) fca: bool,
 }
 
-/// What a terminal asks for.
+/// Request of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Request {
     /// A rate, until it times out or another request replaces it.
@@ -36,7 +36,7 @@ pub(crate) struct Request {
     pub(crate) vbdc: ByteCount,
 }
 
-/// How timeslots are shared.
+/// Way in which timeslots are shared.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sharing {
     pub(crate) superframe: Duration,
@@ -229,7 +229,7 @@ impl Controller {
         }
     }
 
-    /// What is left, in equal parts to all terminals that may have some.
+    /// Shares what is left, in equal parts, among all terminals that may have some.
     fn share_free(
         &self,
         now: u64,

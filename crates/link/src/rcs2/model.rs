@@ -6,7 +6,7 @@ use bentpipe_units::Ratio;
 
 use super::controller::{Contract, Sharing};
 
-/// How the return link is shared, as configured.
+/// Way in which the return link is shared, as configured.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AccessModel {
     pub(crate) sharing: Sharing,
@@ -27,7 +27,7 @@ impl AccessModel {
         self.msl.saturating_sub(1)
     }
 
-    /// When the gateway begins to receive superframe `index`.
+    /// Time at which the gateway begins to receive superframe `index`.
     pub(super) fn beginning(&self, index: u64) -> Duration {
         let nanos = self
             .sharing

@@ -13,7 +13,7 @@ const START_HEADER: u32 = 4;
 /// The protocol type of the packet.
 const TYPE: u32 = 2;
 
-/// How packets are put into bursts.
+/// Way in which packets are put into bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rle {
     /// At the beginning of each burst: 3 where the slot does not already say whose it is.

@@ -93,7 +93,7 @@ const fn waveform(
 }
 
 impl Waveform {
-    /// How strong it is.
+    /// Strength of its code.
     pub(crate) const fn code(&self) -> Code {
         Code {
             threshold: self.threshold,
@@ -102,7 +102,7 @@ impl Waveform {
         }
     }
 
-    /// What OpenSAND puts into a burst: every symbol carries coded bits, as if there were no preamble, pilots and guard.
+    /// Bits that OpenSAND puts into a burst: every symbol carries coded bits, as if there were no preamble, pilots and guard.
     pub(crate) const fn opensand_payload(&self) -> u32 {
         let (numerator, denominator) = self.rate;
         self.symbols * self.modulation.bits() * numerator / (denominator * 8)

@@ -18,9 +18,9 @@ pub struct Acm {
     pub hysteresis: Decibel,
     /// Time between two reports of a terminal.
     pub report_period: TimeSpan,
-    /// What is reported.
+    /// Quantity that is reported.
     pub report: Reported,
-    /// Which of the possible MODCODs is taken.
+    /// Choice among the possible MODCODs.
     pub select: Select,
 }
 

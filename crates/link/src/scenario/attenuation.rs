@@ -28,7 +28,7 @@ pub struct LinkBudget {
     /// C/N of the return link's downlink, where it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_downlink_cn: Option<Decibel>,
-    /// What real receivers need more than the tables say.
+    /// Decibels that real receivers need beyond what the tables say.
     #[serde(default)]
     pub implementation_loss: Decibel,
 }
@@ -57,14 +57,14 @@ pub struct Attenuations {
 pub enum Fade {
     /// Always the same.
     Constant {
-        /// So much.
+        /// Attenuation at all times.
         value: Decibel,
     },
     /// There and gone, again and again.
     OnOff {
-        /// So much while it is there.
+        /// Attenuation while it is there.
         peak: Decibel,
-        /// It comes first then.
+        /// Time at which it comes first.
         #[serde(default)]
         start: TimeSpan,
         /// For how long it is there.
@@ -76,7 +76,7 @@ pub enum Fade {
     Triangular {
         /// At the top.
         peak: Decibel,
-        /// It begins to rise first then.
+        /// Time at which it begins to rise first.
         #[serde(default)]
         start: TimeSpan,
         /// From one rise to the next.
@@ -98,14 +98,14 @@ pub enum Fade {
     Rain {
         /// At its heaviest.
         peak: Decibel,
-        /// It begins then.
+        /// Time at which it begins.
         #[serde(default)]
         start: TimeSpan,
-        /// How fast it gets heavier.
+        /// Slope at which it gets heavier.
         slope: DecibelSlope,
         /// For how long it stays at its heaviest.
         hold: TimeSpan,
-        /// How fast it gets lighter; as fast as heavier if absent.
+        /// Slope at which it gets lighter; that of getting heavier if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fall: Option<DecibelSlope>,
         /// From one shower to the next; only one if absent.
@@ -116,7 +116,7 @@ pub enum Fade {
     File {
         /// Lines of time in seconds and attenuation in dB.
         file: PathBuf,
-        /// What lies between two lines.
+        /// Interpolation between two lines.
         #[serde(default = "linear")]
         interpolation: Interpolation,
         /// Begin again after the last line.

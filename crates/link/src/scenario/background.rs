@@ -20,7 +20,7 @@ pub struct Background {
     pub terminals: u16,
     /// The size of its packets.
     pub packet: ByteCount,
-    /// What it is sent with on DVB-S2; the most efficient in use if absent.
+    /// MODCOD that it is sent with on DVB-S2; the most efficient in use if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modcod: Option<u8>,
 }

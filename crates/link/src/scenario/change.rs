@@ -14,7 +14,7 @@ use crate::schedule::{Change, Schedule};
 pub struct PlannedChange {
     /// Counted from the link's start.
     pub at: TimeSpan,
-    /// Where.
+    /// Directions that change.
     #[serde(default)]
     pub direction: Direction,
     /// The rate from then on, of a constant bit rate.

@@ -24,7 +24,7 @@ impl ScenarioError {
         &self.key
     }
 
-    /// What is wrong with it, and the mend.
+    /// Fault, and its mend.
     pub fn problem(&self) -> &str {
         &self.problem
     }

@@ -28,10 +28,10 @@ pub enum Errors {
     Iid {
         /// Loss probability of a unit.
         rate: Ratio,
-        /// What is lost.
+        /// Unit that is lost.
         #[serde(default)]
         unit: ErrorUnit,
-        /// Where.
+        /// Directions that lose.
         #[serde(default)]
         direction: Direction,
     },
@@ -39,7 +39,7 @@ pub enum Errors {
     Bits {
         /// Probability of a wrong bit.
         rate: Ratio,
-        /// Where.
+        /// Directions that lose.
         #[serde(default)]
         direction: Direction,
     },
@@ -52,10 +52,10 @@ pub enum Errors {
         /// Bursts pass in time: one unit's share of them is over after this, sent or not. With units alone if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         slot: Option<TimeSpan>,
-        /// What is lost.
+        /// Unit that is lost.
         #[serde(default)]
         unit: ErrorUnit,
-        /// Where.
+        /// Directions that lose.
         #[serde(default)]
         direction: Direction,
     },
@@ -63,10 +63,10 @@ pub enum Errors {
     Periodic {
         /// The distance from one lost unit to the next, in units.
         every: u32,
-        /// What is lost.
+        /// Unit that is lost.
         #[serde(default)]
         unit: ErrorUnit,
-        /// Where.
+        /// Directions that lose.
         #[serde(default)]
         direction: Direction,
     },
@@ -75,10 +75,10 @@ pub enum Errors {
     Trace {
         /// The record, relative to the scenario.
         file: PathBuf,
-        /// What is lost.
+        /// Unit that is lost.
         #[serde(default)]
         unit: ErrorUnit,
-        /// Where.
+        /// Directions that lose.
         #[serde(default)]
         direction: Direction,
     },
@@ -95,7 +95,7 @@ pub enum ErrorUnit {
     /// IP packets.
     #[default]
     Ip,
-    /// What segmentation offload leaves in one piece, as `netem` on a router does: TCP segments of a connection that come at
+    /// Packets that segmentation offload leaves in one piece, as `netem` on a router does: TCP segments of a connection that come at
     /// once. Other packets are lost one by one.
     Offload,
 }
@@ -150,7 +150,7 @@ impl Errors {
         }
     }
 
-    /// What is lost in one direction, which may have frames.
+    /// Model of what is lost in one direction, which may have frames.
     pub(super) fn model(
         &self,
         way: Way,

@@ -101,7 +101,7 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct General {
-    /// What results call it.
+    /// Name that results call it by.
     pub name: String,
     /// The root of every random number of a run.
     pub seed: Seed,
@@ -155,7 +155,7 @@ impl Scenario {
     }
 }
 
-/// What `parse` makes of one of the files; `key` names it.
+/// Result of `parse` for one of the files; `key` names it.
 fn parsed<T>(
     key: &str,
     path: &Path,

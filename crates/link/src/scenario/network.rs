@@ -42,7 +42,7 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Whether the addresses of `terminals` terminals fit.
+    /// Checks that the addresses of `terminals` terminals fit.
     pub(super) fn check(&self, terminals: usize) -> Result<(), ScenarioError> {
         let fault =
             |key: &str, problem: String| Err(ScenarioError::new(format!("network.{key}"), problem));

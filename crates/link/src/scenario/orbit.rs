@@ -19,7 +19,7 @@ const MOST_SATELLITES: u32 = 20_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "model", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Orbit {
-    /// The same delay in both directions, but for a jitter.
+    /// A delay that is always the same in both directions, but for a jitter.
     Constant {
         /// Ground to ground, through the satellite.
         one_way_delay: TimeSpan,
@@ -43,11 +43,11 @@ pub enum Orbit {
 pub struct Geo {
     /// East positive.
     pub satellite_longitude: Angle,
-    /// Where terminals stand that do not say it themselves.
+    /// Place of terminals that do not say it themselves.
     pub terminal: Station,
-    /// Where the gateway stands.
+    /// Place of the gateway.
     pub gateway: Station,
-    /// What modems and the ground add.
+    /// Delay that modems and the ground add.
     #[serde(default)]
     pub extra_delay: TimeSpan,
 }
@@ -58,13 +58,13 @@ pub struct Geo {
 pub struct Trace {
     /// Lines of time and one-way delay in milliseconds.
     pub file: PathBuf,
-    /// What the times are counted in.
+    /// Unit in which the times are counted.
     #[serde(default = "second")]
     pub time_unit: TimeSpan,
     /// Added to each delay.
     #[serde(default)]
     pub extra_delay: TimeSpan,
-    /// What lies between two lines.
+    /// Interpolation between two lines.
     #[serde(default)]
     pub interpolation: Interpolation,
     /// Begin again after the last line.
@@ -83,41 +83,41 @@ pub struct Constellations {
     pub satellites: u32,
     /// Over so many planes (P).
     pub planes: u32,
-    /// How far the next plane is ahead, in T-ths of a circle (F).
+    /// Distance to the next plane, in T-ths of a circle (F).
     pub phasing: u32,
     /// Above the equator.
     pub altitude: Distance,
     /// Of the planes.
     pub inclination: Angle,
-    /// How the planes spread.
+    /// Spread of the planes.
     pub pattern: Pattern,
     /// True if satellites pass packets on; else both stations use the same one.
     pub inter_satellite_links: bool,
     /// Stations attach to nothing lower.
     #[serde(default = "ten_degrees")]
     pub minimum_elevation: Angle,
-    /// What each satellite on the way adds.
+    /// Delay that each satellite on the way adds.
     #[serde(default)]
     pub hop_delay: TimeSpan,
-    /// What modems and the ground add.
+    /// Delay that modems and the ground add.
     #[serde(default)]
     pub extra_delay: TimeSpan,
-    /// How long the satellites have been moving when the link starts.
+    /// Time for which the satellites have been moving when the link starts.
     #[serde(default)]
     pub start: TimeSpan,
-    /// How often the way is worked out anew.
+    /// Time after which the way is worked out anew.
     #[serde(default = "second")]
     pub refresh: TimeSpan,
-    /// Where terminals stand that do not say it themselves.
+    /// Place of terminals that do not say it themselves.
     pub terminal: Station,
-    /// Where the gateway stands.
+    /// Place of the gateway.
     pub gateway: Station,
     /// Let packets overtake each other when the delay shrinks.
     #[serde(default)]
     pub allow_reordering: bool,
 }
 
-/// How the planes of a constellation spread.
+/// Spread of the planes of a constellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
@@ -133,7 +133,7 @@ pub enum Pattern {
 pub struct StarlinkEpochs {
     /// Of an epoch.
     pub period: TimeSpan,
-    /// When the first boundary comes.
+    /// Time at which the first boundary comes.
     pub phase: TimeSpan,
     /// One way, both satellites overhead.
     pub minimum_delay: TimeSpan,
@@ -151,7 +151,7 @@ pub struct StarlinkEpochs {
     pub minimum_burst: TimeSpan,
     /// At most.
     pub maximum_burst: TimeSpan,
-    /// What an epoch may have of the configured bit rates, at least: 0.5 is half.
+    /// Share of the configured bit rates that an epoch has at least: 0.5 is half.
     pub minimum_capacity: f64,
     /// At most.
     pub maximum_capacity: f64,
@@ -193,7 +193,7 @@ fn error(key: &str, problem: impl Into<String>) -> ScenarioError {
 }
 
 impl Orbit {
-    /// The same delay always, ground to ground.
+    /// A delay that is always the same, ground to ground.
     pub fn constant(one_way_delay: impl Into<TimeSpan>) -> Self {
         Self::Constant {
             one_way_delay: one_way_delay.into(),

@@ -37,7 +37,7 @@ pub struct Queue {
     /// Packets that may wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<u32>,
-    /// How it keeps itself short.
+    /// Discipline by which it keeps itself short.
     #[serde(default)]
     pub discipline: Discipline,
     /// CoDel: the waiting time that is acceptable; 5 ms if absent.
@@ -52,7 +52,7 @@ pub struct Queue {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueClass {
-    /// What results call it.
+    /// Name that results call it by.
     pub name: String,
     /// Lower numbers are served first, strictly.
     pub priority: u8,
@@ -65,7 +65,7 @@ pub struct QueueClass {
     /// Packets that may wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packets: Option<u32>,
-    /// How it keeps itself short.
+    /// Discipline by which it keeps itself short.
     #[serde(default)]
     pub discipline: Discipline,
     /// CoDel: the waiting time that is acceptable; 5 ms if absent.
@@ -74,7 +74,7 @@ pub struct QueueClass {
     /// CoDel: for how long it may be exceeded, about a round trip; 100 ms if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<TimeSpan>,
-    /// Where.
+    /// Directions that have it.
     #[serde(default)]
     pub direction: Direction,
 }

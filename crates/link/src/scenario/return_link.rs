@@ -38,10 +38,10 @@ pub struct DvbRcs2 {
     /// Symbols of a burst: 536 or 1616.
     #[serde(default = "short_bursts")]
     pub burst_symbols: u32,
-    /// How often capacity is shared anew.
+    /// Time after which capacity is shared anew.
     #[serde(default = "superframe")]
     pub superframe: TimeSpan,
-    /// How terminals get their slots.
+    /// Way in which terminals get their slots.
     #[serde(default)]
     pub access: AccessMode,
     /// Capacity that a terminal has always.
@@ -53,7 +53,7 @@ pub struct DvbRcs2 {
     /// The most that it gets by one request for a volume.
     #[serde(default)]
     pub vbdc_max: ByteCount,
-    /// Whether it gets a part of what nobody asked for.
+    /// The terminal gets a part of what nobody asked for.
     #[serde(default)]
     pub fca: bool,
     /// Time between two requests of a terminal.
@@ -69,10 +69,10 @@ pub struct DvbRcs2 {
     /// Requests that get lost whatever the weather.
     #[serde(default)]
     pub request_loss: Ratio,
-    /// What terminals are when the link starts.
+    /// State of terminals when the link starts.
     #[serde(default)]
     pub logon: Logon,
-    /// How the end of a packet in several bursts is checked.
+    /// Check of the end of a packet in several bursts.
     #[serde(default)]
     pub alpdu_protection: Protection,
     /// Label of a burst: `"3 B"` or `"0 B"`; 3 if absent.
@@ -81,7 +81,7 @@ pub struct DvbRcs2 {
     /// Of the layer-2 header that packets carry along: `"14 B"` for Ethernet; none if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_header: Option<ByteCount>,
-    /// When bursts leave, and how much they hold.
+    /// Instants at which bursts leave, and bits that they hold.
     #[serde(default)]
     pub timing: Timing,
 }
@@ -93,7 +93,7 @@ pub enum AccessMode {
     /// Some always, more by request.
     #[default]
     Dama,
-    /// The same part of the carrier for each, always.
+    /// Equal parts of the carrier for all terminals, always.
     Dedicated,
 }
 

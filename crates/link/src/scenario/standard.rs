@@ -55,7 +55,7 @@ pub struct DvbS2 {
     /// The MODCODs in use.
     #[serde(default)]
     pub modcods: ModcodSet,
-    /// How MODCODs are given out.
+    /// Way in which MODCODs are given out.
     #[serde(default)]
     pub mode: CodingMode,
     /// Label of a GSE packet: `"6 B"`, `"3 B"` or `"0 B"`; 6 if absent.
@@ -64,7 +64,7 @@ pub struct DvbS2 {
     /// Of the layer-2 header that packets carry along: `"14 B"` for Ethernet; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2_header: Option<ByteCount>,
-    /// When frames leave.
+    /// Instants at which frames leave.
     #[serde(default)]
     pub timing: Timing,
 }
@@ -150,7 +150,7 @@ impl Standard {
         }
     }
 
-    /// What is added to packets; constant rates count IP packets as they are.
+    /// Bytes that are added to packets; constant rates count IP packets as they are.
     pub(super) fn encapsulation(&self, table: &str) -> Result<Encapsulation, ScenarioError> {
         match self {
             Self::Cbr { .. } | Self::Mahimahi { .. } => Ok(Encapsulation::Gse(Gse {

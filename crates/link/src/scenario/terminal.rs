@@ -10,12 +10,12 @@ use crate::orbit::Station;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terminal {
-    /// What results call it.
+    /// Name that results call it by.
     pub name: String,
-    /// Where it stands, if elsewhere than `[orbit]` says.
+    /// Place of the terminal, if elsewhere than `[orbit]` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub station: Option<Station>,
-    /// What its hop of both directions lacks besides: a small dish, the edge of the beam.
+    /// Decibels that its hop of both directions lacks besides: a small dish, the edge of the beam.
     #[serde(default)]
     pub extra_attenuation: Decibel,
     /// Its part of `[return]`, where it differs: capacity that it has always.
@@ -27,7 +27,7 @@ pub struct Terminal {
     /// The most that it gets by one request for a volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vbdc_max: Option<ByteCount>,
-    /// What it is sent to with where `mode` is `"vcm"`.
+    /// MODCOD that it is sent to with where `mode` is `"vcm"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modcod: Option<u8>,
 }

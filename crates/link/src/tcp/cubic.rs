@@ -6,7 +6,7 @@ use super::Acked;
 
 /// Segments per cubic second (§5).
 const C: f64 = 0.4;
-/// What a loss leaves of the window (§4.6).
+/// Share of the window that a loss leaves (§4.6).
 const BETA: f64 = 0.7;
 /// Growth of the window that NewReno would have with CUBIC's β (§4.3), segments a round trip.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);

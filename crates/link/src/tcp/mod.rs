@@ -31,10 +31,10 @@ pub use sender::{Sender, SenderStats};
 pub const SEGMENT: ByteCount = ByteCount::new(1500);
 /// IP-layer size of an acknowledgement, options included.
 pub const ACK: ByteCount = ByteCount::new(64);
-/// What a segment carries of its user's data: all but IP and TCP headers with timestamps.
+/// Bytes of its user's data that a segment carries: all but IP and TCP headers with timestamps.
 pub const PAYLOAD: ByteCount = ByteCount::new(1448);
 
-/// How a sender's window moves.
+/// Law by which a sender's window moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// CUBIC (RFC 9438).
@@ -46,7 +46,7 @@ pub enum Algorithm {
     NewReno,
 }
 
-/// What a sender is like.
+/// Settings of a sender.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
     /// Congestion control.
@@ -83,9 +83,9 @@ pub struct Segment {
     pub transmission: u64,
     /// Instant at which it left.
     pub sent: Instant,
-    /// It may be marked.
+    /// The segment may be marked.
     pub ecn: bool,
-    /// It was marked "congestion experienced".
+    /// The segment was marked "congestion experienced".
     pub marked: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Segment {
 pub struct Ack {
     /// Everything before this has arrived.
     pub cumulative: u64,
-    /// What else has arrived, the newest first; at most three ranges, as many as fit beside timestamps.
+    /// Ranges that have arrived besides, the newest first; at most three, as many as fit beside timestamps.
     pub selective: Vec<Range<u64>>,
     /// [`Segment::transmission`] of the newest segment that arrived.
     pub transmission: u64,

@@ -28,7 +28,7 @@ enum State {
     Arrived,
 }
 
-/// What a sender did.
+/// Counts of a sender.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SenderStats {
     /// Segments sent, retransmissions included.

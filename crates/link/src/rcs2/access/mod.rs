@@ -32,7 +32,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// A logon that got lost is tried again after the answer should have come and up to so many superframes more.
 const BACKOFF: f64 = 8.0;
 
-/// What somebody may want to know: when, which terminal, what.
+/// Event that somebody may want to know of: time, terminal, kind.
 pub(crate) type Note = (Duration, usize, EventKind);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,7 +41,7 @@ enum Logon {
     Off,
     /// The gateway answers at the beginning of this superframe.
     Asked(u64),
-    /// It knows so since this instant.
+    /// The terminal knows so since this instant.
     On(Duration),
 }
 
@@ -152,14 +152,14 @@ impl Access {
         BitRate::bits_per_second(rate as u64)
     }
 
-    /// When anything but a timeslot comes next.
+    /// Time at which anything but a timeslot comes next.
     pub(crate) fn next_control(&self, propagation: &Propagation) -> Duration {
         let gateway = self.model.beginning(self.now);
         let bursts = (0..self.terminals.len()).map(|index| self.control_burst(index, propagation));
         bursts.fold(gateway, Duration::min)
     }
 
-    /// When the terminal sends its next control burst.
+    /// Time at which the terminal sends its next control burst.
     fn control_burst(&self, terminal: usize, propagation: &Propagation) -> Duration {
         let received = self.model.beginning(self.terminals[terminal].control);
         received.saturating_sub(propagation.one_way_delay(received, terminal, Way::Return))
@@ -329,7 +329,7 @@ impl Access {
     }
 }
 
-/// How well the gateway hears a terminal; `None` if that one does not hear the gateway, or nobody anybody.
+/// Level at which the gateway hears a terminal; `None` if that one does not hear the gateway, or nobody anybody.
 fn level(propagation: &Propagation, at: Duration, terminal: usize) -> Option<Decibel> {
     let hears = propagation
         .cn_total(at, terminal, Way::Forward)
