@@ -138,7 +138,7 @@ impl Starlink {
     }
 }
 
-/// Length of the way to a satellite at a random place in the visible part of its shell, beyond straight up: 0
+/// Relative length of the way to a satellite at a random place in the visible part of its shell: 0
 /// overhead, 1 at the minimum elevation.
 fn remoteness(random: &mut Random) -> f64 {
     let elevation = random.between(MINIMUM_ELEVATION, 90.0).to_radians();

@@ -102,7 +102,7 @@ impl Waveform {
         }
     }
 
-    /// Bits that OpenSAND puts into a burst: every symbol carries coded bits, as if there were no preamble, pilots and guard.
+    /// Payload that OpenSAND puts into a burst: every symbol carries coded bits, as if there were no preamble, pilots and guard.
     pub(crate) const fn opensand_payload(&self) -> u32 {
         let (numerator, denominator) = self.rate;
         self.symbols * self.modulation.bits() * numerator / (denominator * 8)

@@ -83,7 +83,7 @@ pub struct Constellations {
     pub satellites: u32,
     /// Over so many planes (P).
     pub planes: u32,
-    /// Distance to the next plane, in T-ths of a circle (F).
+    /// Lead of the next plane, in T-ths of a circle (F).
     pub phasing: u32,
     /// Above the equator.
     pub altitude: Distance,

@@ -81,7 +81,7 @@ pub struct DvbRcs2 {
     /// Of the layer-2 header that packets carry along: `"14 B"` for Ethernet; none if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub l2_header: Option<ByteCount>,
-    /// Instants at which bursts leave, and bits that they hold.
+    /// Instants at which bursts leave, and how much they hold.
     #[serde(default)]
     pub timing: Timing,
 }
