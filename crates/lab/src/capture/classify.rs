@@ -111,7 +111,7 @@ pub(super) fn describe(ether_type: u16, bytes: &[u8]) -> String {
     }
 }
 
-/// What sort of thing a packet is, for counting; one of some dozens.
+/// Sort of thing that a packet is, for counting; one of some dozens.
 pub(super) fn kind(ether_type: u16, bytes: &[u8]) -> String {
     let packet = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
     let Some(ends) = Ends::of(&packet) else {

@@ -34,7 +34,7 @@ const SHOWN: usize = 20;
 /// The largest IP packet.
 const MAX_PACKET: usize = 65_535;
 
-/// What the tunnel's packets are known by.
+/// Mark by which the tunnel's packets are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tunnel {
     /// UDP from or to this port.
@@ -52,14 +52,14 @@ impl From<u16> for Tunnel {
     }
 }
 
-/// What a capture takes for its contender's own work.
+/// Traffic that a capture takes for its contender's own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// What the tunnel's packets are known by.
+    /// Mark by which the tunnel's packets are known.
     pub tunnel: Tunnel,
     /// Another tunnel of its own that stands beside it without content.
     pub idle: Option<Tunnel>,
-    /// Whether questions to the web's resolver and its answers pass beside the tunnel: that of one who takes TCP alone, as PEPs
+    /// Questions to the web's resolver and its answers pass beside the tunnel: that of one who takes TCP alone, as PEPs
     /// do, and forwards all else.
     pub names_beside: bool,
 }
@@ -82,7 +82,7 @@ pub struct Capture {
     thread: Option<JoinHandle<Result<CaptureReport>>>,
 }
 
-/// What a capture saw.
+/// Traffic that a capture saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CaptureReport {
     /// Those of the tunnel.
@@ -174,7 +174,7 @@ impl Drop for Capture {
 }
 
 impl CaptureReport {
-    /// Whether the tunnel was seen, whole, and nothing in clear beside it.
+    /// Checks that the tunnel was seen, whole, and nothing in clear beside it.
     ///
     /// # Errors
     /// It was not, or there is no knowing; the text shows what crossed.

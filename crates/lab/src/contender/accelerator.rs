@@ -13,7 +13,7 @@ use bentpipe_emulator::topology::Topology;
 
 use super::Settings;
 
-/// What the client is told over `topology`'s link; `local`: the terminal's own traffic is taken in, too.
+/// Settings that the client is told over `topology`'s link; `local`: the terminal's own traffic is taken in, too.
 pub(super) fn settings(topology: &Topology, local: bool) -> Settings {
     Settings {
         profile: Some("geo"),

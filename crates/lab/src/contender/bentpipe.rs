@@ -16,7 +16,7 @@ use bentpipe_emulator::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;
-/// Where the client answers `bentpipe status`.
+/// Socket at which the client answers `bentpipe status`.
 pub const CLIENT_SOCKET: &str = "client.sock";
 const SERVER_SOCKET: &str = "server.sock";
 
@@ -25,12 +25,12 @@ const COMES_UP: Duration = Duration::from_secs(30);
 /// Lines of a daemon's log that a failure shows.
 const LOG_TAIL: usize = 10;
 
-/// What the client's `[link]` says; what is `None` it does not.
+/// Settings of the client's `[link]`; those that are `None` are left out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
     /// The class of link.
     pub profile: Option<&'static str>,
-    /// What both ends send with.
+    /// Controller that both ends send with.
     pub controller: Option<&'static str>,
     /// Another key.
     pub tuned: Option<Tuned>,
@@ -97,7 +97,7 @@ impl Daemons {
         carried(&status(&self.bentpipe, &self.sockets[0])?)
     }
 
-    /// What both have repaired until now.
+    /// Repairs of both until now.
     ///
     /// # Errors
     /// One of them does not answer.
@@ -233,7 +233,7 @@ pub(super) fn carried(status: &Value) -> Result<u64> {
     Ok(read + written)
 }
 
-/// What the daemon behind `socket` says of itself.
+/// Status that the daemon behind `socket` tells of itself.
 pub(super) fn status(bentpipe: &Path, socket: &Path) -> Result<Value> {
     let mut command = Command::new(bentpipe);
     command.args(["status", "--json", "--socket"]).arg(socket);

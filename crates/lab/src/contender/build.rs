@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Who processes a tunnel's packets, and what that is with its version.
+/// Program or part of the kernel that processes a tunnel's packets, and its version.
 #[derive(Debug, Clone)]
 pub(super) enum Build {
     Kernel(String),

@@ -19,7 +19,7 @@ use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::Congestion;
 
 const PARAMETER: &str = "/sys/module/tcp_cubic/parameters/hystart";
-/// Who waits for the lock holds the directory's: else those who share it would come and go without end before who wants it alone.
+/// Lock that those who wait for the other hold: else those who share it would come and go without end before who wants it alone.
 const DOOR: &str = "/sys/module/tcp_cubic/parameters";
 /// As lasting as the parameter: until the machine starts anew.
 const MEMORY: &str = "/run/bentpipe-lab-hystart";
@@ -121,13 +121,13 @@ pub(crate) fn clear() -> Result<()> {
     }
 }
 
-/// What it is when nobody has turned it off; none where the kernel has no such parameter.
+/// Setting when nobody has turned it off; none where the kernel has no such parameter.
 pub(crate) fn setting() -> Option<String> {
     let value = fs::read_to_string(MEMORY).or_else(|_| fs::read_to_string(PARAMETER));
     value.ok().map(|value| value.trim().to_owned())
 }
 
-/// Whether it can be turned off here.
+/// Checks that it can be turned off here.
 pub(super) fn check() -> Result<(), String> {
     let open = fs::OpenOptions::new().write(true).open(PARAMETER);
     open.map(drop)

@@ -15,7 +15,7 @@ use super::Carried;
 use bentpipe_emulator::topology::Topology;
 
 const TABLE: &str = "bentpipe_lab";
-/// Where the servers are.
+/// Networks of the servers.
 const NETWORKS: [(&str, &str); 2] = [("ip", "10.30.0.0/24"), ("ip6", "fd00:30::/64")];
 
 /// The terminal's rules, which end with its namespace.
@@ -39,7 +39,7 @@ impl Interception {
         Ok(Self(()))
     }
 
-    /// What it has taken in and given out so far, and what went past it.
+    /// Bytes that it has taken in and given out so far, and that went past it.
     pub(super) fn carried(&self, topology: &Topology) -> Result<Carried> {
         let arguments = ["-j", "list", "counters", "table", "inet", TABLE];
         let text = topology.terminal().run("nft", &arguments)?;
@@ -89,7 +89,7 @@ fn rules(port: u16) -> String {
     )
 }
 
-/// What `nft -j` lists, as far as it is asked for.
+/// List of `nft -j`, as far as it is asked for.
 #[derive(Deserialize)]
 struct Listing {
     nftables: Vec<Item>,

@@ -195,7 +195,7 @@ pub(super) fn start(
     Ok(processes)
 }
 
-/// What the VPN carries, at the user's end and the other. A host has an address for it, and keeps the VPN's own packets out.
+/// Traffic that the VPN carries, at both ends. A host has an address for it, and keeps the VPN's own packets out.
 fn selectors(between: Between, topology: &Topology) -> Result<[String; 2]> {
     Ok(match between {
         Between::Nodes => [LAN, WEB].map(str::to_owned),

@@ -59,7 +59,7 @@ pub struct Contender {
     initial_window: Option<u32>,
 }
 
-/// What carries the traffic over the satellite.
+/// Carrier of the traffic over the satellite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Carrier {
     /// Nothing: the end hosts' own TCP.
@@ -76,11 +76,11 @@ enum Carrier {
     Vpn(Vpn, Tuning, Option<split::Place>),
     /// A VPN between user and web, and an operator's PEP between terminal and gateway, through which TCP of the VPN goes.
     Hosts(Vpn, Option<Pep>),
-    /// What the user names.
+    /// A program that the user names.
     Program(Program),
 }
 
-/// How a VPN is configured.
+/// Configuration of a VPN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tuning {
     /// As it chooses itself.
@@ -103,10 +103,10 @@ pub struct AtWork {
     over: Option<Vpn>,
 }
 
-/// What somebody between user and satellite says of the content.
+/// Report of somebody between user and satellite on the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Carried {
-    /// Who.
+    /// Name of who reports.
     pub by: &'static str,
     /// Bytes that passed through its hands, both ways.
     pub bytes: u64,
@@ -117,7 +117,7 @@ pub struct Carried {
 }
 
 impl AtWork {
-    /// What splitters, or the rules that hand TCP to a program, say of the content; `None` without either.
+    /// Report of splitters, or of the rules that hand TCP to a program, on the content; `None` without either.
     ///
     /// # Errors
     /// They do not answer.
@@ -143,7 +143,7 @@ impl AtWork {
         Ok(carried)
     }
 
-    /// What bentpipe's ends say they have repaired; `None` where nobody is asked.
+    /// Repairs that bentpipe's ends report; `None` where nobody is asked.
     ///
     /// # Errors
     /// They do not answer.
@@ -171,7 +171,7 @@ impl Contender {
         self.initial_window
     }
 
-    /// Which program or part of the kernel it is, with its version.
+    /// Program or part of the kernel, with its version.
     ///
     /// # Errors
     /// It cannot be measured here: why.
@@ -213,7 +213,7 @@ impl Contender {
         matches!(self.carrier, Carrier::Program(_))
     }
 
-    /// Whether it carries UDP.
+    /// Checks that it carries UDP.
     ///
     /// # Errors
     /// It does not: why.
@@ -226,7 +226,7 @@ impl Contender {
         }
     }
 
-    /// Whether it takes in TCP alone, so that names are asked for beside it: the terminal forwards what it does not take.
+    /// True if it takes in TCP alone, so that names are asked for beside it: the terminal forwards what it does not take.
     #[must_use]
     pub fn leaves_names(&self) -> bool {
         match &self.carrier {
@@ -236,7 +236,7 @@ impl Contender {
         }
     }
 
-    /// What crosses the satellite if it does its work; without, everything may.
+    /// Tunnel that crosses the satellite if it does its work; without, everything may.
     #[must_use]
     pub fn tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
@@ -254,7 +254,7 @@ impl Contender {
         }
     }
 
-    /// What crosses the satellite beside [`Self::tunnel`] without content: an operator's PEP under a VPN that it does not split.
+    /// Tunnel beside [`Self::tunnel`] that crosses the satellite without content: an operator's PEP under a VPN that it does not split.
     #[must_use]
     pub fn idle_tunnel(&self) -> Option<Tunnel> {
         match &self.carrier {
@@ -263,7 +263,7 @@ impl Contender {
         }
     }
 
-    /// What crosses the LANs of both ends, if it reaches from host to host.
+    /// Tunnel that crosses the LANs of both ends, if it reaches from host to host.
     #[must_use]
     pub fn tunnel_on_lans(&self) -> Option<Tunnel> {
         match &self.carrier {
@@ -300,7 +300,7 @@ impl Contender {
             .with_context(|| format!("{} did not come up", self.name))
     }
 
-    /// What its operator does at boot for nothing to leave in clear whatever happens; most have nothing.
+    /// Does what its operator does at boot for nothing to leave in clear whatever happens; most do nothing.
     ///
     /// # Errors
     /// It could not be done.

@@ -20,13 +20,13 @@ const PORT: u16 = 1194;
 const DEVICE: &str = "tun0";
 /// Several round trips of TLS, and a machine that is busy.
 const COMES_UP: Duration = Duration::from_secs(60);
-/// What it says when traffic may begin.
+/// Text that it writes when traffic may begin.
 const READY: &str = "Initialization Sequence Completed";
 
 /// Addresses inside the tunnel, of the user's end and the other.
 const INSIDE: [Inside; 2] = [["10.99.0.2", "fd00:99::2"], ["10.99.0.1", "fd00:99::1"]];
 
-/// What its packets are carried in.
+/// Protocol that its packets are carried in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Udp,
@@ -53,7 +53,7 @@ pub(super) fn find() -> Result<String, String> {
     }
 }
 
-/// What its manual and those who run it over long paths change: buffers for more than a path's bandwidth-delay product,
+/// Settings that its manual and those who run it over long paths change: buffers for more than a path's bandwidth-delay product,
 /// a longer queue before the device, for UDP no `select` per packet.
 fn best(protocol: Protocol) -> &'static str {
     match protocol {

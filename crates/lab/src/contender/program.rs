@@ -36,7 +36,7 @@ use crate::capture::Tunnel;
 use bentpipe_emulator::topology::{GATEWAY_SAT, Process, Topology};
 
 const COMES_UP: Duration = Duration::from_secs(30);
-/// What a program gets at least that does not say when it is ready; one that takes connections in is waited for.
+/// Time that a program gets at least that does not say when it is ready; one that takes connections in is waited for.
 const SETTLES: Duration = Duration::from_secs(1);
 /// Hysteria's name in its certificate, and its port.
 const HYSTERIA_NAME: &str = "gateway.test";
@@ -48,7 +48,7 @@ const HYSTERIA_PORT: u16 = 8443;
 pub struct Named {
     /// Of a program that the lab knows.
     binary: Option<PathBuf>,
-    /// What `hysteria2-best` is told of the link.
+    /// Rate that `hysteria2-best` is told of the link.
     down: Option<BitRate>,
     up: Option<BitRate>,
     /// Command at the gateway, which is started first.
@@ -59,12 +59,12 @@ pub struct Named {
     terminal: Vec<String>,
     /// TCP of the LAN goes to this port, where the program listens transparently.
     intercept: Option<u16>,
-    /// What crosses the satellite, as in `udp/9000`; without, it may be anything.
+    /// Traffic that crosses the satellite, as in `udp/9000`; without, it may be anything.
     tunnel: Option<Carries>,
     /// True if content may be read in it.
     #[serde(default)]
     readable: bool,
-    /// What it writes to standard error when it is ready.
+    /// Text that it writes to standard error when it is ready.
     ready: Option<String>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Program {
 }
 
 impl Named {
-    /// The same, with this binary.
+    /// This file, with this binary.
     pub(super) fn with_binary(self, path: PathBuf) -> Self {
         Self {
             binary: Some(path),
@@ -126,7 +126,7 @@ impl Named {
         }
     }
 
-    /// What the file says of `name`, checked; paths are relative to it.
+    /// Program that the file says `name` is, checked; paths are relative to it.
     pub(super) fn program(mut self, source: &Source, name: &str) -> Result<Program, ConfigError> {
         let fault = |text: &str| source.error_at_key(&format!("contender.{name}"), text);
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
@@ -187,7 +187,7 @@ impl Program {
         }
     }
 
-    /// What is to be started, or why it cannot be.
+    /// Program that is to be started, or why it cannot be.
     pub(super) fn version(&self) -> Result<String, String> {
         if let Some(known) = self.known
             && self.named.binary.is_none()

@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What repairs cost and brought, both directions together.
+/// Cost and yield of repairs, both directions together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repairs {
     /// Repairs, and what left twice as a precaution.
     pub sent_bytes: u64,
     /// Their share of all that both ends have sent.
     pub overhead: f64,
-    /// What was lost of streams and mended.
+    /// Bytes of streams that were lost and mended.
     pub recovered_bytes: u64,
     /// Repairs that came and were not needed.
     pub wasted_bytes: u64,

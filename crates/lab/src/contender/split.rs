@@ -21,7 +21,7 @@ use bentpipe_emulator::topology::{Congestion, GATEWAY_SAT, GATEWAY_WAN, Process,
 pub(super) const PORT: u16 = 4433;
 const SOCKET: &str = "split-client.sock";
 
-/// Where it splits.
+/// Place at which it splits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Distributed,

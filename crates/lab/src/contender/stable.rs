@@ -12,7 +12,7 @@ use super::name::carriers;
 use super::{Carrier, Contender, ipsec, openvpn, wireguard};
 use bentpipe_emulator::topology::Congestion;
 
-/// What this machine has to start contenders with.
+/// Programs that this machine has to start contenders with.
 #[derive(Debug)]
 pub struct Stable {
     /// The binary `bentpipe`.
@@ -41,7 +41,7 @@ impl Stable {
         })
     }
 
-    /// What every carrier and every TCP is here: its version, or why there is none.
+    /// Version of every carrier and of every TCP here, or why there is none.
     #[must_use]
     pub fn list(&self) -> Vec<(String, Result<String, String>)> {
         let version = |name: String, carrier, tcp| {

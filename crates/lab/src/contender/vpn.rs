@@ -26,7 +26,7 @@ pub(super) enum Pep {
 }
 
 impl Vpn {
-    /// Whether its packets are carried in TCP, which a PEP splits.
+    /// True if its packets are carried in TCP, which a PEP splits.
     pub(super) fn is_tcp(self) -> bool {
         self == Self::Openvpn(Protocol::Tcp)
     }
@@ -68,7 +68,7 @@ impl Vpn {
 }
 
 impl Pep {
-    /// What crosses the satellite of it; `None` where it sends the hosts' TCP on as it is.
+    /// Traffic of it that crosses the satellite; `None` where it sends the hosts' TCP on as it is.
     pub(super) fn tunnel(&self) -> Option<Tunnel> {
         match self {
             Self::Accelerator => Some(Tunnel::Udp(SERVER_PORT)),

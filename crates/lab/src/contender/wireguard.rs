@@ -20,7 +20,7 @@ use bentpipe_emulator::topology::{Process, Topology};
 /// The UDP port of both ends.
 pub(super) const PORT: u16 = 51_820;
 
-/// Where wireguard-go takes orders: one directory, whatever the namespace.
+/// Directory in which wireguard-go takes orders: one, whatever the namespace.
 const SOCKETS: &str = "/var/run/wireguard";
 /// The path's 1500 bytes less IPv6, UDP and WireGuard headers.
 const MTU: &str = "1420";

@@ -38,7 +38,7 @@ pub struct Figures {
     pub page: Duration,
 }
 
-/// What is fetched, and from whom.
+/// Objects that are fetched, and their hosts.
 #[derive(Debug)]
 pub(super) struct Workload {
     hosts: Hosts,

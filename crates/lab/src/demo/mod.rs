@@ -52,12 +52,12 @@ const SETTINGS: Settings = Settings {
     local: false,
 };
 
-/// What a demonstration needs to know.
+/// Settings of a demonstration.
 #[derive(Debug)]
 pub struct DemoConfig {
     /// The binary `bentpipe`.
     pub bentpipe: PathBuf,
-    /// What [`bentpipe_emulator::machine::prepare`] answered.
+    /// Answer of [`bentpipe_emulator::machine::prepare`].
     pub standing: Standing,
 }
 
@@ -138,7 +138,7 @@ impl Demo {
         self.workload.measure(user, label, stop, progress)
     }
 
-    /// How to enter the namespaces, and what to try there.
+    /// Commands that enter the namespaces, and things to try there.
     ///
     /// # Errors
     /// The certificate of the web's authority cannot be written.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// How often something that goes on and on is told.
+/// Time between two lines about something that goes on and on.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where lines go, and since when.
+/// Goal of the lines, and the time since which they count.
 pub struct Progress<'a> {
     say: &'a mut (dyn FnMut(&str) + Send),
     start: Instant,

@@ -9,16 +9,16 @@ use super::figures::Figures;
 use crate::capture::CaptureReport;
 use crate::workload::Shape;
 
-/// What was measured. Displays as a table.
+/// Figures that were measured. Displays as a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Without bentpipe.
     pub plain: Figures,
     /// With it.
     pub bentpipe: Figures,
-    /// What physics allows.
+    /// Figures that physics allows.
     pub limit: Figures,
-    /// What both ends of the link saw while bentpipe ran.
+    /// Traffic that both ends of the link saw while bentpipe ran.
     pub crossed: CaptureReport,
 }
 

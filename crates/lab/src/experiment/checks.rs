@@ -42,7 +42,7 @@ pub(super) fn check_takes_part(
     Err(source.error_at_key("experiment", text))
 }
 
-/// It becomes part of a directory's name.
+/// Checks a name, which becomes part of a directory's.
 pub(super) fn check_name(source: &Source, name: &Spanned<String>) -> Result<(), ConfigError> {
     let text = name.get_ref();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
@@ -91,7 +91,7 @@ pub(super) fn check_tasks(
     Ok(())
 }
 
-/// What pages cannot be loaded with.
+/// Refuses combinations with which pages cannot be loaded.
 fn check_page(task: &Task) -> Result<(), String> {
     let Task::Page {
         browser,

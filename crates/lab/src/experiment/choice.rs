@@ -8,7 +8,7 @@ use serde::Deserialize;
 pub use crate::workload::Direction;
 use crate::workload::{Page, Shape, corpus};
 
-/// Who loads a page.
+/// Program that loads a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Browser {
@@ -19,7 +19,7 @@ pub enum Browser {
     Chromium,
 }
 
-/// What a page's connections are used for.
+/// Use of a page's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Connections {
@@ -41,10 +41,10 @@ pub enum Protocol {
     H2,
 }
 
-/// How a page's connections are encrypted.
+/// Encryption of a page's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Tls {
-    /// They are in clear.
+    /// Connections are in clear.
     #[serde(rename = "none")]
     None,
     /// TLS 1.2.
@@ -67,7 +67,7 @@ impl Tls {
     }
 }
 
-/// Where pages are taken from.
+/// Source of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collection {
@@ -96,7 +96,7 @@ impl Collection {
     }
 }
 
-/// Where the file without end goes.
+/// Direction of the file without end.
 pub type Background = Direction;
 
 impl fmt::Display for Direction {

@@ -10,11 +10,11 @@ use crate::workload::{ECHO_INTERVAL, LinkLimit};
 
 /// Namespaces, link, contender and their end, and Chromium's start.
 const AROUND_A_RUN: Duration = Duration::from_secs(6);
-/// What whoever starts slowly needs besides, in round trips.
+/// Round trips that whoever starts slowly needs besides.
 const ROUND_TRIPS: u32 = 8;
 /// Between page loads, and what the machine computes for one.
 const AROUND_A_PAGE: Duration = Duration::from_millis(1500);
-/// How long it takes on average, in hundredths of what the link needs, without and with losses.
+/// Average time of a task, in hundredths of what the link needs, without and with losses.
 const STRETCH: [u32; 2] = [130, 500];
 
 impl Experiment {
@@ -24,7 +24,7 @@ impl Experiment {
         self.estimates(runs).iter().sum()
     }
 
-    /// The same of each.
+    /// Estimate of each run.
     #[must_use]
     pub fn estimates(&self, runs: &[Run]) -> Vec<Duration> {
         let links: Vec<_> = self.scenarios.iter().map(Pace::of).collect();
@@ -37,7 +37,7 @@ impl Experiment {
     }
 }
 
-/// What a link can do when it starts.
+/// Pace of a link when it starts.
 struct Pace {
     rtt: Duration,
     down: LinkLimit,

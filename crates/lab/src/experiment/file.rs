@@ -157,7 +157,7 @@ fn contenders(
     names.iter().map(parse).collect()
 }
 
-/// What `[quick]` leaves of contenders, scenarios and tasks; `None` where it leaves all.
+/// Contenders, scenarios and tasks that `[quick]` leaves; `None` where it leaves all.
 fn select(
     source: &Source,
     quick: &Quick,

@@ -2,7 +2,7 @@
 
 use super::{Experiment, Run};
 
-/// What `--filter` says. Nothing said: everything.
+/// Choice that `--filter` makes. Nothing said: everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter(Vec<Vec<String>>);
 

@@ -17,7 +17,7 @@ const ROUNDS: u64 = 1500;
 /// Larger plans are not wrong; here many are wanted.
 const RUNS: usize = 300;
 
-/// What means something in such a file.
+/// Pieces that mean something in such a file.
 const PIECES: [&str; 8] = [
     "\"",
     "[",

@@ -37,12 +37,12 @@ pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::Task;
 
-/// Which of an experiment's two sizes is run.
+/// One of an experiment's two sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// Everything.
     Full,
-    /// What the file's `[quick]` leaves of it.
+    /// The part that the file's `[quick]` leaves of it.
     Quick,
 }
 
@@ -60,29 +60,29 @@ impl Extent {
 /// An experiment as its file describes it.
 #[derive(Debug, Clone)]
 pub struct Experiment {
-    /// What results call it.
+    /// Name that results call it by.
     pub name: String,
-    /// What it is to answer.
+    /// Question that it is to answer.
     pub question: String,
     /// The root of all its random numbers: order, content, links.
     pub seed: Seed,
-    /// Which of the file's sizes this is.
+    /// One of the file's sizes.
     pub extent: Extent,
-    /// Who is measured.
+    /// Contenders that are measured.
     pub contenders: Vec<Contender>,
     /// The links.
     pub scenarios: Vec<NamedScenario>,
-    /// What is done over them.
+    /// Tasks that are done over them.
     pub tasks: Vec<NamedTask>,
-    /// How often each is measured.
+    /// Times that each is measured.
     pub repeats: u32,
     /// A run that has not finished by then is given up; it counts as "longer than this".
     pub patience: Duration,
     /// Figures of others, for the same.
     pub published: Vec<Published>,
-    /// How much slower one was than another, where others have published that alone.
+    /// Ratios of one to another, where others have published those alone.
     pub published_ratios: Vec<PublishedRatio>,
-    /// What its links are a sweep of.
+    /// Axis of which its links are a sweep.
     pub axis: Option<Axis>,
     /// The file, as it was named.
     pub file: String,
@@ -99,7 +99,7 @@ pub struct NamedScenario {
     pub scenario: Scenario,
     /// The files that it names.
     pub files: Files,
-    /// What of UDP may pass at either end of the satellite link, each way; the rest is dropped. All of it if absent.
+    /// Rate of UDP that may pass at either end of the satellite link, each way; the rest is dropped. All of it if absent.
     pub udp_policer: Option<BitRate>,
     /// The way between gateway and web. Bounds count its rates alone.
     pub behind: Behind,
@@ -110,9 +110,9 @@ pub struct NamedScenario {
 /// A parameter that links differ in, for figures over it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// Quantity of the axis, with its unit.
     pub of: String,
-    /// Where each link lies, by its name.
+    /// Place of each link on the axis, by its name.
     pub at: BTreeMap<String, f64>,
 }
 
@@ -121,7 +121,7 @@ pub struct Axis {
 pub struct NamedTask {
     /// As it stands in the file.
     pub name: String,
-    /// What it is.
+    /// The task itself.
     pub task: Task,
 }
 
@@ -161,11 +161,11 @@ pub struct Published {
     /// Of what it is the figure.
     #[serde(default)]
     pub statistic: Statistic,
-    /// Where it is from.
+    /// Source of the figure.
     pub source: String,
 }
 
-/// How much longer one took than another, as somebody has published it.
+/// Ratio of the times of two contenders, as somebody has published it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PublishedRatio {
     /// Of which contender.
@@ -181,7 +181,7 @@ pub struct PublishedRatio {
     /// Of what the ratio is.
     #[serde(default)]
     pub statistic: Statistic,
-    /// Where it is from.
+    /// Source of the ratio.
     pub source: String,
 }
 

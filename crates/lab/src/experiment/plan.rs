@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::{Experiment, Filter};
 use crate::workload::generator;
 
-/// What tells a run from every other of its experiment.
+/// Key that tells a run from every other of its experiment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunKey {
-    /// Who is measured.
+    /// Contender that is measured.
     pub contender: String,
     /// Over which link.
     pub scenario: String,
@@ -147,7 +147,7 @@ impl fmt::Display for Shard {
     }
 }
 
-/// What of a plan is still to be done when `finished` is done.
+/// Part of a plan that is still to be done when `finished` is done.
 #[must_use]
 pub fn remaining(plan: Vec<Run>, finished: &BTreeSet<RunKey>) -> Vec<Run> {
     let open = |run: &Run| !finished.contains(&run.key);

@@ -15,7 +15,7 @@ pub enum Task {
     Transfer {
         /// Length of the file.
         size: ByteCount,
-        /// Where it goes.
+        /// Direction of the file.
         #[serde(default)]
         direction: Direction,
         /// A file of this size goes the same way first, and is not measured.
@@ -27,9 +27,9 @@ pub enum Task {
     },
     /// One TCP stream of iperf3, by its own clock and count.
     Iperf {
-        /// How much of it.
+        /// Length of the stream.
         size: ByteCount,
-        /// Where it goes.
+        /// Direction of the stream.
         #[serde(default)]
         direction: Direction,
         /// A file of this size goes the same way first, and is not measured.
@@ -41,7 +41,7 @@ pub enum Task {
         /// Length of an object.
         #[serde(default = "small")]
         size: ByteCount,
-        /// How many.
+        /// Number of objects.
         count: u32,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
@@ -49,7 +49,7 @@ pub enum Task {
     },
     /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection.
     Handshake {
-        /// How many.
+        /// Number of handshakes.
         count: u32,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
@@ -57,9 +57,9 @@ pub enum Task {
     },
     /// Pages over HTTPS, one after another.
     Page {
-        /// How many.
+        /// Number of pages.
         count: u32,
-        /// Who loads them.
+        /// Program that loads them.
         #[serde(default)]
         browser: Browser,
         /// From where.
@@ -77,16 +77,16 @@ pub enum Task {
         /// Version of HTTP; of the scripted browser, as are the next four.
         #[serde(default)]
         protocol: Protocol,
-        /// What connections are used for.
+        /// Use of connections.
         #[serde(default)]
         connections: Connections,
-        /// How they are encrypted.
+        /// Encryption of connections.
         #[serde(default)]
         tls: Tls,
         /// Connections to one host at most.
         #[serde(default = "usual_connections")]
         parallel: u8,
-        /// Where objects go; up, each is sent on a connection of its own, in clear.
+        /// Direction of objects; up, each is sent on a connection of its own, in clear.
         #[serde(default)]
         direction: Direction,
     },
@@ -94,9 +94,9 @@ pub enum Task {
     Parallel {
         /// Length of each file.
         size: ByteCount,
-        /// How many.
+        /// Number of files.
         count: u32,
-        /// Where they go.
+        /// Direction of the files.
         #[serde(default)]
         direction: Direction,
         /// A file of this size goes the same way first, and is not measured.
@@ -107,7 +107,7 @@ pub enum Task {
     Objects {
         /// Length of each file.
         size: ByteCount,
-        /// How many.
+        /// Number of files.
         count: u32,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
@@ -119,10 +119,10 @@ pub enum Task {
         size: ByteCount,
         /// Length of the longest file; all are alike if absent. Lengths between lie evenly by their logarithm.
         longest: Option<ByteCount>,
-        /// How many.
+        /// Number of files.
         #[serde(default = "one")]
         count: u32,
-        /// Where they go.
+        /// Direction of the files.
         #[serde(default)]
         direction: Direction,
         /// A file of this size goes the same way first, and is not measured.
@@ -133,7 +133,7 @@ pub enum Task {
     Voice {
         /// Time for which the call lasts.
         length: TimeSpan,
-        /// Where to.
+        /// Direction of the datagrams.
         #[serde(default)]
         direction: Direction,
     },
@@ -142,9 +142,9 @@ pub enum Task {
         /// Length of an object.
         #[serde(default = "small")]
         size: ByteCount,
-        /// How many.
+        /// Number of objects.
         count: u32,
-        /// Where the file goes.
+        /// Direction of the file.
         background: Background,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
@@ -152,9 +152,9 @@ pub enum Task {
     },
     /// Datagrams to the web and back, five a second.
     Echo {
-        /// How many.
+        /// Number of datagrams.
         count: u32,
-        /// Where a file without end goes meanwhile.
+        /// Direction of a file without end that is on its way meanwhile.
         background: Option<Background>,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
@@ -162,7 +162,7 @@ pub enum Task {
     },
 }
 
-/// How many files there are if nothing is said.
+/// Number of files if nothing is said.
 fn one() -> u32 {
     1
 }
@@ -172,7 +172,7 @@ fn usual_connections() -> u8 {
     CONNECTIONS_PER_HOST as u8
 }
 
-/// What a request fetches if nothing is said.
+/// Length of what a request fetches if nothing is said.
 fn small() -> ByteCount {
     ByteCount::new(1000)
 }
@@ -188,7 +188,7 @@ impl Task {
         self.size().max(warm_up).max(longest)
     }
 
-    /// How long an object is, where all are alike.
+    /// Length of an object, where all are alike.
     pub(crate) fn size(&self) -> ByteCount {
         match *self {
             Self::Transfer { size, .. }
@@ -204,7 +204,7 @@ impl Task {
         }
     }
 
-    /// Where most of it goes.
+    /// Direction of most of it.
     pub(crate) fn direction(&self) -> Direction {
         match *self {
             Self::Transfer { direction, .. }
@@ -217,7 +217,7 @@ impl Task {
         }
     }
 
-    /// What is transferred first and not measured, and where to.
+    /// Size and direction of what is transferred first and not measured.
     pub(crate) fn warm_up(&self) -> Option<(Direction, ByteCount)> {
         let size = match *self {
             Self::Transfer { warm_up, .. }

@@ -53,19 +53,19 @@ impl Thoroughness {
     }
 }
 
-/// What crossed in one state.
+/// Traffic that crossed in one state.
 #[derive(Debug)]
 pub struct Row {
-    /// What the contender was going through.
+    /// State that the contender was in.
     pub state: &'static str,
-    /// What crossed meanwhile.
+    /// Traffic that crossed meanwhile.
     pub crossed: CaptureReport,
 }
 
-/// What crossed in each state.
+/// Traffic that crossed in each state.
 #[derive(Debug)]
 pub struct Leaks {
-    /// Who was tried.
+    /// Contender that was tried.
     pub contender: String,
     /// In order.
     pub rows: Vec<Row>,

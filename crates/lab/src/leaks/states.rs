@@ -18,13 +18,13 @@ use bentpipe_emulator::topology::{
     TERMINAL_SAT, TERMINAL_SAT6, Topology, USER, USER6, WEB, WEB6,
 };
 
-/// What a daemon is given to stop in order.
+/// Time that a daemon is given to stop in order.
 const STOPS: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 /// By then a round of probes has ended.
 const SILENCE: Duration = Duration::from_millis(300);
 
-/// What the contender goes through, and how it is brought there.
+/// Step by which the contender is brought into a state.
 type Step<'a> = fn(&mut Run<'a>) -> Result<()>;
 
 /// All of them.
@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What its operator does once, so that nothing leaves before it runs.
+    /// Does what its operator does once, so that nothing leaves before it runs.
     pub(super) fn arm(&self) -> Result<()> {
         self.contender.arm(self.stable, self.topology)
     }
@@ -123,7 +123,7 @@ impl<'a> Run<'a> {
         self.wait()
     }
 
-    /// What the kernel forgets of an interface that goes down, whoever manages the network sets again.
+    /// Sets again what the kernel forgets of an interface that goes down, as whoever manages the network does.
     fn replug(&mut self) -> Result<()> {
         let terminal = self.topology.terminal();
         terminal.run("ip", &["link", "set", LINK_DEVICE, "down"])?;
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What systemd-networkd does to rules of others when it starts.
+    /// Does what systemd-networkd does to rules of others when it starts.
     fn delete_rules(&mut self) -> Result<()> {
         let terminal = self.topology.terminal();
         for family in ["-4", "-6"] {

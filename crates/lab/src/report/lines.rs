@@ -28,7 +28,7 @@ pub(super) struct Point<'a> {
     pub(super) line: &'a str,
     /// Its place on the axis.
     pub(super) x: f64,
-    /// What was measured there.
+    /// Row that was measured there.
     pub(super) row: &'a Row,
     /// Shown as goodput of so many bytes; seconds without.
     pub(super) bytes: Option<u64>,

@@ -146,7 +146,7 @@ fn faults(summary: &Summary, body: &mut String) {
     body.push_str("</ul>\n");
 }
 
-/// Where the figures are from, and how to get them again.
+/// Writes where the figures are from, and how to get them again.
 fn colophon(manifest: &Manifest, body: &mut String) {
     let quick = if manifest.extent == "quick" {
         " --quick"

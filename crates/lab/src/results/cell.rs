@@ -25,11 +25,11 @@ pub struct Cell {
     pub ratio: Option<Known>,
     /// Holds the ratio with 95 %; without an end where one of the medians is more than was waited for.
     pub interval: Option<[f64; 2]>,
-    /// What it comes to.
+    /// Change that it comes to.
     pub change: Change,
 }
 
-/// What became of a cell.
+/// Change of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Surely slower by more than the threshold.

@@ -10,7 +10,7 @@ use crate::experiment::RunKey;
 /// All cells.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// What must be exceeded to count as a change, as a share.
+    /// Share that must be exceeded to count as a change.
     pub threshold: f64,
     /// Reason why the two should not be compared at all: other machines, another experiment.
     pub caveats: Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// What is known of a number: itself, or what it exceeds, or what exceeds it.
+/// Knowledge of a number: itself, or what it exceeds, or what exceeds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Known {
     least: f64,
@@ -19,7 +19,7 @@ impl Known {
         }
     }
 
-    /// It is larger than this.
+    /// A number that is larger than this.
     #[must_use]
     pub fn more_than(value: f64) -> Self {
         Self {
@@ -34,13 +34,13 @@ impl Known {
         (self.least == self.most).then_some(self.least)
     }
 
-    /// It is no smaller than this.
+    /// Value that the number is no smaller than.
     #[must_use]
     pub fn least(self) -> f64 {
         self.least
     }
 
-    /// It is no larger than this.
+    /// Value that the number is no larger than.
     #[must_use]
     pub fn most(self) -> f64 {
         self.most

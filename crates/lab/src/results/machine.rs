@@ -21,7 +21,7 @@ const SYSCTLS: [&str; 8] = [
 ];
 /// The one that is a parameter of the kernel's CUBIC.
 const HYSTART: &str = "module.tcp_cubic.hystart";
-/// What the lab starts besides contenders, and how each tells its version.
+/// Programs that the lab starts besides contenders, and how each tells its version.
 const TOOLS: [(&str, &str); 5] = [
     ("ip", "-V"),
     ("nft", "--version"),
@@ -30,7 +30,7 @@ const TOOLS: [(&str, &str); 5] = [
     ("node", "--version"),
 ];
 
-/// Where it ran.
+/// Machine that it ran on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Name and release of the kernel.

@@ -29,7 +29,7 @@ pub struct Manifest {
     pub file: String,
     /// Its text.
     pub text: String,
-    /// What of the experiment results are shown by.
+    /// Part of the experiment that results are shown by.
     pub outline: Outline,
     /// The program.
     pub bentpipe: Build,
@@ -45,10 +45,10 @@ pub struct Manifest {
     pub merged: Vec<Self>,
 }
 
-/// What of an experiment results are shown by.
+/// Part of an experiment that results are shown by.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outline {
-    /// What it is to answer.
+    /// Question that it is to answer.
     pub question: String,
     /// The contenders, in the order of the file.
     pub contenders: Vec<String>,
@@ -61,12 +61,12 @@ pub struct Outline {
     /// Ratios of others.
     #[serde(default)]
     pub published_ratios: Vec<PublishedRatio>,
-    /// What the links are a sweep of.
+    /// Axis of which the links are a sweep.
     #[serde(default)]
     pub axis: Option<Axis>,
 }
 
-/// Which program it was.
+/// Program that it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Build {
     /// As it calls itself.
@@ -90,7 +90,7 @@ pub struct LinkCheck {
     pub verdict: String,
 }
 
-/// What clocks may take from a round-trip time, in milliseconds.
+/// Milliseconds that clocks may take from a round-trip time.
 const TOLERANCE_MS: f64 = 2.0;
 
 impl LinkCheck {
@@ -156,7 +156,7 @@ impl Manifest {
         }
     }
 
-    /// Whether results of `other` may stand beside those of this one, which is in `directory`.
+    /// Checks that results of `other` may stand beside those of this one, which is in `directory`.
     pub(super) fn expect_same(&self, other: &Self, directory: &Path) -> Result<()> {
         let differs = if self.text != other.text || self.experiment != other.experiment {
             "another experiment, or another version of its file"
@@ -208,7 +208,7 @@ impl Manifest {
         std::iter::once(self).chain(&self.merged)
     }
 
-    /// What is not the same about how results were made.
+    /// Differences in how results were made.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         let (here, there) = (&self.machine, &other.machine);
@@ -227,7 +227,7 @@ impl Manifest {
         differ.map(|(what, _)| what).collect()
     }
 
-    /// The same in a line for each part that was made otherwise than this.
+    /// Differences in a line for each part that was made otherwise than this.
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         let caveat = |part: &Self| {

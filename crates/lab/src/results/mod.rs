@@ -40,46 +40,46 @@ pub use sample::{Figures, Spread, shares};
 pub use store::{Store, read};
 pub use summary::{Row, Summary};
 
-/// What came of one run.
+/// Record of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which run.
+    /// Key of the run.
     #[serde(flatten)]
     pub key: RunKey,
     /// The root of its random numbers.
     pub seed: Seed,
-    /// What was measured, as it calls itself.
+    /// Version of what was measured, as it calls itself.
     pub version: String,
-    /// When it began, in seconds since 1970.
+    /// Time at which it began, in seconds since 1970.
     pub began: u64,
-    /// How long all of it took, in seconds: what the rest of an experiment is reckoned with.
+    /// Time that all of it took, in seconds: what the rest of an experiment is reckoned with.
     pub took_s: f64,
-    /// What came of it.
+    /// Outcome of the run.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Reason why its figures must not be believed; none if they may.
     pub doubts: Vec<String>,
     /// The least that physics allows for one figure, in seconds: with the link's own rate, delay and losses.
     pub limit_s: Option<f64>,
-    /// The same where each figure has a limit of its own.
+    /// Limits where each figure has one of its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits_s: Vec<f64>,
-    /// When there was something to see of each page, in seconds.
+    /// Times at which there was something to see of each page, in seconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_paint_s: Vec<f64>,
-    /// What crossed the satellite, if a tunnel was to carry it.
+    /// Traffic that crossed the satellite, if a tunnel was to carry it.
     pub crossed: Option<Crossed>,
     /// The share of datagrams that did not arrive, or too late, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<f64>,
-    /// What was repaired without a round trip, and at what cost, where bentpipe carried the run.
+    /// Repairs without a round trip, and their cost, where bentpipe carried the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<Repairs>,
     /// The emulator's own account.
     pub link: Option<serde_json::Value>,
 }
 
-/// How a run ended.
+/// End of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
@@ -95,24 +95,24 @@ pub enum Outcome {
         /// The patience, in seconds: the figure is larger.
         after_s: f64,
     },
-    /// It could not be done, or what came was not what was sent.
+    /// The task could not be done, or what came was not what was sent.
     Failed {
-        /// What happened.
+        /// Reason of the failure.
         reason: String,
     },
-    /// It cannot be measured on this machine.
+    /// The run cannot be made on this machine.
     Unsupported {
-        /// What is missing.
+        /// Thing that is missing.
         reason: String,
     },
 }
 
-/// What a run may be called in one word.
+/// Status of a run in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// Its figures count.
     Valid,
-    /// It has figures, which do not count.
+    /// The run has figures, which do not count.
     Invalid,
     /// See [`Outcome::Unfinished`].
     Unfinished,
@@ -122,7 +122,7 @@ pub enum Status {
     Unsupported,
 }
 
-/// What both ends of the satellite link saw of a tunnel.
+/// Traffic of a tunnel that both ends of the satellite link saw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crossed {
     /// Packets of the tunnel.
@@ -203,7 +203,7 @@ impl Record {
         }
     }
 
-    /// What there is to say against it, in one line.
+    /// Objection to the run, in one line.
     #[must_use]
     pub fn remark(&self) -> String {
         let own = match &self.outcome {

@@ -30,7 +30,7 @@ pub struct Figures {
     pub mean: Known,
     /// Nineteen of twenty are no larger.
     pub p95: Known,
-    /// How far the median may be from the true one; none of a single figure.
+    /// Distance that the median may have from the true one; none of a single figure.
     pub spread: Option<Spread>,
 }
 
@@ -39,7 +39,7 @@ pub struct Figures {
 pub struct Spread {
     /// From here to there.
     pub ends: [Known; 2],
-    /// They hold the true median with 95 % confidence. Of fewer than six runs they are the least and the largest figure.
+    /// The bounds hold the true median with 95 % confidence. Of fewer than six runs they are the least and the largest figure.
     pub confident: bool,
 }
 
@@ -178,13 +178,13 @@ impl Sample {
         Self::new(counted.into_iter().map(|(_, run)| run).collect())
     }
 
-    /// The same when there was something to see.
+    /// Times at which there was something to see.
     pub(super) fn first_paints(records: &[&Record]) -> Self {
         let counted = counted(records, |record| &record.first_paint_s, 0);
         Self::new(counted.into_iter().map(|(_, run)| run).collect())
     }
 
-    /// The same as multiples of their physical limits.
+    /// Times as multiples of their physical limits.
     pub(super) fn ratios(records: &[&Record]) -> Self {
         let counted = counted(records, |record| record.seconds(), 1);
         let ratios = counted.into_iter().map(|(record, run)| {

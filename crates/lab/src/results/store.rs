@@ -14,7 +14,7 @@ const LINES: &str = "results.jsonl";
 const TABLE: &str = "results.csv";
 const MANIFEST: &str = "manifest.json";
 
-/// What the name of a file ends with that is not yet whole.
+/// End of the name of a file that is not yet whole.
 const UNFINISHED: &str = "unfinished";
 
 /// More than the largest experiment writes.
@@ -81,7 +81,7 @@ impl Store {
         Ok(store)
     }
 
-    /// What all of the results were made with.
+    /// Manifest that all of the results were made with.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -151,7 +151,7 @@ impl Store {
     }
 }
 
-/// What a directory holds.
+/// Reads what a directory holds.
 ///
 /// # Errors
 /// It holds no results, or they cannot be read.

@@ -14,7 +14,7 @@ use crate::experiment::RunKey;
 /// A whole experiment's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// What it is to answer.
+    /// Question that it is to answer.
     pub question: String,
     /// By link, task and contender, in the order of the experiment.
     pub rows: Vec<Row>,
@@ -25,26 +25,26 @@ pub struct Summary {
 pub struct Row {
     /// The link.
     pub scenario: String,
-    /// What was done.
+    /// Task that was done.
     pub task: String,
-    /// Who did it.
+    /// Contender that did it.
     pub contender: String,
-    /// What was measured, in seconds; none if no run counts.
+    /// Figures that were measured, in seconds; none if no run counts.
     pub figures: Option<Figures>,
     /// The median of ratios to the physical limit.
     pub ratio: Option<Known>,
-    /// When there was something to see of pages, in seconds: the median.
+    /// Median of the times at which there was something to see of pages, in seconds.
     pub first_paint: Option<Known>,
     /// The share of a call's datagrams that did not arrive, or too late: the median of valid runs.
     pub lost: Option<f64>,
     /// Bytes that repairs brought back, bytes of repairs that were not needed, and the share of all bytes sent that repairs were:
     /// medians of valid runs that were carried by somebody who repairs.
     pub repairs: [Option<f64>; 3],
-    /// What others have published, in seconds.
+    /// Figure that others have published, in seconds.
     pub published: Option<f64>,
     /// Runs by status: valid, invalid, unfinished, failed, unsupported.
     pub runs: [usize; 5],
-    /// What is to be said against the runs that are not valid, each text once.
+    /// Objections to the runs that are not valid, each text once.
     pub remarks: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ impl Row {
 }
 
 impl Row {
-    /// How many runs there were, by status.
+    /// Number of runs, by status.
     #[must_use]
     pub fn counts(&self) -> String {
         let names = ["valid", "invalid", "unfinished", "failed", "unsupported"];

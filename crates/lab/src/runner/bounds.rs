@@ -54,7 +54,7 @@ impl Watch {
         })
     }
 
-    /// What was seen; none if the run was too short for that.
+    /// Bounds that were seen; none if the run was too short for that.
     pub(super) fn finish(mut self) -> Option<Best> {
         self.stop.stop();
         self.thread.take()?.join().ok()?
@@ -95,7 +95,7 @@ impl Best {
         Self { rtt, rates }
     }
 
-    /// The same where content also crosses what is `behind` the gateway.
+    /// Bounds where content also crosses what is `behind` the gateway.
     pub(super) fn behind(self, behind: &Behind) -> Self {
         let [forward, back] = self.rates;
         let least =

@@ -9,7 +9,7 @@ use crate::results::Record;
 const BAR: usize = 20;
 
 pub(super) struct Course {
-    /// What the plan reckons for each run, in their order.
+    /// Times that the plan reckons for each run, in their order.
     reckoned: Vec<Duration>,
     done: usize,
     took_s: f64,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::workload::{Call, Load};
 
-/// What came of it.
+/// Result of a task that was done.
 pub(super) enum Done {
     /// Seconds of each figure.
     Measured(Vec<f64>),
     /// Pages that a real browser loaded.
     Loaded(Vec<Load>),
-    /// What was heard of a call, or of echoes.
+    /// Datagrams of a call, or echoes, that were heard.
     Spoken(Call),
     /// Patience ended first.
     Unfinished,

@@ -13,10 +13,10 @@ use bentpipe_emulator::{EmulatorStats, Verdict};
 /// A tunnel may carry this share of the content's bytes and still have carried all of it: markers in the content can be
 /// compressed, and nothing else.
 const LEAST_CARRIED: f64 = 0.85;
-/// What a figure may be below the bound: clocks are read at other instants than packets leave.
+/// Seconds by which a figure may be below the bound: clocks are read at other instants than packets leave.
 const TOLERANCE_S: f64 = 0.002;
 
-/// What was seen of a contender's work, besides its figures.
+/// Evidence of a contender's work, besides its figures.
 pub(super) struct Evidence<'a> {
     /// By captures at both ends of the satellite link.
     pub(super) crossed: &'a [CaptureReport],
@@ -24,7 +24,7 @@ pub(super) struct Evidence<'a> {
     pub(super) on_lans: &'a [CaptureReport],
     /// Content may be read in the tunnel.
     pub(super) readable: bool,
-    /// What whoever it hands TCP to says of that, if anybody counts.
+    /// Report of whoever it hands TCP to, if anybody counts.
     pub(super) carried: Option<Result<Option<Carried>>>,
 }
 

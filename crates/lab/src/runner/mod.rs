@@ -33,14 +33,14 @@ use bentpipe_emulator::Stop;
 use course::Course;
 pub use residue::prefix;
 
-/// What is to be run, and where results go.
+/// Runs that are to be made, and the directory of their results.
 #[derive(Debug)]
 pub struct RunnerConfig {
     /// The experiment.
     pub experiment: Experiment,
-    /// Which of its runs.
+    /// Choice of its runs.
     pub filter: Filter,
-    /// Which share of those.
+    /// Share of those.
     pub shard: Option<Shard>,
     /// As the user said it.
     pub selection: Vec<String>,
@@ -52,7 +52,7 @@ pub struct RunnerConfig {
     pub retry: bool,
 }
 
-/// What every run needs.
+/// Tools that every run needs.
 #[derive(Debug)]
 struct Kit {
     stable: Stable,

@@ -21,7 +21,7 @@ use bentpipe_emulator::topology::Topology;
 const PAUSE: Duration = Duration::from_secs(2);
 /// Time for which the file without end is on its way before the first request.
 const LEAD: Duration = Duration::from_secs(5);
-/// What ending takes besides the task's own time.
+/// Time that ending takes besides the task's own.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// A task with its content, which is made before any clock runs.
@@ -46,7 +46,7 @@ fn expected(lengths: impl IntoIterator<Item = u64>, seed: Seed) -> Vec<Expected>
     lengths.into_iter().zip(0..).map(file).collect()
 }
 
-/// Where it is done.
+/// Place at which it is done.
 pub(super) struct Place<'a> {
     pub(super) topology: &'a Topology,
     pub(super) hosts: &'a Hosts,
@@ -93,7 +93,7 @@ impl Prepared {
         }
     }
 
-    /// What speaks against pages whose hosts the resolver was not asked for: somebody else knew the names.
+    /// Objection to pages whose hosts the resolver was not asked for: somebody else knew the names.
     pub(super) fn unasked(&self, hosts: &Hosts, asked: &BTreeSet<String>) -> Option<String> {
         let objects = self.pages.iter().flat_map(Page::objects);
         let places: BTreeSet<usize> = objects.map(|object| object.host.into()).collect();
@@ -106,7 +106,7 @@ impl Prepared {
         (!unasked.is_empty()).then(text)
     }
 
-    /// Where most of it goes.
+    /// Direction of most of it.
     pub(super) fn direction(&self) -> Direction {
         self.task.direction()
     }
@@ -254,7 +254,7 @@ impl Prepared {
         })
     }
 
-    /// How pages are loaded.
+    /// Client that loads pages.
     fn client(&self, authority: &Authority) -> Result<Client> {
         let Task::Page {
             protocol,

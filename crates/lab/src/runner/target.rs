@@ -10,7 +10,7 @@ use super::perform::Place;
 use crate::experiment::Direction;
 use crate::workload::{Expected, HTTP_PORT, get, put};
 
-/// Whom the user talks to.
+/// Host that the user talks to.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) name: &'a str,

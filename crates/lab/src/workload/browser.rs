@@ -27,7 +27,7 @@ use super::web::{HTTP_PORT, HTTPS_PORT};
 /// Connections that a browser opens to one host at most.
 pub const CONNECTIONS_PER_HOST: usize = 6;
 
-/// How pages are loaded.
+/// Settings by which pages are loaded.
 #[derive(Debug, Clone)]
 pub struct Client {
     /// TLS to all hosts; without, requests are in clear.
@@ -170,9 +170,9 @@ pub async fn load(
     })
 }
 
-/// What came of an object.
+/// Part of an object that came.
 enum Came {
-    /// So many bytes so far.
+    /// Bytes so far.
     Part(u64),
     /// All of it, or why not.
     Whole(Result<()>),

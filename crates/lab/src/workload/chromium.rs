@@ -44,7 +44,7 @@ const IN_PLACE: &str = "mount --bind \"$1\" /etc/resolv.conf && \
 /// The browser that this machine has.
 #[derive(Debug, Clone)]
 pub struct Chromium {
-    /// Where the library is looked for: here and in every directory above.
+    /// Directory in which the library is looked for, and in every one above.
     tools: PathBuf,
     executable: PathBuf,
     version: String,
@@ -210,7 +210,7 @@ impl Loading {
 }
 
 impl Load {
-    /// Whether all of the page came, by the time that was measured.
+    /// Checks that all of the page came, by the time that was measured.
     fn check(&self, page: &Page) -> Result<()> {
         let (objects, bytes) = (page.objects().len(), page.bytes());
         ensure!(
@@ -233,7 +233,7 @@ fn answer(output: &Path) -> Result<Answer> {
     serde_json::from_slice(&text).context("the browser's driver wrote something strange")
 }
 
-/// What Chromium is to do beyond what the library says: on this web, and on nothing else.
+/// Arguments of Chromium beyond those of the library: on this web, and on nothing else.
 fn arguments(hosts: &Hosts, authority: &Authority) -> Vec<String> {
     let rule = |(name, address): (&str, IpAddr)| match address {
         IpAddr::V4(address) => format!("MAP {name} {address}"),
@@ -277,7 +277,7 @@ fn resolving(directory: &Path, resolver: IpAddr) -> Result<Command> {
     Ok(command)
 }
 
-/// Where the library, which does not search, is to start the program.
+/// Path at which the library, which does not search, is to start the program.
 fn executable(program: &str) -> Option<PathBuf> {
     let directories = ["/usr/bin", "/usr/local/bin", "/bin"].map(Path::new);
     let paths = directories.map(|directory| directory.join(program));

@@ -22,7 +22,7 @@ const BLOCK: usize = 256;
 const CHUNK: usize = 64 * BLOCK;
 /// The longest body that the server makes.
 const MAX_LENGTH: u64 = 1 << 33;
-/// What the paths of objects start with.
+/// Prefix of the paths of objects.
 const PREFIX: &str = "/object/";
 
 /// The generator of a seed's numbers.
@@ -34,14 +34,14 @@ pub(crate) fn generator(seed: Seed) -> Pcg64Mcg {
 /// Something to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
-    /// What its bytes follow from.
+    /// Seed that its bytes follow from.
     pub seed: Seed,
     /// Number of bytes that it has.
     pub length: u64,
 }
 
 impl Object {
-    /// Where the server has it: `/object/<seed>/<length>`.
+    /// Path at which the server has it: `/object/<seed>/<length>`.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{PREFIX}{}/{}", self.seed.as_u64(), self.length)
@@ -116,7 +116,7 @@ impl Hasher {
 /// An object and what its body must hash to, known before any clock runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// What to fetch.
+    /// Object to fetch.
     pub object: Object,
     /// SHA-256 of its body.
     pub digest: Digest,

@@ -20,7 +20,7 @@ pub const PAGES: usize = 20;
 /// The most hosts that a page of it has.
 pub const HOSTS: u8 = 40;
 
-/// What all its random numbers follow from.
+/// Seed that all its random numbers follow from.
 const SEED: Seed = Seed::new(1);
 /// Between the ranks of a page and of the next: has no factor in common with `PAGES`, and is near the golden section of it.
 const STRIDE: usize = 13;

@@ -19,10 +19,10 @@ pub const ECHO_SIZE: u64 = 56;
 
 /// The port that answers (RFC 862).
 const PORT: u16 = 7;
-/// What has not come back by then is lost; queues that are longer than most are waited for.
+/// Time after which a datagram that has not come back is lost; queues that are longer than most are waited for.
 const LATEST: Duration = Duration::from_secs(10);
 
-/// What answers; dropping it ends it.
+/// Server that answers; dropping it ends it.
 #[derive(Debug)]
 pub struct Echo {
     _serving: Serving,

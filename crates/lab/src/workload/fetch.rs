@@ -85,10 +85,10 @@ pub(super) async fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// What is asked for, and what must come.
+/// Object that is asked for and must come.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
-    /// Where the host has it.
+    /// Path at which the host has it.
     pub(super) path: String,
     /// Bytes of its body.
     pub(super) length: u64,

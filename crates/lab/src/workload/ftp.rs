@@ -19,7 +19,7 @@ use super::content::{Expected, Hasher, Object};
 use super::fetch::connect;
 use super::serving::{Serving, listen};
 
-/// Where a file goes.
+/// Direction of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -103,7 +103,7 @@ impl Control {
 /// The server's end of one control connection.
 struct Session {
     control: Control,
-    /// Where the next data connection comes.
+    /// Listener at which the next data connection comes.
     passive: Option<TcpListener>,
 }
 

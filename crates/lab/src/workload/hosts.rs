@@ -31,7 +31,7 @@ impl Hosts {
         }
     }
 
-    /// The same for users who ask this resolver.
+    /// These hosts for users who ask this resolver.
     #[must_use]
     pub fn asked_of(self, resolver: SocketAddr) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Hosts {
         }
     }
 
-    /// Whom users ask for names; nobody where the table is theirs.
+    /// Resolver that users ask for names; none where the table is theirs.
     #[must_use]
     pub fn resolver(&self) -> Option<SocketAddr> {
         self.resolver
@@ -58,7 +58,7 @@ impl Hosts {
         self.table.get(i).map(|(name, address)| (&**name, *address))
     }
 
-    /// Where the host of this name is.
+    /// Address of the host of this name.
     #[must_use]
     pub fn address(&self, name: &str) -> Option<IpAddr> {
         self.iter()

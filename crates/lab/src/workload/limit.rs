@@ -93,7 +93,7 @@ impl LinkLimit {
             .unwrap_or_default()
     }
 
-    /// When the first byte of each object could arrive.
+    /// Times at which the first byte of each object could arrive.
     fn earliest_starts(&self, page: &Page, handshakes: Handshakes) -> Vec<Duration> {
         let objects = page.objects();
         let mut starts = vec![Duration::ZERO; objects.len()];

@@ -14,7 +14,7 @@ use super::page::{Kind, Page};
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .";
 /// The most that a reference takes, path and markup included.
 const REFERENCE: u64 = 200;
-/// What a document has besides.
+/// Bytes that a document has besides.
 const FRAME: u64 = 400;
 /// Scripts in the head, for which the document waits.
 const BLOCKING: usize = 2;
@@ -27,7 +27,7 @@ pub(super) fn least_document(references: usize) -> u64 {
     FRAME + REFERENCE * references as u64
 }
 
-/// What the server says of an object's kind.
+/// Content type that the server gives an object's kind.
 pub(super) fn content_type(kind: Kind) -> &'static str {
     match kind {
         Kind::Document => "text/html; charset=utf-8",

@@ -18,13 +18,13 @@ pub(super) use shape::MIN_BYTES;
 use shape::REFERRERS;
 pub use shape::{Kind, Part, Shape};
 
-/// What the paths of pages' objects start with.
+/// Prefix of the paths of pages' objects.
 const PREFIX: &str = "/page/";
 
 /// One object of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageObject {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
     /// Bytes of its body.
     pub length: u64,
@@ -85,7 +85,7 @@ impl Page {
         (parts.next().is_none() && place < page.objects.len()).then_some((page, place))
     }
 
-    /// Where every host has the object at this place: `/page/<seed>/<shape>/<place>`.
+    /// Path at which every host has the object at this place: `/page/<seed>/<shape>/<place>`.
     #[must_use]
     pub fn path(&self, place: usize) -> String {
         format!("{PREFIX}{}/{}/{place}", self.seed.as_u64(), self.shape)

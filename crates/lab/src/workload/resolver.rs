@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said to a question, and the addresses, where there are some.
+    /// Reply to a question, and the addresses, where there are some.
     fn said(name: &str, kind: Rtype) -> (Rcode, bool, Vec<IpAddr>, usize) {
         let known = Known {
             hosts: Hosts::of_topology(2),

@@ -18,9 +18,9 @@ use super::fetch::connect;
 use super::hosts::Hosts;
 use super::web::HTTPS_PORT;
 
-/// What the fetchers here speak.
+/// Protocol of the fetchers that are not told otherwise.
 const HTTP1: &[u8] = b"http/1.1";
-/// What browsers take if they may.
+/// Protocol that browsers take if they may.
 pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The authority, and what servers and clients derive from it.

@@ -26,7 +26,7 @@ const LATEST: Duration = Duration::from_millis(1500);
 const OPENING: Duration = Duration::from_secs(10);
 const TICK: Duration = Duration::from_millis(50);
 
-/// What came of datagrams that were sent.
+/// Fates of datagrams that were sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
     /// Of those that arrived in time.

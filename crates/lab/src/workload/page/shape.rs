@@ -13,7 +13,7 @@ pub(in crate::workload) const MIN_BYTES: u64 = 400;
 /// Most scripts of a level that insert the objects of the next.
 pub(super) const REFERRERS: usize = 6;
 
-/// What an object is to a browser.
+/// Kind that an object is to a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// HTML.
@@ -35,7 +35,7 @@ pub struct Part {
     pub bytes: u64,
 }
 
-/// How large a page is. Displays as in the paths of its objects.
+/// Size of a page. Displays as in the paths of its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of the document.
@@ -108,7 +108,7 @@ impl Shape {
         1 + self.styles.count + self.scripts.count + self.images.count
     }
 
-    /// How many of them the document refers to: two of three, of a deep page half, and at least what refers to the rest.
+    /// Number of them that the document refers to: two of three, of a deep page half, and at least what refers to the rest.
     fn early(&self) -> usize {
         let referrers = REFERRERS.min(self.scripts.count);
         let rest = self.objects() - 1;
