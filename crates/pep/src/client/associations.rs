@@ -88,7 +88,7 @@ impl Relay {
         None
     }
 
-    /// Where a name is, if anywhere.
+    /// Notes where a name is, if anywhere.
     pub(crate) fn on_resolved(&self, name: &HostName, address: Option<IpAddr>) {
         let mut state = self.session.relays.state.borrow_mut();
         let packets = state.on_resolved(process::now(), self.id, name, address);

@@ -41,14 +41,14 @@ pub(crate) enum Carrier {
     Plain(Rc<Splitter>),
 }
 
-/// What the other side of a carrier reaches, as far as is known.
+/// Reach of the other side of a carrier, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reach {
     /// True if the other side is there.
     pub(crate) carries: bool,
     /// Address families that it reaches; both while that is unknown.
     pub(crate) families: Families,
-    /// Where our servers are.
+    /// Addresses of our servers.
     pub(crate) servers: Vec<IpAddr>,
     /// UDP ports of the server, and the hosts that they lead to.
     pub(crate) published: Vec<(u16, SocketAddr)>,
@@ -59,7 +59,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// What is reached over `servers` of which nothing else is known.
+    /// Reach over `servers` of which nothing else is known.
     pub(super) fn of(servers: Vec<IpAddr>) -> Self {
         Self {
             carries: true,
@@ -75,7 +75,7 @@ impl Reach {
     }
 }
 
-/// What an application has said before its flow is open.
+/// Words of an application before its flow is open.
 pub(crate) enum Said<'a> {
     /// This, and it waits for an answer.
     All(Bytes),
@@ -107,7 +107,7 @@ impl From<io::Error> for NotOpened {
 }
 
 impl Carrier {
-    /// What the client takes in.
+    /// Front ends of the client.
     pub(crate) fn front(&self) -> &FrontEnds {
         match self {
             Self::Tunnel(session) => session.front(),
@@ -115,7 +115,7 @@ impl Carrier {
         }
     }
 
-    /// What the other side reaches, now and after every change.
+    /// Reach of the other side, now and after every change.
     pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
         match self {
             Self::Tunnel(session) => session.reach(),
@@ -226,7 +226,7 @@ pub(crate) enum Flow {
         handle: FlowHandle,
         /// The application has sent FIN already.
         ended: bool,
-        /// When the application's request was at hand, if it came at once, and who takes the time to its answer.
+        /// Instant at which the application's request was at hand, if it came at once, and who takes the time to its answer.
         asked: Option<(Instant, FirstByte)>,
     },
     Plain {

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Time from one lookup of the servers' names to the next while no tunnel answers.
 const NAMES: Duration = Duration::from_secs(20);
 
-/// What was learned longer ago has been taken in already.
+/// Age from which what was learned has been taken in already.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Bound on an attempt that nobody answers.
@@ -304,7 +304,7 @@ impl Session {
         Some(PathKey::new(&server.to_string(), source?))
     }
 
-    /// What to take the link to a server for.
+    /// Chooses what to take the link to a server for.
     fn choose(&self, server: usize, source: Option<IpAddr>) -> Choice {
         let path = self.path_to(server, source);
         let seen = path.and_then(|path| self.links.borrow().get(&path.to_string()));

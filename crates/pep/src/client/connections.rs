@@ -23,11 +23,11 @@ pub(super) struct Attempt {
     /// Index of the server in the configuration.
     pub(super) server: usize,
     pub(super) address: SocketAddr,
-    /// Which of our addresses leads there.
+    /// Own address that leads there.
     pub(super) source: Option<IpAddr>,
-    /// What is held of the link.
+    /// Choice of what is held of the link.
     pub(super) choice: Choice,
-    /// It shows a one-time key, to name our own.
+    /// The attempt shows a one-time key, to name our own.
     pub(super) enrols: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Connections {
     leaving: Option<ConnectionId>,
 }
 
-/// What a connection is that is ready.
+/// Use of a connection that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ready {
     /// Not wanted any more: it is to be closed.
@@ -75,7 +75,7 @@ pub(super) enum Ready {
     Beside(Attempt),
 }
 
-/// What a connection was that is lost.
+/// Use that a lost connection had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lost {
     /// The attempt.
@@ -90,7 +90,7 @@ pub(super) enum Lost {
     Unknown,
 }
 
-/// What a look at the tunnel's silence shows.
+/// Finding of a look at the tunnel's silence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Look {
     /// The tunnel is heard, or there is none.
@@ -137,7 +137,7 @@ impl Connections {
         self.attempt().filter(|attempt| attempt.id == id)
     }
 
-    /// What the network says of the attempt.
+    /// Report of the network on the attempt.
     pub(super) fn unreachable(&self) -> Option<Unreachable> {
         self.attempt?.1
     }
@@ -222,7 +222,7 @@ impl Connections {
         }
     }
 
-    /// Nobody answers on a connection, or somebody does again; true if that is the tunnel.
+    /// Notes that a connection is not answered, or is again; true if that is the tunnel.
     pub(super) fn on_outage(&mut self, id: ConnectionId, outage: bool) -> bool {
         let tunnel = self.up().filter(|up| up.tunnel.id == id);
         tunnel.map(|up| up.outage = outage).is_some()

@@ -29,9 +29,9 @@ pub(super) struct Enrolments {
 /// One-time key for one server.
 struct Enrolment {
     crypto: Option<Arc<dyn ClientCrypto>>,
-    /// Whether the next attempt shows it.
+    /// The next attempt shows the one-time key.
     wanted: Cell<bool>,
-    /// Whether it was shown already: it is good for one time.
+    /// The one-time key was shown already: it is good for one time.
     shown: Cell<bool>,
 }
 
@@ -54,7 +54,7 @@ impl Enrolments {
         Ok(Self { servers })
     }
 
-    /// What the next attempt at `server` shows, if that is the one-time key.
+    /// Cryptography of the next attempt at `server`, if that shows the one-time key.
     pub(super) fn take(&self, server: usize) -> Option<Arc<dyn ClientCrypto>> {
         let enrolment = &self.servers[server];
         enrolment.wanted.take().then(|| enrolment.crypto.clone())?

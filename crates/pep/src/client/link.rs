@@ -22,12 +22,12 @@ const COUNTS: usize = 2;
 /// Nothing on earth answers later.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What is remembered of a link.
+/// Figures that are remembered of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Seen {
     /// Smallest RTT, in microseconds.
     rtt_us: u64,
-    /// How much it varies, if that was watched for long enough.
+    /// Variation of the round-trip time, in microseconds, if that was watched for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     variation_us: Option<u64>,
 }
@@ -47,7 +47,7 @@ impl Seen {
     }
 }
 
-/// What a connection was begun with, and why.
+/// Facts that a connection was begun with, and their source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
     configured: Profile,
@@ -74,7 +74,7 @@ impl Choice {
         }
     }
 
-    /// What is to be remembered instead of `known` now that `measured` was seen; `None` if that is no news, or nobody asked.
+    /// Figures to be remembered instead of `known` now that `measured` was seen; `None` if that is no news, or nobody asked.
     pub(super) fn news(&self, measured: Seen, known: Option<Seen>) -> Option<Seen> {
         let fresh = Seen {
             // It takes minutes to see.
@@ -146,7 +146,7 @@ impl LinkMeter {
         }
     }
 
-    /// What was measured so far.
+    /// Figures that were measured so far.
     pub(super) fn seen(&self) -> Option<Seen> {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let mut sorted: Vec<_> = self.differences.iter().copied().collect();
@@ -183,7 +183,7 @@ mod tests {
         }
     }
 
-    /// What a meter says of a link whose RTT is `rtt(second)`, after `seconds`.
+    /// Figures of a meter over a link whose RTT is `rtt(second)`, after `seconds`.
     fn metered(seconds: u64, rtt: impl Fn(u64) -> Duration) -> Seen {
         let start = Instant::now();
         let mut meter = LinkMeter::default();

@@ -146,7 +146,7 @@ pub(super) struct Meter {
     config: Metering,
     usage: Usage,
     file: PathBuf,
-    /// When the count was last written, and what it was.
+    /// Time at which the count was last written, and its value.
     written: (Instant, u64),
     /// The cap is reached.
     used_up: bool,

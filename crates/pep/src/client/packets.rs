@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// What the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
+    /// Networks that the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
     fn assigned(&self) -> Option<Vec<IpNet>> {
         let id = self.ready()?;
         self.shard.peek(|engine| {

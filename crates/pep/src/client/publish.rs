@@ -24,13 +24,13 @@ use bentpipe_tunnel::transport::FlowKey;
 /// Connections from outside at one time.
 pub(super) const MAX_INBOUND: u64 = 1024;
 
-/// What the server may send on each before the host has answered, in bytes.
+/// Bytes that the server may send on each before the host has answered.
 pub(super) const INITIAL_CREDIT: u64 = 256 << 10;
 
 /// Time that a host may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
 
-/// What came of the entries of the configuration.
+/// Outcome of the entries of the configuration.
 pub(super) struct Published {
     codes: RefCell<Vec<Option<PublishCode>>>,
     open: Cell<u64>,
@@ -71,7 +71,7 @@ impl Session {
         });
     }
 
-    /// What came of one.
+    /// Takes the outcome of one entry.
     pub(super) fn on_published(&self, entry: u64, code: PublishCode) {
         let Some((index, publish)) = self.entry(entry) else {
             return;
@@ -112,7 +112,7 @@ impl Session {
             .collect()
     }
 
-    /// Somebody has connected to a published port.
+    /// Takes a connection to a published port.
     pub(crate) fn on_inbound(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, inbound: &Inbound) {
         let entry = self.entry(inbound.entry).map(|(_, publish)| publish);
         let refusal = match entry {

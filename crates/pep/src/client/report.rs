@@ -14,19 +14,19 @@ use crate::status::{self, TunnelState};
 use bentpipe_tunnel::engine::{ConnectionId, Engine, identity};
 use bentpipe_tunnel::text::printable;
 
-/// What the log was last told.
+/// State that the log was last told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
     Ready,
     /// The tunnel is down, or an attempt failed.
     Trying,
-    /// Nobody answers an attempt.
+    /// An attempt is not answered.
     Unanswered,
     Refused,
 }
 
-/// What the operator was told of the tunnel, and since when it holds.
+/// News that the operator was told of the tunnel, and the time since which they hold.
 #[derive(Debug)]
 pub(super) struct News {
     told: Told,

@@ -50,7 +50,7 @@ pub(super) enum Step {
     Wait(Option<Instant>),
     /// Start an attempt at this server.
     Start(Start),
-    /// Nobody has answered the attempt so far: the operator is to hear of it; the attempt goes on.
+    /// The attempt was not answered so far: the operator is to hear of it; the attempt goes on.
     Unanswered,
     /// End the attempt; `answered`: the server was heard.
     GiveUp { answered: bool },
@@ -111,7 +111,7 @@ impl Prompts {
     }
 }
 
-/// What is known of one server.
+/// Knowledge of one server.
 #[derive(Debug, Clone, Copy, Default)]
 struct Server {
     /// Instant at which it last did not answer.
@@ -174,7 +174,7 @@ impl Retry {
         }
     }
 
-    /// What to do now; `heard` is when the server of the attempt under way was last heard.
+    /// Step to take now; `heard` is when the server of the attempt under way was last heard.
     pub(super) fn poll(&mut self, now: Instant, heard: Option<Instant>) -> Step {
         match &mut self.state {
             State::Idle => Step::Wait(None),

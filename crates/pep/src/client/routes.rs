@@ -6,12 +6,12 @@ use ipnet::IpNet;
 use super::session::Session;
 use bentpipe_tunnel::engine::{ConnectionId, Engine};
 
-/// What came of the prefixes in the configuration.
+/// Outcome of the prefixes in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Routes {
     /// The server routes them here.
     pub(super) routed: Vec<IpNet>,
-    /// It does not.
+    /// Prefixes that the server does not route here.
     pub(super) refused: Vec<IpNet>,
 }
 
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// What the server routes here, now or when it was last heard of.
+    /// Prefixes that the server routes here, now or when it was last heard of.
     pub(super) fn routed(&self) -> Vec<IpNet> {
         self.routes.borrow().routed.clone()
     }

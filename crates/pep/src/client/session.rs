@@ -54,19 +54,19 @@ pub(crate) struct Session {
     pub(super) public_key: PublicKey,
     pub(super) remembered: RefCell<Memory<SocketAddr>>,
     pub(super) links: RefCell<Memory<Seen>>,
-    /// What the tunnel shows of its link.
+    /// Meter of what the tunnel shows of its link.
     pub(super) meter: RefCell<LinkMeter>,
     pub(super) paths: PathMemory,
-    /// When which server is tried.
+    /// Schedule by which servers are tried.
     pub(super) retry: RefCell<Retry>,
     /// Wakes the task that makes attempts.
     pub(super) kick: Notify,
     pub(super) lookups: Lookups,
-    /// Which connections there are, and what each is for.
+    /// Connections that there are, and the use of each.
     pub(super) connections: RefCell<Connections>,
-    /// What the operator was told.
+    /// News that the operator was told.
     pub(super) news: RefCell<News>,
-    /// What the server reaches, for all who wait for a change of that.
+    /// Reach of the server, for all who wait for a change of that.
     reach: watch::Sender<Reach>,
     /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
     pub(super) dual_stack: bool,
@@ -76,13 +76,13 @@ pub(crate) struct Session {
     pub(super) latest: RefCell<status::Session>,
     /// Bytes used of those that may be.
     pub(super) meter_bytes: RefCell<Meter>,
-    /// Where all but TCP comes from, if it is to go into the tunnel.
+    /// Device that all but TCP comes from, if that is to go into the tunnel.
     pub(super) device: OnceCell<PacketDevice>,
     /// Datagrams of applications.
     pub(super) relays: Relays,
-    /// What came of the ports that it publishes.
+    /// Outcome of the ports that it publishes.
     pub(super) published: Published,
-    /// What came of the prefixes that are to be routed here.
+    /// Outcome of the prefixes that are to be routed here.
     pub(super) routes: RefCell<Routes>,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
@@ -143,7 +143,7 @@ impl Session {
         Ok(session)
     }
 
-    /// What is known of paths.
+    /// Memory of paths.
     pub(crate) fn paths(&self) -> &PathMemory {
         &self.paths
     }
@@ -157,7 +157,7 @@ impl Session {
         self.first_byte.as_ref()
     }
 
-    /// What the server reaches, now and after every change.
+    /// Reach of the server, now and after every change.
     pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.subscribe()
     }
@@ -233,7 +233,7 @@ impl Session {
         self.connections.borrow().usable().is_some()
     }
 
-    /// Somebody waits for a tunnel, or for the end of an outage.
+    /// Notes that somebody waits for a tunnel, or for the end of an outage.
     pub(crate) fn want(&self) {
         if let Some(id) = self.ready() {
             self.shard.change(id, Connection::want);
@@ -273,7 +273,7 @@ impl Session {
         })
     }
 
-    /// Where our servers are, as far as is known.
+    /// Addresses of our servers, as far as they are known.
     fn server_addresses(&self) -> Vec<IpAddr> {
         let remembered = self.remembered.borrow();
         let known = |server: &Server| match &server.address {

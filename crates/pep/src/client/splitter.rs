@@ -26,7 +26,7 @@ use crate::status::{self, Side, StatusReport, TunnelState};
 /// Between looks at whether all is over.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Splitter {
     config: Rc<PlainClient>,
     controller: Option<CongestionControl>,
@@ -63,7 +63,7 @@ impl Splitter {
         &self.config.front
     }
 
-    /// What is reached: that never changes, as far as is known.
+    /// Reach of the splitter: that never changes, as far as is known.
     pub(super) fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.subscribe()
     }
@@ -157,7 +157,7 @@ impl Splitter {
         })
     }
 
-    /// What the application says first, if it says that soon.
+    /// First bytes of the application, if they come soon.
     async fn first_bytes(&self, said: Said<'_>) -> Result<Bytes, NotOpened> {
         let first = match said {
             Said::Soon(first, near) if first.is_empty() => {

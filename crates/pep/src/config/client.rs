@@ -25,10 +25,10 @@ use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, state_dir};
 use crate::keys::PublicKey;
 use bentpipe_tunnel::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
 
-/// How long a flow waits for the tunnel when nothing else is said.
+/// Time for which a flow waits for the tunnel when nothing else is said.
 const DEFAULT_OPEN_WAIT: Duration = Duration::from_secs(30);
 
-/// What `bentpipe client` runs on.
+/// Configuration of `bentpipe client`.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     /// The file that this was read from.
@@ -37,7 +37,7 @@ pub struct ClientConfig {
     pub identity: Identity,
     /// The servers in order of preference; at least one.
     pub servers: Vec<Server>,
-    /// What it takes in.
+    /// Front ends: traffic that it takes in.
     pub front: FrontEnds,
     /// The links below the tunnel; at least one.
     pub links: Vec<Link>,
@@ -53,11 +53,11 @@ pub struct ClientConfig {
     pub total_memory: Option<ByteCount>,
     /// Ports of the server that deliver to hosts behind this client.
     pub publish: Vec<Publish>,
-    /// What the bytes on the link cost.
+    /// Cost of the bytes on the link.
     pub metering: Metering,
-    /// How DNS is answered here, if it is.
+    /// Settings of DNS here, if it is answered.
     pub dns: Option<Placed<ClientDns>>,
-    /// Whether it gives up what it does not need once it runs.
+    /// The client gives up what it does not need once it runs.
     pub sandbox: bool,
     /// Places at which it tells about itself.
     pub monitoring: Monitoring,
@@ -67,23 +67,23 @@ pub struct ClientConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Where it is.
+    /// Address of the server.
     #[serde(deserialize_with = "value::text")]
     pub address: ServerAddress,
-    /// What it proves to hold.
+    /// Key that the server proves to hold.
     pub public_key: PublicKey,
     /// File of a one-time key, with which a client that the server does not know names its own.
     pub enrolment_key_file: Option<PathBuf>,
 }
 
-/// What is known about the link below the tunnel, and how its directions are to be used.
+/// Facts about the link below the tunnel, and settings of its directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Kind of link.
     pub profile: Profile,
-    /// What the server is asked to send with.
+    /// Settings that the server is asked to send with.
     pub forward: Direction,
-    /// What this client sends with.
+    /// Settings that this client sends with.
     pub return_link: Direction,
 }
 
@@ -112,13 +112,13 @@ pub struct Direction {
         deserialize_with = "value::within::<_, 1, { MAX_ACK_PACKETS as u64 }>"
     )]
     pub ack_packets: Option<u64>,
-    /// How losses are repaired.
+    /// Repair of losses.
     #[serde(default, deserialize_with = "fec::some")]
     pub fec: Option<Fec>,
 }
 
 impl Direction {
-    /// What is set here, else what is set in `common`.
+    /// Settings of this, and of `common` where this has none.
     fn or(self, common: Self) -> Self {
         Self {
             controller: self.controller.or(common.controller),

@@ -12,14 +12,14 @@ use super::value::FromText;
 /// Ports that one entry may name.
 const MOST_PORTS: usize = 64;
 
-/// What is wanted of an address.
+/// Service that is wanted of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Service {
     /// A port of TCP, UDP or another transport that has ports.
     Port(u16),
     /// A protocol without ports, such as ICMP echo.
     Portless,
-    /// What belongs to something that was judged by its port: later fragments, ICMP errors, an address alone.
+    /// Part of something that was judged by its port: later fragments, ICMP errors, an address alone.
     Related,
 }
 

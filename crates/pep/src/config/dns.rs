@@ -21,13 +21,13 @@ const DEFAULT_MEMORY: ByteCount = ByteCount::new(16 << 20);
 /// Least memory for answers: room for the largest.
 const LEAST_MEMORY: ByteCount = ByteCount::new(256 << 10);
 
-/// How long an answer is kept past its TTL when nothing else is said; RFC 8767 names one to three days.
+/// Time for which an answer is kept past its TTL when nothing else is said; RFC 8767 names one to three days.
 const DEFAULT_MAX_STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// No answer is fresh for longer (RFC 8767 §4 names up to a week).
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Where TPROXY delivers queries when nothing else is said.
+/// Port at which TPROXY delivers queries when nothing else is said.
 const DEFAULT_PORT: u16 = 4453;
 
 /// The client's `[dns]`.
@@ -57,7 +57,7 @@ pub struct ClientDns {
     /// Zones that name servers of the site answer.
     #[serde(default, deserialize_with = "zones")]
     pub zones: Zones,
-    /// Who answers what hosts ask the router itself.
+    /// Answerer of what hosts ask the router itself.
     #[serde(default)]
     pub router: RouterDns,
     /// True if private addresses are withheld from answers about public names.
@@ -68,7 +68,7 @@ pub struct ClientDns {
     pub rebind_ok: Vec<Suffix>,
 }
 
-/// Who answers queries of the LAN for the router's own addresses.
+/// Answerer of the LAN's queries for the router's own addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RouterDns {
@@ -83,7 +83,7 @@ pub enum RouterDns {
 }
 
 impl ClientDns {
-    /// What the forwarder goes by.
+    /// Settings that the forwarder goes by.
     #[must_use]
     pub fn forwarder(&self) -> Config {
         Config {

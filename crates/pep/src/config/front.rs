@@ -17,7 +17,7 @@ use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
 /// TPROXY's target port when nothing else is said.
 const DEFAULT_INTERCEPT_PORT: u16 = 4480;
 
-/// Where a client's connections come from: at least one of the first three, but for a client that only publishes ports.
+/// Sources of a client's connections: at least one of the first three, but for a client that only publishes ports.
 #[derive(Clone, Debug)]
 pub struct FrontEnds {
     /// Transparent interception.
@@ -46,13 +46,13 @@ pub struct Intercept {
     /// Prefixes behind `interfaces` that the server may route here as they are.
     #[serde(default, deserialize_with = "value::texts")]
     pub routes: Vec<IpNet>,
-    /// What happens to everything but TCP.
+    /// Fate of everything but TCP.
     #[serde(default)]
     pub other: OtherTraffic,
-    /// What happens to HTTP/3.
+    /// Fate of HTTP/3.
     #[serde(default)]
     pub http3: Http3,
-    /// What happens to all this when it cannot be carried.
+    /// Fate of all this when it cannot be carried.
     #[serde(default)]
     pub on_failure: OnFailure,
     /// Local TCP port that TPROXY hands connections to.
@@ -132,7 +132,7 @@ impl FrontEnds {
         Err(source.error_at_key("intercept.routes", fault))
     }
 
-    /// Where all but TCP is asked to go into the tunnel, if it is.
+    /// Place at which all but TCP is asked to go into the tunnel, if it is.
     #[must_use]
     pub fn tunnels_packets(&self) -> Option<&Place> {
         let intercept = self.intercept.as_ref()?;

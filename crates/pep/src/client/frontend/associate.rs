@@ -38,17 +38,17 @@ const LOOKUP: Duration = Duration::from_secs(5);
 /// Datagrams that are read before others get a turn.
 const TURN: usize = 32;
 
-/// Who serves associations.
+/// Server of associations.
 pub(super) struct Associates {
     carrier: Carrier,
     decisions: Rc<Decisions>,
-    /// Who finds names.
+    /// Finder of names.
     dns: Option<Rc<Dns>>,
     shares: Rc<Shares>,
     told: Told,
 }
 
-/// What the log was told; once is enough.
+/// Lines that the log was told; once is enough.
 #[derive(Default)]
 struct Told {
     no_packets: Cell<bool>,

@@ -29,7 +29,7 @@ const MAX_ADDRESSES: usize = 6;
 /// Time that connecting may take, the lookup included.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// What the rules with an action have decided on.
+/// Decisions of the rules with an action.
 pub(super) struct Decisions {
     /// Place in the file, and what it says.
     rules: Vec<(usize, Action)>,
@@ -41,7 +41,7 @@ pub(super) struct Decisions {
     bench: OnceCell<Rc<Bench>>,
     mark: Option<u32>,
     names: Names,
-    /// Whom to tell of names' addresses, where anything is taken in.
+    /// Front end to tell of names' addresses, where anything is taken in.
     #[cfg(target_os = "linux")]
     front: OnceCell<Weak<Front>>,
 }
@@ -64,7 +64,7 @@ impl Decisions {
         }
     }
 
-    /// What the rules that go by names know.
+    /// Knowledge of the rules that go by names.
     pub(super) fn names(&self) -> &Names {
         &self.names
     }
@@ -92,7 +92,7 @@ impl Decisions {
         self.rules.is_empty()
     }
 
-    /// What the kernel has counted.
+    /// Takes what the kernel has counted.
     pub(super) fn set_kernel(&self, counts: Vec<(u64, u64)>) {
         *self.kernel.borrow_mut() = counts;
     }
@@ -114,7 +114,7 @@ impl Decisions {
             .collect()
     }
 
-    /// Where a proxy's connection goes; counted.
+    /// Decides where a proxy's connection goes; counted.
     pub(super) fn decide(
         &self,
         config: &FrontEnds,
@@ -128,7 +128,7 @@ impl Decisions {
         Some(action)
     }
 
-    /// Where a connection or a datagram goes that came in by `interface`, or to a proxy, and which rule says so.
+    /// Asks where a connection or a datagram goes that came in by `interface`, or to a proxy, and which rule says so.
     pub(super) fn ask(
         &self,
         config: &FrontEnds,

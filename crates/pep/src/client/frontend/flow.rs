@@ -19,7 +19,7 @@ use super::share::Shares;
 use crate::client::carrier::{Carrier, Flow, FlowRelay, NotOpened, Said};
 use crate::relay::Outcome;
 
-/// How a front end's application is told the outcome.
+/// Way in which a front end's application is told the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// By TCP itself.
@@ -61,13 +61,13 @@ pub(super) async fn tell(socket: TcpStream, answer: Answer, code: ReplyCode) -> 
 pub(super) struct Intake {
     /// Prepared for relaying ([`crate::relay::prepare`]).
     pub(super) socket: TcpStream,
-    /// Where it wants to go.
+    /// Destination that it wants.
     pub(super) destination: Destination,
-    /// Who asked.
+    /// Address that asked.
     pub(super) source: Option<SocketAddr>,
     /// Bytes for the destination that were read already.
     pub(super) first: Bytes,
-    /// How the application is told.
+    /// Way in which the application is told.
     pub(super) answer: Answer,
     /// Bounds how many connections of one host wait to be opened; `None`: that was seen to.
     pub(super) shares: Option<Rc<Shares>>,

@@ -50,7 +50,7 @@ pub(super) struct Wait {
 /// After this time an opening segment that the table let pass has become a connection.
 const TAKEN_IN_WITHIN: Duration = Duration::from_millis(100);
 
-/// How soon an interface that was removed and made anew is watched again.
+/// Time within which an interface that was removed and made anew is watched again.
 const RENEWED_WITHIN: Duration = Duration::from_millis(300);
 
 /// Watches `interface` for connections that wait.

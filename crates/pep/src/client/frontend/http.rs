@@ -36,7 +36,7 @@ const STEP: usize = 16 * 1024;
 /// An application's connection that has become a tunnel by CONNECT: where to, and what was read of it already.
 type Connected = (TcpStream, Destination, Bytes);
 
-/// What serves the requests of one connection.
+/// Server of the requests of one connection.
 pub(super) struct Server<'a> {
     pub(super) carrier: &'a Carrier,
     pub(super) decisions: &'a Rc<Decisions>,
@@ -44,7 +44,7 @@ pub(super) struct Server<'a> {
     pub(super) peer: SocketAddr,
 }
 
-/// How a request was answered.
+/// Answer that a request got.
 enum Answered {
     /// The next request may follow.
     Whole,

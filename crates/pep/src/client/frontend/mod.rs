@@ -129,17 +129,17 @@ impl FrontEnds {
         })
     }
 
-    /// Who answers DNS here, if anybody does.
+    /// Server of DNS here, if there is one.
     pub(crate) fn dns(&self) -> Option<Rc<Dns>> {
         self.dns.clone()
     }
 
-    /// What the rules have decided on.
+    /// Decisions of the rules.
     pub(crate) fn rules(&self) -> Vec<RuleStatus> {
         self.decisions.report()
     }
 
-    /// What others took away of what is in the kernel, and was put back.
+    /// Things in the kernel that others took away and that were put back.
     pub(crate) fn kernel(&self) -> Vec<KernelRepair> {
         #[cfg(target_os = "linux")]
         if let Some(interception) = &self.interception {

@@ -11,7 +11,7 @@ use bentpipe_proto::dns::Learned;
 
 use crate::config::{Domain, FrontEnds};
 
-/// How long an address counts at least: hosts hold on to what they were told, and a page is open for longer than its TTL.
+/// Least time for which an address counts: hosts hold on to what they were told, and a page is open for longer than its TTL.
 const AT_LEAST: Duration = Duration::from_secs(3600);
 
 /// And at least if it is told again: then it is in use. Not less than the kernel gives what it sees in use, which would be
@@ -27,10 +27,10 @@ const MAX_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Addresses of one rule; the kernel's sets have room for more, which they keep for longer.
 const MAX_ADDRESSES: usize = 16_384;
 
-/// What the kernel is to be told.
+/// Address that the kernel is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lesson {
-    /// Which of [`FrontEnds::actions`].
+    /// Number of the rule among [`FrontEnds::actions`].
     pub(super) rule: usize,
     pub(super) address: IpAddr,
     pub(super) time: Duration,
@@ -47,7 +47,7 @@ struct Named {
     known: RefCell<HashMap<IpAddr, Instant>>,
 }
 
-/// What is known of all rules' names.
+/// Knowledge of all rules' names.
 pub(super) struct Names(Vec<Named>);
 
 impl Names {
@@ -73,7 +73,7 @@ impl Names {
         until.is_some_and(|until| now < until)
     }
 
-    /// What is to be told before an answer with these addresses may be given out.
+    /// Lessons to be told before an answer with these addresses may be given out.
     pub(super) fn lessons(&self, now: Instant, told: &Learned) -> Result<Vec<Lesson>, NoRoom> {
         let ttl = told.ttl.min(MAX_TTL) + GRACE;
         let mut lessons = Vec::new();

@@ -30,7 +30,7 @@ use crate::net::listen::{self, Families};
 use crate::process::RunError;
 use crate::relay;
 
-/// How long an application may take to say what it wants.
+/// Time that an application may take to say what it wants.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ pub(super) enum Protocol {
     Http,
 }
 
-/// What serves the applications of one listener.
+/// Server of the applications of one listener.
 struct Server {
     protocol: Protocol,
     carrier: Carrier,
@@ -48,7 +48,7 @@ struct Server {
     associates: Associates,
 }
 
-/// What an application wants, over which socket, and what it has sent already.
+/// Wish of an application, its socket, and what it has sent already.
 struct Wanted {
     socket: TcpStream,
     request: Request,
@@ -108,7 +108,7 @@ impl Server {
         }
     }
 
-    /// What the application wants; `None` if it was turned away.
+    /// Wish of the application; `None` if it was turned away.
     async fn listen_to(&self, socket: TcpStream, peer: SocketAddr) -> Option<Wanted> {
         match self.protocol {
             Protocol::Socks5 => {
@@ -167,7 +167,7 @@ impl Server {
     }
 }
 
-/// What an application says; `None` if it was turned away.
+/// Wish that an application says; `None` if it was turned away.
 async fn socks5(mut socket: TcpStream) -> io::Result<Option<Wanted>> {
     let mut buffer = Vec::with_capacity(socks5::MAX_MESSAGE);
     let greeted = loop {

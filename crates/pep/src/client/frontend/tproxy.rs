@@ -45,10 +45,10 @@ use crate::status::KernelRepair;
 /// Things told to the kernel at once: each is a run of `nft`.
 const MAX_TELLING: usize = 4;
 
-/// How long the tunnel may be silent before what is taken in goes in clear, where it may.
+/// Time for which the tunnel may be silent before what is taken in goes in clear, where it may.
 const SILENT_FOR: Duration = Duration::from_secs(5);
 
-/// How old the account of the rules may be.
+/// Age that the account of the rules may have.
 const COUNTED_EVERY: Duration = Duration::from_secs(3);
 
 /// Refusals that may wait to be told: some seconds' worth.
@@ -59,7 +59,7 @@ pub(crate) fn own_mark() -> u32 {
     Interception::new(0).own_mark
 }
 
-/// What everything that intercepts shares.
+/// State that everything that intercepts shares.
 pub(super) struct Front {
     pub(super) carrier: Carrier,
     pub(super) waiting: Waiting,
@@ -79,7 +79,7 @@ pub(crate) struct Interceptor {
 }
 
 impl Interceptor {
-    /// What others took away and was put back.
+    /// Things that others took away and that were put back.
     pub(super) fn repairs(&self) -> Vec<KernelRepair> {
         self.guardian.repairs().report()
     }
@@ -193,7 +193,7 @@ pub(super) fn start(
     Ok(Interceptor { front, guardian })
 }
 
-/// Where TPROXY delivers to `port`: one address for each family that this machine has.
+/// Addresses at which TPROXY delivers to `port`: one for each family that this machine has.
 pub(super) fn local_addresses(port: u16) -> Vec<SocketAddr> {
     let mut addresses = vec![SocketAddr::from(([0, 0, 0, 0], port))];
     if route::ipv6_usable() {
@@ -217,7 +217,7 @@ pub(super) fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener
     Ok(TcpListener::from_std(listener)?)
 }
 
-/// What is taken in, as configured.
+/// Interception as it is configured.
 pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interception {
     Interception {
         interfaces: intercept.interfaces.clone(),
@@ -255,7 +255,7 @@ fn rules(config: &FrontEnds) -> Vec<Rule> {
     rules.collect()
 }
 
-/// What changes while we run.
+/// Adapts what changes while we run.
 fn adapt(interception: &mut Interception, reach: &Reach) {
     interception.ipv4 = reach.families.ipv4;
     interception.ipv6 = reach.families.ipv6;
@@ -446,7 +446,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// How the kernel refuses the next attempts, if the reason is one that lasts.
+/// Way in which the kernel refuses the next attempts, if the reason is one that lasts.
 fn lasting(code: ReplyCode) -> Option<Refusal> {
     match code {
         ReplyCode::Refused | ReplyCode::Denied => Some(Refusal::Refused),

@@ -14,11 +14,11 @@ use crate::kernel::{Fault, Subject};
 /// Name of an intercepted interface as a part, before the interface's own.
 const LAN_PART: &str = "intercepted interface ";
 
-/// What a running interception needs of the kernel.
+/// Needs of a running interception in the kernel.
 pub(super) struct Upkeep {
     rules: Arc<Mutex<Option<Installed>>>,
     device: Option<Arc<KeptDevice>>,
-    /// What the last comparison found, beside the device.
+    /// Findings of the last comparison, beside the device.
     lacks: Vec<Lack>,
     /// The last comparison failed, and the log knows.
     blind: bool,

@@ -15,7 +15,7 @@ use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 
 use super::Interception;
 
-/// Who put rules in force.
+/// Holder of rules that are in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
     /// A client, for as long as its table is there.

@@ -141,7 +141,7 @@ fn output(it: &Interception) -> String {
     text
 }
 
-/// What is common to both ways out: what may leave in clear, and the end.
+/// Rules common to both ways out: what may leave in clear, and the end.
 fn last(it: &Interception) -> String {
     let mut text = format!(
         "    {} return\n{EXEMPT}    jump rules\n",

@@ -38,11 +38,11 @@ pub struct Installed {
     routes: Vec<MarkedRoute>,
     table: Table,
     settings: Settings,
-    /// Whether each of them learns.
+    /// One for each rule: it learns.
     rules: Vec<bool>,
     armed: bool,
     current: Interception,
-    /// What the table was made for.
+    /// LAN that the table was made for.
     lan: Lan,
     /// The table as we left it.
     print: Option<Fingerprint>,
@@ -51,7 +51,7 @@ pub struct Installed {
     /// For the table's next copy, if this one is taken away.
     counted: Vec<Count>,
     lessons: HashMap<(usize, IpAddr), Duration>,
-    /// What holds this machine's own traffic while the table is away.
+    /// Hold on this machine's own traffic while the table is away.
     hold: Option<Hold>,
     _claim: Claim,
 }
@@ -155,7 +155,7 @@ impl Installed {
         nft::apply(&policy::teaching(CLIENT_TABLE, lessons))
     }
 
-    /// What each rule has decided on so far.
+    /// Counts of what each rule has decided on so far.
     ///
     /// # Errors
     /// `nft` or the privilege is missing.
@@ -259,7 +259,7 @@ impl Installed {
         needs_hold(&self.current) && self.hold.is_none()
     }
 
-    /// What goes on from one table to the next: as the table has it, or, if that was taken away, as it was when it was
+    /// Part that goes on from one table to the next: as the table has it, or, if that was taken away, as it was when it was
     /// asked last.
     fn kept(&mut self) -> Kept {
         let counts = self.counts().unwrap_or_else(|_| self.counted.clone());
@@ -293,7 +293,7 @@ impl Installed {
         self.remember()
     }
 
-    /// What there is to be in the kernel now.
+    /// Things that are to be in the kernel now.
     #[must_use]
     pub fn wanted(&self) -> Wanted {
         let routes = self
@@ -326,7 +326,7 @@ impl Installed {
         self.attached
     }
 
-    /// Whether `wanted` is what there is to be still.
+    /// True if `wanted` is still what is to be in the kernel.
     #[must_use]
     pub fn is_current(&self, wanted: &Wanted) -> bool {
         self.generation == wanted.generation

@@ -48,7 +48,7 @@ mod upkeep;
 /// found again after it, and a host that keeps asking costs the link one round trip in as long.
 pub const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// What to intercept. All of it is read at [`Interception::install`].
+/// Traffic to intercept. All of it is read at [`Interception::install`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interception {
     /// Interfaces whose TCP is intercepted, by name; they must exist.
@@ -71,13 +71,13 @@ pub struct Interception {
     pub bypass: Vec<IpNet>,
     /// Addresses of the bentpipe server, left alone.
     pub server: Vec<IpAddr>,
-    /// What happens to everything but TCP (and DNS, if there is a `dns_port`).
+    /// Fate of everything but TCP (and DNS, if there is a `dns_port`).
     pub other: Other,
     /// True if HTTP/3 (UDP port 443) is answered with "port unreachable", so that browsers fall back to TCP.
     pub reject_http3: bool,
     /// The port of the transparent DNS listeners, UDP and TCP, IPv4 and IPv6; `None`: DNS is like any other traffic.
     pub dns_port: Option<u16>,
-    /// What becomes of name lookups that are meant for this machine itself.
+    /// Fate of name lookups that are meant for this machine itself.
     pub router_dns: RouterDns,
     /// The TUN device that [`Other::Tunnel`] leads into.
     pub device: String,
@@ -99,17 +99,17 @@ pub struct Interception {
     pub ipv4: bool,
     /// True if the far side reaches IPv6; if not, IPv6 connections are refused at once.
     pub ipv6: bool,
-    /// Which connections wait until they are admitted ([`Installed::admit`]).
+    /// Gates at which connections wait until they are admitted ([`Installed::admit`]).
     pub gates: Vec<Gate>,
-    /// What is carried, goes direct or is blocked; the first that matches counts. The same for as long as it is in force.
+    /// Rules on what is carried, goes direct or is blocked; the first that matches counts. The same for as long as it is in force.
     pub rules: Vec<Rule>,
-    /// Whether what cannot be carried goes in clear: while not `carrying`, and without listeners or device.
+    /// What cannot be carried goes in clear: while not `carrying`, and without listeners or device.
     pub fail_open: bool,
     /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
 }
 
-/// What becomes of name lookups of the LAN that are meant for this machine's own addresses.
+/// Fate of name lookups of the LAN that are meant for this machine's own addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RouterDns {
     /// A name server that is bound to the very address gets them; what a server on the wildcard address would get, and
@@ -122,7 +122,7 @@ pub enum RouterDns {
     Answer,
 }
 
-/// What happens to traffic that is neither TCP nor DNS.
+/// Fate of traffic that is neither TCP nor DNS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Other {
     /// Routed into the device ([`Installed::attach`]); dropped while that does not exist.

@@ -38,7 +38,7 @@ pub(super) fn chains(it: &Interception, own: &[IpAddr]) -> String {
     text
 }
 
-/// What goes into the device gets an address of it, but for hosts that the other end knows by their own.
+/// Rules by which what goes into the device gets an address of it, but for hosts that the other end knows by their own.
 fn assigned(it: &Interception) -> String {
     let mut text = format!(
         "  chain assigned {{\n    type nat hook postrouting priority srcnat; policy accept;\n    oifname != \"{}\" return\n",
@@ -58,7 +58,7 @@ fn assigned(it: &Interception) -> String {
     text + "    masquerade\n  }\n"
 }
 
-/// What the device delivers: answers, and what is for published ports and routed prefixes. The other end is no neighbour
+/// Rules on what the device delivers: answers, and what is for published ports and routed prefixes. The other end is no neighbour
 /// that may connect to anything else of this machine or its LANs. Whatever comes back on such a connection goes back the
 /// way it came.
 pub(super) fn arriving(it: &Interception) -> String {
@@ -94,7 +94,7 @@ pub(super) fn arriving(it: &Interception) -> String {
     text
 }
 
-/// What is for routed prefixes leaves by the LAN's interfaces or not at all: while one of these is down, other routes lead
+/// Rules by which what is for routed prefixes leaves by the LAN's interfaces or not at all: while one is down, other routes lead
 /// over the link.
 pub(super) fn astray(it: &Interception) -> String {
     let mut text = String::new();
@@ -131,7 +131,7 @@ fn family_of(address: IpAddr) -> &'static str {
     }
 }
 
-/// So that what comes back on a connection is known.
+/// Rule that marks a connection, so that what comes back on it is known.
 fn mark_connection(it: &Interception) -> String {
     format!(
         "ct mark set ct mark & {:#x} | {:#x}",

@@ -23,9 +23,9 @@ pub const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 pub struct Rule {
     /// Interfaces that packets come in by; they are intercepted. This machine's own come in by none.
     pub interfaces: Vec<String>,
-    /// Where they come from.
+    /// Networks that they come from.
     pub sources: Vec<IpNet>,
-    /// Where they go.
+    /// Networks that they go to.
     pub destinations: Vec<IpNet>,
     /// True if they may also go to addresses that were learned ([`super::Installed::learn`]).
     pub learned: bool,
@@ -35,7 +35,7 @@ pub struct Rule {
     pub ports: Vec<u16>,
     /// Values of the DSCP, 0 to 63.
     pub dscp: Vec<u8>,
-    /// What happens to them.
+    /// Fate of the packets.
     pub action: Action,
 }
 
@@ -56,14 +56,14 @@ impl Rule {
     }
 }
 
-/// What happens to traffic.
+/// Fate of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It goes through the tunnel: TCP and DNS to their listeners, everything else into the device.
+    /// Traffic goes through the tunnel: TCP and DNS to their listeners, everything else into the device.
     Tunnel,
-    /// It is forwarded in clear.
+    /// Traffic is forwarded in clear.
     Direct,
-    /// It is refused: a reset, or "administratively prohibited".
+    /// Traffic is refused: a reset, or "administratively prohibited".
     Block,
 }
 
@@ -78,7 +78,7 @@ pub struct Lesson {
     pub time: Duration,
 }
 
-/// What a rule has decided on since it was installed.
+/// Count of what a rule has decided on since it was installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Packets, of the direction that the rule names.
@@ -215,7 +215,7 @@ fn set_name(rule: usize, family: Family) -> String {
     format!("learned{rule}_{}", family.digit())
 }
 
-/// What goes on from one table to the next.
+/// Part that goes on from one table to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Kept {
     /// By rule.
@@ -296,7 +296,7 @@ pub(super) fn chain(rules: &[Rule], name: &str, tunnel: &str) -> String {
     text
 }
 
-/// Where blocked traffic ends.
+/// Chain in which blocked traffic ends.
 pub(super) const BLOCKED: &str = "  chain blocked {\n    meta l4proto tcp reject with tcp reset\n    reject with icmpx type admin-prohibited\n  }\n";
 
 /// The rules as they hold without a process: what goes direct by addresses alone is accepted, all else that a rule names
@@ -358,7 +358,7 @@ impl Lesson {
     }
 }
 
-/// What teaches the table `name` all of it in one step.
+/// Text that teaches the table `name` all of it in one step.
 pub(super) fn teaching(name: &str, lessons: &[Lesson]) -> String {
     let mut text = String::new();
     for lesson in lessons {
@@ -418,7 +418,7 @@ fn time(text: &str) -> Option<Duration> {
     left.is_empty().then_some(sum)
 }
 
-/// What the sets of `rules` hold now.
+/// Content of the sets of `rules` now.
 pub(super) fn learned(rules: &[bool]) -> io::Result<Vec<Lesson>> {
     let mut all = Vec::new();
     for (rule, _) in rules.iter().enumerate().filter(|(_, learned)| **learned) {

@@ -27,12 +27,12 @@ pub(super) const ICMP: &str = "meta l4proto { icmp, icmpv6 }";
 /// Name lookups.
 const DNS: &str = "meta l4proto { tcp, udp } th dport 53";
 pub(super) const EXEMPT: &str = "    ip daddr @exempt4 return\n    ip6 daddr @exempt6 return\n";
-/// The same for what the LAN forwards: it bears the mark of what may leave in clear, because a routing rule bars what has none
+/// Exemption for what the LAN forwards: it bears the mark of what may leave in clear, because a routing rule bars what has none
 /// ([`super::barrier`]).
 pub(super) const LEFT_ALONE: &str =
     "    ip daddr @exempt4 goto direct\n    ip6 daddr @exempt6 goto direct\n";
 const NEVER: &str = "    fib daddr type { local, broadcast, multicast, anycast } return\n";
-/// What this machine says to its neighbours on a link for the link to work: addresses, routers, groups.
+/// Packets of this machine to its neighbours on a link that the link needs to work: addresses, routers, groups.
 pub(super) const NEIGHBOURS: &str = "    icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } ip6 hoplimit { 1, 255 } return
     ip protocol igmp ip ttl 1 return
     udp sport . udp dport { 68 . 67, 67 . 68, 546 . 547, 547 . 546 } return
@@ -178,7 +178,7 @@ fn prerouting(it: &Interception) -> String {
     text
 }
 
-/// What comes in by other interfaces bears a mark: a check of its source (`rp_filter`) asks for the way back as if the LAN
+/// Rules that mark what comes in by other interfaces: a check of its source (`rp_filter`) asks for the way back as if the LAN
 /// sent there, and the routing rules bar what the LAN sends without one.
 pub(super) fn arriving_elsewhere(it: &Interception) -> String {
     if it.interfaces.is_empty() {
@@ -305,7 +305,7 @@ fn intercept(it: &Interception) -> String {
     )
 }
 
-/// What happens to packets for a listener that is not there.
+/// Fate of packets for a listener that is not there.
 fn unheard(it: &Interception) -> &'static str {
     // What this machine sent comes from loopback, with no other way to go.
     if it.fail_open {
@@ -315,7 +315,7 @@ fn unheard(it: &Interception) -> &'static str {
     }
 }
 
-/// What reaches this hook goes through the device, or was not intercepted: exempt destinations and what goes direct pass.
+/// Chain of what goes through the device, or was not intercepted: exempt destinations and what goes direct pass.
 fn forward(it: &Interception) -> String {
     format!(
         "  chain forward {{\n    type filter hook forward priority filter; policy accept;\n{}    iifname != {{ {} }} return\n{EXEMPT}    {}{} return\n    {} return\n    counter drop\n  }}\n",
@@ -330,7 +330,7 @@ fn forward(it: &Interception) -> String {
     )
 }
 
-/// What comes in by one of these interfaces after somebody gave it another name, which no rule knows, goes nowhere.
+/// Rules by which what comes in by one of these interfaces after it got another name, which no rule knows, goes nowhere.
 fn renamed(it: &Interception, indices: &[u32]) -> String {
     if indices.is_empty() {
         return String::new();

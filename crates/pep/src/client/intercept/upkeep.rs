@@ -20,7 +20,7 @@ use super::barrier::{self, Holder};
 use super::lan::{self, Lan};
 use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Passage, Setting, closed_passages};
 
-/// What there is to be while an interception is in force.
+/// Things that are to be in the kernel while an interception is in force.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Counts what this process itself has changed.
@@ -31,12 +31,12 @@ pub struct Wanted {
     pub(super) interfaces: Vec<String>,
     pub(super) lan: Lan,
     pub(super) guard_rules: Vec<PolicyRule>,
-    /// Whether packets go through the device.
+    /// Device that packets go through, if they do.
     pub(super) device: Option<String>,
     pub(super) attached: bool,
 }
 
-/// What there is.
+/// Things that are in the kernel.
 #[derive(Debug, Default)]
 pub struct Seen {
     table: Option<Fingerprint>,
@@ -53,7 +53,7 @@ pub struct Seen {
 pub enum Lack {
     /// The table.
     Table {
-        /// It is there, with other contents.
+        /// The thing is there, with other contents.
         changed: bool,
     },
     /// A routing rule.
@@ -62,7 +62,7 @@ pub enum Lack {
     Route(TableRoute),
     /// The table is made for other interfaces, or other addresses of theirs.
     Lan {
-        /// They are the LAN's, not our device.
+        /// The addresses are the LAN's, not our device's.
         of_lan: bool,
     },
     /// The guard's table, whose rules are there.
@@ -126,7 +126,7 @@ impl Seen {
     }
 }
 
-/// What of `wanted` is not as it is to be.
+/// Things of `wanted` that are not as they are to be.
 #[must_use]
 pub fn lacking(wanted: &Wanted, seen: &Seen) -> Vec<Lack> {
     let mut lacks = Vec::new();
@@ -169,7 +169,7 @@ pub fn lacking(wanted: &Wanted, seen: &Seen) -> Vec<Lack> {
 }
 
 impl Lack {
-    /// Whether nobody took anything away: what is in force follows a change of interfaces or of their addresses.
+    /// True if nobody took anything away: what is in force follows a change of interfaces or of their addresses.
     #[must_use]
     pub fn is_change(&self) -> bool {
         match self {
@@ -179,7 +179,7 @@ impl Lack {
         }
     }
 
-    /// How it differs, after its name.
+    /// Difference of the thing, after its name.
     #[must_use]
     pub fn state(&self) -> &'static str {
         match self {
@@ -190,7 +190,7 @@ impl Lack {
         }
     }
 
-    /// What a notice about it names.
+    /// Object that a notice about it names.
     #[must_use]
     pub fn object(&self) -> Object {
         match self {
@@ -241,7 +241,7 @@ impl fmt::Display for Lack {
     }
 }
 
-/// What `it` needs of rules and routes.
+/// Rules of routing that `it` needs.
 pub(super) fn rules(it: &Interception) -> Vec<PolicyRule> {
     let marked = it.routes();
     let marked = marked.iter().flat_map(MarkedRoute::rules);

@@ -87,7 +87,7 @@ pub enum Fault {
     Closed {
         /// TCP port of the responder.
         port: u16,
-        /// What happened.
+        /// Reason of the failure.
         why: String,
     },
     /// More than the responder yields.

@@ -19,7 +19,7 @@ use crate::process;
 /// Port of the responder inside.
 const INSIDE: u16 = 80;
 
-/// What is transferred with, both ways.
+/// Target of transfers, both ways.
 pub(super) struct Target {
     name: String,
     direct: Peer,
@@ -113,7 +113,7 @@ impl Target {
         self.name.clone()
     }
 
-    /// How the tunnel is reached.
+    /// Way in which the tunnel is reached.
     pub(super) fn through(&self) -> String {
         self.tunnel.road.name()
     }

@@ -11,7 +11,7 @@ use crate::client::frontend::direct::Decisions;
 use crate::client::frontend::names::{Lesson, NoRoom};
 use crate::process;
 
-/// What is made at once waits together; beyond so much of it hosts have to ask again.
+/// Queries made at once that wait together; beyond these hosts have to ask again.
 const MAX_HELD: usize = 1024;
 
 /// Answers that may be given out once `lessons` are known.

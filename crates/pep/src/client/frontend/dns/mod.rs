@@ -37,10 +37,10 @@ use bentpipe_tunnel::transport::QueryKey;
 use held::Held;
 use near::Near;
 
-/// How old the list of this machine's own addresses may be.
+/// Age that the list of this machine's own addresses may have.
 const LOCAL_FOR: Duration = Duration::from_secs(5);
 
-/// Who asks, and whom.
+/// Query with who asks, and whom.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     host: IpAddr,
@@ -48,7 +48,7 @@ struct Asked {
     resolver: Option<IpAddr>,
 }
 
-/// Where an answer goes.
+/// Goal of an answer.
 #[derive(Clone)]
 enum Asker {
     Udp(udp::Asker),
@@ -168,7 +168,7 @@ impl Dns {
         }
     }
 
-    /// What the tunnel or a name server of the site says.
+    /// Takes what the tunnel or a name server of the site says.
     fn settle(self: &Rc<Self>, ticket: Ticket, message: Option<&[u8]>) {
         let now = process::now();
         let mut forwarder = self.forwarder.borrow_mut();

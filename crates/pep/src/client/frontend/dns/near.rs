@@ -13,23 +13,23 @@ use crate::net::resolver::Resolver;
 use crate::net::sockets::socket_address;
 use crate::process;
 
-/// Where name servers listen.
+/// Port of name servers.
 const PORT: u16 = 53;
 
-/// How old the list of name servers on this machine may be.
+/// Age that the list of name servers on this machine may have.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Addresses of this machine whose name server is remembered.
 const MAX_SERVERS: usize = 64;
 
-/// Who is asked instead of the tunnel.
+/// Name servers that are asked instead of the tunnel.
 pub(super) struct Near {
     mode: RouterDns,
     /// Addresses that our own listeners have.
     ours: Vec<SocketAddr>,
     mark: Option<u32>,
     resolvers: RefCell<HashMap<SocketAddr, Rc<Resolver>>>,
-    /// What [`Self::router`] found, and when.
+    /// Findings of [`Self::router`], with their times.
     known: RefCell<HashMap<IpAddr, (Instant, bool)>>,
 }
 
@@ -87,7 +87,7 @@ impl Near {
     }
 }
 
-/// Whether `address` is this machine's: its own is what the kernel would reach it from.
+/// True if `address` is this machine's: its own is what the kernel would reach it from.
 fn is_own(address: IpAddr) -> bool {
     let any: SocketAddr = match address {
         IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),

@@ -18,10 +18,10 @@ use super::{Asked, Asker as AnyAsker, Dns, bind_error};
 use crate::config::Place;
 use crate::process::{self, RunError};
 
-/// What is read at once of one host: queries are short, and the kernel joins only equal ones.
+/// Bytes that are read at once of one host: queries are short, and the kernel joins only equal ones.
 const RECEIVE_SIZE: usize = 64 << 10;
 
-/// Where resolvers are asked.
+/// Port at which resolvers are asked.
 #[cfg(target_os = "linux")]
 const PORT: u16 = 53;
 
@@ -32,7 +32,7 @@ const TURN: usize = 8;
 pub(super) struct Listener {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// Where queries were meant for other resolvers: answers come from there.
+    /// Places of queries that were meant for other resolvers: answers come from there.
     #[cfg(target_os = "linux")]
     places: Option<Places>,
     complained: Cell<bool>,
@@ -43,7 +43,7 @@ pub(super) struct Listener {
 pub(super) struct Asker {
     listener: Rc<Listener>,
     host: SocketAddr,
-    /// Where the query was sent to: from there the answer has to come.
+    /// Address that the query was sent to: from there the answer has to come.
     local: Option<IpAddr>,
 }
 
@@ -131,7 +131,7 @@ fn send_bound(resolver: SocketAddr, host: SocketAddr, message: &[u8]) -> io::Res
     lost(socket.send_to(message, host).map(drop))
 }
 
-/// What the kernel does not take is lost, like any datagram.
+/// Takes datagrams that the kernel does not take for lost, like any.
 #[cfg(target_os = "linux")]
 fn lost(sent: io::Result<()>) -> io::Result<()> {
     match sent {
