@@ -17,13 +17,13 @@ use crate::process;
 use crate::state::StateFile;
 use bentpipe_tunnel::engine::Connection;
 
-/// What is learned meanwhile is lost if the process is killed; each write wears a router's flash.
+/// Time between two writes. What is learned meanwhile is lost if the process is killed; each write wears a router's flash.
 const WRITE_EVERY: Duration = Duration::from_secs(120);
 
 /// The end of a tunnel is written within this time: of several ends at once, once.
 const WRITE_SOON: Duration = Duration::from_secs(2);
 
-/// What this daemon knows of its paths.
+/// Memory of this daemon's paths.
 pub(crate) struct PathMemory {
     file: StateFile,
     known: Mutex<Known>,
@@ -31,7 +31,7 @@ pub(crate) struct PathMemory {
 
 struct Known {
     paths: Paths,
-    /// When to write what is new.
+    /// Instant at which to write what is new.
     due: Option<Instant>,
 }
 

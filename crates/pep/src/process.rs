@@ -55,35 +55,35 @@ pub enum RunError {
     /// An address is taken or not ours.
     #[error("{place}: cannot listen on {what} {address}: {source}{}", mend(source))]
     Bind {
-        /// Where the configuration asks for it.
+        /// Place at which the configuration asks for it.
         place: Place,
         /// The address.
         address: SocketAddr,
         /// The protocol, for the message.
         what: &'static str,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A capability or a tool is missing.
     #[error("{place}: {fault}")]
     Privilege {
-        /// Where the configuration asks for what needs it.
+        /// Place at which the configuration asks for what needs it.
         place: Place,
-        /// What is missing, and the mend.
+        /// Thing that is missing, and the mend.
         fault: String,
     },
     /// Another client intercepts on this machine.
     #[error("{place}: {fault}")]
     Taken {
-        /// Where the configuration asks for interception.
+        /// Place at which the configuration asks for interception.
         place: Place,
-        /// Who has it, and the mend.
+        /// Holder of it, and the mend.
         fault: String,
     },
     /// The status socket.
     #[error("{}{source}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
     Status {
-        /// Where the configuration asks for it, if it does.
+        /// Place at which the configuration asks for it, if it does.
         place: Option<Place>,
         /// Reason why it cannot be bound.
         source: SocketError,
@@ -93,7 +93,7 @@ pub enum RunError {
     Io(#[from] io::Error),
 }
 
-/// What a daemon writes for those who want to know what goes on inside.
+/// Files that a daemon writes for those who want to know what goes on inside.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnosis {
     /// A file that receives TLS secrets.
@@ -107,7 +107,7 @@ impl RunError {
         Self::Key(error.to_string())
     }
 
-    /// What an operation that needs privileges or tools failed with.
+    /// Error of an operation that needs privileges or tools.
     pub(crate) fn privilege(place: &Place, error: &io::Error) -> Self {
         Self::Privilege {
             place: place.clone(),
@@ -170,7 +170,7 @@ pub(crate) fn random_u64() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// How we name ourselves to the peer.
+/// Name that we give ourselves towards the peer.
 pub(crate) fn agent() -> String {
     format!("bentpipe/{}", env!("CARGO_PKG_VERSION"))
 }
@@ -256,7 +256,7 @@ fn usable_memory() -> u64 {
     known.unwrap_or(MEMORY_UNKNOWN)
 }
 
-/// Where `bentpipe status` asks. To be called inside a tokio runtime.
+/// Binds the socket at which `bentpipe status` asks. To be called inside a tokio runtime.
 pub(crate) fn status_socket(
     role: Role,
     path: Option<&Placed<PathBuf>>,

@@ -122,14 +122,14 @@ pub(crate) fn refused(refusals: &Refusals) -> Refused {
     }
 }
 
-/// What a client has been told that its server reaches; a server says that of itself once.
+/// Families that a client has been told that its server reaches; a server says that of itself once.
 fn families(connection: &Connection) -> Option<Families> {
     let hello = connection.tunnel.remote()?;
     let client = connection.quic().side().is_client();
     client.then(|| hello.families.into())
 }
 
-/// What crosses as packets, where both ends have agreed to it.
+/// Packets that cross, where both ends have agreed to that.
 fn packets(connection: &Connection) -> Option<Packets> {
     let tunnel = &connection.tunnel;
     let server = match connection.quic().side() {
@@ -172,7 +172,7 @@ impl Packets {
     }
 }
 
-/// What a client hints at; it knows itself why (`client/link.rs`).
+/// Class that a client hints at; it knows itself why (`client/link.rs`).
 fn hinted(connection: &Connection) -> Option<LinkClass> {
     let link = connection.link();
     connection.quic().side().is_server().then(|| LinkClass {
@@ -211,7 +211,7 @@ fn sending(now: Instant, connection: &Connection) -> Sending {
     }
 }
 
-/// What was repaired, if anything was.
+/// Repairs that were made, if there were any.
 fn repairs(connection: &Connection) -> Option<Repairs> {
     let received = connection.lane().fec().received;
     // Copies of voice and of what stands alone are overhead like repairs.
@@ -225,7 +225,7 @@ fn repairs(connection: &Connection) -> Option<Repairs> {
     })
 }
 
-/// What the peer's HELLO says of its sending.
+/// Settings of the peer's sending that its HELLO tells.
 fn receiving(connection: &Connection) -> Option<Receiving> {
     let hello = connection.tunnel.remote()?;
     let acks = hello.acks.map(|acks| Acks {

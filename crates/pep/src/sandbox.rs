@@ -13,7 +13,7 @@ use crate::status::SandboxStatus;
 /// Once for each process, as what it describes.
 static ENTERED: OnceLock<SandboxStatus> = OnceLock::new();
 
-/// What has been given up; `None`: nothing.
+/// Restrictions that are in force; `None`: none.
 pub(crate) fn entered() -> Option<SandboxStatus> {
     ENTERED.get().cloned()
 }
@@ -29,7 +29,7 @@ pub(crate) fn announce() {
     }
 }
 
-/// What a daemon needs.
+/// Needs of a daemon.
 #[derive(Debug)]
 pub(crate) struct Needs<'a> {
     /// `sandbox` of the configuration.

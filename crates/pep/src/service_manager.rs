@@ -33,7 +33,7 @@ pub(crate) struct ServiceManager {
     present: bool,
     /// Time within which it wants a sign of life.
     watchdog: Option<Duration>,
-    /// Whether the log was told that it cannot be reached.
+    /// The log was told that it cannot be reached.
     complained: Cell<bool>,
 }
 

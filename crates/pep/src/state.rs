@@ -60,9 +60,9 @@ pub(crate) struct StateFile(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    /// What the file remembers, for the log: "the link".
+    /// Name of what the file remembers, for the log: "the link".
     what: &'static str,
-    /// How many contents there have been.
+    /// Number of contents so far.
     newest: AtomicU64,
     writing: Mutex<()>,
     complained: AtomicBool,

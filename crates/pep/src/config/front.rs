@@ -162,7 +162,7 @@ impl FrontEnds {
         rules.filter_map(|(place, rule)| Some((place, rule, rule.action?)))
     }
 
-    /// Where a connection goes, and which of [`Self::actions`] says so; `learned` tells whether its address is one of that
+    /// Decides where a connection goes, and which of [`Self::actions`] says so; `learned` tells whether its address is one of that
     /// rule's domains.
     pub(crate) fn decide(
         &self,

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::ConfigError;
 
-/// What is paid for bytes on the link, both directions together, IP packets whole.
+/// Price of bytes on the link, both directions together, IP packets whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metering {
@@ -15,10 +15,10 @@ pub struct Metering {
     pub price_per_mb: Option<f64>,
     /// Bytes that may be used in a period.
     pub cap: Option<ByteCount>,
-    /// What is counted as one period.
+    /// Period that is counted as one.
     #[serde(default)]
     pub period: Period,
-    /// What happens then.
+    /// Action at the cap.
     #[serde(default)]
     pub at_cap: AtCap,
 }
@@ -36,7 +36,7 @@ pub enum Period {
     Month,
 }
 
-/// What a client does whose bytes are used up.
+/// Action of a client whose bytes are used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AtCap {

@@ -57,7 +57,7 @@ pub(crate) use server::NAT64_LENGTHS;
 pub use server::{Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig};
 pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
-/// How long a stop waits for open flows when nothing else is said.
+/// Time for which a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
 
 /// State directory of root, and of the user whom a package or a service manager has given it.
@@ -66,7 +66,7 @@ const SHARED_STATE_DIR: &str = "/var/lib/bentpipe";
 /// Ceiling of buffered data of one tunnel when nothing else is said.
 const DEFAULT_MEMORY: ByteCount = ByteCount::new(256 << 20);
 
-/// Which end of the tunnel a file configures.
+/// End of the tunnel that a file configures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The terminal's side: `bentpipe client`.
@@ -115,7 +115,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What a client runs on, by its transport.
+/// Configuration of a client, by its transport.
 #[derive(Clone, Debug)]
 pub enum ClientFile {
     /// `transport = "quic"`, the default.
@@ -124,7 +124,7 @@ pub enum ClientFile {
     Plain(Box<PlainClient>),
 }
 
-/// What a server runs on, by its transport.
+/// Configuration of a server, by its transport.
 #[derive(Clone, Debug)]
 pub enum ServerFile {
     /// `transport = "quic"`, the default.
@@ -133,7 +133,7 @@ pub enum ServerFile {
     Plain(Box<PlainServer>),
 }
 
-/// What a daemon of either role runs on.
+/// Configuration of a daemon of either role.
 #[derive(Clone, Debug)]
 pub enum AnyFile {
     /// A client.
@@ -162,7 +162,7 @@ impl ClientFile {
         Self::from_source(&Source::read(path)?)
     }
 
-    /// What it takes in.
+    /// Front ends of the client.
     #[must_use]
     pub fn front(&self) -> &FrontEnds {
         match self {
@@ -196,7 +196,7 @@ impl ServerFile {
     }
 }
 
-/// Which transport `source` asks for: it decides which other keys there are.
+/// Transport that `source` asks for: it decides which other keys there are.
 fn transport(source: &Source) -> Result<Transport, ConfigError> {
     #[derive(Deserialize)]
     struct Head {

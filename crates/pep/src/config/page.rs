@@ -27,12 +27,12 @@ pub(super) struct Written {
 #[serde(transparent)]
 struct Listen(#[serde(deserialize_with = "value::text")] SocketAddr);
 
-/// Where the page is served, and to whom.
+/// Address of the page, and the token that opens it.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// TCP address; a loopback address unless there is a token.
     pub listen: Placed<SocketAddr>,
-    /// What a browser has to show, if anything.
+    /// Token that a browser has to show, if any.
     pub token: Option<PageToken>,
 }
 

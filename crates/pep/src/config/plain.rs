@@ -26,47 +26,47 @@ use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_
 use super::value::{self, CongestionControl, Transport};
 use super::{ConfigError, DEFAULT_DRAIN};
 
-/// What `bentpipe client` runs on that splits TCP in clear.
+/// Configuration of `bentpipe client` that splits TCP in clear.
 #[derive(Clone, Debug)]
 pub struct PlainClient {
     /// The file that this was read from.
     pub file: PathBuf,
     /// The splitter at the other end; `None`: this one connects to the destinations itself.
     pub server: Option<SocketAddr>,
-    /// What it takes in.
+    /// Front ends: traffic that it takes in.
     pub front: FrontEnds,
-    /// What its TCP sends with, if not with what the machine or the route says.
+    /// Congestion control that its TCP sends with, if not that of the machine or the route.
     pub controller: Option<Placed<CongestionControl>>,
     /// Time that connecting may take.
     pub connect_timeout: Duration,
     /// Time for which a stop waits for open flows.
     pub drain_timeout: Duration,
-    /// Where `bentpipe status` finds this daemon, instead of the run directory.
+    /// Socket at which `bentpipe status` finds this daemon, instead of one in the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
-    /// Whether it gives up what it does not need once it runs.
+    /// The daemon gives up what it does not need once it runs.
     pub sandbox: bool,
     /// TCP address that serves figures for Prometheus.
     pub metrics: Option<Placed<SocketAddr>>,
 }
 
-/// What `bentpipe server` runs on that splits TCP in clear.
+/// Configuration of `bentpipe server` that splits TCP in clear.
 #[derive(Clone, Debug)]
 pub struct PlainServer {
     /// The file that this was read from.
     pub file: PathBuf,
     /// TCP addresses to serve; at least one, no two the same.
     pub listen: Placed<Vec<SocketAddr>>,
-    /// Who may use it; at least one, names unique.
+    /// Clients that may use it; at least one, names unique.
     pub clients: Vec<PlainSource>,
-    /// What its TCP sends with, if not with what the machine or the route says.
+    /// Congestion control that its TCP sends with, if not that of the machine or the route.
     pub controller: Option<Placed<CongestionControl>>,
     /// Time that connecting to a destination may take.
     pub connect_timeout: Duration,
     /// Time for which a stop waits for open flows.
     pub drain_timeout: Duration,
-    /// Where `bentpipe status` finds this daemon, instead of the run directory.
+    /// Socket at which `bentpipe status` finds this daemon, instead of one in the run directory.
     pub status_socket: Option<Placed<PathBuf>>,
-    /// Whether it gives up what it does not need once it runs.
+    /// The daemon gives up what it does not need once it runs.
     pub sandbox: bool,
     /// TCP address that serves figures for Prometheus.
     pub metrics: Option<Placed<SocketAddr>>,
@@ -78,7 +78,7 @@ pub struct PlainServer {
 pub struct PlainSource {
     /// Its name in logs and `status`.
     pub name: Spanned<String>,
-    /// Where it connects from.
+    /// Networks that it connects from.
     #[serde(deserialize_with = "value::text_or_texts")]
     pub source: Vec<IpNet>,
     /// Destinations allowed although they are denied by default (loopback, private, …).

@@ -15,7 +15,7 @@ use super::ConfigError;
 use super::front::FrontEnds;
 use super::value::{self, FromText};
 
-/// What is published.
+/// Protocol of a port that is published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PortProtocol {
@@ -58,7 +58,7 @@ pub struct Publish {
     /// The host, and its port.
     #[serde(deserialize_with = "value::text")]
     pub to: SocketAddr,
-    /// Whether the host is told who has connected, by the PROXY protocol (TCP).
+    /// The host is told who has connected, by the PROXY protocol (TCP).
     #[serde(default)]
     pub proxy_protocol: bool,
 }
@@ -68,7 +68,7 @@ pub struct Publish {
 pub struct Permit {
     /// Of TCP or UDP.
     pub protocol: PortProtocol,
-    /// Which.
+    /// Ports that may be published.
     pub ports: RangeInclusive<u16>,
 }
 

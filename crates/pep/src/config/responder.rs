@@ -24,7 +24,7 @@ const DEFAULT_MAX_STARTS_PER_S: u16 = 20;
 pub struct Responder {
     /// TCP address of the half that goes past the tunnel.
     pub listen: Placed<SocketAddr>,
-    /// What its clients may ask of it.
+    /// Bounds of what its clients may ask of it.
     pub bounds: Bounds,
 }
 

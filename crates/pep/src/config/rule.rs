@@ -29,10 +29,10 @@ pub struct Rule {
     /// Intercepted interfaces that it is for.
     #[serde(default, deserialize_with = "super::front::interfaces")]
     pub interfaces: Vec<String>,
-    /// Where traffic comes from.
+    /// Networks that traffic comes from.
     #[serde(default, deserialize_with = "value::texts")]
     pub sources: Vec<IpNet>,
-    /// Where it goes; with `domains`, either will do.
+    /// Destinations of traffic; with `domains`, either will do.
     #[serde(default, deserialize_with = "value::texts")]
     pub destinations: Vec<IpNet>,
     /// Names that it goes to.
@@ -47,15 +47,15 @@ pub struct Rule {
     /// Values of the DSCP.
     #[serde(default, deserialize_with = "value::texts")]
     pub dscp: Vec<Dscp>,
-    /// Whether connections are accepted before the server has connected, if it says so.
+    /// Acceptance of connections before the server has connected, if the rule says so.
     #[serde(default)]
     pub optimistic: Option<bool>,
-    /// Where traffic goes, if it says so.
+    /// Action on traffic, if the rule says so.
     #[serde(default)]
     pub action: Option<Action>,
 }
 
-/// Where traffic goes.
+/// Way that traffic goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -165,7 +165,7 @@ impl FromText for Dscp {
 pub struct Asked<'a> {
     /// The interface that it came in by; `None`: it came to a proxy.
     pub interface: Option<&'a str>,
-    /// Who asks.
+    /// Address that asks.
     pub source: Option<IpAddr>,
     /// For whom.
     pub host: &'a Host,
@@ -176,7 +176,7 @@ pub struct Asked<'a> {
 }
 
 impl Rule {
-    /// Whether the rule is for `port` at `address`, as far as destinations and ports go; `None` is a host name, which only
+    /// True if the rule is for `port` at `address`, as far as destinations and ports go; `None` is a host name, which only
     /// a rule for all destinations meets.
     #[must_use]
     pub fn matches(&self, address: Option<IpAddr>, port: u16) -> bool {

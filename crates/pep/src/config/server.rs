@@ -35,7 +35,7 @@ pub use listening::Listening;
 pub(super) use listening::{listen, one_of_each};
 pub use packets::Packets;
 
-/// What `bentpipe server` runs on.
+/// Configuration of `bentpipe server`.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// The file that this was read from.
@@ -48,7 +48,7 @@ pub struct ServerConfig {
     pub clients: Vec<Client>,
     /// Ceiling of what all tunnels hold together; `None`: as the machine's memory suggests.
     pub total_memory: Option<ByteCount>,
-    /// Where clients' addresses in the tunnel come from.
+    /// Pools of clients' addresses in the tunnel.
     pub packets: Packets,
     /// Settings by which it reaches destinations.
     pub dialling: Dialling,
@@ -56,13 +56,13 @@ pub struct ServerConfig {
     pub drain_timeout: Duration,
     /// Remembers the paths to the clients.
     pub state_dir: PathBuf,
-    /// What paces the forward link unless the client asks for something else.
+    /// Controller that paces the forward link unless the client asks for something else.
     pub controller: Kind,
     /// Places at which it tells about itself.
     pub monitoring: Monitoring,
-    /// What clients measure their link with.
+    /// Responder that clients measure their link with.
     pub responder: Option<Responder>,
-    /// Whether it gives up what it does not need once it runs.
+    /// The server gives up what it does not need once it runs.
     pub sandbox: bool,
 }
 

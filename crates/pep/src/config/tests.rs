@@ -15,7 +15,7 @@ use crate::keys::PrivateKey;
 use bentpipe_tunnel::engine::Profile;
 
 const KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
-/// What `good.key` holds: no peer's.
+/// Content of `good.key`: no peer's.
 const OWN_KEY: &str = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=";
 const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 

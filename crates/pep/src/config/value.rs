@@ -20,7 +20,7 @@ pub(super) use forms::{
 
 /// A value written as a string.
 pub(super) trait FromText: Sized {
-    /// What a reader should have written, for "expected …".
+    /// Words for what a reader should have written, for "expected …".
     const EXPECTED: &'static str;
 
     /// Parses `text`; the error names the text and the mend.
@@ -81,7 +81,7 @@ impl FromText for Ipv6Net {
     }
 }
 
-/// Where a client finds its server.
+/// Address at which a client finds its server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ServerAddress {
     /// A literal address; needs no resolver.
@@ -174,7 +174,7 @@ impl FromText for bentpipe_congestion::Kind {
     }
 }
 
-/// What carries connections from one end to the other.
+/// Carrier of connections from one end to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
@@ -185,7 +185,7 @@ pub enum Transport {
     Plain,
 }
 
-/// What the kernel's TCP sends with, by the kernel's name for it. Whether it has that is seen when it is used.
+/// Congestion control of the kernel's TCP, by the kernel's name for it. Whether it has that is seen when it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CongestionControl(pub(crate) String);
 
@@ -209,7 +209,7 @@ impl<'de> Deserialize<'de> for CongestionControl {
     }
 }
 
-/// What happens to traffic of intercepted interfaces that is not TCP.
+/// Fate of traffic of intercepted interfaces that is not TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OtherTraffic {
@@ -222,25 +222,25 @@ pub enum OtherTraffic {
     Direct,
 }
 
-/// What happens to HTTP/3 (UDP port 443) of intercepted interfaces.
+/// Fate of HTTP/3 (UDP port 443) of intercepted interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Http3 {
     /// Answered with "port unreachable": browsers fall back to TCP, which is accelerated.
     #[default]
     Reject,
-    /// It is like any other traffic.
+    /// HTTP/3 is like any other traffic.
     Tunnel,
 }
 
-/// What happens to intercepted traffic that the client cannot carry.
+/// Fate of intercepted traffic that the client cannot carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// It waits, or is dropped.
+    /// Traffic waits, or is dropped.
     #[default]
     Block,
-    /// It goes in clear.
+    /// Traffic goes in clear.
     Direct,
 }
 

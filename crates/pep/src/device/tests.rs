@@ -201,7 +201,7 @@ fn turned(packet: &Bytes) -> Bytes {
     packet.into()
 }
 
-/// What has gone into the kernel through the device, and what has come out: pieces, as the kernel counts them.
+/// Packets that have gone into the kernel through the device, and come out: pieces, as the kernel counts them.
 fn counted(place: &NetNs) -> [u64; 2] {
     let text = place.enter(|| fs::read_to_string("/proc/thread-self/net/dev"));
     let text = text.unwrap().unwrap();

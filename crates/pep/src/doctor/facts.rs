@@ -72,11 +72,11 @@ pub(super) struct Network {
     pub(super) firewalls: Trial<Vec<&'static str>>,
     /// Chains of others that drop what is forwarded, with whether they let our device's packets pass.
     pub(super) forward_chains: Trial<Vec<(BaseChain, bool)>>,
-    /// Whether iptables-legacy has rules, which nftables does not show.
+    /// The tables of iptables-legacy have rules, which nftables does not show.
     pub(super) legacy_tables: bool,
     /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
     pub(super) resolvers: Result<Vec<IpAddr>, String>,
-    /// Who has UDP port 53.
+    /// Programs that have UDP port 53.
     pub(super) port_53: Vec<Holder>,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Holder {
 #[derive(Clone, Debug)]
 pub(super) struct Subject {
     pub(super) file: PathBuf,
-    /// What it asks for.
+    /// Content of the configuration, or its fault.
     pub(super) content: Result<Content, Fault>,
 }
 
@@ -105,7 +105,7 @@ pub(super) enum Fault {
     Wrong(String),
 }
 
-/// What a configuration asks for, and what came of it.
+/// Wishes of a configuration, and what came of them.
 #[derive(Clone, Debug)]
 pub(super) struct Content {
     pub(super) role: Role,
@@ -118,7 +118,7 @@ pub(super) struct Content {
     pub(super) side: SideFacts,
 }
 
-/// What a running daemon says.
+/// Answer of a running daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Daemon {
     Healthy(String),
@@ -146,7 +146,7 @@ pub(super) struct Ownership {
     pub(super) mode: u32,
 }
 
-/// What depends on the role.
+/// Facts that depend on the role.
 #[derive(Clone, Debug)]
 pub(super) enum SideFacts {
     Client(ClientFacts),
@@ -193,11 +193,11 @@ pub(super) struct Listen {
 pub(super) enum ListenState {
     /// The running server has it.
     Served,
-    /// It can be bound.
+    /// The port can be bound.
     Free,
-    /// Somebody else has it.
+    /// The port is held by other programs.
     Held(Vec<Holder>),
-    /// It cannot be bound for another reason.
+    /// The port cannot be bound for another reason.
     Cannot(String),
 }
 

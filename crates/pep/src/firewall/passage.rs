@@ -15,7 +15,7 @@ use bentpipe_sys::nftables::{self, BaseChain, FORWARD};
 
 use super::{CLIENT_TABLE, GUARD_TABLE, SERVER_TABLE};
 
-/// What the rules are known by.
+/// Comment by which the rules are known.
 const COMMENT: &str = "bentpipe lets its device's packets pass";
 
 /// A chain of another program that drops what is forwarded.

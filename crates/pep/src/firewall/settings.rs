@@ -17,7 +17,7 @@ use super::{CLIENT_TABLE, GUARD_TABLE};
 /// Stands for the whole machine.
 const ALL: &str = "all";
 
-/// Whether frames of bridges pass the tables of IPv4 and IPv6.
+/// Settings by which frames of bridges pass the tables of IPv4 and IPv6.
 const BRIDGED: [&str; 2] = [
     "/proc/sys/net/bridge/bridge-nf-call-iptables",
     "/proc/sys/net/bridge/bridge-nf-call-ip6tables",
@@ -36,9 +36,9 @@ pub struct Setting {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// What comes in there may be forwarded.
+    /// IPv4 packets that come in there may be forwarded.
     Ipv4,
-    /// The same; of the whole machine before Linux 6.17, which has no other.
+    /// IPv6 packets that come in there may be forwarded; on the whole machine before Linux 6.17, which has no other.
     Ipv6,
     /// Router advertisements are heeded although the machine forwards: otherwise that would end with forwarding.
     Advertisements,
@@ -46,7 +46,7 @@ enum Kind {
     Marks,
     /// Frames of bridges pass the tables of IPv4 while they are bridged, and lose their transparent socket after.
     Bridged4,
-    /// The same of IPv6.
+    /// Frames of bridges pass the tables of IPv6.
     Bridged6,
 }
 
@@ -189,7 +189,7 @@ impl Settings {
         ])
     }
 
-    /// What a process changed that was killed, as its `table` says.
+    /// Settings that a process changed that was killed, as its `table` says.
     pub(crate) fn left_behind(table: &Table) -> io::Result<Self> {
         let mut settings = Vec::new();
         if table.exists()? {
@@ -256,7 +256,7 @@ impl Settings {
         text
     }
 
-    /// What comes in by `interface` may be forwarded. `table` is in force and has [`Self::sets`].
+    /// Lets what comes in by `interface` be forwarded. `table` is in force and has [`Self::sets`].
     pub(crate) fn enable(&mut self, interface: &str, table: &Table) -> io::Result<()> {
         self.change(Kind::Ipv4, interface, table)?;
         let forced = Setting {

@@ -12,7 +12,7 @@ use crate::status::KernelRepair;
 /// Repairs of one part that are made at once; one more is granted every [`GRANTED_EVERY`].
 const AT_ONCE: u32 = 10;
 
-/// How often one more repair at once is granted.
+/// Time after which one more repair at once is granted.
 const GRANTED_EVERY: Duration = Duration::from_secs(5);
 
 /// The wait before the first repair beyond [`AT_ONCE`]; it doubles with each.
@@ -24,7 +24,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Parts that are remembered: rules, routes and interfaces of one daemon are some tens.
 const MAX_PARTS: usize = 512;
 
-/// How loud a line is.
+/// Level of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     Error,
@@ -35,7 +35,7 @@ pub(crate) enum Level {
 /// A line for the log.
 pub(super) type Line = (Level, String);
 
-/// What was put back, and what waits.
+/// Keeper of what was put back, and what waits.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     parts: BTreeMap<String, Part>,
@@ -52,7 +52,7 @@ struct Part {
     granted: Instant,
     /// Not before then, while it is missing.
     retry_at: Option<Instant>,
-    /// How it differs now, until it is put back.
+    /// Difference of the part now, until it is put back.
     missing: Option<String>,
     /// Reason why it could not be put back, as the log was told.
     failing: Option<String>,
@@ -96,7 +96,7 @@ impl Part {
 }
 
 impl Keeper {
-    /// Which of `faults` to repair now. Parts that are not among them are as they should be.
+    /// Chooses which of `faults` to repair now. Parts that are not among them are as they should be.
     pub(super) fn judge(&mut self, now: Instant, faults: &[Fault]) -> Vec<usize> {
         for (name, part) in &mut self.parts {
             if !faults.iter().any(|fault| fault.part == *name) {
@@ -180,7 +180,7 @@ impl Keeper {
         waiting.filter_map(|part| part.retry_at).min()
     }
 
-    /// What was put back so far, or waits to be, for `status`.
+    /// Parts that were put back so far, or wait to be, for `status`.
     pub(crate) fn report(&self, now: Instant) -> Vec<KernelRepair> {
         let told = |part: &&(&String, &Part)| part.1.repairs > 0 || part.1.failing.is_some();
         let parts: Vec<_> = self.parts.iter().collect();

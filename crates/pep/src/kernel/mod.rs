@@ -42,15 +42,15 @@ const GAP: Duration = Duration::from_millis(10);
 pub(crate) struct Fault {
     /// The part, as the log and `status` name it.
     pub(crate) part: String,
-    /// How it differs: "is gone", "was changed".
+    /// Difference of the part: "is gone", "was changed".
     pub(crate) state: String,
-    /// What a notice about it names.
+    /// Object that a notice about it names.
     pub(crate) object: Object,
 }
 
-/// What is ours in the kernel.
+/// Parts of the kernel's state that are ours.
 pub(crate) trait Subject: Send + 'static {
-    /// What is not as it should be. Logs itself what it cannot find out.
+    /// Faults: parts that are not as they should be. Logs itself what it cannot find out.
     fn compare(&mut self) -> Vec<Fault>;
 
     /// Puts one part back.
@@ -91,7 +91,7 @@ impl Shared {
 }
 
 impl Repairs {
-    /// What was put back so far.
+    /// Parts that were put back so far.
     pub(crate) fn report(&self) -> Vec<KernelRepair> {
         self.0.keeper().report(process::now())
     }
@@ -116,7 +116,7 @@ impl Guardian {
         })
     }
 
-    /// What it tells `status`.
+    /// Parts that `status` is told of.
     pub(crate) fn repairs(&self) -> Repairs {
         Repairs(self.shared.clone())
     }
@@ -189,7 +189,7 @@ fn merge(changes: &mut Vec<Change>, new: Vec<Change>, subject: &mut impl Subject
     true
 }
 
-/// Who took away something of `object` last.
+/// Program that took away something of `object` last.
 fn culprit(changes: &[Change], object: &Object) -> Option<String> {
     let touches = |change: &&Change| match (&change.object, object) {
         // By now it may have another name or number.

@@ -30,7 +30,7 @@ const MAX_ADDRESSES: usize = 6;
 /// seconds.
 const MAX_LOOKUPS: usize = 64;
 
-/// What may be dialled for one client.
+/// Rights of one client to dial.
 #[derive(Debug)]
 pub(crate) struct Rights {
     pub(crate) policy: Policy,
@@ -49,7 +49,7 @@ impl Rights {
 /// Reason why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotDialled {
-    /// What the client is told.
+    /// Code that the client is told.
     pub(crate) code: ReplyCode,
     /// The address that it may not reach, and why, if that was the reason.
     pub(crate) denied: Option<(IpAddr, Denied)>,
@@ -67,7 +67,7 @@ pub(crate) struct Dialler {
     resolver: Rc<Resolver>,
     /// Time that one connection may take, name lookup included.
     patience: Duration,
-    /// Where [`RESPONDER_NAME`] leads.
+    /// Address that [`RESPONDER_NAME`] leads to.
     responder: Option<SocketAddr>,
 }
 
@@ -141,7 +141,7 @@ impl Dialler {
         }
     }
 
-    /// Whether a client with this `policy` may have a connection to `address`.
+    /// Checks that a client with this `policy` may have a connection to `address`.
     pub(crate) fn permits(&self, policy: &Policy, address: SocketAddr) -> Result<(), NotDialled> {
         if self.responder == Some(address) {
             return Ok(());

@@ -48,7 +48,7 @@ impl Judge {
         }
     }
 
-    /// Whether a client with this `policy` may reach `service` of `address` now.
+    /// Checks that a client with this `policy` may reach `service` of `address` now.
     pub(crate) fn check(
         &self,
         policy: &Policy,
@@ -71,7 +71,7 @@ impl Judge {
         }
     }
 
-    /// Whether a client may reach `address` where `translations` are those of the network.
+    /// Checks that a client may reach `address` where `translations` are those of the network.
     fn check_as(
         &self,
         policy: &Policy,
@@ -118,7 +118,7 @@ impl Judge {
     }
 }
 
-/// Which addresses are this machine's, by the kernel's routing tables.
+/// Addresses that are this machine's, by the kernel's routing tables.
 #[cfg(target_os = "linux")]
 struct Own {
     query: Option<bentpipe_sys::reach::RouteQuery>,
@@ -159,7 +159,7 @@ impl Own {
     }
 }
 
-/// Which addresses are this machine's: only to those can a socket be bound.
+/// Addresses that are this machine's: only to those can a socket be bound.
 #[cfg(not(target_os = "linux"))]
 struct Own;
 

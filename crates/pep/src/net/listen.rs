@@ -19,7 +19,7 @@ const BACKLOG: i32 = 4096;
 /// Pause after a failed accept: usually there is no descriptor left, and one must be closed first.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Which families a listener at `[::]` serves.
+/// Families that a listener at `[::]` serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Families {
     /// IPv6 alone: the IPv4 wildcard has a listener of its own.

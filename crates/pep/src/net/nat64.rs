@@ -103,7 +103,7 @@ pub(crate) fn readings(address: IpAddr) -> Vec<Translation> {
         .collect()
 }
 
-/// What is known of the network's translator.
+/// Knowledge of the network's translator.
 #[derive(Clone, Debug)]
 enum Knowledge {
     /// Nothing, and nobody has asked: a server whose clients use IPv4 alone sends no query.

@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::nat64::Translation;
 use crate::config::{Destinations, Service};
 
-/// Where clouds tell their machines secrets, whoever asks: AWS, Azure, Google, Oracle, Alibaba, Tencent, Scaleway and
+/// Addresses at which clouds tell their machines secrets, whoever asks: AWS, Azure, Google, Oracle, Alibaba, Tencent, Scaleway and
 /// those that do as AWS does. Most are link-local or private by themselves; Azure's is public.
 const METADATA: [IpAddr; 12] = [
     v4(169, 254, 169, 254),
@@ -72,7 +72,7 @@ pub(crate) enum Denied {
 }
 
 impl Policy {
-    /// Whether `service` of `address` may be dialled, as far as that does not depend on this machine's own addresses.
+    /// Checks that `service` of `address` may be dialled, as far as that does not depend on this machine's own addresses.
     /// An address that one of `translations` makes an IPv4 address of is judged by that, too.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether `address` is public, or permitted although it is not.
+    /// Checks that `address` is public, or permitted although it is not.
     fn check_public(&self, address: IpAddr, service: Service) -> Result<(), Denied> {
         if METADATA.contains(&address.to_canonical()) && !self.names_alone(address, service) {
             return Err(Denied::Metadata);

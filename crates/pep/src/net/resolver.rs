@@ -34,10 +34,10 @@ const ATTEMPTS: [Duration; 4] = [
 /// After so long there is no answer, whatever is still under way (`PROTOCOL.md` §4.1).
 const PATIENCE: Duration = Duration::from_secs(7);
 
-/// How old the list of this machine's resolvers may be.
+/// Age that the list of this machine's resolvers may have.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Where the list is.
+/// Path of the list.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Longest list that is read, bytes.
@@ -54,7 +54,7 @@ const HOSTS_FRESH: Duration = Duration::from_secs(2);
 pub(crate) struct Resolver {
     configured: Rc<[SocketAddr]>,
     system: RefCell<Option<(Instant, Rc<[SocketAddr]>)>>,
-    /// Which of them answered last.
+    /// Number of the one that answered last.
     preferred: Cell<usize>,
     /// Names of /etc/hosts, and when that was read.
     hosts: RefCell<Option<(Instant, Rc<Hosts>)>>,
@@ -92,7 +92,7 @@ impl Resolver {
         self.ask(&query).await.or_else(|| Some(query.unanswered()))
     }
 
-    /// What a resolver says, a failure among it; `None` if none answers.
+    /// Message of a resolver, a failure among them; `None` if none answers.
     async fn ask(&self, query: &Query) -> Option<Vec<u8>> {
         let mut race = Race::new(query, self.mark);
         let answer = timeout(PATIENCE, self.run(&mut race)).await;
@@ -143,7 +143,7 @@ impl Resolver {
         }
     }
 
-    /// What the resolvers say of the name that shows a translator's prefix.
+    /// Addresses that the resolvers give for the name that shows a translator's prefix.
     pub(crate) async fn probe_translations(&self) -> Option<Vec<IpAddr>> {
         // Without one there is nothing to be found, which is no reason to complain.
         if self.servers().is_empty() {

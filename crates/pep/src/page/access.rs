@@ -11,7 +11,7 @@ use crate::config::PageToken;
 /// Name of the cookie.
 const NAME: &str = "bentpipe_page";
 
-/// What the cookie's value is the code of, under the token as the key.
+/// Text that the cookie's value is the code of, under the token as the key.
 const PURPOSE: &[u8] = b"bentpipe page cookie";
 
 /// Time that a browser keeps the cookie, in seconds: a year.

@@ -50,7 +50,7 @@ pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_tcp_keepalive(&keepalive)
 }
 
-/// What `socket` says within [`FIRST_BYTES`], as far as `scratch` takes it, and whether it has ended there.
+/// Reads what `socket` says within [`FIRST_BYTES`], as far as `scratch` takes it, and whether it has ended there.
 pub(crate) async fn first_bytes(
     socket: &TcpStream,
     scratch: &RefCell<impl AsMut<[u8]>>,

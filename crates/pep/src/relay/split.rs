@@ -25,13 +25,13 @@ use tokio::select;
 use super::{Outcome, delivered};
 use crate::status;
 
-/// What one read takes at most; all splits of a thread share the room.
+/// Bytes that one read takes at most; all splits of a thread share the room.
 const SCRATCH: usize = 256 << 10;
 
 /// Length and code of a REPLY, whatever follows them.
 const LONGEST_REPLY: usize = MAX_REPLY + 8;
 
-/// What the splits of a thread share: room for reading, and counters.
+/// Room for reading, and counters, that the splits of a thread share.
 #[derive(Debug)]
 pub(crate) struct Bench {
     scratch: RefCell<Vec<u8>>,
@@ -67,7 +67,7 @@ impl Bench {
         total.set(total.get() + bytes.len() as u64);
     }
 
-    /// What `status` tells of them.
+    /// Flows that `status` tells of.
     pub(crate) fn flows(&self) -> status::Flows {
         status::Flows {
             opened_total: self.opened.get(),
@@ -76,7 +76,7 @@ impl Bench {
         }
     }
 
-    /// What `status` tells of them, where the near side is the LAN.
+    /// Volumes that `status` tells of, where the near side is the LAN.
     pub(crate) fn volumes(&self) -> status::Volumes {
         status::Volumes {
             lan_in: self.near_in.get(),
@@ -156,9 +156,9 @@ pub(crate) async fn read_some(
 struct End<'a> {
     socket: &'a TcpStream,
     who: Who,
-    /// It has sent FIN.
+    /// The end has sent FIN.
     ended: Cell<bool>,
-    /// It was lost while it was written to; what it said before may still have to be read.
+    /// The end was lost while it was written to; what it said before may still have to be read.
     lost: Cell<bool>,
     count: &'a Cell<u64>,
 }

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-/// How much is saved up while nothing happens.
+/// Time whose events are saved up while nothing happens.
 const SAVED: Duration = Duration::from_secs(2);
 
 /// Allows so many events a second, and two seconds' worth at once.

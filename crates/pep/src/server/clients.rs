@@ -58,7 +58,7 @@ struct Enrolment {
     expires: u64,
 }
 
-/// Who may connect, by key.
+/// Clients that may connect, by key.
 #[derive(Default)]
 struct Table {
     clients: HashMap<PublicKey, Arc<Client>>,
@@ -165,7 +165,7 @@ impl Clients {
             .collect()
     }
 
-    /// What the TLS verifier asks.
+    /// Question that the TLS verifier asks.
     pub(super) fn verifier(&self) -> Arc<dyn Fn(&PublicKey) -> bool + Send + Sync> {
         let table = self.table.clone();
         Arc::new(move |key| {
@@ -216,11 +216,11 @@ impl Client {
 /// each of them, so there must not be many.
 const MAX_CONNECTIONS: usize = 8;
 
-/// Which connection speaks for which client.
+/// Connections, each with the client that it speaks for.
 pub(super) struct Registry {
     shards: Vec<mpsc::UnboundedSender<Command>>,
     current: Mutex<HashMap<PublicKey, Place>>,
-    /// Which connection has published ports.
+    /// Connection that has published ports, by client.
     publishing: Mutex<HashMap<PublicKey, (u8, ConnectionId)>>,
     /// Every connection, by client and in the order of arrival.
     all: Mutex<HashMap<PublicKey, VecDeque<(u8, ConnectionId)>>>,

@@ -25,7 +25,7 @@ const MOST: u64 = 16 << 20;
 struct Record {
     /// Its public key, base64.
     key: String,
-    /// When, in seconds since 1970.
+    /// Time, in seconds since 1970.
     at: u64,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// What the first look has `found`.
+    /// Takes what the first look has `found`.
     pub(super) fn new(found: Families) -> Self {
         Self {
             now: found,

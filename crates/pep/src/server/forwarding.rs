@@ -36,7 +36,7 @@ const MASK: u32 = 0xf000_0000;
 /// Priority of the rule for packets that it has not seen; before all that an administrator is likely to add.
 const PRIORITY: u32 = 97;
 
-/// What is forwarded between the tunnel's device and the world.
+/// Forwarding between the tunnel's device and the world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forwarding {
     /// Clients' addresses: what comes from them leaves with an address of this machine.
@@ -56,7 +56,7 @@ pub struct ServerTable {
     settings: Settings,
     forwarding: Option<Forwarding>,
     router: Router,
-    /// What the table held when it was last written.
+    /// Content of the table when it was last written.
     written: Option<Fingerprint>,
 }
 
@@ -139,7 +139,7 @@ impl ServerTable {
         Ok(())
     }
 
-    /// Whether the table is as it was written; `None` if it is gone.
+    /// Tells if the table is as it was written; `None` if it is gone.
     ///
     /// # Errors
     /// The privilege is missing.
@@ -199,7 +199,7 @@ impl Drop for ServerTable {
     }
 }
 
-/// What holds where the table does not: a client's packet that the table has not marked goes nowhere, so that none leaves
+/// Rules that hold where the table does not: a client's packet that the table has not marked goes nowhere, so that none leaves
 /// with its inner address while the table is gone.
 fn second_line() -> Vec<PolicyRule> {
     let families = Family::usable().into_iter();
@@ -221,7 +221,7 @@ fn outside() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// What the device delivers may be forwarded. Without the device there is nothing to do.
+/// Lets what the device delivers be forwarded. Without the device there is nothing to do.
 fn open_device() {
     let _ = fs::write(format!("/proc/sys/net/ipv4/conf/{NAME}/forwarding"), "1");
     let _ = fs::write(
@@ -230,7 +230,7 @@ fn open_device() {
     );
 }
 
-/// Whether what comes in by this interface is not forwarded.
+/// True if what comes in by this interface is not forwarded.
 fn is_shut(interface: &str) -> bool {
     let path = format!("/proc/sys/net/ipv4/conf/{interface}/forwarding");
     fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")

@@ -67,7 +67,7 @@ use worker::Worker;
 /// Between looks at which families have a route.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Which key each client of `config` has named that joined by a code, by the one-time key of the code.
+/// Keys that the clients of `config` have named that joined by a code, by the one-time key of the code.
 pub fn joined(
     config: &ServerConfig,
 ) -> impl Fn(&keys::PublicKey) -> Option<keys::PublicKey> + use<> {
@@ -125,7 +125,7 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     result
 }
 
-/// Where the operator's orders come from; taken before anything that takes time.
+/// Source of the operator's orders; taken before anything that takes time.
 struct Orders {
     status: StatusSocket,
     metrics: Metrics,
@@ -235,7 +235,7 @@ fn bind(address: SocketAddr, shared: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// What one shard last published for `status`.
+/// Reports that each shard last published for `status`.
 type Reports = Arc<Mutex<Vec<ClientStatus>>>;
 
 /// The running shards.
@@ -465,7 +465,7 @@ impl Pool {
     }
 }
 
-/// What `fresh` changes: clients in comparison with `current`, and keys that differ from those the server was `started`
+/// Changes that `fresh` makes: clients in comparison with `current`, and keys that differ from those the server was `started`
 /// with and that it does not read again.
 fn changes(started: &ServerConfig, current: &ServerConfig, fresh: &ServerConfig) -> String {
     let of = |config: &ServerConfig, name: &str| {

@@ -53,7 +53,7 @@ impl Repairs {
 /// There is none.
 pub(super) struct Packets(Infallible);
 
-/// What filters would share.
+/// State that filters would share.
 #[derive(Clone)]
 pub(super) struct Rule {
     pub(super) judge: Rc<Judge>,

@@ -17,14 +17,14 @@ const KEYS: usize = 256;
 /// Time for which an unknown key is not named again.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// What was said already.
+/// Notices that were given already.
 #[derive(Default)]
 pub(super) struct Notices {
     clients: Mutex<HashMap<String, HashSet<String>>>,
     keys: Mutex<HashMap<PublicKey, Instant>>,
 }
 
-/// What is to be said of something that happened.
+/// Notice of something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Say {
     /// The thing itself.
@@ -55,7 +55,7 @@ impl Notices {
         }
     }
 
-    /// Somebody has shown a key that nobody knows.
+    /// Notes that a key was shown that nobody knows.
     pub(super) fn of_key(&self, now: Instant, key: PublicKey) -> Say {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = |since: &Instant| now.saturating_duration_since(*since) < AGAIN;

@@ -42,7 +42,7 @@ const LONGEST_OPEN: usize = MAX_OPEN + 16;
 /// Between looks at whether all is over.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Who may use the server, and what he has used.
+/// Client that may use the server, and what it has used.
 struct Client {
     name: String,
     source: Vec<IpNet>,

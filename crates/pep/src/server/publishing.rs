@@ -34,10 +34,10 @@ use bentpipe_tunnel::engine::{ConnectionId, Engine};
 /// Before a port that could not be opened is tried again: soon at first, for its last owner is likely to be leaving.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
-/// So often it is tried before the client hears of it.
+/// Times that it is tried before the client hears of it.
 const QUIET_TRIES: u32 = 20;
 
-/// So long a client may be silent before its ports are closed: those who connect then would wait for nobody.
+/// Time for which a client may be silent before its ports are closed: those who connect then would wait for nobody.
 const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Before accepting is tried again when this process has no descriptors left.
@@ -139,7 +139,7 @@ impl Sessions {
         }
     }
 
-    /// What `open` yields, sooner or later.
+    /// Yields what `open` yields, sooner or later.
     async fn opened<T>(
         &self,
         id: ConnectionId,
@@ -241,7 +241,7 @@ impl Sessions {
         let () = pending().await;
     }
 
-    /// What leads to the client; `None`: its packets do not cross.
+    /// Rules that lead to the client; `None`: its packets do not cross.
     fn leading(&self, id: ConnectionId, asked: &Publish, claimed: Vec<Socket>) -> Option<Leading> {
         let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
         let carried = self.shard.peek(carries).unwrap_or(false);

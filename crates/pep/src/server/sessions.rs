@@ -42,7 +42,7 @@ use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine
 use bentpipe_tunnel::text::printable;
 use bentpipe_tunnel::transport::{FlowKey, MAX_QUERIES, QueryKey, TunnelEvent};
 
-/// How often a question's task looks whether its client still waits.
+/// Time between two looks of a question's task whether its client still waits.
 const STOPPED_LOOK: Duration = Duration::from_millis(200);
 
 /// A connected client.
@@ -54,15 +54,15 @@ pub(super) struct Session {
     pub(super) filter: Option<Filter>,
     /// Their way out where there is no device.
     translator: Option<Translator>,
-    /// What it has published.
+    /// Ports that it has published.
     pub(super) ports: Ports,
-    /// What its open flows are connected to.
+    /// Addresses that its open flows are connected to.
     connected: HashMap<FlowKey, SocketAddr>,
     /// Shared by the queries that are being asked for it, which may go on when nobody waits any more.
     asking: Rc<()>,
 }
 
-/// How often the prefixes of the network's translator are asked for, once some are known, and before.
+/// Time after which the prefixes of the network's translator are asked for again, once some are known, and before.
 const PROBE_AGAIN: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(600)];
 
 /// State of the running shard.
@@ -89,7 +89,7 @@ fn path(connection: &Connection, client: &PublicKey) -> PathKey {
 }
 
 impl Sessions {
-    /// Nobody is connected yet.
+    /// Sessions of a shard to which nobody is connected yet.
     pub(super) fn new(worker: &Worker, shard: Rc<Shard>) -> Rc<Self> {
         let resolver = Rc::new(Resolver::new(&worker.dns.servers));
         let judge = Rc::new(Judge::new(worker.translations.clone()));
@@ -199,7 +199,7 @@ impl Sessions {
         }
     }
 
-    /// How the client's packets cross, which it is told.
+    /// Sets how the client's packets cross, which it is told.
     fn set_packets(
         &self,
         id: ConnectionId,

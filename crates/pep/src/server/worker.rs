@@ -44,7 +44,7 @@ pub(super) struct Worker {
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
     pub(super) dns: Dns,
-    /// Where the responder waits for clients.
+    /// Address at which the responder waits for clients.
     pub(super) responder: Option<SocketAddr>,
     pub(super) paths: Arc<PathMemory>,
     pub(super) packets: Option<Arc<Packets>>,
@@ -55,7 +55,7 @@ pub(super) struct Worker {
     pub(super) qlog: Option<Qlog>,
     pub(super) families: Families,
     pub(super) translations: Translations,
-    /// They are to be found out.
+    /// The prefixes of the network's translator are to be found out.
     pub(super) discovers_translations: bool,
     pub(super) notices: Arc<Notices>,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Neighbours {
     load: Load,
 }
 
-/// What this shard has moved, second by second.
+/// Bytes that this shard has moved, second by second.
 #[derive(Debug, Default)]
 struct Load {
     second: u64,

@@ -43,7 +43,7 @@ const TURN: usize = 64;
 /// Nothing waits longer to be read.
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// What flows and roles see of a shard.
+/// Shard as flows and roles see it.
 pub(crate) struct Shard {
     engine: RefCell<Engine>,
     wakers: RefCell<BTreeMap<(ConnectionId, FlowKey), Waker>>,

@@ -30,10 +30,10 @@ pub(super) enum Wire {
     Udp(UdpWire),
 }
 
-/// What has become of a batch that was to be sent.
+/// Fate of a batch that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It has left, or the operator was told why not.
+    /// The batch has left, or the operator was told why not.
     Done,
     /// The wire was full; `again` if it has room by now. Else the task is woken once it has.
     Full { again: bool },

@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use super::format::span;
 use crate::config::Action;
 
-/// What holds for a daemon that has entered its sandbox, and for the programs that it starts.
+/// Restrictions of a daemon that has entered its sandbox, and of the programs that it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStatus {
     /// The capabilities that are left, such as `net_admin`.
     pub capabilities: Vec<String>,
     /// True if no program that is started can gain privileges.
     pub no_new_privs: bool,
-    /// How far the file system is closed by Landlock: `enforced`, `partly` or `unavailable`, as the kernel has it.
+    /// Extent to which the file system is closed by Landlock: `enforced`, `partly` or `unavailable`, as the kernel has it.
     pub files: String,
 }
 
-/// What one rule has decided on since the client started.
+/// Decisions of one rule since the client started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStatus {
     /// Its place among the `[[rule]]` of the file, from 1.
     pub rule: usize,
-    /// What it says.
+    /// Action of the rule.
     pub action: Action,
     /// Packets of intercepted traffic, as they came in; at most a few seconds old.
     pub packets: u64,
@@ -46,7 +46,7 @@ pub struct KernelRepair {
     /// The process that changed it last, as far as the kernel tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_by: Option<String>,
-    /// How it differs now, or why it cannot be put back; absent while it is as it should be.
+    /// Difference of the part now, or why it cannot be put back; absent while it is as it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }

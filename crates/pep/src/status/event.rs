@@ -15,13 +15,13 @@ const LONGEST: usize = 300;
 pub struct Event {
     /// Moment by the daemon's clock, as RFC 3339 in UTC.
     pub at: String,
-    /// How much it matters.
+    /// Weight of the event.
     pub level: EventLevel,
     /// Words of the log.
     pub text: String,
 }
 
-/// How much an event matters.
+/// Weight of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventLevel {

@@ -15,7 +15,7 @@ pub struct Flows {
     pub opened_total: u64,
     /// Refused so far, likewise.
     pub refused_total: u64,
-    /// The same by cause.
+    /// Flows that were refused, by cause.
     #[serde(default)]
     pub refused: Refused,
     /// Waiting for the tunnel now.

@@ -4,7 +4,7 @@ use super::format::{quantity, span};
 use super::{Session, Side, StatusReport, TunnelState};
 
 impl StatusReport {
-    /// Why the daemon is healthy, or why not: a client is if its tunnel is up and answers, a server if it serves, and both only
+    /// Reason why the daemon is healthy or not: a client is if its tunnel is up and answers, a server if it serves, and both only
     /// with all that they need of the kernel.
     ///
     /// # Errors

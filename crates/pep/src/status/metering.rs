@@ -10,7 +10,7 @@ use crate::config::Period;
 /// Bytes on the link in both directions, IP packets whole, in the present period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metering {
-    /// What is counted as one: a month, a day or the time since the daemon started.
+    /// Period that is counted as one: a month, a day or the time since the daemon started.
     #[serde(default)]
     pub period: Period,
     /// Used so far.

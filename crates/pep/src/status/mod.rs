@@ -70,13 +70,13 @@ pub struct StatusReport {
     pub uptime_s: u64,
     /// The configuration it runs on.
     pub config_file: PathBuf,
-    /// What carries the connections.
+    /// Carrier of the connections.
     #[serde(default)]
     pub transport: Transport,
-    /// What the daemon has given up; absent while it holds all that it was started with.
+    /// Rights that the daemon has given up; absent while it holds all that it was started with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxStatus>,
-    /// What a client's rules with an `action` have decided on, in order.
+    /// Decisions of a client's rules with an `action`, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStatus>,
     /// Parts of the kernel's state that others took away and that were put back, since the daemon started.
@@ -88,7 +88,7 @@ pub struct StatusReport {
     /// Memory of all tunnels of the daemon together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_tunnels_memory: Option<Memory>,
-    /// What depends on the role; its fields stand beside the ones above, with `"role"` telling which they are.
+    /// Figures that depend on the role; these fields stand beside the ones above, with `"role"` telling which they are.
     #[serde(flatten)]
     pub side: Side,
 }
@@ -120,7 +120,7 @@ impl StatusReport {
         serde_json::to_string_pretty(self).expect("a report has string keys only")
     }
 
-    /// Which end of the tunnel reports.
+    /// End of the tunnel that reports.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.side {
@@ -130,7 +130,7 @@ impl StatusReport {
     }
 }
 
-/// What depends on the role.
+/// Figures that depend on the role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
 pub enum Side {
@@ -181,16 +181,16 @@ pub struct Session {
     pub bytes: Volumes,
     /// Buffered data.
     pub memory: Memory,
-    /// What the bytes on the link were for: at a client since the daemon started, at a server since the tunnel began.
+    /// Ledger of what the bytes on the link were for: at a client since the daemon started, at a server since the tunnel began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger_bytes: Option<Ledger>,
-    /// What they cost, where a price or a cap is configured.
+    /// Cost of the bytes, where a price or a cap is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metering: Option<Metering>,
     /// DNS that this client answers, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<Dns>,
-    /// What crosses as IP packets, where that is agreed.
+    /// IP packets that cross, where that is agreed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<Packets>,
     /// Datagrams of SOCKS5 applications, where there may be some (client).

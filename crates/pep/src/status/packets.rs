@@ -16,7 +16,7 @@ pub struct Packets {
     /// Prefixes that are to be, and the server does not route (client).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<IpNet>,
-    /// Which the server carries.
+    /// Kinds of packets that the server carries.
     #[serde(default)]
     pub carried: PacketKinds,
     /// Sockets that stand for addresses and ports of the client (server without a device).
@@ -32,11 +32,11 @@ pub struct Packets {
     pub received_bytes: u64,
     /// Marked "congestion experienced" instead of dropped.
     pub marked: u64,
-    /// What did not cross, by cause.
+    /// Packets that did not cross, by cause.
     pub dropped: PacketDrops,
 }
 
-/// Which packets a server carries.
+/// Kinds of packets that a server carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketKinds {

@@ -18,23 +18,23 @@ pub struct PublishStatus {
     /// The host behind the client that it leads to (client).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<SocketAddr>,
-    /// Whether it does.
+    /// State of the port.
     pub state: PublishState,
     /// Reason why it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Where a port stands.
+/// State of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PublishState {
     /// There is no tunnel, or no answer yet.
     #[default]
     Waiting,
-    /// It is open.
+    /// The port is open.
     Open,
-    /// It is not, for a reason.
+    /// The port is not open, for a reason.
     Refused,
 }
 

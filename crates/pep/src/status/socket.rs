@@ -45,7 +45,7 @@ pub enum SocketError {
     Bind {
         /// The socket.
         path: PathBuf,
-        /// Why not.
+        /// Error that was met.
         source: io::Error,
     },
 }
@@ -126,7 +126,7 @@ impl StatusSocket {
         }
     }
 
-    /// Where it is bound.
+    /// Path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -259,7 +259,7 @@ fn write_packets(f: &mut Formatter<'_>, packets: &Packets) -> fmt::Result {
     }
 }
 
-/// What is carried, if not everything.
+/// Kinds of packets that are carried, if not all.
 fn kinds(packets: &Packets) -> String {
     let kinds = match packets.carried {
         PacketKinds::All => return String::new(),
@@ -272,7 +272,7 @@ fn kinds(packets: &Packets) -> String {
     }
 }
 
-/// What a tunnel in use knows of its path.
+/// Writes what a tunnel in use knows of its path.
 fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
     if let Some(exchange) = &tunnel.key_exchange {
         let kind = if exchange.contains("MLKEM") {

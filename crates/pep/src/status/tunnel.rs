@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// State of a tunnel; what is not known yet is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tunnel {
-    /// Where it stands.
+    /// State of the tunnel.
     pub state: TunnelState,
     /// Address of the other end, as `IP:PORT` or, unresolved, `NAME:PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,13 +50,13 @@ pub struct Tunnel {
     /// Largest UDP payload that the path takes, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
-    /// What the link was taken for.
+    /// Class that the link was taken for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkClass>,
-    /// How this end sends.
+    /// Sending of this end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sending: Option<Sending>,
-    /// How the other end sends, as far as it has said so.
+    /// Sending of the other end, as far as it has said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiving: Option<Receiving>,
     /// Address families that the server reaches.
@@ -88,7 +88,7 @@ impl Tunnel {
     }
 }
 
-/// Where a tunnel stands.
+/// State of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TunnelState {
@@ -105,7 +105,7 @@ pub enum TunnelState {
     Draining,
 }
 
-/// What was repaired in this connection.
+/// Repairs in this connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repairs {
     /// Repairs sent, and what left a second time as a precaution: voice, handshakes, requests, DNS.
@@ -120,14 +120,14 @@ pub struct Repairs {
     pub wasted_bytes: u64,
 }
 
-/// What a link was taken for when the tunnel began, and why.
+/// Class that a link was taken for when the tunnel began, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkClass {
     /// The profile configured, or that the client has hinted at.
     pub profile: Profile,
     /// The class in force; `auto` while it is unknown.
     pub class: Profile,
-    /// Where that comes from.
+    /// Source of the class.
     pub source: ClassSource,
     /// The RTT that it rests on, where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct LinkClass {
     pub next_class: Option<Profile>,
 }
 
-/// Where the class of a link comes from.
+/// Source of the class of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClassSource {
@@ -164,7 +164,7 @@ pub struct Sending {
     pub window_bytes: u64,
     /// Sent and neither acknowledged nor lost.
     pub in_flight_bytes: u64,
-    /// What the path was measured to deliver, UDP payload; absent until it was used enough.
+    /// Rate that the path was measured to deliver, UDP payload; absent until it was used enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck_rate_bit_s: Option<u64>,
     /// Lowest RTT of this connection.
@@ -180,7 +180,7 @@ pub struct Sending {
     /// Rate that was sold, IP layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bit_s: Option<u64>,
-    /// When the other end was asked to acknowledge.
+    /// Acknowledgements that the other end was asked for.
     pub acks: Acks,
 }
 
@@ -196,12 +196,12 @@ pub struct Receiving {
     /// Rate that was sold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bit_s: Option<u64>,
-    /// When this end was asked to acknowledge.
+    /// Acknowledgements that this end was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
 }
 
-/// When to acknowledge: whichever comes first.
+/// Bounds of an acknowledgement's delay: whichever comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Acks {
     /// After so many packets.

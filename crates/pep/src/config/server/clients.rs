@@ -31,7 +31,7 @@ const DEFAULT_PACKETS_PER_S: u32 = 200_000;
 pub struct Client {
     /// Its name in logs and `status`.
     pub name: String,
-    /// What it proves to hold.
+    /// Key that the client proves to hold.
     pub key: ClientKey,
     /// Destinations allowed although they are denied by default (loopback, private, …).
     pub allow: Vec<Destinations>,
@@ -64,7 +64,7 @@ pub enum ClientKey {
     Enrolment {
         /// Public half of the one-time key.
         key: PublicKey,
-        /// When it expires, in seconds since 1970.
+        /// Time at which it expires, in seconds since 1970.
         expires: u64,
     },
 }
@@ -264,7 +264,7 @@ pub(super) fn clients(
 
 /// Addresses and prefixes that some client has.
 struct Claims {
-    /// Where clients' addresses come from: nobody's as a whole.
+    /// Pools of clients' addresses: nobody's as a whole.
     pools: [IpNet; 2],
     claimed: Vec<(IpNet, String)>,
 }

@@ -13,7 +13,7 @@ use crate::config::value;
 
 /// Lengths of prefixes of NAT64, bits (RFC 6052 §2.2).
 pub(crate) const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
-/// How long the server tries to connect to a destination when nothing else is said.
+/// Time for which the server tries to connect to a destination when nothing else is said.
 pub(in crate::config) const DEFAULT_CONNECT: Duration = Duration::from_secs(20);
 
 /// Settings by which the server finds destinations and connects to them.
@@ -27,7 +27,7 @@ pub struct Dialling {
     pub nat64: Nat64,
 }
 
-/// Which prefixes lead to IPv4 addresses by a translator of the server's network (RFC 6052).
+/// Prefixes that lead to IPv4 addresses by a translator of the server's network (RFC 6052).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nat64 {
     /// Those that the resolver tells (RFC 7050).

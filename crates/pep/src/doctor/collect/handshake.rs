@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// Largest datagram that a server sends before a path has been measured, bytes, and some more.
 const DATAGRAM: usize = 4096;
 
-/// Whether, and as whom, `server` answers at `to`.
+/// Asks whether, and as whom, `server` answers at `to`.
 pub(super) fn shake(
     config: &ClientConfig,
     key: &PrivateKey,
@@ -34,7 +34,7 @@ pub(super) fn shake(
     }
 }
 
-/// Whether somebody accepts TCP at `to`.
+/// Asks whether somebody accepts TCP at `to`.
 pub(super) fn connect(to: SocketAddr) -> Reached {
     let began = process::now();
     match TcpStream::connect_timeout(&to, PATIENCE) {
@@ -122,7 +122,7 @@ fn is_time_up(error: &io::Error) -> bool {
     matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
 }
 
-/// What an ICMP error, or this machine's own firewall or routes, say about the server.
+/// Words for what an ICMP error, or this machine's own firewall or routes, say about the server.
 fn unreachable(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         io::ErrorKind::ConnectionRefused => {

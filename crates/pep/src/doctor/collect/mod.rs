@@ -31,7 +31,7 @@ fn text(path: impl AsRef<Path>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What came of `trial`, if this process is `privileged` to make it.
+/// Outcome of `trial`, if this process is `privileged` to make it.
 fn tried<T>(privileged: bool, trial: impl FnOnce() -> std::io::Result<T>) -> Trial<T> {
     privileged.then(|| trial().map_err(|error| error.to_string()))
 }

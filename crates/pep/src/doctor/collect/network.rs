@@ -91,7 +91,7 @@ fn forward_chains(net_admin: bool) -> Trial<Vec<(BaseChain, bool)>> {
     })
 }
 
-/// Whether a chain accepts what comes out of our device and what goes into it.
+/// True if a chain accepts what comes out of our device and what goes into it.
 fn lets_pass(listing: &str) -> bool {
     let accepts = |direction: &str| {
         let named = format!("{direction} \"{}\"", device::NAME);

@@ -208,7 +208,7 @@ fn plain_client(config: &PlainClient) -> ClientFacts {
     }
 }
 
-/// What does not depend on the transport.
+/// Facts that do not depend on the transport.
 fn front(front: &FrontEnds) -> ClientFacts {
     let intercept = front.intercept.as_deref();
     let there = link::links().unwrap_or_default();

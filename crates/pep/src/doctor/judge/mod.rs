@@ -117,7 +117,7 @@ fn daemon(subject: &Subject, content: &Content) -> Finding {
     }
 }
 
-/// What was not looked at for want of a privilege.
+/// Finding on what was not looked at for want of a privilege.
 fn unseen(facts: &Facts) -> Option<Finding> {
     let (machine, network) = (&facts.machine, &facts.network);
     let mut unseen = Vec::new();

@@ -23,16 +23,16 @@ pub(super) struct Race<'a> {
     mark: Option<u32>,
     edns: bool,
     asked: Vec<(SocketAddr, Outgoing, UdpSocket)>,
-    /// What a resolver said that has failed itself.
+    /// Message of a resolver that has failed itself.
     failed: Option<Vec<u8>>,
 }
 
-/// What came of waiting.
+/// Outcome of waiting.
 pub(super) enum Outcome {
     Answer(Vec<u8>, SocketAddr),
-    /// The same resolver is to be asked in another way.
+    /// Ask this resolver again in another way.
     Again(SocketAddr),
-    /// Somebody else is to be asked.
+    /// Ask another resolver.
     Next,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Race<'a> {
         self.failed.is_some()
     }
 
-    /// What a resolver said that has failed itself, if one has.
+    /// Message of a resolver that has failed itself, if one has.
     pub(super) fn into_failure(self) -> Option<Vec<u8>> {
         self.failed
     }

@@ -35,21 +35,21 @@ const ERRORS_PER_SECOND: f64 = 10.0;
 /// Protocols that begin with the ports of source and destination: TCP, UDP, DCCP, SCTP, UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// What filters share: who decides on a shard, and what was said already.
+/// State that filters share: who decides on a shard, and what was said already.
 #[derive(Clone)]
 pub(in crate::server) struct Rule {
     pub(in crate::server) judge: Rc<Judge>,
     pub(in crate::server) notices: Arc<Notices>,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It goes on.
+    /// The packet goes on.
     Pass,
-    /// It does not, and the client is told so.
+    /// The packet does not go on, and the client is told so.
     Answer(Bytes),
-    /// It does not.
+    /// The packet does not go on.
     Drop,
 }
 
@@ -92,7 +92,7 @@ impl Filter {
         }
     }
 
-    /// Whom errors come from.
+    /// Addresses that errors come from.
     pub(super) const fn own(&self) -> Prohibited {
         self.from
     }
@@ -168,7 +168,7 @@ impl Filter {
         Verdict::Drop
     }
 
-    /// Whether a packet from outside may go on to the client: from where it has lost the right to send nothing comes
+    /// True if a packet from outside may go on to the client: from where it has lost the right to send nothing comes
     /// either, be it begun earlier.
     pub(in crate::server) fn admits(&mut self, now: Instant, packet: &[u8]) -> bool {
         if !self.withdrawn {
@@ -238,14 +238,14 @@ impl Filter {
     }
 }
 
-/// Whose port of a packet is meant.
+/// End of a packet whose port is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Source,
     Destination,
 }
 
-/// What a packet is about.
+/// Service that a packet is about.
 fn service(packet: &[u8], header: &Header, side: Side) -> Service {
     // Without the first fragment the others are worth nothing, and that one is judged.
     if header.later_fragment || header.is_icmp_error(packet) {

@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-/// What a guardian keeps for a server.
+/// Things that a guardian keeps for a server.
 pub(super) struct Kept {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) table: Table,

@@ -48,13 +48,13 @@ use kept::Kept;
 /// Batches that may wait for a shard before they are dropped.
 const BATCHES: usize = 64;
 
-/// How often one looks for another device when ours is gone.
+/// Time between two looks for another device when ours is gone.
 const GONE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Packets for connections of one shard.
 pub(super) type Batch = Vec<(ConnectionId, Bytes)>;
 
-/// Where the reader thread sends packets for one shard; the shard's own end.
+/// Packets that the reader thread sends to one shard; the shard's own end.
 pub(super) type Inbox = mpsc::Receiver<Batch>;
 
 /// The server's end of all clients' packets.
@@ -70,7 +70,7 @@ pub(super) struct Packets {
 
 type Table = Arc<Mutex<Option<ServerTable>>>;
 
-/// What the kernel does for a server. Kept while it runs, for the table to be removed with it.
+/// Part of the kernel that works for a server. Kept while it runs, for the table to be removed with it.
 pub(super) struct Network {
     pub(super) packets: Option<Arc<Packets>>,
     /// In place of a device, without the privilege for one.
@@ -139,7 +139,7 @@ impl Network {
         Ok(())
     }
 
-    /// What was put back, for `status`.
+    /// Things that were put back, for `status`.
     pub(super) fn repairs(&self) -> Option<Repairs> {
         self.guardian.as_ref().map(Guardian::repairs)
     }
@@ -156,7 +156,7 @@ fn lock(table: &Table) -> MutexGuard<'_, Option<ServerTable>> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which connection packets go to.
+/// Connections that packets go to.
 #[derive(Debug, Default)]
 struct Routes {
     addresses: HashMap<IpAddr, Place>,

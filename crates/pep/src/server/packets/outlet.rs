@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 pub(super) struct Outlet {
     socket: Rc<UdpSocket>,
     ipv6: bool,
-    /// What its datagrams bear now.
+    /// Head that its datagrams bear now.
     head: Option<Head>,
     /// Datagrams that came and found no room, as far as they are counted.
     lost: u32,

@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::config::{Client, Packets};
 
-/// What one client has.
+/// Addresses and prefixes of one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assigned {
     pub(super) addresses: Vec<IpAddr>,
@@ -70,7 +70,7 @@ impl Plan {
         plan
     }
 
-    /// Whom errors to clients come from.
+    /// Addresses that errors to clients come from.
     pub(super) fn speaker(&self) -> Prohibited {
         let mut from = Prohibited::default();
         for own in &self.own {
@@ -82,7 +82,7 @@ impl Plan {
         from
     }
 
-    /// What the client of this name has.
+    /// Addresses and prefixes of the client of this name.
     pub(super) fn of(&self, name: &str) -> Assigned {
         self.clients.get(name).cloned().unwrap_or_default()
     }
@@ -113,7 +113,7 @@ fn first(pool: IpNet) -> IpNet {
     IpNet::new(address, pool.prefix_len()).unwrap_or(pool)
 }
 
-/// Where the search for a free address begins: far apart for different names, so that hardly anybody depends on others.
+/// Place at which the search for a free address begins: far apart for different names, so that hardly anybody depends on others.
 fn place(name: &str) -> u64 {
     Seed::new(0).stream(name).as_u64()
 }

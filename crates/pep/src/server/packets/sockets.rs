@@ -46,7 +46,7 @@ const MOST: usize = 1 << 20;
 /// Datagrams read from one socket before others get a turn.
 const TURN: usize = 64;
 
-/// What all shards share.
+/// State that all shards share.
 pub(in crate::server) struct Sockets {
     plan: RwLock<Plan>,
     permits: Arc<Semaphore>,
@@ -107,7 +107,7 @@ impl Sockets {
         )
     }
 
-    /// What carries the packets of a client that connects.
+    /// Carrier of the packets of a client that connects.
     pub(in crate::server) fn translator(
         self: &Arc<Self>,
         filter: &Filter,
@@ -227,7 +227,7 @@ impl Translator {
         Ok(Outlet::new(socket, ipv6, task, permit))
     }
 
-    /// What the client is told, if anything; else it is counted. Of what is too large the socket's other queue tells.
+    /// Message that the client is told, if any; else it is counted. Of what is too large the socket's other queue tells.
     fn not_sent(&mut self, datagram: &Datagram, error: &io::Error) -> Option<Bytes> {
         let answer = self.unreachable(datagram, error);
         if answer.is_none() && Errno::from_io_error(error) != Some(Errno::MSGSIZE) {
@@ -236,7 +236,7 @@ impl Translator {
         answer
     }
 
-    /// What the kernel of a router would tell the client.
+    /// Message that the kernel of a router would tell the client.
     fn unreachable(&self, datagram: &Datagram, error: &io::Error) -> Option<Bytes> {
         let ipv6 = datagram.to.is_ipv6();
         let said = match (error.kind(), ipv6) {

@@ -21,7 +21,7 @@ struct Led {
 }
 
 impl Leading {
-    /// What is for `ports` goes to the addresses beside them; `claimed` keeps others from these ports.
+    /// Leads what is for `ports` to the addresses beside them; `claimed` keeps others from these ports.
     pub(in crate::server) fn new(
         packets: Arc<Packets>,
         ports: Vec<(u16, IpAddr)>,

@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, spawn_local};
 use crate::config::PortProtocol;
 use crate::status::PublishStatus;
 
-/// What one session has asked for.
+/// Ports that one session has asked for.
 #[derive(Default)]
 pub(in crate::server) struct Ports {
     asked: BTreeMap<u64, Port>,
@@ -20,7 +20,7 @@ pub(in crate::server) struct Ports {
 
 struct Port {
     asked: Publish,
-    /// What the client was told last.
+    /// Code that the client was told last.
     told: Option<PublishCode>,
     /// Keeps it open, for as long as the client answers; without one it is not permitted.
     task: Option<Task>,

@@ -140,7 +140,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// How a connection has come.
+/// Way by which a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// From a client whose key is listed.

@@ -20,7 +20,7 @@ const SHARED: &str = "/run/bentpipe";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::status) struct RunDirectory {
     path: PathBuf,
-    /// Who has to own it; `None`: whoever does, for root alone can have made it.
+    /// User that has to own it; `None`: whoever does, for root alone can have made it.
     owner: Option<Uid>,
     /// True if others may read it: a service manager makes it so.
     lax: bool,
@@ -40,7 +40,7 @@ impl fmt::Display for RunDirectory {
 }
 
 impl RunDirectory {
-    /// Where this user's daemons bind, in the first that works.
+    /// Directories in which this user's daemons bind, in the first that works.
     pub(in crate::status) fn own() -> Vec<Self> {
         let user = geteuid();
         let given = env::var_os("RUNTIME_DIRECTORY");
@@ -70,7 +70,7 @@ impl RunDirectory {
         all
     }
 
-    /// Where the daemons are that this user may ask: root those of all users.
+    /// Directories of the daemons that this user may ask: root those of all users.
     pub(in crate::status) fn all() -> Vec<Self> {
         let mut all = Self::own();
         if geteuid().is_root() {
@@ -103,7 +103,7 @@ impl RunDirectory {
         }
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub(in crate::status) fn path(&self) -> &Path {
         &self.path
     }

@@ -33,23 +33,23 @@ pub enum QueryError {
     /// No daemon is running, or none that this user may ask.
     #[error("no bentpipe daemon{} is running (no live socket in {})", of_this_user(), .0.join(", "))]
     NoDaemon(Vec<String>),
-    /// Nobody answers at the socket given.
+    /// No daemon answers at the socket given.
     #[error("no daemon answers at {}: {source}", .socket.display())]
     Unreachable {
         /// The socket asked.
         socket: PathBuf,
-        /// Why not.
+        /// Error that was met.
         source: io::Error,
     },
     /// Several daemons could be meant.
     #[error("several daemons are running; choose one with --socket: {}", list(.0.iter().map(|found| &found.socket)))]
     Several(Vec<Found>),
-    /// What came back is no report.
+    /// Bytes that are no report came back.
     #[error("{} does not answer with a status report: {source}", .socket.display())]
     Malformed {
         /// The socket asked.
         socket: PathBuf,
-        /// What is wrong with the answer.
+        /// Fault of the answer.
         source: serde_json::Error,
     },
 }
