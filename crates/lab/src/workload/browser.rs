@@ -21,7 +21,8 @@ use super::content::Digest;
 use super::fetch::{Connection, Multiplexed, Wanted, connect};
 use super::hosts::Hosts;
 use super::lookup::lookup;
-use super::page::{Kind, Page};
+use super::page::Page;
+use super::shape::Kind;
 use super::web::{HTTP_PORT, HTTPS_PORT};
 
 /// Connections that a browser opens to one host at most.

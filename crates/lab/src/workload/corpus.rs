@@ -13,7 +13,8 @@ use bentpipe_units::Seed;
 use rand_core::Rng as _;
 
 use super::content::generator;
-use super::page::{Page, Part, Shape};
+use super::page::Page;
+use super::shape::{Part, Shape};
 
 /// Pages of the corpus.
 pub const PAGES: usize = 20;

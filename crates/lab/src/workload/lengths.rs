@@ -3,7 +3,7 @@
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
-use super::page::{Kind, MIN_BYTES, Shape};
+use super::shape::{Kind, MIN_BYTES, Shape};
 
 /// Standard deviation of the logarithm of a deep page's lengths: the longest of 70 objects has a tenth of all bytes.
 const SIGMA: f64 = 1.3;

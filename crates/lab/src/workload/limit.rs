@@ -10,7 +10,8 @@ use std::time::Duration;
 use bentpipe_link::LinkConfig;
 use bentpipe_units::{BitRate, ByteCount};
 
-use super::page::{Kind, Page};
+use super::page::Page;
+use super::shape::Kind;
 
 /// The most content that fits into a packet of 1500 bytes, as a share: 1446 bytes in QUIC over IPv4, which is 28 bytes
 /// for IP and UDP, 3 for the short header, 16 for the tag and 7 for a stream frame. TCP's share is the same to 0.2 %.

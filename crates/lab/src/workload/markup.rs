@@ -8,7 +8,8 @@ use bentpipe_units::Seed;
 use rand_core::Rng as _;
 
 use super::content::generator;
-use super::page::{Kind, Page};
+use super::page::Page;
+use super::shape::Kind;
 
 /// Characters of filling: no comment ends with them.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .";
@@ -138,7 +139,7 @@ fn image(length: usize, seed: Seed) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::page::Shape;
+    use crate::workload::shape::Shape;
     use crate::workload::{Hosts, corpus};
 
     fn names() -> Vec<String> {

@@ -5,8 +5,6 @@
 //! on for two levels more, each of which begins with such scripts, and lengths are as unequal as the web's. Style sheets are all
 //! in the document's head. Bodies are real HTML, CSS, JavaScript and bitmaps: see `markup` and `lengths`.
 
-mod shape;
-
 use bentpipe_units::Seed;
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
@@ -14,9 +12,7 @@ use rand_pcg::Pcg64Mcg;
 use super::content::{Digest, generator};
 use super::lengths::Lengths;
 use super::markup;
-pub(super) use shape::MIN_BYTES;
-use shape::REFERRERS;
-pub use shape::{Kind, Part, Shape};
+use super::shape::{Kind, REFERRERS, Shape};
 
 /// Prefix of the paths of pages' objects.
 const PREFIX: &str = "/page/";

@@ -13,5 +13,6 @@ pub(crate) mod judge;
 pub(crate) mod listen;
 pub(crate) mod nat64;
 pub(crate) mod policy;
+mod race;
 pub(crate) mod resolver;
 pub(crate) mod sockets;

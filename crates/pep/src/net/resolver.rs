@@ -4,8 +4,6 @@
 //! the kernel has chosen at random; identifier, question and the letters' case are compared in `proto/dns/outgoing.rs`. What does not
 //! fit is dropped, and the wait goes on. Earlier attempts stay open beside later ones.
 
-mod race;
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
@@ -20,8 +18,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::nat64;
+use super::race::{Outcome, Race};
 use crate::process;
-use race::{Outcome, Race};
 
 /// Time that each attempt has before the next begins.
 const ATTEMPTS: [Duration; 4] = [

@@ -9,7 +9,7 @@ use crate::workload::markup;
 const MOST_OBJECTS: usize = 1000;
 const MOST_BYTES: u64 = 1 << 25;
 /// The smallest object.
-pub(in crate::workload) const MIN_BYTES: u64 = 400;
+pub(super) const MIN_BYTES: u64 = 400;
 /// Most scripts of a level that insert the objects of the next.
 pub(super) const REFERRERS: usize = 6;
 
@@ -142,7 +142,7 @@ impl Shape {
         ends.into_iter().enumerate().map(level).collect()
     }
 
-    pub(in crate::workload) fn parts(&self) -> [Part; 3] {
+    pub(super) fn parts(&self) -> [Part; 3] {
         [self.styles, self.scripts, self.images]
     }
 
