@@ -40,12 +40,7 @@ impl Connection {
             return None;
         }
         let transmit = self.next_transmit(now, buf)?;
-        let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
-        let count = transmit.size.div_ceil(segment) as u64;
-        // A probe for a larger MTU is no sign of the present one.
-        if segment <= usize::from(self.quic.current_mtu()) {
-            self.control.gate.flight().on_datagrams(now, segment);
-        }
+        let count = transmit.size.div_ceil(size_of_each(&transmit).max(1)) as u64;
         self.validation.on_sent(transmit.size, count);
         let frames = self.quic.stats().frame_tx;
         let headers = self.control.path.headers();
@@ -353,8 +348,16 @@ impl Connection {
         let stats = self.quic.stats();
         let sent = stats.frame_tx;
         let elicits = ack_eliciting(&sent) != before;
+        let sent_size = transmit
+            .as_ref()
+            .filter(|_| elicits)
+            .map_or(0, size_of_each);
         let mut flight = self.control.gate.flight();
         flight.close_gate(now, elicits);
+        // A probe for a larger MTU is no sign of the present one.
+        if sent_size <= usize::from(stats.path.current_mtu) {
+            flight.on_datagrams(now, sent_size);
+        }
         let lost = usize::try_from(flight.take_lost()).unwrap_or(usize::MAX);
         let (loss, in_flight) = (flight.loss(), flight.in_flight());
         drop(flight);
@@ -390,6 +393,11 @@ impl Connection {
         self.permit.on_sent(now, transmit.size, rate);
         Some(transmit)
     }
+}
+
+/// Length of each datagram of a batch but the last, in bytes.
+fn size_of_each(transmit: &Transmit) -> usize {
+    transmit.segment_size.unwrap_or(transmit.size)
 }
 
 /// Frames sent so far that the peer has to acknowledge (RFC 9000 §13.2.1), other than those of which
