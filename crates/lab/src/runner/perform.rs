@@ -10,9 +10,8 @@ use super::done::Done;
 use super::target::Target;
 use crate::experiment::{Connections, Direction, Protocol, Task, Tls};
 use crate::workload::{
-    Authority, CONNECTIONS_PER_HOST, Chromium, Client, ECHO_SIZE, Echo, Expected, ExpectedPage,
-    Ftp, Hosts, LinkLimit, Object, Page, call, ftp, get_in_turn, handshakes, iperf3, load, probe,
-    run_in,
+    Authority, Chromium, Client, ECHO_SIZE, Echo, Expected, ExpectedPage, Ftp, Hosts, LinkLimit,
+    Object, Page, call, ftp, get_in_turn, handshakes, iperf3, load, probe, run_in,
 };
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::Topology;
@@ -264,8 +263,7 @@ impl Prepared {
             ..
         } = self.task
         else {
-            let tls = authority.client_config()?;
-            return Ok(Client::new(Some(tls), false, CONNECTIONS_PER_HOST));
+            return Ok(Client::http1(authority.client_config()?));
         };
         if protocol == Protocol::H2 {
             return Ok(Client::http2(authority.http2_client_config()?));

@@ -23,6 +23,7 @@ use super::hosts::Hosts;
 use super::lookup::lookup;
 use super::page::Page;
 use super::shape::Kind;
+use super::tls::secure;
 use super::web::{HTTP_PORT, HTTPS_PORT};
 
 /// Connections that a browser opens to one host at most.
@@ -61,6 +62,12 @@ impl Client {
             reuse: if each { Reuse::Each } else { Reuse::Kept },
             parallel,
         }
+    }
+
+    /// One that speaks HTTP/1.1 over TLS, over [`CONNECTIONS_PER_HOST`] connections to a host, which are kept.
+    #[must_use]
+    pub fn http1(tls: Arc<ClientConfig>) -> Self {
+        Self::new(Some(tls), false, CONNECTIONS_PER_HOST)
     }
 
     /// One that speaks HTTP/2, for which `tls` has to ask, over one connection to each host.
@@ -152,15 +159,16 @@ pub async fn load(
             let wanted = &page.objects()[index];
             format!("{} of host {}", page.path(index), wanted.host)
         };
-        if let Came::Whole(outcome) = &came {
-            done += 1;
-            progress(done);
-            outcome
-                .as_ref()
-                .map_err(|error| anyhow::anyhow!("{error:#}"))
-                .with_context(name)?;
-        }
-        unread.read(index, &came).try_for_each(&mut discover)?;
+        let part = match came {
+            Came::Part(bytes) => Some(bytes),
+            Came::Whole(outcome) => {
+                outcome.with_context(name)?;
+                done += 1;
+                progress(done);
+                None
+            }
+        };
+        unread.read(index, part).try_for_each(&mut discover)?;
     }
     Ok(PageLoad {
         time: start.elapsed(),
@@ -196,16 +204,17 @@ impl<'a> Unread<'a> {
         }
     }
 
-    /// Objects that are met for the first time by reading on in the object at `index`: references stand at equal distances.
-    fn read(&mut self, index: usize, came: &Came) -> impl Iterator<Item = usize> + use<'a> {
+    /// Objects that are met for the first time by reading on in the object at `index`, of which `part` bytes have come, or all:
+    /// references stand at equal distances.
+    fn read(&mut self, index: usize, part: Option<u64>) -> impl Iterator<Item = usize> + use<'a> {
         let object = &self.page.objects()[index];
         let all = self.page.children(index).count();
-        let met = match came {
-            Came::Whole(_) => all,
-            Came::Part(bytes) if object.kind == Kind::Document => {
-                (*bytes as f64 / object.length as f64 * all as f64) as usize
+        let met = match part {
+            None => all,
+            Some(bytes) if object.kind == Kind::Document => {
+                (bytes as f64 / object.length as f64 * all as f64) as usize
             }
-            Came::Part(_) => 0,
+            Some(_) => 0,
         };
         let before = std::mem::replace(&mut self.met[index], met);
         self.page.children(index).take(met).skip(before)
@@ -327,25 +336,25 @@ impl Origin {
         if self.tls.is_some() {
             return Connection::open(self.secure().await?, &self.name).await;
         }
-        Connection::open(self.connect(HTTP_PORT).await?, &self.name).await
+        let stream = connect(self.address(HTTP_PORT).await?).await?;
+        Connection::open(stream, &self.name).await
     }
 
     /// A new connection with TLS.
     async fn secure(&self) -> Result<TlsStream<TcpStream>> {
         let tls = self.tls.as_ref().context("there are no keys for TLS")?;
-        let stream = self.connect(HTTPS_PORT).await?;
-        let stream = tls.connect(self.server_name.clone(), stream).await;
-        stream.context("TLS")
+        secure(tls, &self.server_name, self.address(HTTPS_PORT).await?).await
     }
 
-    async fn connect(&self, port: u16) -> Result<TcpStream> {
+    /// Address for one connection more.
+    async fn address(&self, port: u16) -> Result<SocketAddr> {
         self.state(|state| state.opened += 1);
         let ask = || async {
             let resolver = self.resolver.context("nobody is asked for names")?;
             lookup(resolver, &self.name).await
         };
         let address = *self.address.get_or_try_init(ask).await?;
-        connect((address, port).into()).await
+        Ok((address, port).into())
     }
 
     /// Waits for the next object to fetch; the caller is free until then.

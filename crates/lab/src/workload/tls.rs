@@ -12,7 +12,9 @@ use rcgen::{
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::fetch::connect;
 use super::hosts::Hosts;
@@ -53,10 +55,19 @@ pub async fn handshakes(hosts: &Hosts, authority: &Authority, count: u32) -> Res
 async fn handshake(address: SocketAddr, name: &str, tls: &TlsConnector) -> Result<Duration> {
     let start = Instant::now();
     let server = ServerName::try_from(name.to_owned())?;
-    let stream = connect(address).await?;
-    let done = tls.connect(server, stream).await;
-    done.with_context(|| format!("TLS with {name}"))?;
+    let done = secure(tls, &server, address).await;
+    done.with_context(|| name.to_owned())?;
     Ok(start.elapsed())
+}
+
+/// A new connection to `address`, with TLS done with the host `name`.
+pub(super) async fn secure(
+    tls: &TlsConnector,
+    name: &ServerName<'static>,
+    address: SocketAddr,
+) -> Result<TlsStream<TcpStream>> {
+    let stream = connect(address).await?;
+    tls.connect(name.clone(), stream).await.context("TLS")
 }
 
 impl Authority {

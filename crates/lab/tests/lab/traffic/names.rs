@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use bentpipe_emulator::topology::{LINK_DEVICE, RESOLVER};
 use bentpipe_lab::capture::{Capture, Expected, Tunnel};
 use bentpipe_lab::workload::{
-    CONNECTIONS_PER_HOST, Client, DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver,
-    corpus, load, run_in,
+    Client, DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver, corpus, load, run_in,
 };
 use bentpipe_testbed::chromium;
 
@@ -44,7 +43,7 @@ fn the_scripted_fetcher_asks_for_every_host() {
     let expected = ExpectedPage::new(page.clone(), &world.hosts);
     names_are_asked_for(&world, &page, |hosts| {
         let tls = world.authority.client_config()?;
-        let client = Client::new(Some(tls), false, CONNECTIONS_PER_HOST);
+        let client = Client::http1(tls);
         let loading = || load(&expected, hosts, &client, |_| ());
         run_in(world.topology.user(), &world.stop, PATIENCE, loading).map(drop)
     });

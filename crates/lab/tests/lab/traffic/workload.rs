@@ -54,7 +54,7 @@ fn a_page_comes_whole_over_several_connections() {
     let expected = ExpectedPage::new(page.clone(), &world.hosts);
     let mut done = Vec::new();
     let tls = world.authority.client_config().unwrap();
-    let client = Client::new(Some(tls), false, CONNECTIONS_PER_HOST);
+    let client = Client::http1(tls);
     let loaded = run_in(world.topology.user(), &world.stop, PATIENCE, || {
         load(&expected, &world.hosts, &client, |count| done.push(count))
     })
@@ -116,7 +116,7 @@ fn a_browser_that_trusts_another_authority_refuses() {
     let page = Page::new(&Shape::USUAL, Seed::new(1));
     let page = ExpectedPage::new(page, &world.hosts);
     let tls = Authority::new().unwrap().client_config().unwrap();
-    let client = Client::new(Some(tls), false, CONNECTIONS_PER_HOST);
+    let client = Client::http1(tls);
     let error = run_in(world.topology.user(), &world.stop, PATIENCE, || {
         load(&page, &world.hosts, &client, |_| ())
     })
