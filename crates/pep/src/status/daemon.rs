@@ -1,4 +1,4 @@
-//! What a daemon has given up, what its rules have decided on, and what of the kernel's state it had to put back.
+//! Rights that a daemon has given up, decisions of its rules, and parts of the kernel's state that it had to put back.
 
 use std::fmt::{self, Display, Formatter};
 

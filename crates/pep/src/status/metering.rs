@@ -1,4 +1,4 @@
-//! What the bytes on the link cost.
+//! Cost of the bytes on the link.
 
 use std::fmt::{self, Display, Formatter};
 

@@ -1,4 +1,4 @@
-//! What a test has the server's side and the path do beside carrying what comes.
+//! Conduct of the server's side and of the path that a test asks for, beside carrying what comes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What the engines of a world are made from.
+//! Parts that the engines of a world are made from.
 
 use std::sync::Arc;
 

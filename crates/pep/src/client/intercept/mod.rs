@@ -103,7 +103,7 @@ pub struct Interception {
     pub gates: Vec<Gate>,
     /// Rules on what is carried, goes direct or is blocked; the first that matches counts. The same for as long as it is in force.
     pub rules: Vec<Rule>,
-    /// What cannot be carried goes in clear: while not `carrying`, and without listeners or device.
+    /// Traffic that cannot be carried goes in clear: while not `carrying`, and without listeners or device.
     pub fail_open: bool,
     /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,

@@ -1,4 +1,4 @@
-//! What comes of a question: an answer, what is past its time, or a failure with its reason.
+//! Outcome of a question: an answer, one that is past its time, or a failure with its reason.
 
 use std::time::{Duration, Instant};
 
