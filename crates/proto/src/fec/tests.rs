@@ -227,6 +227,26 @@ fn streams_that_run_dry_together_are_one_block() {
     panic!("nothing was repaired");
 }
 
+#[test]
+fn a_near_path_is_not_repaired_unless_the_operator_asks_for_a_rate() {
+    let near = Path {
+        rtt: Duration::from_millis(9),
+        ..path(Some(LOSS))
+    };
+    for (fec, active) in [(Fec::Auto, false), (FIXED, true)] {
+        let mut outgoing = Outgoing::default();
+        outgoing.configure(fec, 1 << 24);
+        outgoing.on_path(&path(Some(LOSS)));
+        assert!(outgoing.is_active());
+        outgoing.on_written(origin(), 0, 0, Bytes::from_static(&[3; 4000]));
+        outgoing.on_path(&near);
+        assert_eq!(
+            (outgoing.is_active(), outgoing.memory() > 0),
+            (active, active)
+        );
+    }
+}
+
 /// A session that has earned little spreads it, and pays for nothing that brings no packet back.
 #[test]
 fn little_in_hand_is_spread_and_spent_on_whole_packets() {
