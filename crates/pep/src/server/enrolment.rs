@@ -31,7 +31,7 @@ fn now() -> u64 {
 impl Sessions {
     /// A client has shown the enrolment key `key`: it may name its own, and nothing else.
     pub(super) fn begin_enrolment(self: &Rc<Self>, id: ConnectionId, key: PublicKey) {
-        self.registry.enter(key, self.index, id);
+        self.shared.registry.enter(key, self.index, id);
         self.enrolling.borrow_mut().insert(id, key);
         self.shard.change(id, |connection| {
             connection.tunnel.set_max_flows(0);
@@ -53,10 +53,10 @@ impl Sessions {
             return self.close(id, CloseCode::ProtocolViolation, "it has a key of its own");
         };
         let (code, at) = match PublicKey::from_bytes(key) {
-            Some(key) => self.clients.enrol(&enrolment, &key, now()),
+            Some(key) => self.shared.clients.enrol(&enrolment, &key, now()),
             None => (EnrolCode::KeyTaken, 0),
         };
-        let client = self.clients.enrolment_name(&enrolment);
+        let client = self.shared.clients.enrolment_name(&enrolment);
         match code {
             EnrolCode::Ok => tracing::info!(client, "joined"),
             refused => tracing::warn!(client, "cannot join: {refused:?}"),

@@ -37,7 +37,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
-use crate::config::{self, Client, Listening, Monitoring, Nat64, Role, ServerConfig, ServerFile};
+use crate::config::{self, Client, Listening, Monitoring, Role, ServerConfig, ServerFile};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
@@ -59,10 +59,9 @@ use command::Command;
 use families::{Reached, Routes};
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
-use notices::Notices;
-use packets::{Network, Packets, Sockets};
+use packets::Network;
 use responder::Responder;
-use worker::Worker;
+use worker::{Shared, Worker};
 
 /// Between looks at which families have a route.
 const LOOK: Duration = Duration::from_secs(1);
@@ -243,12 +242,9 @@ struct Pool {
     commands: Vec<mpsc::UnboundedSender<Command>>,
     reports: Vec<Reports>,
     pulses: Vec<PulseView>,
-    packets: Option<Arc<Packets>>,
-    sockets: Option<Arc<Sockets>>,
-    notices: Arc<Notices>,
+    shared: Shared,
     routes: Routes,
     reached: Reached,
-    memory: Arc<MemoryPool>,
     /// A shard's thread sends why it ended.
     ended: mpsc::UnboundedReceiver<io::Result<()>>,
 }
@@ -268,12 +264,19 @@ impl Pool {
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
-        let registry = Arc::new(Registry::new(senders.clone()));
         let memory = MemoryPool::new(process::total_memory(config.total_memory));
-        let memory = Arc::new(memory);
+        let shared = Shared {
+            clients: clients.clone(),
+            registry: Arc::new(Registry::new(senders.clone())),
+            paths: paths.clone(),
+            packets: network.packets.clone(),
+            sockets: network.sockets.clone(),
+            pool: Arc::new(memory),
+            notices: Arc::default(),
+            translations: Translations::new(&config.dialling.nat64),
+        };
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
-        let (notices, translations) = (Arc::default(), Translations::new(&config.dialling.nat64));
         let mut routes = Routes::new();
         // Nothing is promised of which nothing is known.
         let found = routes.look(&clients.allowed()).unwrap_or_default();
@@ -293,28 +296,19 @@ impl Pool {
             pulses.push(pulse.view());
             let worker = Worker {
                 index: u8::try_from(index).unwrap_or(u8::MAX),
+                shared: shared.clone(),
                 reset_key: identity::reset_key(key),
                 setup: setup.clone(),
-                clients: clients.clone(),
-                registry: registry.clone(),
                 commands,
                 report,
                 pulse,
-                connect_timeout: config.dialling.connect_timeout,
                 drain_timeout: config.drain_timeout,
                 controller: config.controller,
-                dns: config.dialling.dns.clone(),
+                dialling: config.dialling.clone(),
                 responder,
-                paths: paths.clone(),
-                packets: network.packets.clone(),
-                sockets: network.sockets.clone(),
                 inbox: network.inboxes[index].take(),
-                pool: memory.clone(),
                 qlog: qlog.clone(),
                 families: found,
-                translations: translations.clone(),
-                discovers_translations: config.dialling.nat64 == Nat64::Discovered,
-                notices: Arc::clone(&notices),
             };
             let end = end.clone();
             thread::Builder::new()
@@ -328,12 +322,9 @@ impl Pool {
             commands: senders,
             reports,
             pulses,
-            packets: network.packets.clone(),
-            sockets: network.sockets.clone(),
-            notices,
+            shared,
             routes,
             reached: Reached::new(found),
-            memory,
             ended,
         })
     }
@@ -359,7 +350,7 @@ impl Pool {
         sandbox::announce();
         let (reports, pulses) = (self.reports.clone(), self.pulses.clone());
         let families = Cell::new(self.reached.now());
-        let memory = self.memory.clone();
+        let memory = self.shared.pool.clone();
         let repairs = network.repairs();
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
@@ -445,17 +436,21 @@ impl Pool {
         match ServerConfig::load(&config.file) {
             Ok(fresh) => {
                 clients.replace(&fresh);
-                self.memory
+                self.shared
+                    .pool
                     .set_ceiling(process::total_memory(fresh.total_memory));
-                if let Some(Err(error)) =
-                    self.packets.as_ref().map(|packets| packets.reload(&fresh))
+                if let Some(Err(error)) = self
+                    .shared
+                    .packets
+                    .as_ref()
+                    .map(|packets| packets.reload(&fresh))
                 {
                     tracing::error!("clients' addresses and routes stay as they were: {error}");
                 }
-                if let Some(sockets) = &self.sockets {
+                if let Some(sockets) = &self.shared.sockets {
                     sockets.reload(&fresh);
                 }
-                self.notices.forget_clients();
+                self.shared.notices.forget_clients();
                 tracing::info!(target: events::STATE, "reloaded: {}", changes(config, current, &fresh));
                 *current = fresh;
                 self.tell(&Command::Recheck);

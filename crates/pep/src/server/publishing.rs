@@ -245,7 +245,7 @@ impl Sessions {
     fn leading(&self, id: ConnectionId, asked: &Publish, claimed: Vec<Socket>) -> Option<Leading> {
         let carries = |engine: &Engine| Some(engine.peek(id)?.tunnel.carries_packets());
         let carried = self.shard.peek(carries).unwrap_or(false);
-        let packets = self.packets.clone().filter(|_| carried)?;
+        let packets = self.shared.packets.clone().filter(|_| carried)?;
         let addresses = self.addresses(id, asked);
         let ports: Vec<_> = addresses.into_iter().map(|to| (asked.port, to)).collect();
         (!ports.is_empty()).then(|| Leading::new(packets, ports, claimed))
@@ -278,7 +278,7 @@ impl Sessions {
     fn claim_ports(&self, id: ConnectionId) {
         let key = self.open.borrow().get(&id).map(|session| session.key);
         if let Some(key) = key {
-            self.registry.publish(key, self.index, id);
+            self.shared.registry.publish(key, self.index, id);
         }
     }
 }

@@ -20,18 +20,17 @@ use tokio::task::spawn_local;
 use tokio::time::{interval, sleep, timeout};
 
 use super::Reports;
-use super::clients::{Client, Clients, Registry};
+use super::clients::Client;
 use super::command::Command;
 use super::notices::Say;
-use super::packets::{Filter, Inbox, Packets, Rule, Sockets, Translator};
+use super::packets::{Filter, Inbox, Rule, Translator};
 use super::publish::Ports;
-use super::worker::Worker;
-use crate::config::Service;
+use super::worker::{Shared, Worker};
+use crate::config::{Nat64, Service};
 use crate::net::dial::{Dialler, NotDialled};
 use crate::net::judge::Judge;
 use crate::net::nat64::{self, Translations};
 use crate::net::resolver::Resolver;
-use crate::paths::PathMemory;
 use crate::process;
 use crate::relay::{FlowHandle, Relay};
 use crate::sampler::Sampler;
@@ -69,11 +68,7 @@ const PROBE_AGAIN: [Duration; 2] = [Duration::from_secs(3600), Duration::from_se
 pub(super) struct Sessions {
     pub(super) shard: Rc<Shard>,
     pub(super) index: u8,
-    pub(super) clients: Arc<Clients>,
-    pub(super) registry: Arc<Registry>,
-    paths: Arc<PathMemory>,
-    pub(super) packets: Option<Arc<Packets>>,
-    sockets: Option<Arc<Sockets>>,
+    pub(super) shared: Shared,
     dialler: Dialler,
     resolver: Rc<Resolver>,
     rule: Rule,
@@ -91,25 +86,22 @@ fn path(connection: &Connection, client: &PublicKey) -> PathKey {
 impl Sessions {
     /// Sessions of a shard to which nobody is connected yet.
     pub(super) fn new(worker: &Worker, shard: Rc<Shard>) -> Rc<Self> {
-        let resolver = Rc::new(Resolver::new(&worker.dns.servers));
-        let judge = Rc::new(Judge::new(worker.translations.clone()));
-        let dialler = Dialler::new(judge.clone(), resolver.clone(), worker.connect_timeout)
+        let (shared, dialling) = (&worker.shared, &worker.dialling);
+        let resolver = Rc::new(Resolver::new(&dialling.dns.servers));
+        let judge = Rc::new(Judge::new(shared.translations.clone()));
+        let dialler = Dialler::new(judge.clone(), resolver.clone(), dialling.connect_timeout)
             .with_responder(worker.responder);
         Rc::new(Self {
             dialler,
             rule: Rule {
                 judge,
-                notices: worker.notices.clone(),
+                notices: shared.notices.clone(),
             },
-            translations: (worker.index == 0 && worker.discovers_translations)
-                .then(|| worker.translations.clone()),
+            translations: (worker.index == 0 && dialling.nat64 == Nat64::Discovered)
+                .then(|| shared.translations.clone()),
             shard,
             index: worker.index,
-            clients: worker.clients.clone(),
-            registry: worker.registry.clone(),
-            paths: worker.paths.clone(),
-            packets: worker.packets.clone(),
-            sockets: worker.sockets.clone(),
+            shared: shared.clone(),
             resolver,
             open: RefCell::default(),
             enrolling: RefCell::default(),
@@ -173,13 +165,13 @@ impl Sessions {
                 .peek(id)
                 .and_then(|connection| identity::peer_key(connection.quic()))
         });
-        if let Some(key) = key.filter(|key| self.clients.is_enrolment(key)) {
+        if let Some(key) = key.filter(|key| self.shared.clients.is_enrolment(key)) {
             return self.begin_enrolment(id, key);
         }
-        let known = key.and_then(|key| Some((key, self.clients.get(&key)?)));
+        let known = key.and_then(|key| Some((key, self.shared.clients.get(&key)?)));
         match known {
             Some((key, client)) => {
-                self.registry.enter(key, self.index, id);
+                self.shared.registry.enter(key, self.index, id);
                 self.set_limits(id, &client);
                 self.resume(id, &key);
                 let (filter, translator) = self.set_packets(id, &client);
@@ -205,7 +197,7 @@ impl Sessions {
         id: ConnectionId,
         client: &Arc<Client>,
     ) -> (Option<Filter>, Option<Translator>) {
-        let (device, sockets) = (self.packets.as_ref(), self.sockets.as_ref());
+        let (device, sockets) = (self.shared.packets.as_ref(), self.shared.sockets.as_ref());
         let filter = device.map(|packets| packets.filter(client, &self.rule));
         let filter = filter.or_else(|| Some(sockets?.filter(client, &self.rule)));
         let translator = |filter| Some(sockets?.translator(filter, &self.shard, id));
@@ -221,14 +213,18 @@ impl Sessions {
     fn resume(&self, id: ConnectionId, key: &PublicKey) {
         let now = process::now();
         self.shard.change(id, |connection| {
-            self.paths.resume(&path(connection, key), now, connection);
+            self.shared
+                .paths
+                .resume(&path(connection, key), now, connection);
         });
     }
 
     /// Takes in what a tunnel shows of its path. A client that moves to another network starts a controller anew.
     fn learn(&self, connection: &Connection, session: &Session) {
         if let Some(saved) = connection.saved(process::now()) {
-            self.paths.learn(path(connection, &session.key), &saved);
+            self.shared
+                .paths
+                .learn(path(connection, &session.key), &saved);
         }
     }
 
@@ -267,8 +263,10 @@ impl Sessions {
                     tracing::info!(target: crate::events::STATE, client, agent, %address, "connected");
                 }
             }
-            self.registry.arrive(session.key, instance, self.index, id);
-            if let (Some(packets), Some(filter)) = (&self.packets, &session.filter) {
+            self.shared
+                .registry
+                .arrive(session.key, instance, self.index, id);
+            if let (Some(packets), Some(filter)) = (&self.shared.packets, &session.filter) {
                 packets.enter(filter, (self.index, id));
             }
         }
@@ -282,12 +280,13 @@ impl Sessions {
             return;
         };
         let (translator, filter) = (session.translator.as_mut(), session.filter.as_mut());
-        self.shard
-            .change(id, |connection| match (&self.packets, translator, filter) {
+        self.shard.change(id, |connection| {
+            match (&self.shared.packets, translator, filter) {
                 (Some(packets), _, Some(filter)) => packets.take(filter, now, connection),
                 (None, Some(sockets), Some(filter)) => sockets.take(filter, now, connection),
                 _ => {}
-            });
+            }
+        });
     }
 
     /// Sends packets for this shard's clients; never ends.
@@ -434,7 +433,7 @@ impl Sessions {
         let address = process::canonical(address);
         match self.rule.notices.of_key(process::now(), *key) {
             // A client that joins shows its own key first, and names it next.
-            Say::This if self.clients.awaits() => {
+            Say::This if self.shared.clients.awaits() => {
                 tracing::info!("{address} shows the key {key}, which no [[client]] has (yet)");
             }
             Say::This => tracing::warn!(
@@ -523,14 +522,14 @@ impl Sessions {
 
     fn forget(&self, id: ConnectionId) {
         if let Some(key) = self.enrolling.borrow_mut().remove(&id) {
-            self.registry.leave(&key, self.index, id);
+            self.shared.registry.leave(&key, self.index, id);
         }
         if let Some(session) = self.open.borrow_mut().remove(&id) {
-            self.registry.leave(&session.key, self.index, id);
-            if let Some(packets) = &self.packets {
+            self.shared.registry.leave(&session.key, self.index, id);
+            if let Some(packets) = &self.shared.packets {
                 packets.leave((self.index, id));
             }
-            self.paths.tunnel_ended();
+            self.shared.paths.tunnel_ended();
         }
     }
 
@@ -575,12 +574,12 @@ impl Sessions {
     }
 
     fn recheck(self: &Rc<Self>) {
-        let (max_flows, memory) = self.clients.limits();
+        let (max_flows, memory) = self.shared.clients.limits();
         self.shard
             .with(|engine| engine.set_limits(max_flows, memory));
         let mut removed = Vec::new();
         for (&id, session) in self.open.borrow_mut().iter_mut() {
-            match self.clients.get(&session.key) {
+            match self.shared.clients.get(&session.key) {
                 Some(client) => {
                     self.set_limits(id, &client);
                     if let Some(filter) = &mut session.filter {

@@ -18,7 +18,7 @@ use super::command::Command;
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::sessions::Sessions;
-use crate::config::ServerDns as Dns;
+use crate::config::{Dialling, ServerDns as Dns};
 use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
 use crate::process;
@@ -30,47 +30,51 @@ use bentpipe_tunnel::transport::MemoryPool;
 /// First credit of an upload, announced before anything is known of the path, in bytes.
 const INITIAL_CREDIT: u64 = 1 << 20;
 
+/// State that all shards of a server share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) clients: Arc<Clients>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) paths: Arc<PathMemory>,
+    pub(super) packets: Option<Arc<Packets>>,
+    /// In place of a device, without the privilege for one.
+    pub(super) sockets: Option<Arc<Sockets>>,
+    /// Memory for the tunnels of all shards.
+    pub(super) pool: Arc<MemoryPool>,
+    pub(super) notices: Arc<Notices>,
+    pub(super) translations: Translations,
+}
+
 /// Everything that a shard's thread is started with.
 pub(super) struct Worker {
     pub(super) index: u8,
+    pub(super) shared: Shared,
     pub(super) reset_key: Arc<dyn HmacKey>,
     pub(super) setup: ServerSetup,
-    pub(super) clients: Arc<Clients>,
-    pub(super) registry: Arc<Registry>,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) report: Reports,
     pub(super) pulse: Pulse,
-    pub(super) connect_timeout: Duration,
     pub(super) drain_timeout: Duration,
     pub(super) controller: ControllerKind,
-    pub(super) dns: Dns,
+    pub(super) dialling: Dialling,
     /// Address at which the responder waits for clients.
     pub(super) responder: Option<SocketAddr>,
-    pub(super) paths: Arc<PathMemory>,
-    pub(super) packets: Option<Arc<Packets>>,
-    pub(super) sockets: Option<Arc<Sockets>>,
     pub(super) inbox: Option<Inbox>,
-    /// Memory for the tunnels of all shards.
-    pub(super) pool: Arc<MemoryPool>,
     pub(super) qlog: Option<Qlog>,
     pub(super) families: Families,
-    pub(super) translations: Translations,
-    /// The prefixes of the network's translator are to be found out.
-    pub(super) discovers_translations: bool,
-    pub(super) notices: Arc<Notices>,
 }
 
 impl Worker {
     /// Runs the shard on this thread until it is drained.
     pub(super) fn run(mut self, socket: UdpSocket, neighbours: Neighbours) -> io::Result<()> {
-        let (max_flows, memory) = self.clients.limits();
+        let (max_flows, memory) = self.shared.clients.limits();
         let mut engine = Engine::new(EngineConfig {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
-            hello: hello(self.families, max_flows, &self.dns),
+            hello: hello(self.families, max_flows, &self.dialling.dns),
             memory,
-            pool: self.pool.clone(),
+            pool: self.shared.pool.clone(),
             wishes: Wishes {
                 controller: self.controller,
                 ..Wishes::default()
