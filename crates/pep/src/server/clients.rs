@@ -19,8 +19,8 @@ use super::enrolled::Recorded;
 use crate::config::{ClientKey, Permit, ServerConfig};
 use crate::net::dial::Rights;
 use crate::net::policy::Policy;
-use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::engine::identity::PublicKey;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
 
 /// One client with its rights.
 #[derive(Debug)]
@@ -30,8 +30,8 @@ pub(super) struct Client {
     /// Ports of the server that it may publish.
     pub(super) publish: Vec<Permit>,
     pub(super) max_flows: u64,
-    pub(super) memory: u64,
-    pub(super) max_rate: Option<BitRate>,
+    memory: u64,
+    max_rate: Option<BitRate>,
     /// Flows and packets a second, over all of its connections.
     flows: Mutex<Bucket>,
     packets: Mutex<Bucket>,
@@ -48,6 +48,14 @@ impl Client {
     pub(super) fn may_send(&self, now: Instant) -> bool {
         let mut packets = self.packets.lock().unwrap_or_else(PoisonError::into_inner);
         packets.take(now)
+    }
+
+    /// Sets the limits of a connection of it.
+    pub(super) fn limit(&self, now: Instant, connection: &mut Connection) {
+        connection.tunnel.set_memory(self.memory);
+        connection.tunnel.set_max_flows(self.max_flows);
+        connection.set_max_rate(now, self.max_rate);
+        connection.set_max_flows(self.max_flows);
     }
 }
 

@@ -1,6 +1,10 @@
 //! Orders that a shard gets from the main thread and from other shards.
 
+use std::future::pending;
+
 use bentpipe_proto::tunnel::Families;
+use tokio::sync::mpsc;
+
 use bentpipe_tunnel::engine::ConnectionId;
 
 /// Order of the main thread or another shard to a shard.
@@ -18,4 +22,15 @@ pub(super) enum Command {
     Families(Families),
     /// A client's newer process has taken over from this connection.
     Replaced(ConnectionId),
+}
+
+/// Waits for the command to end at once.
+pub(super) async fn until_end(commands: &mut mpsc::UnboundedReceiver<Command>) {
+    loop {
+        match commands.recv().await {
+            Some(Command::End) => return,
+            Some(_) => {}
+            None => pending().await,
+        }
+    }
 }

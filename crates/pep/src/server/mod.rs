@@ -6,9 +6,12 @@
 mod bucket;
 mod clients;
 mod command;
+mod connected;
+mod crossing;
 mod enrolled;
 mod enrolment;
 mod families;
+mod flows;
 #[cfg(target_os = "linux")]
 pub mod forwarding;
 #[cfg(not(target_os = "linux"))]
@@ -19,6 +22,7 @@ mod packets;
 mod plain;
 mod publish;
 mod publishing;
+mod queries;
 mod responder;
 mod sessions;
 mod worker;

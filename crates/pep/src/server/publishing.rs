@@ -23,7 +23,6 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::clients::Client;
-use super::packets::Filter;
 use super::publish::{Leading, Listeners, Ports, claim, protocol_of};
 use super::sessions::Sessions;
 use crate::config::PortProtocol;
@@ -254,10 +253,10 @@ impl Sessions {
     /// The client's addresses in the tunnel that a port is asked for, one of each family.
     fn addresses(&self, id: ConnectionId, asked: &Publish) -> Vec<IpAddr> {
         let sessions = self.open.borrow();
-        let filter = sessions
-            .get(&id)
-            .and_then(|session| session.filter.as_ref());
-        let addresses = filter.map(Filter::addresses).unwrap_or_default();
+        let session = sessions.get(&id);
+        let addresses = session
+            .map(|it| it.crossing.addresses())
+            .unwrap_or_default();
         let of_family = |ipv6| {
             let mut own = addresses.iter().filter(|to| to.is_ipv6() == ipv6);
             own.find(|to| asked.families.covers(**to)).copied()

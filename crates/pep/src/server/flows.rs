@@ -1,0 +1,181 @@
+//! Flows of a shard's clients: dialled and relayed as far as each client's rights permit, and ended when they do not any more.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bentpipe_proto::tunnel::{AbortCode, Open, ReplyCode};
+use tokio::task::spawn_local;
+
+use super::clients::Client;
+use super::notices::{Notices, Say};
+use crate::net::dial::{Dialler, NotDialled};
+use crate::process;
+use crate::relay::{FlowHandle, Relay};
+use crate::shard::Shard;
+use bentpipe_tunnel::engine::ConnectionId;
+use bentpipe_tunnel::transport::FlowKey;
+
+/// Rights of one connection's flows, and what the flows are connected to.
+struct Holder {
+    client: Arc<Client>,
+    connected: HashMap<FlowKey, SocketAddr>,
+}
+
+/// Flows of the clients of one shard.
+pub(super) struct Flows {
+    shard: Rc<Shard>,
+    dialler: Dialler,
+    notices: Arc<Notices>,
+    holders: RefCell<HashMap<ConnectionId, Holder>>,
+}
+
+impl Flows {
+    /// Flows of a shard to which nobody is connected yet.
+    pub(super) fn new(shard: Rc<Shard>, dialler: Dialler, notices: Arc<Notices>) -> Rc<Self> {
+        Rc::new(Self {
+            shard,
+            dialler,
+            notices,
+            holders: RefCell::default(),
+        })
+    }
+
+    /// Lets a connection open flows with the rights of `client` from now on, and ends those flows that they do not permit.
+    pub(super) fn permit(&self, id: ConnectionId, client: Arc<Client>) {
+        let mut holders = self.holders.borrow_mut();
+        if let Some(holder) = holders.get_mut(&id) {
+            holder.client = client;
+            return self.revoke(id, holder);
+        }
+        let connected = HashMap::new();
+        holders.insert(id, Holder { client, connected });
+    }
+
+    /// Forgets a connection that is over.
+    pub(super) fn forget(&self, id: ConnectionId) {
+        self.holders.borrow_mut().remove(&id);
+    }
+
+    /// Opens what a client has asked for, or refuses it.
+    pub(super) fn open(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, open: Open) {
+        let client = self.holders.borrow().get(&id).map(|it| it.client.clone());
+        let Some(client) = client else {
+            return;
+        };
+        if let Some(code) = self.refusal(id, &client) {
+            return self.reply(id, flow, code, None);
+        }
+        let this = self.clone();
+        spawn_local(async move {
+            let destination = open.destination;
+            let handle = FlowHandle::new(this.shard.clone(), id, flow);
+            // Apart, so that what dialling needs does not stay with the flow for its life.
+            let dialling = Box::pin(this.dialler.dial(&destination, &client.rights));
+            let dialled = tokio::select! {
+                dialled = dialling => dialled,
+                // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.
+                () = handle.gone() => return,
+            };
+            let connected = dialled.and_then(|(stream, to)| {
+                this.enter(id, flow, to)?;
+                Ok(stream)
+            });
+            match connected {
+                Ok(stream) => {
+                    this.reply(id, flow, ReplyCode::Ok, stream.local_addr().ok());
+                    let outcome = Relay::new(handle, stream).run().await;
+                    this.leave(id, flow);
+                    tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
+                }
+                Err(NotDialled { code, denied }) => {
+                    tracing::debug!(client = client.name, %destination, ?code, "flow refused");
+                    if let Some((address, denied)) = denied {
+                        let what = format!("{address} {denied:?}");
+                        this.tell_once(&client.name, &what, |name| {
+                            format!("{address} is denied: {denied} of [[client]] {name}")
+                        });
+                    }
+                    this.reply(id, flow, code, None);
+                }
+            }
+        });
+    }
+
+    /// Reason why a client may not open one more flow now, if it may not.
+    fn refusal(&self, id: ConnectionId, client: &Client) -> Option<ReplyCode> {
+        let (draining, count) = self.shard.peek(|engine| {
+            let tunnel = &engine.peek(id)?.tunnel;
+            Some((tunnel.is_draining(), tunnel.flow_count() as u64))
+        })?;
+        if draining {
+            return Some(ReplyCode::Draining);
+        }
+        let text = if count > client.max_flows {
+            "has as many flows open as it may: more are refused (max_flows)"
+        } else if !client.may_open(process::now()) {
+            "opens more flows a second than it may: the rest is refused (max_flows_per_s)"
+        } else {
+            return None;
+        };
+        self.tell_once(&client.name, text, |name| format!("{name} {text}"));
+        Some(ReplyCode::LimitReached)
+    }
+
+    /// Notes what a flow is connected to. Its client's rights may have changed while that took place.
+    fn enter(&self, id: ConnectionId, flow: FlowKey, to: SocketAddr) -> Result<(), NotDialled> {
+        let mut holders = self.holders.borrow_mut();
+        let Some(holder) = holders.get_mut(&id) else {
+            return Err(ReplyCode::Draining.into());
+        };
+        self.dialler.permits(&holder.client.rights.policy, to)?;
+        holder.connected.insert(flow, to);
+        Ok(())
+    }
+
+    fn leave(&self, id: ConnectionId, flow: FlowKey) {
+        if let Some(holder) = self.holders.borrow_mut().get_mut(&id) {
+            holder.connected.remove(&flow);
+        }
+    }
+
+    /// Ends the flows of a client that its rights do not permit any more.
+    fn revoke(&self, id: ConnectionId, holder: &Holder) {
+        let policy = &holder.client.rights.policy;
+        let permitted = |to: &SocketAddr| self.dialler.permits(policy, *to).is_ok();
+        let connected = holder.connected.iter();
+        let denied: Vec<_> = connected.filter(|(_, to)| !permitted(to)).collect();
+        if denied.is_empty() {
+            return;
+        }
+        tracing::info!(
+            client = holder.client.name,
+            "{} flows ended that are not permitted any more",
+            denied.len()
+        );
+        self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            for (flow, _) in denied {
+                tunnel.revoke(quic, *flow, AbortCode::Denied);
+            }
+        });
+    }
+
+    /// Warns of something that a client may not do: once, until the configuration changes.
+    fn tell_once(&self, client: &str, what: &str, text: impl FnOnce(&str) -> String) {
+        match self.notices.of_client(client, what) {
+            Say::This => tracing::warn!("{}", text(client)),
+            Say::More => tracing::warn!("{client}: more of what it may not do is not named"),
+            Say::Nothing => {}
+        }
+    }
+
+    fn reply(&self, id: ConnectionId, flow: FlowKey, code: ReplyCode, bound: Option<SocketAddr>) {
+        self.shard.change(id, |connection| {
+            let (tunnel, quic) = connection.parts();
+            tunnel.reply(quic, flow, code, bound);
+        });
+    }
+}
