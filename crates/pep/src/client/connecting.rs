@@ -59,8 +59,8 @@ impl Session {
                 self.kick.notified().await;
                 continue;
             }
-            let attempt = self.connections.borrow().attempt();
-            let heard = attempt.and_then(|attempt| self.heard(attempt.id));
+            let attempt = self.tunnels.state().attempt();
+            let heard = attempt.and_then(|attempt| self.tunnels.heard(attempt.id));
             let step = self.retry.borrow_mut().poll(process::now(), heard);
             match step {
                 Step::Start(start) => self.start(start).await,
@@ -93,7 +93,7 @@ impl Session {
     /// Looks for changes of the network that make an attempt worth its bytes.
     async fn look_around(&self, seen: &mut Surroundings) {
         let tried = {
-            let connections = self.connections.borrow();
+            let connections = self.tunnels.state();
             connections.attempt().or(connections.winner())
         };
         let remote = tried.map(|attempt| attempt.address).or_else(|| {
@@ -110,7 +110,7 @@ impl Session {
         });
         let now = process::now();
         let due = seen.names.is_none_or(|last| now >= last + NAMES);
-        let renamed = due && self.ready().is_none() && {
+        let renamed = due && self.tunnels.ready().is_none() && {
             seen.names = Some(now);
             self.has_new_address().await
         };
@@ -122,7 +122,7 @@ impl Session {
     /// True if the name of the server that was tried last leads elsewhere by now. Also after that was refused: somebody else may
     /// have the old address.
     async fn has_new_address(&self) -> bool {
-        let tried = self.connections.borrow().tried();
+        let tried = self.tunnels.state().tried();
         let Some((server, address)) = tried else {
             return false;
         };
@@ -174,7 +174,7 @@ impl Session {
 
     /// The attempt that is the tunnel now, if there is one.
     fn installed(&self) -> Option<Attempt> {
-        let connections = self.connections.borrow();
+        let connections = self.tunnels.state();
         connections.tunnel().and(connections.winner())
     }
 
@@ -203,7 +203,8 @@ impl Session {
             other => other,
         };
         let id = self
-            .shard
+            .tunnels
+            .shard()
             .with(|engine| engine.connect(now, crypto, remote, choice.link))?;
         let attempt = Attempt {
             id,
@@ -214,13 +215,13 @@ impl Session {
             enrols,
         };
         let path = self.path(&attempt);
-        self.shard.change(id, |connection| {
+        self.tunnels.shard().change(id, |connection| {
             connection.set_first_words(first_words(start.copies));
             if let Some(path) = path {
                 self.paths.resume(&path, now, connection);
             }
         });
-        self.connections.borrow_mut().start(attempt);
+        self.tunnels.state_mut().start(attempt);
         // The rules must leave this address alone, too.
         self.tell_reach();
         Ok(())
@@ -231,7 +232,7 @@ impl Session {
         if !answered {
             self.tell_unanswered();
         }
-        let attempt = self.connections.borrow_mut().end_attempt();
+        let attempt = self.tunnels.state_mut().end_attempt();
         let Some(attempt) = attempt else {
             return;
         };
@@ -241,17 +242,17 @@ impl Session {
                 attempt.address
             );
             self.tell_of(attempt.server, Told::Trying, &text);
-            return self.drop_connection(attempt.id);
+            return self.tunnels.close(attempt.id);
         }
         let now = process::now();
         let abandon =
             |connection: &mut bentpipe_tunnel::engine::Connection| connection.abandon(now);
-        self.shard.change(attempt.id, abandon);
+        self.tunnels.shard().change(attempt.id, abandon);
     }
 
     /// The network says that the server cannot be reached.
     pub(super) fn on_unreachable(&self, id: ConnectionId, said: Unreachable) {
-        let is_ours = self.connections.borrow_mut().on_unreachable(id, said);
+        let is_ours = self.tunnels.state_mut().on_unreachable(id, said);
         if is_ours {
             self.tell_unanswered();
         }
@@ -259,7 +260,7 @@ impl Session {
 
     fn tell_unanswered(&self) {
         let (attempt, unreachable) = {
-            let connections = self.connections.borrow();
+            let connections = self.tunnels.state();
             (connections.attempt(), connections.unreachable())
         };
         let Some(attempt) = attempt else {
@@ -276,11 +277,6 @@ impl Session {
             ),
         };
         self.tell_of(attempt.server, Told::Unanswered, &text);
-    }
-
-    /// Instant at which the server of a connection was last heard.
-    pub(super) fn heard(&self, id: ConnectionId) -> Option<Instant> {
-        self.shard.peek(|engine| engine.peek(id)?.heard())
     }
 
     async fn resolve(&self, address: &ServerAddress) -> io::Result<Vec<SocketAddr>> {
@@ -313,12 +309,13 @@ impl Session {
 
     /// Looks at the tunnel's RTT and remembers the link if that shows something new.
     pub(super) fn measure_link(&self) {
-        let winner = self.connections.borrow().winner();
+        let winner = self.tunnels.state().winner();
         let Some(attempt) = winner else {
             return;
         };
         let rtt = self
-            .shard
+            .tunnels
+            .shard()
             .peek(|engine| Some(engine.peek(attempt.id)?.rtt()));
         let Some((smoothed, least)) = rtt else {
             return;
@@ -338,13 +335,14 @@ impl Session {
 
     /// Takes in what the tunnel shows of its path, unless we have moved to another network meanwhile.
     pub(super) fn learn_path(&self) {
-        let winner = self.connections.borrow().winner();
+        let winner = self.tunnels.state().winner();
         let Some(attempt) = winner else {
             return;
         };
         let now = process::now();
         let saved = self
-            .shard
+            .tunnels
+            .shard()
             .peek(|engine| engine.peek(attempt.id)?.saved(now));
         if let Some(saved) = saved.filter(|saved| saved.age < FRESH)
             && process::source_address(attempt.address.ip()) == attempt.source
@@ -358,7 +356,7 @@ impl Session {
     pub(super) fn remember(&self) {
         let Some(Attempt {
             server, address, ..
-        }) = self.connections.borrow().winner()
+        }) = self.tunnels.state().winner()
         else {
             return;
         };

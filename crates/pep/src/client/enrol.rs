@@ -98,7 +98,7 @@ pub(super) fn read_keys(config: &ClientConfig) -> Result<Vec<Option<PrivateKey>>
 impl Session {
     /// The server does not know our key: true if the next attempt is to show the one-time key instead.
     pub(super) fn turns_to_enrolment(&self, id: ConnectionId) -> bool {
-        let attempt = self.connections.borrow().attempt_of(id);
+        let attempt = self.tunnels.state().attempt_of(id);
         let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) else {
             return false;
         };
@@ -106,7 +106,7 @@ impl Session {
             return false;
         }
         tracing::info!("the server does not know this client yet: joining with the code's key");
-        self.connections.borrow_mut().end_attempt();
+        self.tunnels.state_mut().end_attempt();
         let mut retry = self.retry.borrow_mut();
         retry.on_failed(process::now(), Failure::OtherKey);
         drop(retry);
@@ -117,18 +117,19 @@ impl Session {
     /// The connection with the one-time key is there.
     pub(super) fn name_own_key(&self, id: ConnectionId) {
         let key = self.public_key.to_bytes();
-        self.shard
+        self.tunnels
+            .shard()
             .change(id, |connection| connection.tunnel.enrol(key));
     }
 
     /// The server has answered; `at` is when the one-time key became void, in seconds since 1970.
     pub(super) fn on_enrolled(&self, id: ConnectionId, code: EnrolCode, at: u64) {
-        let attempt = self.connections.borrow().attempt_of(id);
+        let attempt = self.tunnels.state().attempt_of(id);
         let Some(attempt) = attempt.filter(|attempt| attempt.enrols) else {
             return;
         };
-        self.connections.borrow_mut().end_attempt();
-        self.drop_connection(id);
+        self.tunnels.state_mut().end_attempt();
+        self.tunnels.close(id);
         let failure = match code {
             EnrolCode::Ok => {
                 tracing::info!("joined: the server knows this client's own key from now on");

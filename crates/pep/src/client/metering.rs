@@ -251,7 +251,7 @@ impl Session {
     /// Waits for the engine to use up its allowance, and acts; never ends.
     pub(crate) async fn watch_allowance(&self) {
         loop {
-            self.shard.until_spent().await;
+            self.tunnels.shard().until_spent().await;
             self.look_at_meter();
         }
     }
@@ -259,10 +259,10 @@ impl Session {
     /// Looks at clock and count: warns or stops where the cap is reached, goes on when a new period begins.
     pub(super) fn look_at_meter(&self) {
         let mut meter = self.meter_bytes.borrow_mut();
-        let crossed = self.shard.peek(Engine::crossed);
+        let crossed = self.tunnels.shard().peek(Engine::crossed);
         if meter.usage.look(process::since_1970(), crossed) {
-            meter.grant(&self.shard);
-            meter.save(&self.shard);
+            meter.grant(self.tunnels.shard());
+            meter.save(self.tunnels.shard());
             if std::mem::replace(&mut meter.used_up, false) {
                 tracing::info!(target: crate::events::STATE, "a new period of [metering] begins");
                 self.retry.borrow_mut().on_wanted(process::now());
@@ -273,9 +273,9 @@ impl Session {
         let used = meter.usage.used(crossed);
         let reached = meter.config.cap.is_some_and(|cap| used >= cap.as_u64());
         if !reached || std::mem::replace(&mut meter.used_up, true) {
-            return meter.save_in_time(&self.shard);
+            return meter.save_in_time(self.tunnels.shard());
         }
-        meter.save(&self.shard);
+        meter.save(self.tunnels.shard());
         let config = meter.config;
         drop(meter);
         self.on_used_up(config, used);
@@ -315,7 +315,7 @@ impl Session {
     pub(super) fn metering(&self) -> Option<status::Metering> {
         let meter = self.meter_bytes.borrow();
         let config = meter.config;
-        let used_bytes = meter.used(&self.shard);
+        let used_bytes = meter.used(self.tunnels.shard());
         (config.cap.is_some() || config.price_per_mb.is_some()).then(|| status::Metering {
             period: config.period,
             used_bytes,

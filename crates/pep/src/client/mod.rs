@@ -33,6 +33,7 @@ mod routes;
 mod session;
 mod silence;
 mod splitter;
+mod tunnels;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
@@ -162,7 +163,7 @@ async fn serve(
                 dns.on_answer(event.connection, query, message);
             }
             (ConnectionNotice::Tunnel(TunnelEvent::Inbound(flow, inbound)), _) => {
-                session.on_inbound(event.connection, flow, &inbound);
+                session.published().on_inbound(event.connection, flow, &inbound);
             }
             (notice, _) => session.on_event(Event { notice, ..event }),
         }) => result?,

@@ -1,12 +1,13 @@
 //! Without Linux there is no device: interception, which asks for it, is refused.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::io;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
-use super::session::Session;
+use super::carrier::Reach;
+use super::tunnels::Tunnels;
 
 /// There is none.
 pub(crate) struct PacketDevice(Infallible);
@@ -23,14 +24,19 @@ impl PacketDevice {
     pub(crate) fn without_tunnel(&self) -> u64 {
         match self.0 {}
     }
-}
 
-impl Session {
-    pub(crate) async fn carry_packets(&self) -> io::Result<()> {
-        pending().await
+    #[expect(clippy::unused_async, reason = "that of Linux waits")]
+    pub(super) async fn carry(&self, _tunnels: &Tunnels) -> io::Result<()> {
+        match self.0 {}
     }
 
-    pub(crate) async fn follow_assigned(&self) {
-        pending::<()>().await;
+    #[expect(clippy::unused_async, reason = "that of Linux waits")]
+    pub(super) async fn follow_assigned(
+        &self,
+        _tunnels: &Tunnels,
+        _changes: watch::Receiver<Reach>,
+        _changed: impl Fn(),
+    ) {
+        match self.0 {}
     }
 }

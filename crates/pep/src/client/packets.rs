@@ -19,11 +19,13 @@ use ipnet::IpNet;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
+use super::carrier::Reach;
 use super::kept_device::KeptDevice;
-use super::session::Session;
+use super::tunnels::Tunnels;
 use crate::device::{BATCH, read_batch, write_batch};
 
 /// Before the addresses are set again after that failed.
@@ -79,43 +81,24 @@ impl PacketDevice {
         }
         Ok(packets)
     }
-}
 
-fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
-    #[expect(
-        deprecated,
-        reason = "a BulkTun stays open as long as its AsyncFd; the new form is unsafe"
-    )]
-    AsyncFd::with_interest(tun, Interest::READABLE).map(Rc::new)
-}
-
-impl Session {
-    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
-    /// there. Returns what the guardian keeps of it; `None` if nothing is to go.
-    pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
-        if self.front().tunnels_packets().is_none() {
-            return Ok(None);
-        }
-        let device = PacketDevice::create()?;
-        let kept = device.kept.clone();
-        Ok(self.device.set(device).is_ok().then_some(kept))
+    /// Part of it that the guardian keeps.
+    pub(super) fn kept(&self) -> Arc<KeptDevice> {
+        self.kept.clone()
     }
 
     /// Carries the LAN's packets; never ends but with an error.
-    pub(crate) async fn carry_packets(&self) -> io::Result<()> {
-        let Some(device) = self.device.get() else {
-            return pending().await;
-        };
+    pub(super) async fn carry(&self, tunnels: &Tunnels) -> io::Result<()> {
         let mut block = BytesMut::new();
-        let Some(mut renewed) = device.renewed.take() else {
+        let Some(mut renewed) = self.renewed.take() else {
             return pending().await;
         };
         loop {
             let packets = tokio::select! {
-                packets = device.read(&mut block) => packets,
+                packets = self.read(&mut block) => packets,
                 Some(tun) = renewed.recv() => {
                     // The last one goes, whatever name it has now.
-                    device.tun.replace(readable(tun)?);
+                    self.tun.replace(readable(tun)?);
                     continue;
                 }
             };
@@ -127,28 +110,27 @@ impl Session {
                     let Some(tun) = renewed.recv().await else {
                         return Err(error);
                     };
-                    device.tun.replace(readable(tun)?);
+                    self.tun.replace(readable(tun)?);
                     continue;
                 }
             };
             let count = packets.len() as u64;
-            if !self.send_packets(packets) {
-                device
-                    .without_tunnel
-                    .set(device.without_tunnel.get() + count);
+            if !tunnels.send_packets(packets) {
+                self.without_tunnel.set(self.without_tunnel.get() + count);
             }
         }
     }
 
-    /// Gives the device what the server has assigned; never ends.
-    pub(crate) async fn follow_assigned(&self) {
-        let Some(device) = self.device.get() else {
-            return pending().await;
-        };
-        let mut changes = self.reach();
+    /// Gives the device what the server has assigned, and says when that has `changed`; never ends.
+    pub(super) async fn follow_assigned(
+        &self,
+        tunnels: &Tunnels,
+        mut changes: watch::Receiver<Reach>,
+        changed: impl Fn(),
+    ) {
         loop {
-            if let Some(wanted) = self.assigned() {
-                let present = device.kept.assigned();
+            if let Some(wanted) = assigned(tunnels) {
+                let present = self.kept.assigned();
                 if wanted != present {
                     let new = wanted.clone();
                     let set = spawn_blocking(move || device::set_addresses(&present, &new));
@@ -161,8 +143,8 @@ impl Session {
                             continue;
                         }
                         _ => {
-                            device.kept.set_assigned(wanted);
-                            self.tell_reach();
+                            self.kept.set_assigned(wanted);
+                            changed();
                         }
                     }
                 }
@@ -170,13 +152,20 @@ impl Session {
             let _ = changes.changed().await;
         }
     }
+}
 
-    /// Networks that the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
-    fn assigned(&self) -> Option<Vec<IpNet>> {
-        let id = self.ready()?;
-        self.shard.peek(|engine| {
-            let hello = engine.peek(id)?.tunnel.remote()?;
-            Some(hello.assigned.iter().copied().map(IpNet::from).collect())
-        })
-    }
+fn readable(tun: BulkTun) -> io::Result<Rc<AsyncFd<BulkTun>>> {
+    #[expect(
+        deprecated,
+        reason = "a BulkTun stays open as long as its AsyncFd; the new form is unsafe"
+    )]
+    AsyncFd::with_interest(tun, Interest::READABLE).map(Rc::new)
+}
+
+/// Networks that the server has assigned to this tunnel; `None` without one. What an earlier one was assigned stays meanwhile.
+fn assigned(tunnels: &Tunnels) -> Option<Vec<IpNet>> {
+    tunnels.look(|connection| {
+        let assigned = &connection.tunnel.remote()?.assigned;
+        Some(assigned.iter().copied().map(IpNet::from).collect())
+    })
 }

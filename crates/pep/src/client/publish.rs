@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
-use super::session::Session;
-use crate::config::{PortProtocol, Publish};
+use super::tunnels::Tunnels;
+use crate::config::{ClientConfig, PortProtocol, Publish};
 use crate::net::dial;
 use crate::relay::{FlowHandle, Relay};
 use crate::status::PublishStatus;
@@ -30,41 +30,41 @@ pub(super) const INITIAL_CREDIT: u64 = 256 << 10;
 /// Time that a host may take to answer.
 const DIAL: Duration = Duration::from_secs(10);
 
-/// Outcome of the entries of the configuration.
+/// Ports of the configuration, and what came of each.
 pub(super) struct Published {
+    config: Rc<ClientConfig>,
+    tunnels: Rc<Tunnels>,
     codes: RefCell<Vec<Option<PublishCode>>>,
     open: Cell<u64>,
 }
 
 impl Published {
-    /// Of so many entries.
-    pub(super) fn new(entries: usize) -> Self {
-        Self {
-            codes: RefCell::new(vec![None; entries]),
+    /// Ports of `config` that nobody was asked for yet.
+    pub(super) fn new(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Rc<Self> {
+        Rc::new(Self {
+            codes: RefCell::new(vec![None; config.publish.len()]),
+            config,
+            tunnels,
             open: Cell::new(0),
-        }
+        })
     }
 
     /// Nothing is known any more.
     pub(super) fn forget(&self) {
         self.codes.borrow_mut().fill(None);
     }
-}
 
-impl Session {
-    /// A tunnel is up.
-    pub(super) fn ask_for_ports(&self, id: ConnectionId) {
+    /// Asks the server of a new tunnel for them.
+    pub(super) fn ask(&self, id: ConnectionId) {
         let entries = &self.config.publish;
-        let publishes = self
-            .shard
-            .peek(|engine| Some(engine.peek(id)?.tunnel.publishes()));
+        let publishes = self.tunnels.look_at(id, |it| Some(it.tunnel.publishes()));
         if publishes != Some(true) {
             for entry in 0..entries.len() {
-                self.on_published(entry as u64, PublishCode::Unsupported);
+                self.on_answer(entry as u64, PublishCode::Unsupported);
             }
             return;
         }
-        self.shard.change(id, |connection| {
+        self.tunnels.change(id, |connection| {
             for (entry, publish) in (0..).zip(entries) {
                 connection.tunnel.publish(asked(entry, publish));
             }
@@ -72,11 +72,11 @@ impl Session {
     }
 
     /// Takes the outcome of one entry.
-    pub(super) fn on_published(&self, entry: u64, code: PublishCode) {
+    pub(super) fn on_answer(&self, entry: u64, code: PublishCode) {
         let Some((index, publish)) = self.entry(entry) else {
             return;
         };
-        if self.published.codes.borrow_mut()[index].replace(code) == Some(code) {
+        if self.codes.borrow_mut()[index].replace(code) == Some(code) {
             return;
         }
         let status =
@@ -93,7 +93,7 @@ impl Session {
     }
 
     /// UDP ports, and the hosts that they lead to.
-    pub(super) fn published_packets(&self) -> Vec<(u16, std::net::SocketAddr)> {
+    pub(super) fn packets(&self) -> Vec<(u16, std::net::SocketAddr)> {
         let entries = self.config.publish.iter();
         entries
             .filter(|publish| publish.protocol == PortProtocol::Udp)
@@ -101,9 +101,9 @@ impl Session {
             .collect()
     }
 
-    /// For `status`.
-    pub(super) fn ports(&self) -> Vec<PublishStatus> {
-        let codes = self.published.codes.borrow();
+    /// The part of `status`.
+    pub(super) fn report(&self) -> Vec<PublishStatus> {
+        let codes = self.codes.borrow();
         let entries = self.config.publish.iter().zip(codes.iter());
         entries
             .map(|(publish, code)| {
@@ -113,11 +113,11 @@ impl Session {
     }
 
     /// Takes a connection to a published port.
-    pub(crate) fn on_inbound(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, inbound: &Inbound) {
+    pub(super) fn on_inbound(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, inbound: &Inbound) {
         let entry = self.entry(inbound.entry).map(|(_, publish)| publish);
         let refusal = match entry {
             Some(publish) if publish.protocol == PortProtocol::Tcp => {
-                (self.published.open.get() >= MAX_INBOUND).then_some(ReplyCode::LimitReached)
+                (self.open.get() >= MAX_INBOUND).then_some(ReplyCode::LimitReached)
             }
             // What was not asked for leads nowhere.
             _ => Some(ReplyCode::Denied),
@@ -126,11 +126,11 @@ impl Session {
             return self.answer(id, flow, refusal.unwrap_or(ReplyCode::Denied));
         };
         let (this, inbound) = (self.clone(), *inbound);
-        let open = &self.published.open;
+        let open = &self.open;
         open.set(open.get() + 1);
         spawn_local(async move {
             this.serve_inbound(id, flow, publish, inbound).await;
-            let open = &this.published.open;
+            let open = &this.open;
             open.set(open.get() - 1);
         });
     }
@@ -142,7 +142,7 @@ impl Session {
         publish: Publish,
         inbound: Inbound,
     ) {
-        let handle = FlowHandle::new(self.shard.clone(), id, flow);
+        let handle = FlowHandle::new(self.tunnels.shard().clone(), id, flow);
         let dialling = Box::pin(timeout(DIAL, connect(publish, inbound)));
         let dialled = tokio::select! {
             dialled = dialling => dialled.unwrap_or(Err(ReplyCode::TimedOut)),
@@ -163,7 +163,7 @@ impl Session {
     }
 
     fn answer(&self, id: ConnectionId, flow: FlowKey, code: ReplyCode) {
-        self.shard.change(id, |connection| {
+        self.tunnels.change(id, |connection| {
             let (tunnel, quic) = connection.parts();
             tunnel.reply(quic, flow, code, None);
         });

@@ -133,7 +133,7 @@ impl Session {
 
     /// Logs what came of an attempt at a server: once for each kind until there is a tunnel.
     pub(super) fn tell_of(&self, server: usize, told: Told, text: &str) {
-        if self.ready().is_some() {
+        if self.tunnels.ready().is_some() {
             // The silence of the present tunnel is what matters.
             return tracing::debug!("{text}");
         }
@@ -145,7 +145,7 @@ impl Session {
 
     /// Says so if the server sends with another controller than it was asked to.
     pub(super) fn compare_controllers(&self, id: ConnectionId) {
-        let used = self.shard.peek(|engine| {
+        let used = self.tunnels.shard().peek(|engine| {
             let hello = engine.peek(id)?.tunnel.remote()?;
             hello.forward.controller.clone()
         });
@@ -174,7 +174,7 @@ impl Session {
         if !self.has_device() {
             return;
         }
-        match self.shard.peek(carried) {
+        match self.tunnels.shard().peek(carried) {
             Some(None) => {
                 tracing::warn!("the server carries TCP only: UDP, ICMP and all else are dropped");
             }
@@ -196,14 +196,14 @@ impl Session {
         loop {
             tick.tick().await;
             self.learn_path();
-            if self.ready().is_some() {
+            if self.tunnels.ready().is_some() {
                 self.measure_link();
             }
             self.look_at_meter();
-            self.shard.share_memory();
+            self.tunnels.shard().share_memory();
             let now = process::now();
-            if let Some(id) = self.ready() {
-                let sampled = self.shard.peek(|engine| {
+            if let Some(id) = self.tunnels.ready() {
+                let sampled = self.tunnels.shard().peek(|engine| {
                     let connection = engine.peek(id)?;
                     Some(
                         self.sampler
@@ -222,7 +222,7 @@ impl Session {
 
     /// Figures that are sums over all tunnels: one epoch for all of them, the start of the client.
     fn fill_totals(&self, session: &mut status::Session) {
-        let totals = self.shard.peek(Engine::totals);
+        let totals = self.tunnels.shard().peek(Engine::totals);
         session.ledger_bytes = Some(totals.ledger);
         session.flows.opened_total = totals.flows.opened;
         session.flows.refused_total = totals.flows.refused;
@@ -243,7 +243,7 @@ impl Session {
         let mut session = self.latest.borrow().clone();
         let now = process::now();
         let seconds = |since| now.saturating_duration_since(since).as_secs();
-        let silent = self.silent_since();
+        let silent = self.tunnels.silent_since();
         let news = self.news.borrow();
         session.tunnel.state = match news.told {
             _ if self.is_stopped() => TunnelState::Draining,
@@ -251,13 +251,13 @@ impl Session {
             told => state_of(told),
         };
         session.tunnel.since_s = seconds(silent.unwrap_or(news.since));
-        let heard = self.ready().and_then(|id| self.heard(id));
+        let heard = self.tunnels.ready().and_then(|id| self.tunnels.heard(id));
         session.tunnel.last_heard_s = heard.map(seconds);
         let next = self.retry.borrow().next().filter(|_| !self.is_stopped());
         session.tunnel.next_attempt_s =
             next.map(|next| next.saturating_duration_since(now).as_secs());
         session.tunnel.last_error.clone_from(&news.last_error);
-        let winner = self.connections.borrow().winner();
+        let winner = self.tunnels.state().winner();
         session.tunnel.link = winner.map(|tunnel| {
             let measured = self.meter.borrow().seen();
             tunnel.choice.report(measured)
@@ -265,8 +265,8 @@ impl Session {
         session.flows.waiting = self.waiting.get();
         self.fill_totals(&mut session);
         session.metering = self.metering();
-        session.publish = self.ports();
-        session.associations = self.associations();
+        session.publish = self.published.report();
+        session.associations = self.front().socks5.as_ref().map(|_| self.relays.report());
         if let Some(device) = self.device.get() {
             let packets = session.packets.get_or_insert_default();
             packets.dropped.no_tunnel = device.without_tunnel();

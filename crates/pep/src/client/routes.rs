@@ -3,13 +3,10 @@
 
 use ipnet::IpNet;
 
-use super::session::Session;
-use bentpipe_tunnel::engine::{ConnectionId, Engine};
-
 /// Outcome of the prefixes in the configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Routes {
-    /// The server routes them here.
+    /// The server routes them here, now or when it was last heard of.
     pub(super) routed: Vec<IpNet>,
     /// Prefixes that the server does not route here.
     pub(super) refused: Vec<IpNet>,
@@ -22,22 +19,11 @@ impl Routes {
         let (routed, refused) = wanted.iter().partition(is_granted);
         Self { routed, refused }
     }
-}
 
-impl Session {
-    /// A tunnel is up: its server has said what it routes here.
-    pub(super) fn learn_routes(&self, id: ConnectionId) {
-        let Some(intercept) = &self.front().intercept else {
-            return;
-        };
-        let granted = |engine: &Engine| {
-            let tunnel = &engine.peek(id)?.tunnel;
-            let hello = tunnel.remote().filter(|_| tunnel.carries_packets())?;
-            Some(hello.routed.clone())
-        };
-        let granted = self.shard.peek(granted).unwrap_or_default();
-        let routes = Routes::new(&intercept.routes, &granted);
-        if self.routes.replace(routes.clone()) == routes {
+    /// Takes in what the server of a new tunnel has `granted` of what is `wanted`, and says so if that is news.
+    pub(super) fn learn(&mut self, wanted: &[IpNet], granted: &[IpNet]) {
+        let routes = Self::new(wanted, granted);
+        if *self == routes {
             return;
         }
         if !routes.routed.is_empty() {
@@ -49,11 +35,7 @@ impl Session {
                 "the server does not route {refused} to this client; name it in `routes` of this client's [[client]] there"
             );
         }
-    }
-
-    /// Prefixes that the server routes here, now or when it was last heard of.
-    pub(super) fn routed(&self) -> Vec<IpNet> {
-        self.routes.borrow().routed.clone()
+        *self = routes;
     }
 }
 

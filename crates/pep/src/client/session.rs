@@ -4,11 +4,13 @@
 //! answer, `connections.rs` is which connections there are, `report.rs` about what the operator hears.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::future::pending;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bentpipe_proto::tunnel::{CloseCode, Families};
+use bentpipe_proto::tunnel::Families;
 use bentpipe_units::Seed;
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 use tokio::sync::{Notify, watch};
@@ -17,8 +19,10 @@ use tokio::time::timeout;
 use super::SharedKeyLog;
 use super::associations::Relays;
 use super::carrier::Reach;
-use super::connections::{Attempt, Connections, Lost, Ready};
+use super::connections::{Attempt, Lost, Ready};
 use super::enrol::{self, Enrolments};
+#[cfg(target_os = "linux")]
+use super::kept_device::KeptDevice;
 use super::link::{LinkMeter, Seen};
 use super::lookup::Lookups;
 use super::memory::Memory;
@@ -28,6 +32,7 @@ use super::publish::Published;
 use super::report::{News, Told, is_replaced};
 use super::retry::{Failure, Retry};
 use super::routes::Routes;
+use super::tunnels::Tunnels;
 use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
 use crate::metrics::FirstByte;
 use crate::paths::PathMemory;
@@ -47,7 +52,8 @@ pub(crate) struct Unready;
 /// The client's tunnel.
 pub(crate) struct Session {
     pub(super) config: Rc<ClientConfig>,
-    pub(super) shard: Rc<Shard>,
+    /// Connections that there are, and the use of each.
+    pub(super) tunnels: Rc<Tunnels>,
     pub(super) crypto: Vec<Arc<dyn ClientCrypto>>,
     /// Keys of codes to join by.
     pub(super) enrolments: Enrolments,
@@ -62,8 +68,6 @@ pub(crate) struct Session {
     /// Wakes the task that makes attempts.
     pub(super) kick: Notify,
     pub(super) lookups: Lookups,
-    /// Connections that there are, and the use of each.
-    pub(super) connections: RefCell<Connections>,
     /// News that the operator was told.
     pub(super) news: RefCell<News>,
     /// Reach of the server, for all who wait for a change of that.
@@ -79,9 +83,9 @@ pub(crate) struct Session {
     /// Device that all but TCP comes from, if that is to go into the tunnel.
     pub(super) device: OnceCell<PacketDevice>,
     /// Datagrams of applications.
-    pub(super) relays: Relays,
+    pub(super) relays: Rc<Relays>,
     /// Outcome of the ports that it publishes.
-    pub(super) published: Published,
+    pub(super) published: Rc<Published>,
     /// Outcome of the prefixes that are to be routed here.
     pub(super) routes: RefCell<Routes>,
     /// Times to first bytes, where they are served.
@@ -101,8 +105,9 @@ impl Session {
         let crypto = servers.map(|server| enrol::crypto(&config, server, key, &key_log));
         let crypto = crypto.collect::<Result<_, _>>()?;
         let now = process::now();
-        let published = Published::new(config.publish.len());
-        let relays = Relays::new(&config);
+        let tunnels = Tunnels::new(shard);
+        let published = Published::new(config.clone(), tunnels.clone());
+        let relays = Relays::new(&config, tunnels.clone());
         let session = Rc::new(Self {
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             remembered: RefCell::new(Memory::load(
@@ -113,20 +118,19 @@ impl Session {
             links: RefCell::new(Memory::load(&config.state_dir, "links.json", "the link")),
             meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),
-            meter_bytes: RefCell::new(Meter::load(&config, &shard)),
+            meter_bytes: RefCell::new(Meter::load(&config, tunnels.shard())),
             retry: RefCell::new(Retry::new(
                 now,
                 config.servers.len(),
                 Seed::new(process::random_u64()),
             )),
             config,
-            shard,
+            tunnels,
             crypto,
             enrolments,
             public_key: key.public(),
             kick: Notify::new(),
             lookups: Lookups::default(),
-            connections: RefCell::new(Connections::new()),
             news: RefCell::new(News::new(now)),
             reach: watch::Sender::new(Reach::of(Vec::new())),
             dual_stack,
@@ -149,7 +153,7 @@ impl Session {
     }
 
     pub(crate) fn shard(&self) -> &Rc<Shard> {
-        &self.shard
+        self.tunnels.shard()
     }
 
     /// Takes times to first bytes, where they are served.
@@ -167,8 +171,8 @@ impl Session {
         self.reach.send_replace(Reach {
             carries: self.carries(),
             families: self.families(),
-            published: self.published_packets(),
-            routed: self.routed(),
+            published: self.published.packets(),
+            routed: self.routes.borrow().routed.clone(),
             addressed: self.device.get().is_some_and(PacketDevice::has_addresses),
             ..Reach::of(self.server_addresses())
         });
@@ -180,7 +184,7 @@ impl Session {
         if self.is_stopped() {
             return Err(Unready);
         }
-        let usable = || self.connections.borrow().usable();
+        let usable = || self.tunnels.usable();
         if let Some(ready) = usable() {
             return Ok(ready);
         }
@@ -203,40 +207,39 @@ impl Session {
 
     /// True if DNS queries can cross now.
     pub(crate) fn answers_dns(&self) -> bool {
-        let usable = self.connections.borrow().usable();
+        let usable = self.tunnels.usable();
         usable.is_some_and(|id| {
             let has = |engine: &Engine| Some(engine.peek(id)?.tunnel.takes_queries());
-            self.shard.peek(has).unwrap_or(false)
+            self.tunnels.shard().peek(has).unwrap_or(false)
         })
     }
 
     /// Sends a DNS query; its answer is an event.
     pub(crate) fn ask(&self, message: &[u8]) -> Option<(ConnectionId, QueryKey)> {
-        let id = self.ready()?;
-        let asked = self.shard.change(id, |connection| connection.ask(message));
+        let id = self.tunnels.ready()?;
+        let asked = self
+            .tunnels
+            .shard()
+            .change(id, |connection| connection.ask(message));
         Some((id, asked?.ok()?))
     }
 
     /// Gives up a DNS query: there will be no answer.
     pub(crate) fn forget(&self, (id, query): (ConnectionId, QueryKey)) {
-        self.shard
+        self.tunnels
+            .shard()
             .change(id, |connection| connection.forget_query(query));
-    }
-
-    /// The tunnel, whether it answers or not.
-    pub(super) fn ready(&self) -> Option<ConnectionId> {
-        self.connections.borrow().tunnel()
     }
 
     /// True if there is a tunnel, and it answers.
     pub(super) fn carries(&self) -> bool {
-        self.connections.borrow().usable().is_some()
+        self.tunnels.usable().is_some()
     }
 
     /// Notes that somebody waits for a tunnel, or for the end of an outage.
     pub(crate) fn want(&self) {
-        if let Some(id) = self.ready() {
-            self.shard.change(id, Connection::want);
+        if let Some(id) = self.tunnels.ready() {
+            self.tunnels.shard().change(id, Connection::want);
         } else {
             self.retry.borrow_mut().on_asked(process::now());
             self.kick.notify_one();
@@ -259,18 +262,67 @@ impl Session {
 
     /// Address families that the server reaches; both while that is unknown.
     pub(crate) fn families(&self) -> Families {
-        let both = Families {
-            ipv4: true,
-            ipv6: true,
+        self.tunnels.families()
+    }
+
+    /// Associations for datagrams of applications.
+    pub(crate) fn relays(&self) -> &Rc<Relays> {
+        &self.relays
+    }
+
+    /// Ports of the server that lead to hosts behind this client.
+    pub(super) fn published(&self) -> &Rc<Published> {
+        &self.published
+    }
+
+    /// True if the tunnel carries packets now; `None` without a tunnel.
+    pub(crate) fn carries_packets(&self) -> Option<bool> {
+        self.tunnels.carries_packets()
+    }
+
+    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
+    /// there. Returns what the guardian keeps of it; `None` if nothing is to go.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
+        if self.front().tunnels_packets().is_none() {
+            return Ok(None);
+        }
+        let device = PacketDevice::create()?;
+        let kept = device.kept();
+        Ok(self.device.set(device).is_ok().then_some(kept))
+    }
+
+    /// Carries the LAN's packets; never ends but with an error.
+    pub(crate) async fn carry_packets(&self) -> io::Result<()> {
+        match self.device.get() {
+            Some(device) => device.carry(&self.tunnels).await,
+            None => pending().await,
+        }
+    }
+
+    /// Gives the device what the server has assigned; never ends.
+    pub(crate) async fn follow_assigned(&self) {
+        let Some(device) = self.device.get() else {
+            return pending().await;
         };
-        self.ready().map_or(both, |tunnel| {
-            self.shard.peek(|engine| {
-                let hello = engine
-                    .peek(tunnel)
-                    .and_then(|connection| connection.tunnel.remote());
-                hello.map_or(both, |hello| hello.families)
-            })
-        })
+        let changed = || self.tell_reach();
+        device
+            .follow_assigned(&self.tunnels, self.reach(), changed)
+            .await;
+    }
+
+    /// The tunnel is up: its server has said what it routes here.
+    fn learn_routes(&self) {
+        let Some(intercept) = &self.front().intercept else {
+            return;
+        };
+        let granted = self.tunnels.look(|connection| {
+            let tunnel = &connection.tunnel;
+            let hello = tunnel.remote().filter(|_| tunnel.carries_packets())?;
+            Some(hello.routed.clone())
+        });
+        let granted = granted.unwrap_or_default();
+        self.routes.borrow_mut().learn(&intercept.routes, &granted);
     }
 
     /// Addresses of our servers, as far as they are known.
@@ -281,7 +333,7 @@ impl Session {
             name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
         };
         let mut addresses: Vec<_> = self.config.servers.iter().filter_map(known).collect();
-        let connections = self.connections.borrow();
+        let connections = self.tunnels.state();
         let tried = connections
             .attempt()
             .into_iter()
@@ -299,22 +351,24 @@ impl Session {
             ConnectionNotice::Connected | ConnectionNotice::UnknownKey(..) => {}
             ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
             ConnectionNotice::Tunnel(TunnelEvent::Goaway) => {
-                let lost = self.connections.borrow_mut().on_goaway(id);
+                let lost = self.tunnels.state_mut().on_goaway(id);
                 if let Lost::Tunnel { next } = lost {
                     // Open flows may finish; new ones wait for a server that stays.
                     self.unready(next, "the server is stopping", false);
                 }
             }
-            ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
+            ConnectionNotice::Tunnel(TunnelEvent::Packets) => {
+                self.relays.on_packets(id, self.device.get());
+            }
             ConnectionNotice::Tunnel(TunnelEvent::Families) => {
-                if self.ready() == Some(id) {
+                if self.tunnels.ready() == Some(id) {
                     self.tell_families();
                     self.tell_reach();
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
-                if self.ready() == Some(id) {
-                    self.on_published(entry, code);
+                if self.tunnels.ready() == Some(id) {
+                    self.published.on_answer(entry, code);
                 }
             }
             ConnectionNotice::Tunnel(
@@ -330,7 +384,7 @@ impl Session {
                 self.on_enrolled(id, code, at);
             }
             ConnectionNotice::Outage(outage) => {
-                if self.connections.borrow_mut().on_outage(id, outage) {
+                if self.tunnels.state_mut().on_outage(id, outage) {
                     self.tell_reach();
                 }
             }
@@ -340,7 +394,7 @@ impl Session {
             }
             ConnectionNotice::Lost(reason) => {
                 let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
-                let proven = self.shard.peek(trusts);
+                let proven = self.tunnels.shard().peek(trusts);
                 if proven && identity::is_unknown_client(&reason) && self.turns_to_enrolment(id) {
                     return;
                 }
@@ -356,9 +410,9 @@ impl Session {
     }
 
     fn on_ready(&self, id: ConnectionId) {
-        let ready = self.connections.borrow_mut().on_ready(id);
+        let ready = self.tunnels.state_mut().on_ready(id);
         match ready {
-            Ready::Unwanted => self.drop_connection(id),
+            Ready::Unwanted => self.tunnels.close(id),
             Ready::Enrols => self.name_own_key(id),
             Ready::Tunnel(attempt) => self.install(attempt),
             Ready::Beside(attempt) => self.challenge(attempt),
@@ -368,12 +422,12 @@ impl Session {
     /// The tunnel is the one of this attempt from now on.
     pub(super) fn install(&self, attempt: Attempt) {
         let (id, now) = (attempt.id, process::now());
-        self.connections.borrow_mut().install(attempt);
+        self.tunnels.state_mut().install(attempt);
         self.retry.borrow_mut().on_ready(now, attempt.server);
         *self.meter.borrow_mut() = LinkMeter::default();
         *self.sampler.borrow_mut() = Sampler::new(now);
         self.remember();
-        let details = self.shard.peek(|engine| {
+        let details = self.tunnels.shard().peek(|engine| {
             let connection = engine.peek(id)?;
             let hello = connection.tunnel.remote()?;
             let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
@@ -394,15 +448,15 @@ impl Session {
         self.tell(Told::Ready, &text);
         self.compare_controllers(id);
         self.compare_packets(id);
-        self.learn_assigned(id);
-        self.learn_routes(id);
-        self.ask_for_ports(id);
+        self.relays.learn_assigned();
+        self.learn_routes();
+        self.published.ask(id);
         self.tell_reach();
     }
 
     fn on_lost(&self, id: ConnectionId, (told, failure): (Told, Failure), reason: &str) {
         let now = process::now();
-        let lost = self.connections.borrow_mut().on_lost(id);
+        let lost = self.tunnels.state_mut().on_lost(id);
         match lost {
             Lost::Challenger => self.retry.borrow_mut().on_failed(now, failure),
             Lost::Tunnel { next } => {
@@ -438,20 +492,14 @@ impl Session {
         self.tell_reach();
     }
 
-    pub(super) fn drop_connection(&self, id: ConnectionId) {
-        let now = process::now();
-        self.shard.change(id, |connection| {
-            connection.close(now, CloseCode::NoError.code(), String::new());
-        });
-    }
-
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.kick.notify_one();
         self.tell_reach();
-        if let Some(id) = self.ready() {
-            self.shard
+        if let Some(id) = self.tunnels.ready() {
+            self.tunnels
+                .shard()
                 .change(id, |connection| connection.tunnel.send_goaway());
         }
     }
@@ -459,8 +507,8 @@ impl Session {
     /// Closes every connection.
     pub(crate) fn close(&self) {
         self.learn_path();
-        self.meter_bytes.borrow_mut().save(&self.shard);
-        let all = self.connections.borrow_mut().close();
-        all.into_iter().for_each(|id| self.drop_connection(id));
+        self.meter_bytes.borrow_mut().save(self.tunnels.shard());
+        let all = self.tunnels.state_mut().close();
+        all.into_iter().for_each(|id| self.tunnels.close(id));
     }
 }

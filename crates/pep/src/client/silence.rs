@@ -17,26 +17,17 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Instant at which the present tunnel was last heard, if it is silent.
-    pub(super) fn silent_since(&self) -> Option<Instant> {
-        let (id, now) = (self.ready()?, process::now());
-        self.shard.peek(|engine| {
-            let connection = engine.peek(id)?;
-            connection.heard().filter(|_| connection.is_silent(now))
-        })
-    }
-
     /// Looks whether the tunnel is silent, and acts.
     pub(super) fn watch_silence(&self) {
-        let (now, since) = (process::now(), self.silent_since());
-        let look = self.connections.borrow_mut().look(now, since);
+        let (now, since) = (process::now(), self.tunnels.silent_since());
+        let look = self.tunnels.state_mut().look(now, since);
         match look {
             Look::Heard => {}
             Look::Back { since, others } => {
                 let lasted = now.saturating_duration_since(since).as_secs();
                 tracing::info!(target: crate::events::STATE, "link is back after {lasted} s of silence");
                 self.retry.borrow_mut().on_quiet();
-                others.into_iter().for_each(|id| self.drop_connection(id));
+                others.into_iter().for_each(|id| self.tunnels.close(id));
                 self.tell_reach();
             }
             Look::Silent { begins, due } => self.bear_silence(now, since, begins, due),
@@ -44,7 +35,7 @@ impl Session {
     }
 
     fn bear_silence(&self, now: Instant, since: Option<Instant>, begins: bool, due: bool) {
-        let Some((tunnel, since)) = self.connections.borrow().winner().zip(since) else {
+        let Some((tunnel, since)) = self.tunnels.state().winner().zip(since) else {
             return;
         };
         let lasted = now.saturating_duration_since(since);
@@ -82,15 +73,16 @@ impl Session {
     pub(super) fn challenge(&self, attempt: Attempt) {
         self.want();
         let rtt = self
-            .shard
+            .tunnels
+            .shard()
             .peek(|engine| engine.peek(attempt.id).map(|connection| connection.rtt().0));
         let grace = GRACE.max(rtt.unwrap_or_default() * 2);
         let due = process::now() + grace;
-        self.connections.borrow_mut().challenge(attempt, due);
+        self.tunnels.state_mut().challenge(attempt, due);
     }
 
     fn switch(&self) {
-        let taken = self.connections.borrow_mut().take_over();
+        let taken = self.tunnels.state_mut().take_over();
         let Some([silent, next]) = taken else {
             return;
         };
@@ -101,7 +93,7 @@ impl Session {
         );
         self.paths.tunnel_ended();
         self.published.forget();
-        self.drop_connection(silent.id);
+        self.tunnels.close(silent.id);
         self.install(next);
     }
 }

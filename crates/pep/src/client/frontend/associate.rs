@@ -128,7 +128,7 @@ impl Associates {
             refused(ReplyCode::Internal)
         })?;
         let socket = Rc::new(socket);
-        let relay = session.associate(peer.ip(), port, socket.clone());
+        let relay = session.relays().open(peer.ip(), port, socket.clone());
         Ok(Opened {
             relay: Rc::new(relay.ok_or_else(|| refused(ReplyCode::LimitReached))?),
             socket,

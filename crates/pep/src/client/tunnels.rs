@@ -1,0 +1,126 @@
+//! The client's connections, and the engine that carries them out: which of them is the tunnel, and what its server has said.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::rc::Rc;
+use std::time::Instant;
+
+use bentpipe_proto::tunnel::{CloseCode, Families};
+use bytes::Bytes;
+
+use super::connections::Connections;
+use crate::process;
+use crate::shard::Shard;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
+
+/// Connections of the client.
+pub(super) struct Tunnels {
+    shard: Rc<Shard>,
+    state: RefCell<Connections>,
+}
+
+impl Tunnels {
+    /// No connection yet.
+    pub(super) fn new(shard: Rc<Shard>) -> Rc<Self> {
+        Rc::new(Self {
+            shard,
+            state: RefCell::new(Connections::new()),
+        })
+    }
+
+    pub(super) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Connections that there are, and the use of each.
+    pub(super) fn state(&self) -> Ref<'_, Connections> {
+        self.state.borrow()
+    }
+
+    /// The same, to be told what has happened to them.
+    pub(super) fn state_mut(&self) -> RefMut<'_, Connections> {
+        self.state.borrow_mut()
+    }
+
+    /// The tunnel, whether it answers or not.
+    pub(super) fn ready(&self) -> Option<ConnectionId> {
+        self.state().tunnel()
+    }
+
+    /// The tunnel, if it answers.
+    pub(super) fn usable(&self) -> Option<ConnectionId> {
+        self.state().usable()
+    }
+
+    /// Looks at the tunnel; `None` without one.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Connection) -> Option<T>) -> Option<T> {
+        self.look_at(self.ready()?, look)
+    }
+
+    /// Looks at a connection; `None` if there is no such one.
+    pub(super) fn look_at<T>(
+        &self,
+        id: ConnectionId,
+        look: impl FnOnce(&Connection) -> Option<T>,
+    ) -> Option<T> {
+        self.shard.peek(|engine| look(engine.peek(id)?))
+    }
+
+    /// Acts on a connection; `None` if there is no such one.
+    pub(super) fn change<T>(
+        &self,
+        id: ConnectionId,
+        act: impl FnOnce(&mut Connection) -> T,
+    ) -> Option<T> {
+        self.shard.change(id, act)
+    }
+
+    /// Closes a connection that is not wanted any more.
+    pub(super) fn close(&self, id: ConnectionId) {
+        let now = process::now();
+        self.change(id, |connection| {
+            connection.close(now, CloseCode::NoError.code(), String::new());
+        });
+    }
+
+    /// Instant at which the server of a connection was last heard.
+    pub(super) fn heard(&self, id: ConnectionId) -> Option<Instant> {
+        self.look_at(id, Connection::heard)
+    }
+
+    /// Instant at which the tunnel was last heard, if it is silent.
+    pub(super) fn silent_since(&self) -> Option<Instant> {
+        let now = process::now();
+        self.look(|connection| connection.heard().filter(|_| connection.is_silent(now)))
+    }
+
+    /// Address families that the server reaches; both while that is unknown.
+    pub(super) fn families(&self) -> Families {
+        let families = self.look(|connection| Some(connection.tunnel.remote()?.families));
+        families.unwrap_or(Families {
+            ipv4: true,
+            ipv6: true,
+        })
+    }
+
+    /// True if the tunnel carries packets now; `None` without a tunnel.
+    pub(super) fn carries_packets(&self) -> Option<bool> {
+        self.look(|connection| Some(connection.tunnel.carries_packets()))
+    }
+
+    /// Sends packets through the tunnel; false if there is none that carries them, and then they are dropped.
+    pub(super) fn send_packets(&self, packets: Vec<Bytes>) -> bool {
+        let now = process::now();
+        let send = |connection: &mut Connection| {
+            let tunnel = &mut connection.tunnel;
+            let carries = tunnel.carries_packets();
+            if carries {
+                packets
+                    .into_iter()
+                    .for_each(|packet| tunnel.send_packet(now, packet));
+            }
+            carries
+        };
+        let sent = self.ready().and_then(|id| self.change(id, send));
+        sent == Some(true)
+    }
+}
