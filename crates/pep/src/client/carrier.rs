@@ -136,7 +136,7 @@ impl Carrier {
     #[cfg(target_os = "linux")]
     pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
         match self {
-            Self::Tunnel(session) => session.open_device(),
+            Self::Tunnel(session) => session.carried().open_device(),
             Self::Plain(_) => Ok(None),
         }
     }
@@ -196,7 +196,7 @@ async fn open_handle(
 ) -> Result<FlowHandle, NotOpened> {
     for _ in 0..MAX_TUNNELS {
         let tunnel = session.tunnel().await?;
-        let families = session.families();
+        let families = session.tunnels().families();
         let lacking = match destination.host {
             Host::Ip(IpAddr::V4(_)) => !families.ipv4,
             Host::Ip(IpAddr::V6(_)) => !families.ipv6,

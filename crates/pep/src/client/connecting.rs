@@ -1,17 +1,21 @@
 //! From a configured server to a connection under way: carries out what `retry.rs` decides, and tells it what came of it.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bentpipe_congestion::paths::PathKey;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep_until};
+use bentpipe_proto::tunnel::EnrolCode;
 
 use super::connections::Attempt;
-use super::link::Choice;
-use super::report::Told;
-use super::retry::{ANSWER, Failure, Start, Step};
-use super::session::Session;
+use super::enrol;
+use super::learned::Learned;
+use super::report::{Reporter, Told};
+use super::retry::{ANSWER, Failure, Retry, Start, Step};
+use super::schedule::Schedule;
+use super::servers::Servers;
+use super::tunnels::Tunnels;
 use crate::config::ServerAddress;
 use crate::process;
 use bentpipe_tunnel::engine::{ConnectionId, FirstWords, Unreachable};
@@ -22,14 +26,8 @@ const DATAGRAMS: u64 = 4;
 /// And with two copies of each of the first.
 const WITH_COPIES: u64 = 8;
 
-/// Time from one look at the network to the next while no tunnel answers.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// Time from one lookup of the servers' names to the next while no tunnel answers.
 const NAMES: Duration = Duration::from_secs(20);
-
-/// Age from which what was learned has been taken in already.
-const FRESH: Duration = Duration::from_secs(5);
 
 /// Bound on an attempt that nobody answers.
 pub(super) const fn first_words(copies: bool) -> FirstWords {
@@ -37,6 +35,14 @@ pub(super) const fn first_words(copies: bool) -> FirstWords {
         datagrams: if copies { WITH_COPIES } else { DATAGRAMS },
         copies,
     }
+}
+
+/// Reason why an attempt could not begin.
+enum Unbegun {
+    /// The only address is that of a silent tunnel's server.
+    SilentOnly,
+    /// What the operator hears.
+    Fault(String),
 }
 
 /// The network as it was at the last look.
@@ -48,128 +54,107 @@ struct Surroundings {
     names: Option<Instant>,
 }
 
-impl Session {
-    /// Makes attempts while a tunnel is wanted; never ends.
-    pub(crate) async fn keep_up(&self) {
-        let mut tick = interval(LOOK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seen = Surroundings::default();
-        loop {
-            if self.is_stopped() {
-                self.kick.notified().await;
-                continue;
-            }
-            let attempt = self.tunnels.state().attempt();
-            let heard = attempt.and_then(|attempt| self.tunnels.heard(attempt.id));
-            let step = self.retry.borrow_mut().poll(process::now(), heard);
-            match step {
-                Step::Start(start) => self.start(start).await,
-                Step::Unanswered => self.tell_unanswered(),
-                Step::GiveUp { answered } => self.give_up(answered),
-                Step::Wait(until) => self.wait(until, &mut tick, &mut seen).await,
-            }
+/// Maker of attempts: each is a connection that is to become the tunnel.
+pub(super) struct Connector {
+    tunnels: Rc<Tunnels>,
+    schedule: Rc<Schedule>,
+    servers: Rc<Servers>,
+    learned: Rc<Learned>,
+    reporter: Rc<Reporter>,
+    seen: RefCell<Surroundings>,
+}
+
+impl Connector {
+    /// No attempt yet.
+    pub(super) fn new(
+        tunnels: Rc<Tunnels>,
+        (schedule, servers): (Rc<Schedule>, Rc<Servers>),
+        learned: Rc<Learned>,
+        reporter: Rc<Reporter>,
+    ) -> Self {
+        Self {
+            tunnels,
+            schedule,
+            servers,
+            learned,
+            reporter,
+            seen: RefCell::default(),
         }
     }
 
-    async fn wait(&self, until: Option<Instant>, tick: &mut Interval, seen: &mut Surroundings) {
-        let due = async {
-            match until {
-                Some(until) => sleep_until(until.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = due => {}
-            () = self.kick.notified() => {}
-            _ = tick.tick() => {
-                self.watch_silence();
-                if !self.carries() {
-                    self.look_around(seen).await;
-                }
-            }
-        }
+    /// Next thing to do.
+    pub(super) fn poll(&self) -> Step {
+        let attempt = self.tunnels.state().attempt();
+        let heard = attempt.and_then(|attempt| self.tunnels.heard(attempt.id));
+        self.schedule.tell(|retry, now| retry.poll(now, heard))
     }
 
     /// Looks for changes of the network that make an attempt worth its bytes.
-    async fn look_around(&self, seen: &mut Surroundings) {
+    pub(super) async fn look_around(&self) {
         let tried = {
             let connections = self.tunnels.state();
             connections.attempt().or(connections.winner())
         };
-        let remote = tried.map(|attempt| attempt.address).or_else(|| {
-            let address = &self.config.servers[0].address;
-            match address {
-                ServerAddress::Ip(address) => Some(*address),
-                ServerAddress::Name { .. } => None,
-            }
-        });
+        let remote =
+            tried
+                .map(|attempt| attempt.address)
+                .or_else(|| match self.servers.address(0) {
+                    ServerAddress::Ip(address) => Some(*address),
+                    ServerAddress::Name { .. } => None,
+                });
         let source = remote.map(|remote| (remote, process::source_address(remote.ip())));
-        let before = std::mem::replace(&mut seen.source, source);
+        let before = std::mem::replace(&mut self.seen.borrow_mut().source, source);
         let moved = before.zip(source).is_some_and(|(before, after)| {
             before.0 == after.0 && before.1 != after.1 && after.1.is_some()
         });
         let now = process::now();
-        let due = seen.names.is_none_or(|last| now >= last + NAMES);
+        let last = self.seen.borrow().names;
+        let due = last.is_none_or(|last| now >= last + NAMES);
         let renamed = due && self.tunnels.ready().is_none() && {
-            seen.names = Some(now);
-            self.has_new_address().await
-        };
-        if moved || renamed {
-            self.retry.borrow_mut().on_changed(process::now());
-        }
-    }
-
-    /// True if the name of the server that was tried last leads elsewhere by now. Also after that was refused: somebody else may
-    /// have the old address.
-    async fn has_new_address(&self) -> bool {
-        let tried = self.tunnels.state().tried();
-        let Some((server, address)) = tried else {
-            return false;
-        };
-        let ServerAddress::Name { host, port } = &self.config.servers[server].address else {
-            return false;
-        };
-        let found = self.lookups.find(host, *port).await;
-        found.is_ok_and(|addresses| !addresses.contains(&address))
-    }
-
-    async fn start(&self, start: Start) {
-        let name = &self.config.servers[start.server].address;
-        let found = self.resolve(name).await;
-        if self.is_stopped() || !self.retry.borrow().is_trying() {
-            return;
-        }
-        let mut addresses = match found {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                return self.fail(start.server, &format!("cannot resolve {name}: {error}"));
+            self.seen.borrow_mut().names = Some(now);
+            // Also after the server was refused: somebody else may have the old address.
+            let tried = self.tunnels.state().tried();
+            match tried {
+                Some(tried) => self.servers.has_moved(tried).await,
+                None => false,
             }
         };
+        if moved || renamed {
+            self.schedule.tell(Retry::on_changed);
+        }
+    }
+
+    /// Starts an attempt, unless the client has `stopped` when the server's address is known; true if there is a connection.
+    pub(super) async fn start(&self, start: Start, stopped: impl Fn() -> bool) -> bool {
+        let found = self.servers.resolve(start.server).await;
+        if stopped() || !self.schedule.state().is_trying() {
+            return false;
+        }
+        let begun = self.begin(start, found);
+        begun.map_err(|why| self.fail(start.server, why)).is_ok()
+    }
+
+    /// Connects to one of the addresses that were found.
+    fn begin(&self, start: Start, found: io::Result<Vec<SocketAddr>>) -> Result<(), Unbegun> {
+        let name = self.servers.address(start.server);
+        let mut addresses =
+            found.map_err(|error| Unbegun::Fault(format!("cannot resolve {name}: {error}")))?;
         if let Some(silent) = self.installed() {
             addresses.retain(|address| *address != silent.address);
         }
-        if addresses.is_empty() {
-            // The server of a silent tunnel, where it was.
-            return self
-                .retry
-                .borrow_mut()
-                .on_failed(process::now(), Failure::Local);
-        }
+        let Some(first) = addresses.first() else {
+            return Err(Unbegun::SilentOnly);
+        };
         let routed = addresses
             .iter()
             .map(|address| (*address, process::source_address(address.ip())))
             .filter(|(_, source)| source.is_some());
         let routed: Vec<_> = routed.collect();
         let Some((address, source)) = routed.get(start.round % routed.len().max(1)).copied() else {
-            let text = format!("no route to {}", addresses[0].ip());
-            return self.fail(start.server, &text);
+            return Err(Unbegun::Fault(format!("no route to {}", first.ip())));
         };
-        if let Err(error) = self.connect(start, address, source) {
-            self.fail(
-                start.server,
-                &format!("cannot connect to {address}: {error}"),
-            );
-        }
+        let connected = self.connect(start, address, source);
+        connected.map_err(|error| Unbegun::Fault(format!("cannot connect to {address}: {error}")))
     }
 
     /// The attempt that is the tunnel now, if there is one.
@@ -178,11 +163,12 @@ impl Session {
         connections.tunnel().and(connections.winner())
     }
 
-    /// An attempt could not begin.
-    fn fail(&self, server: usize, text: &str) {
-        let failure = Failure::Local;
-        self.retry.borrow_mut().on_failed(process::now(), failure);
-        self.tell_of(server, Told::Trying, text);
+    fn fail(&self, server: usize, why: Unbegun) {
+        self.schedule
+            .tell(|retry, now| retry.on_failed(now, Failure::Local));
+        if let Unbegun::Fault(text) = why {
+            self.reporter.tell_of(server, Told::Trying, &text);
+        }
     }
 
     fn connect(
@@ -192,16 +178,9 @@ impl Session {
         source: Option<IpAddr>,
     ) -> Result<(), quinn_proto::ConnectError> {
         let now = process::now();
-        let choice = self.choose(start.server, source);
-        let enrolment = self.enrolments.take(start.server);
-        let enrols = enrolment.is_some();
-        let crypto = enrolment.unwrap_or_else(|| self.crypto[start.server].clone());
-        let remote = match address {
-            SocketAddr::V4(v4) if self.dual_stack => {
-                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
-            }
-            other => other,
-        };
+        let choice = self.learned.choose(start.server, source);
+        let (crypto, enrols) = self.servers.crypto(start.server);
+        let remote = self.servers.remote(address);
         let id = self
             .tunnels
             .shard()
@@ -214,21 +193,16 @@ impl Session {
             choice,
             enrols,
         };
-        let path = self.path(&attempt);
-        self.tunnels.shard().change(id, |connection| {
+        self.tunnels.change(id, |connection| {
             connection.set_first_words(first_words(start.copies));
-            if let Some(path) = path {
-                self.paths.resume(&path, now, connection);
-            }
+            self.learned.resume(&attempt, connection);
         });
         self.tunnels.state_mut().start(attempt);
-        // The rules must leave this address alone, too.
-        self.tell_reach();
         Ok(())
     }
 
     /// The attempt has had its time.
-    fn give_up(&self, answered: bool) {
+    pub(super) fn give_up(&self, answered: bool) {
         if !answered {
             self.tell_unanswered();
         }
@@ -241,13 +215,12 @@ impl Session {
                 "{} answers, and its handshake does not end",
                 attempt.address
             );
-            self.tell_of(attempt.server, Told::Trying, &text);
+            self.reporter.tell_of(attempt.server, Told::Trying, &text);
             return self.tunnels.close(attempt.id);
         }
         let now = process::now();
-        let abandon =
-            |connection: &mut bentpipe_tunnel::engine::Connection| connection.abandon(now);
-        self.tunnels.shard().change(attempt.id, abandon);
+        self.tunnels
+            .change(attempt.id, |connection| connection.abandon(now));
     }
 
     /// The network says that the server cannot be reached.
@@ -258,7 +231,8 @@ impl Session {
         }
     }
 
-    fn tell_unanswered(&self) {
+    /// Tells the operator that nobody has answered the attempt so far.
+    pub(super) fn tell_unanswered(&self) {
         let (attempt, unreachable) = {
             let connections = self.tunnels.state();
             (connections.attempt(), connections.unreachable())
@@ -276,93 +250,55 @@ impl Session {
                 ANSWER.as_secs()
             ),
         };
-        self.tell_of(attempt.server, Told::Unanswered, &text);
+        self.reporter
+            .tell_of(attempt.server, Told::Unanswered, &text);
     }
 
-    async fn resolve(&self, address: &ServerAddress) -> io::Result<Vec<SocketAddr>> {
-        let (host, port) = match address {
-            ServerAddress::Ip(address) => return Ok(vec![*address]),
-            ServerAddress::Name { host, port } => (host, *port),
+    /// The server does not know our key: true if the next attempt is to show the one-time key instead.
+    pub(super) fn turns_to_enrolment(&self, id: ConnectionId) -> bool {
+        let attempt = self.tunnels.state().attempt_of(id);
+        let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) else {
+            return false;
         };
-        let found = self.lookups.find(host, port).await;
-        found.or_else(|error| {
-            let remembered = self.remembered.borrow().get(&address.to_string());
-            remembered.map(|known| vec![known]).ok_or(error)
-        })
-    }
-
-    fn path(&self, attempt: &Attempt) -> Option<PathKey> {
-        self.path_to(attempt.server, attempt.source)
-    }
-
-    fn path_to(&self, server: usize, source: Option<IpAddr>) -> Option<PathKey> {
-        let server = self.config.servers[server].public_key;
-        Some(PathKey::new(&server.to_string(), source?))
-    }
-
-    /// Chooses what to take the link to a server for.
-    fn choose(&self, server: usize, source: Option<IpAddr>) -> Choice {
-        let path = self.path_to(server, source);
-        let seen = path.and_then(|path| self.links.borrow().get(&path.to_string()));
-        Choice::new(&self.config.links[0], seen)
-    }
-
-    /// Looks at the tunnel's RTT and remembers the link if that shows something new.
-    pub(super) fn measure_link(&self) {
-        let winner = self.tunnels.state().winner();
-        let Some(attempt) = winner else {
-            return;
-        };
-        let rtt = self
-            .tunnels
-            .shard()
-            .peek(|engine| Some(engine.peek(attempt.id)?.rtt()));
-        let Some((smoothed, least)) = rtt else {
-            return;
-        };
-        let mut meter = self.meter.borrow_mut();
-        meter.look(process::now(), least, smoothed);
-        let Some((path, seen)) = self.path(&attempt).zip(meter.seen()) else {
-            return;
-        };
-        let known = self.links.borrow().get(&path.to_string());
-        if let Some(news) = attempt.choice.news(seen, known)
-            && process::source_address(attempt.address.ip()) == attempt.source
-        {
-            self.links.borrow_mut().put(&path.to_string(), news);
+        if !self.servers.enrol_at(attempt.server) {
+            return false;
         }
+        tracing::info!("the server does not know this client yet: joining with the code's key");
+        self.tunnels.state_mut().end_attempt();
+        self.schedule
+            .tell(|retry, now| retry.on_failed(now, Failure::OtherKey));
+        self.schedule.wake();
+        true
     }
 
-    /// Takes in what the tunnel shows of its path, unless we have moved to another network meanwhile.
-    pub(super) fn learn_path(&self) {
-        let winner = self.tunnels.state().winner();
-        let Some(attempt) = winner else {
-            return;
-        };
-        let now = process::now();
-        let saved = self
-            .tunnels
-            .shard()
-            .peek(|engine| engine.peek(attempt.id)?.saved(now));
-        if let Some(saved) = saved.filter(|saved| saved.age < FRESH)
-            && process::source_address(attempt.address.ip()) == attempt.source
-            && let Some(path) = self.path(&attempt)
-        {
-            self.paths.learn(path, &saved);
-        }
+    /// The connection with the one-time key is there.
+    pub(super) fn name_own_key(&self, id: ConnectionId) {
+        let key = self.servers.own_key().to_bytes();
+        self.tunnels
+            .change(id, |connection| connection.tunnel.enrol(key));
     }
 
-    /// Keeps the address of a server that was given by name and has proved to be it.
-    pub(super) fn remember(&self) {
-        let Some(Attempt {
-            server, address, ..
-        }) = self.tunnels.state().winner()
-        else {
+    /// The server has answered; `at` is when the one-time key became void, in seconds since 1970.
+    pub(super) fn on_enrolled(&self, id: ConnectionId, code: EnrolCode, at: u64) {
+        let attempt = self.tunnels.state().attempt_of(id);
+        let Some(attempt) = attempt.filter(|attempt| attempt.enrols) else {
             return;
         };
-        let name = &self.config.servers[server].address;
-        if matches!(name, ServerAddress::Name { .. }) {
-            self.remembered.borrow_mut().put(&name.to_string(), address);
-        }
+        self.tunnels.state_mut().end_attempt();
+        self.tunnels.close(id);
+        let failure = match code {
+            EnrolCode::Ok => {
+                tracing::info!("joined: the server knows this client's own key from now on");
+                Failure::OtherKey
+            }
+            refused => {
+                let text = enrol::explain(refused, at);
+                self.reporter.tell_of(attempt.server, Told::Refused, &text);
+                Failure::Refused
+            }
+        };
+        self.schedule
+            .tell(|retry, now| retry.on_failed(now, failure));
+        self.schedule.wake();
     }
 }

@@ -11,13 +11,9 @@ use jiff::Timestamp;
 use quinn_proto::crypto::ClientConfig as ClientCrypto;
 
 use super::SharedKeyLog;
-use super::report::Told;
-use super::retry::Failure;
-use super::session::Session;
 use crate::config::{ClientConfig, Server};
 use crate::keys::{self, PrivateKey};
-use crate::process::{self, RunError};
-use bentpipe_tunnel::engine::ConnectionId;
+use crate::process::RunError;
 use bentpipe_tunnel::engine::identity;
 
 /// One-time keys of the servers, and what came of them.
@@ -61,7 +57,7 @@ impl Enrolments {
     }
 
     /// Has the next attempt at `server` show the one-time key; false if there is none, or it was shown before.
-    fn want(&self, server: usize) -> bool {
+    pub(super) fn want(&self, server: usize) -> bool {
         let enrolment = &self.servers[server];
         let can = enrolment.crypto.is_some() && !enrolment.shown.replace(true);
         enrolment.wanted.set(can);
@@ -95,57 +91,9 @@ pub(super) fn read_keys(config: &ClientConfig) -> Result<Vec<Option<PrivateKey>>
     files.map(|file| file.map_or(Ok(None), read)).collect()
 }
 
-impl Session {
-    /// The server does not know our key: true if the next attempt is to show the one-time key instead.
-    pub(super) fn turns_to_enrolment(&self, id: ConnectionId) -> bool {
-        let attempt = self.tunnels.state().attempt_of(id);
-        let Some(attempt) = attempt.filter(|attempt| !attempt.enrols) else {
-            return false;
-        };
-        if !self.enrolments.want(attempt.server) {
-            return false;
-        }
-        tracing::info!("the server does not know this client yet: joining with the code's key");
-        self.tunnels.state_mut().end_attempt();
-        let mut retry = self.retry.borrow_mut();
-        retry.on_failed(process::now(), Failure::OtherKey);
-        drop(retry);
-        self.kick.notify_one();
-        true
-    }
-
-    /// The connection with the one-time key is there.
-    pub(super) fn name_own_key(&self, id: ConnectionId) {
-        let key = self.public_key.to_bytes();
-        self.tunnels
-            .shard()
-            .change(id, |connection| connection.tunnel.enrol(key));
-    }
-
-    /// The server has answered; `at` is when the one-time key became void, in seconds since 1970.
-    pub(super) fn on_enrolled(&self, id: ConnectionId, code: EnrolCode, at: u64) {
-        let attempt = self.tunnels.state().attempt_of(id);
-        let Some(attempt) = attempt.filter(|attempt| attempt.enrols) else {
-            return;
-        };
-        self.tunnels.state_mut().end_attempt();
-        self.tunnels.close(id);
-        let failure = match code {
-            EnrolCode::Ok => {
-                tracing::info!("joined: the server knows this client's own key from now on");
-                Failure::OtherKey
-            }
-            refused => {
-                self.tell_of(attempt.server, Told::Refused, &explain(refused, at));
-                Failure::Refused
-            }
-        };
-        self.retry.borrow_mut().on_failed(process::now(), failure);
-        self.kick.notify_one();
-    }
-}
-
-fn explain(code: EnrolCode, at: u64) -> String {
+/// Explains to the operator why the server has refused to join; `at` is when the one-time key became void, in seconds
+/// since 1970.
+pub(super) fn explain(code: EnrolCode, at: u64) -> String {
     let at = i64::try_from(at).ok().map(Timestamp::from_second);
     let at = at.and_then(Result::ok).unwrap_or_default();
     let mend = "ask for a new one (`bentpipe server add` at the server) and join again";

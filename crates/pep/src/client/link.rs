@@ -2,7 +2,7 @@
 //!
 //! A connection's timers, windows and ACKs are chosen before its first packet, so what is measured in one connection is
 //! remembered for the next over the same path (`links.json`): the class costs no round trip. The first connection ever
-//! makes do with values that suit every class. Feeding the meter and keeping the file is the session's.
+//! makes do with values that suit every class. `learned.rs` feeds the meter and keeps the file.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::session::Session;
 use crate::config::{AtCap, ClientConfig, Metering, Period};
 use crate::shard::Shard;
 use crate::status::{self, size};
@@ -140,6 +139,15 @@ fn month(days: u64) -> u64 {
     (year - 1970) * 12 + month
 }
 
+/// Finding of a look at clock and count.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    /// A new period begins, and the bytes of the last were used up.
+    pub(super) resumes: bool,
+    /// The bytes are used up: nothing may cross any more, and this is what the operator hears.
+    pub(super) stops: Option<String>,
+}
+
 /// The count, its file and what has come of it.
 #[derive(Debug)]
 pub(super) struct Meter {
@@ -222,6 +230,66 @@ impl Meter {
     fn used(&self, shard: &Shard) -> u64 {
         self.usage.used(shard.peek(Engine::crossed))
     }
+
+    /// Looks at clock and count; warns where the cap is reached and that is all that is asked for.
+    pub(super) fn look(&mut self, shard: &Shard) -> Look {
+        let crossed = shard.peek(Engine::crossed);
+        let mut look = Look::default();
+        if self.usage.look(process::since_1970(), crossed) {
+            self.grant(shard);
+            self.save(shard);
+            look.resumes = std::mem::replace(&mut self.used_up, false);
+        }
+        let used = self.usage.used(crossed);
+        let reached = self.config.cap.is_some_and(|cap| used >= cap.as_u64());
+        if !reached || std::mem::replace(&mut self.used_up, true) {
+            self.save_in_time(shard);
+            return look;
+        }
+        self.save(shard);
+        look.stops = self.on_used_up(used);
+        look
+    }
+
+    /// Reason why nothing crosses any more, if that is to be.
+    fn on_used_up(&self, used: u64) -> Option<String> {
+        let (used, since, until) = match self.config.period {
+            Period::Run => (
+                size(used),
+                "since the client started",
+                "the client is restarted",
+            ),
+            Period::Day => (size(used), "today", "the next day begins (UTC)"),
+            Period::Month => (size(used), "this month", "the next month begins (UTC)"),
+        };
+        match self.config.at_cap {
+            AtCap::Warn => {
+                tracing::warn!(
+                    "{used} have crossed the link {since}: `cap` of [metering] is reached"
+                );
+                None
+            }
+            AtCap::Stop => Some(format!(
+                "{used} have crossed the link {since}: `cap` of [metering] is reached; nothing crosses any more \
+                 until {until}"
+            )),
+        }
+    }
+
+    /// The figures of `status`.
+    pub(super) fn report(&self, shard: &Shard) -> Option<status::Metering> {
+        let config = self.config;
+        let used_bytes = self.used(shard);
+        (config.cap.is_some() || config.price_per_mb.is_some()).then(|| status::Metering {
+            period: config.period,
+            used_bytes,
+            cap_bytes: config.cap.map(|cap| cap.as_u64()),
+            cost: config
+                .price_per_mb
+                .map(|price| used_bytes as f64 / 1e6 * price),
+            used_up: self.used_up,
+        })
+    }
 }
 
 /// The count of an earlier run; one that cannot be read is none.
@@ -245,87 +313,6 @@ fn read(file: &std::path::Path) -> Option<Saved> {
             );
         })
         .ok()
-}
-
-impl Session {
-    /// Waits for the engine to use up its allowance, and acts; never ends.
-    pub(crate) async fn watch_allowance(&self) {
-        loop {
-            self.tunnels.shard().until_spent().await;
-            self.look_at_meter();
-        }
-    }
-
-    /// Looks at clock and count: warns or stops where the cap is reached, goes on when a new period begins.
-    pub(super) fn look_at_meter(&self) {
-        let mut meter = self.meter_bytes.borrow_mut();
-        let crossed = self.tunnels.shard().peek(Engine::crossed);
-        if meter.usage.look(process::since_1970(), crossed) {
-            meter.grant(self.tunnels.shard());
-            meter.save(self.tunnels.shard());
-            if std::mem::replace(&mut meter.used_up, false) {
-                tracing::info!(target: crate::events::STATE, "a new period of [metering] begins");
-                self.retry.borrow_mut().on_wanted(process::now());
-                self.kick.notify_one();
-                self.tell_reach();
-            }
-        }
-        let used = meter.usage.used(crossed);
-        let reached = meter.config.cap.is_some_and(|cap| used >= cap.as_u64());
-        if !reached || std::mem::replace(&mut meter.used_up, true) {
-            return meter.save_in_time(self.tunnels.shard());
-        }
-        meter.save(self.tunnels.shard());
-        let config = meter.config;
-        drop(meter);
-        self.on_used_up(config, used);
-    }
-
-    fn on_used_up(&self, config: Metering, used: u64) {
-        let (used, since, until) = match config.period {
-            Period::Run => (
-                size(used),
-                "since the client started",
-                "the client is restarted",
-            ),
-            Period::Day => (size(used), "today", "the next day begins (UTC)"),
-            Period::Month => (size(used), "this month", "the next month begins (UTC)"),
-        };
-        match config.at_cap {
-            AtCap::Warn => {
-                tracing::warn!(
-                    "{used} have crossed the link {since}: `cap` of [metering] is reached"
-                );
-            }
-            AtCap::Stop => {
-                let text = format!(
-                    "{used} have crossed the link {since}: `cap` of [metering] is reached; nothing crosses any more \
-                     until {until}"
-                );
-                tracing::error!("{text}");
-                self.retry.borrow_mut().on_quiet();
-                self.close();
-                self.news.borrow_mut().on_stopped(process::now(), text);
-                self.tell_reach();
-            }
-        }
-    }
-
-    /// The figures of `status`.
-    pub(super) fn metering(&self) -> Option<status::Metering> {
-        let meter = self.meter_bytes.borrow();
-        let config = meter.config;
-        let used_bytes = meter.used(self.tunnels.shard());
-        (config.cap.is_some() || config.price_per_mb.is_some()).then(|| status::Metering {
-            period: config.period,
-            used_bytes,
-            cap_bytes: config.cap.map(|cap| cap.as_u64()),
-            cost: config
-                .price_per_mb
-                .map(|price| used_bytes as f64 / 1e6 * price),
-            used_up: meter.used_up,
-        })
-    }
 }
 
 #[cfg(test)]

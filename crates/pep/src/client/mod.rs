@@ -5,6 +5,7 @@
 //! stop: flows drain, then the rules go.
 
 mod associations;
+mod carried;
 mod carrier;
 mod connecting;
 mod connections;
@@ -16,6 +17,7 @@ pub mod guard;
 pub mod intercept;
 #[cfg(target_os = "linux")]
 mod kept_device;
+mod learned;
 mod link;
 mod lookup;
 pub mod measure;
@@ -30,10 +32,12 @@ mod publish;
 mod report;
 mod retry;
 mod routes;
+mod schedule;
+mod servers;
 mod session;
-mod silence;
 mod splitter;
 mod tunnels;
+mod upkeep;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
@@ -109,7 +113,7 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
         driver.hear_failures();
         let keys = (&key, &enrolments[..]);
-        let session = Session::new(config.clone(), keys, key_log, shard, dual_stack)?;
+        let session = Session::new(config.clone(), keys, &key_log, shard, dual_stack)?;
         let served = serve(config, session, driver, &pulse, &pool).await;
         drop(claim);
         served
@@ -170,7 +174,7 @@ async fn serve(
         () = session.keep_up() => {}
         () = session.sample() => {}
         () = session.watch_allowance() => {}
-        result = session.carry_packets() => result?,
+        result = session.carried().carry() => result?,
         () = session.follow_assigned() => {}
         () = session.paths().keep() => {}
         () = status.serve(&snapshot) => {}

@@ -1,17 +1,20 @@
 //! What the session tells its operator: one log line for each change of state, and `status`.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bentpipe_congestion::Kind as ControllerKind;
 use bentpipe_proto::tunnel::{CloseCode, PacketKinds};
 use quinn_proto::ConnectionError;
-use tokio::time::interval;
 
-use super::session::Session;
+use super::tunnels::Tunnels;
 use crate::events;
 use crate::process;
-use crate::sampler::refused;
+use crate::sampler::{Sampler, refused};
 use crate::status::{self, TunnelState};
-use bentpipe_tunnel::engine::{ConnectionId, Engine, identity};
+use bentpipe_tunnel::engine::identity::{self, PublicKey};
+use bentpipe_tunnel::engine::{Connection, Engine};
 use bentpipe_tunnel::text::printable;
 
 /// State that the log was last told.
@@ -28,7 +31,7 @@ pub(super) enum Told {
 
 /// News that the operator was told of the tunnel, and the time since which they hold.
 #[derive(Debug)]
-pub(super) struct News {
+struct News {
     told: Told,
     since: Instant,
     last_error: Option<String>,
@@ -38,7 +41,7 @@ pub(super) struct News {
 
 impl News {
     /// Nothing was told until `now`.
-    pub(super) fn new(now: Instant) -> Self {
+    fn new(now: Instant) -> Self {
         Self {
             told: Told::Nothing,
             since: now,
@@ -48,12 +51,23 @@ impl News {
     }
 
     /// Time for which the state has lasted.
-    pub(super) fn lasted(&self, now: Instant) -> Duration {
+    fn lasted(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.since)
     }
 
+    /// State of the session, and the time since which it holds. A tunnel may be `silent` since some time; `stopped`: none is
+    /// wanted.
+    fn state(&self, stopped: bool, silent: Option<Instant>) -> (TunnelState, Instant) {
+        let state = match (stopped, silent) {
+            (true, _) => TunnelState::Draining,
+            (false, Some(_)) => TunnelState::Silent,
+            (false, None) => state_of(self.told),
+        };
+        (state, silent.unwrap_or(self.since))
+    }
+
     /// The client has stopped by itself, and says why.
-    pub(super) fn on_stopped(&mut self, now: Instant, why: String) {
+    fn on_stopped(&mut self, now: Instant, why: String) {
         self.last_error = Some(why);
         self.told = Told::Nothing;
         self.since = now;
@@ -84,39 +98,60 @@ impl News {
     }
 }
 
-impl Session {
-    /// Explains the end of a connection to the operator. Only a peer that has `proven` the server's key is believed: whoever
-    /// sees an Initial packet can answer it.
-    pub(super) fn explain(&self, reason: &ConnectionError, proven: bool) -> (Told, String) {
-        let closed = |reason: &ConnectionError| {
-            use ConnectionError::{ApplicationClosed, ConnectionClosed};
-            matches!(reason, ConnectionClosed(_) | ApplicationClosed(_))
-        };
-        if closed(reason) && !proven {
-            let text = format!(
-                "something at the server's address, or on the way, closes connections without having shown the server's \
-                 key: {}",
-                printable(reason)
-            );
-            return (Told::Trying, text);
+/// Reporter of the session's state: to the log when it changes, to `status` when that is asked for.
+pub(super) struct Reporter {
+    tunnels: Rc<Tunnels>,
+    /// News that the operator was told.
+    news: RefCell<News>,
+    sampler: RefCell<Sampler>,
+    latest: RefCell<status::Session>,
+}
+
+impl Reporter {
+    /// Nothing was told yet.
+    pub(super) fn new(tunnels: Rc<Tunnels>) -> Self {
+        let now = process::now();
+        Self {
+            tunnels,
+            news: RefCell::new(News::new(now)),
+            sampler: RefCell::new(Sampler::new(now)),
+            latest: RefCell::default(),
         }
-        if identity::is_unknown_client(reason) {
-            let mend = format!(
-                "the server does not know this client; add a [[client]] with public_key = \"{}\" to its configuration",
-                self.public_key
-            );
-            return (Told::Refused, mend);
-        }
-        if identity::is_wrong_server(reason) {
-            let mend = "the server shows another key than `public_key` in [server]: put in what `bentpipe pubkey` \
-                        prints for the server's key file, or find out who answers there";
-            return (Told::Refused, mend.to_owned());
-        }
-        if is_replaced(reason) {
-            let mend = "another process has connected with this client's key; give every client a key of its own";
-            return (Told::Refused, mend.to_owned());
-        }
-        (Told::Trying, printable(reason))
+    }
+
+    /// Time for which the state has lasted.
+    pub(super) fn lasted(&self) -> Duration {
+        self.news.borrow().lasted(process::now())
+    }
+
+    /// The client has stopped by itself, and says why.
+    pub(super) fn on_stopped(&self, why: String) {
+        self.news.borrow_mut().on_stopped(process::now(), why);
+    }
+
+    /// Logs that there is a new tunnel, which crosses `link`; its figures begin.
+    pub(super) fn tell_ready(&self, link: &status::LinkClass) {
+        *self.sampler.borrow_mut() = Sampler::new(process::now());
+        let text = format!("{}; link {link}", self.details().unwrap_or_default());
+        self.tell(Told::Ready, &text);
+    }
+
+    /// Facts about the tunnel's server and connection.
+    fn details(&self) -> Option<String> {
+        self.tunnels.look(|connection| {
+            let hello = connection.tunnel.remote()?;
+            let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
+            let rtt = connection.rtt().0.as_millis();
+            let resumed = connection
+                .resumed()
+                .map(|saved| format!(", resumed at {}", status::rate(saved.rate.as_u64())));
+            Some(format!(
+                "{} at {}, RTT {rtt} ms, {exchange}{}",
+                printable(&hello.agent),
+                connection.peer(),
+                resumed.unwrap_or_default()
+            ))
+        })
     }
 
     /// Logs a change of state of the tunnel.
@@ -144,12 +179,11 @@ impl Session {
     }
 
     /// Says so if the server sends with another controller than it was asked to.
-    pub(super) fn compare_controllers(&self, id: ConnectionId) {
-        let used = self.tunnels.shard().peek(|engine| {
-            let hello = engine.peek(id)?.tunnel.remote()?;
+    pub(super) fn compare_controllers(&self, wished: Option<ControllerKind>) {
+        let used = self.tunnels.look(|connection| {
+            let hello = connection.tunnel.remote()?;
             hello.forward.controller.clone()
         });
-        let wished = self.config.links[0].forward.controller;
         if let (Some(used), Some(wished)) = (used, wished)
             && used != wished.name()
         {
@@ -160,21 +194,17 @@ impl Session {
 
     /// Says which address families the server reaches from now on.
     pub(super) fn tell_families(&self) {
-        let families = status::Families::from(self.families());
+        let families = status::Families::from(self.tunnels.families());
         tracing::info!("the server reaches {families}");
     }
 
-    /// Says so if all but TCP was to cross, and not all does.
-    pub(super) fn compare_packets(&self, id: ConnectionId) {
-        let carried = |engine: &Engine| {
-            let tunnel = &engine.peek(id)?.tunnel;
-            let kinds = tunnel.remote()?.carried;
-            Some(tunnel.carries_packets().then_some(kinds))
+    /// Says so if not all crosses that is no TCP.
+    pub(super) fn compare_packets(&self) {
+        let carried = |connection: &Connection| {
+            let kinds = connection.tunnel.remote()?.carried;
+            Some(connection.tunnel.carries_packets().then_some(kinds))
         };
-        if !self.has_device() {
-            return;
-        }
-        match self.tunnels.shard().peek(carried) {
+        match self.tunnels.look(carried) {
             Some(None) => {
                 tracing::warn!("the server carries TCP only: UDP, ICMP and all else are dropped");
             }
@@ -190,33 +220,18 @@ impl Session {
         }
     }
 
-    /// Keeps the figures of `status` fresh; never ends.
-    pub(crate) async fn sample(&self) {
-        let mut tick = interval(Duration::from_secs(1));
-        loop {
-            tick.tick().await;
-            self.learn_path();
-            if self.tunnels.ready().is_some() {
-                self.measure_link();
-            }
-            self.look_at_meter();
-            self.tunnels.shard().share_memory();
-            let now = process::now();
-            if let Some(id) = self.tunnels.ready() {
-                let sampled = self.tunnels.shard().peek(|engine| {
-                    let connection = engine.peek(id)?;
-                    Some(
-                        self.sampler
-                            .borrow_mut()
-                            .sample(now, connection, TunnelState::Ready),
-                    )
-                });
-                if let Some(sampled) = sampled {
-                    *self.latest.borrow_mut() = sampled;
-                }
-            } else {
-                at_rest(&mut self.latest.borrow_mut());
-            }
+    /// Takes the figures of the tunnel; to be called once a second.
+    pub(super) fn sample(&self) {
+        let now = process::now();
+        let Some(id) = self.tunnels.ready() else {
+            return at_rest(&mut self.latest.borrow_mut());
+        };
+        let mut sampler = self.sampler.borrow_mut();
+        let sampled = self.tunnels.look_at(id, |connection| {
+            Some(sampler.sample(now, connection, TunnelState::Ready))
+        });
+        if let Some(sampled) = sampled {
+            *self.latest.borrow_mut() = sampled;
         }
     }
 
@@ -238,48 +253,55 @@ impl Session {
         }
     }
 
-    /// The client's part of `status`.
-    pub(crate) fn status(&self) -> status::Session {
+    /// The part of `status` about tunnels and bytes; `stopped`: no tunnel is wanted.
+    pub(super) fn status(&self, stopped: bool) -> status::Session {
         let mut session = self.latest.borrow().clone();
         let now = process::now();
         let seconds = |since| now.saturating_duration_since(since).as_secs();
-        let silent = self.tunnels.silent_since();
         let news = self.news.borrow();
-        session.tunnel.state = match news.told {
-            _ if self.is_stopped() => TunnelState::Draining,
-            _ if silent.is_some() => TunnelState::Silent,
-            told => state_of(told),
-        };
-        session.tunnel.since_s = seconds(silent.unwrap_or(news.since));
+        let (state, since) = news.state(stopped, self.tunnels.silent_since());
+        session.tunnel.state = state;
+        session.tunnel.since_s = seconds(since);
         let heard = self.tunnels.ready().and_then(|id| self.tunnels.heard(id));
         session.tunnel.last_heard_s = heard.map(seconds);
-        let next = self.retry.borrow().next().filter(|_| !self.is_stopped());
-        session.tunnel.next_attempt_s =
-            next.map(|next| next.saturating_duration_since(now).as_secs());
         session.tunnel.last_error.clone_from(&news.last_error);
-        let winner = self.tunnels.state().winner();
-        session.tunnel.link = winner.map(|tunnel| {
-            let measured = self.meter.borrow().seen();
-            tunnel.choice.report(measured)
-        });
-        session.flows.waiting = self.waiting.get();
         self.fill_totals(&mut session);
-        session.metering = self.metering();
-        session.publish = self.published.report();
-        session.associations = self.front().socks5.as_ref().map(|_| self.relays.report());
-        if let Some(device) = self.device.get() {
-            let packets = session.packets.get_or_insert_default();
-            packets.dropped.no_tunnel = device.without_tunnel();
-            let routes = self.routes.borrow();
-            // What the server routes and this client does not want is not let in.
-            packets.routed.clone_from(&routes.routed);
-            packets.unrouted.clone_from(&routes.refused);
-        }
-        session.memory.ceiling = self.config.memory.as_u64();
-        let peer = &self.config.servers[0].address;
-        session.tunnel.peer.get_or_insert_with(|| peer.to_string());
         session
     }
+}
+
+/// Explains the end of a connection to the operator; `own` is this client's key. Only a peer that has `proven` the server's key is believed: whoever
+/// sees an Initial packet can answer it.
+pub(super) fn explain(reason: &ConnectionError, proven: bool, own: &PublicKey) -> (Told, String) {
+    let closed = |reason: &ConnectionError| {
+        use ConnectionError::{ApplicationClosed, ConnectionClosed};
+        matches!(reason, ConnectionClosed(_) | ApplicationClosed(_))
+    };
+    if closed(reason) && !proven {
+        let text = format!(
+            "something at the server's address, or on the way, closes connections without having shown the server's \
+             key: {}",
+            printable(reason)
+        );
+        return (Told::Trying, text);
+    }
+    if identity::is_unknown_client(reason) {
+        let mend = format!(
+            "the server does not know this client; add a [[client]] with public_key = \"{}\" to its configuration",
+            own
+        );
+        return (Told::Refused, mend);
+    }
+    if identity::is_wrong_server(reason) {
+        let mend = "the server shows another key than `public_key` in [server]: put in what `bentpipe pubkey` \
+                    prints for the server's key file, or find out who answers there";
+        return (Told::Refused, mend.to_owned());
+    }
+    if is_replaced(reason) {
+        let mend = "another process has connected with this client's key; give every client a key of its own";
+        return (Told::Refused, mend.to_owned());
+    }
+    (Told::Trying, printable(reason))
 }
 
 /// Takes from the last figures of a tunnel that has ended what nothing has any more.
@@ -311,6 +333,28 @@ mod tests {
     use quinn_proto::{ApplicationClose, VarInt};
 
     use super::*;
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one base instant; all else is virtual"
+    )]
+    fn what_matters_most_is_the_state() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut news = News::new(start);
+        assert_eq!(news.state(false, None), (TunnelState::Connecting, start));
+        news.on_told(at(2), Told::Unanswered, "no answer");
+        assert_eq!(news.state(false, None), (TunnelState::Connecting, start));
+        news.on_told(at(5), Told::Ready, "a server");
+        assert_eq!(news.state(false, None), (TunnelState::Ready, at(5)));
+        let silent = news.state(false, Some(at(9)));
+        assert_eq!(silent, (TunnelState::Silent, at(9)));
+        assert_eq!(news.state(true, Some(at(9))).0, TunnelState::Draining);
+        assert_eq!(news.state(true, None), (TunnelState::Draining, at(5)));
+        news.on_told(at(20), Told::Refused, "another key");
+        assert_eq!(news.state(false, None), (TunnelState::Refused, at(20)));
+    }
 
     #[test]
     fn only_a_takeover_is_one() {

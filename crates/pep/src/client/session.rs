@@ -1,49 +1,40 @@
 //! Keeps one tunnel up: connects, notices the end, connects again; flows wait meanwhile.
 //!
-//! When an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `silence.rs` is about a tunnel that does not
-//! answer, `connections.rs` is which connections there are, `report.rs` about what the operator hears.
+//! Its parts have owners: when an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `connections.rs` is which
+//! connections there are, `report.rs` about what the operator hears, `carried.rs` about packets. What is done all the time is
+//! in `upkeep.rs`.
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::future::pending;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use bentpipe_proto::tunnel::Families;
-use bentpipe_units::Seed;
-use quinn_proto::crypto::ClientConfig as ClientCrypto;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
-use super::associations::Relays;
+use super::carried::Carried;
 use super::carrier::Reach;
+use super::connecting::Connector;
 use super::connections::{Attempt, Lost, Ready};
-use super::enrol::{self, Enrolments};
-#[cfg(target_os = "linux")]
-use super::kept_device::KeptDevice;
-use super::link::{LinkMeter, Seen};
-use super::lookup::Lookups;
-use super::memory::Memory;
+use super::learned::Learned;
 use super::metering::Meter;
-use super::packets::PacketDevice;
 use super::publish::Published;
-use super::report::{News, Told, is_replaced};
+use super::report::{self, Reporter, Told, is_replaced};
 use super::retry::{Failure, Retry};
-use super::routes::Routes;
+use super::schedule::Schedule;
+use super::servers::Servers;
 use super::tunnels::Tunnels;
-use crate::config::{ClientConfig, FrontEnds, Role, Server, ServerAddress};
+use crate::config::{ClientConfig, FrontEnds};
+use crate::keys::PrivateKey;
 use crate::metrics::FirstByte;
 use crate::paths::PathMemory;
 use crate::process::{self, RunError};
-use crate::sampler::Sampler;
 use crate::shard::Shard;
 use crate::status;
-use bentpipe_tunnel::engine::identity::{self, PrivateKey, PublicKey};
+use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{Connection, ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
-use bentpipe_tunnel::transport::{QueryKey, TunnelEvent};
+use bentpipe_tunnel::transport::TunnelEvent;
 
 /// The tunnel did not come up in the time that a flow waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,43 +42,23 @@ pub(crate) struct Unready;
 
 /// The client's tunnel.
 pub(crate) struct Session {
-    pub(super) config: Rc<ClientConfig>,
+    config: Rc<ClientConfig>,
     /// Connections that there are, and the use of each.
     pub(super) tunnels: Rc<Tunnels>,
-    pub(super) crypto: Vec<Arc<dyn ClientCrypto>>,
-    /// Keys of codes to join by.
-    pub(super) enrolments: Enrolments,
-    pub(super) public_key: PublicKey,
-    pub(super) remembered: RefCell<Memory<SocketAddr>>,
-    pub(super) links: RefCell<Memory<Seen>>,
-    /// Meter of what the tunnel shows of its link.
-    pub(super) meter: RefCell<LinkMeter>,
-    pub(super) paths: PathMemory,
-    /// Schedule by which servers are tried.
-    pub(super) retry: RefCell<Retry>,
-    /// Wakes the task that makes attempts.
-    pub(super) kick: Notify,
-    pub(super) lookups: Lookups,
-    /// News that the operator was told.
-    pub(super) news: RefCell<News>,
+    pub(super) schedule: Rc<Schedule>,
+    pub(super) servers: Rc<Servers>,
+    pub(super) learned: Rc<Learned>,
+    pub(super) reporter: Rc<Reporter>,
+    pub(super) connector: Connector,
     /// Reach of the server, for all who wait for a change of that.
     reach: watch::Sender<Reach>,
-    /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
-    pub(super) dual_stack: bool,
-    pub(super) waiting: Cell<u64>,
-    pub(super) draining: Cell<bool>,
-    pub(super) sampler: RefCell<Sampler>,
-    pub(super) latest: RefCell<status::Session>,
+    /// Flows that wait for a tunnel.
+    waiting: Cell<u64>,
+    draining: Cell<bool>,
     /// Bytes used of those that may be.
-    pub(super) meter_bytes: RefCell<Meter>,
-    /// Device that all but TCP comes from, if that is to go into the tunnel.
-    pub(super) device: OnceCell<PacketDevice>,
-    /// Datagrams of applications.
-    pub(super) relays: Rc<Relays>,
-    /// Outcome of the ports that it publishes.
+    pub(super) meter: RefCell<Meter>,
+    carried: Carried,
     pub(super) published: Rc<Published>,
-    /// Outcome of the prefixes that are to be routed here.
-    pub(super) routes: RefCell<Routes>,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
 }
@@ -95,53 +66,36 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(
         config: Rc<ClientConfig>,
-        (key, enrolments): (&PrivateKey, &[Option<PrivateKey>]),
-        key_log: SharedKeyLog,
+        keys: (&PrivateKey, &[Option<PrivateKey>]),
+        key_log: &SharedKeyLog,
         shard: Rc<Shard>,
         dual_stack: bool,
     ) -> Result<Rc<Self>, RunError> {
-        let enrolments = Enrolments::new(&config, enrolments, &key_log)?;
-        let servers = config.servers.iter();
-        let crypto = servers.map(|server| enrol::crypto(&config, server, key, &key_log));
-        let crypto = crypto.collect::<Result<_, _>>()?;
-        let now = process::now();
+        let servers = Rc::new(Servers::new(config.clone(), keys, key_log, dual_stack)?);
         let tunnels = Tunnels::new(shard);
-        let published = Published::new(config.clone(), tunnels.clone());
-        let relays = Relays::new(&config, tunnels.clone());
+        let schedule = Rc::new(Schedule::new(servers.len()));
+        let learned = Rc::new(Learned::load(config.clone(), tunnels.clone()));
+        let reporter = Rc::new(Reporter::new(tunnels.clone()));
         let session = Rc::new(Self {
-            first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
-            remembered: RefCell::new(Memory::load(
-                &config.state_dir,
-                "servers.json",
-                "the server's address",
-            )),
-            links: RefCell::new(Memory::load(&config.state_dir, "links.json", "the link")),
-            meter: RefCell::default(),
-            paths: PathMemory::load(&config.state_dir, Role::Client),
-            meter_bytes: RefCell::new(Meter::load(&config, tunnels.shard())),
-            retry: RefCell::new(Retry::new(
-                now,
-                config.servers.len(),
-                Seed::new(process::random_u64()),
-            )),
-            config,
-            tunnels,
-            crypto,
-            enrolments,
-            public_key: key.public(),
-            kick: Notify::new(),
-            lookups: Lookups::default(),
-            news: RefCell::new(News::new(now)),
+            connector: Connector::new(
+                tunnels.clone(),
+                (schedule.clone(), servers.clone()),
+                learned.clone(),
+                reporter.clone(),
+            ),
             reach: watch::Sender::new(Reach::of(Vec::new())),
-            dual_stack,
             waiting: Cell::new(0),
             draining: Cell::new(false),
-            sampler: RefCell::new(Sampler::new(now)),
-            latest: RefCell::default(),
-            device: OnceCell::new(),
-            relays,
-            published,
-            routes: RefCell::default(),
+            meter: RefCell::new(Meter::load(&config, tunnels.shard())),
+            carried: Carried::new(config.clone(), tunnels.clone()),
+            published: Published::new(config.clone(), tunnels.clone()),
+            first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
+            config,
+            tunnels,
+            schedule,
+            servers,
+            learned,
+            reporter,
         });
         session.tell_reach();
         Ok(session)
@@ -149,7 +103,7 @@ impl Session {
 
     /// Memory of paths.
     pub(crate) fn paths(&self) -> &PathMemory {
-        &self.paths
+        self.learned.paths()
     }
 
     pub(crate) fn shard(&self) -> &Rc<Shard> {
@@ -170,10 +124,10 @@ impl Session {
     pub(super) fn tell_reach(&self) {
         self.reach.send_replace(Reach {
             carries: self.carries(),
-            families: self.families(),
+            families: self.tunnels.families(),
             published: self.published.packets(),
-            routed: self.routes.borrow().routed.clone(),
-            addressed: self.device.get().is_some_and(PacketDevice::has_addresses),
+            routed: self.carried.routed(),
+            addressed: self.carried.has_addresses(),
             ..Reach::of(self.server_addresses())
         });
     }
@@ -205,32 +159,6 @@ impl Session {
         result
     }
 
-    /// True if DNS queries can cross now.
-    pub(crate) fn answers_dns(&self) -> bool {
-        let usable = self.tunnels.usable();
-        usable.is_some_and(|id| {
-            let has = |engine: &Engine| Some(engine.peek(id)?.tunnel.takes_queries());
-            self.tunnels.shard().peek(has).unwrap_or(false)
-        })
-    }
-
-    /// Sends a DNS query; its answer is an event.
-    pub(crate) fn ask(&self, message: &[u8]) -> Option<(ConnectionId, QueryKey)> {
-        let id = self.tunnels.ready()?;
-        let asked = self
-            .tunnels
-            .shard()
-            .change(id, |connection| connection.ask(message));
-        Some((id, asked?.ok()?))
-    }
-
-    /// Gives up a DNS query: there will be no answer.
-    pub(crate) fn forget(&self, (id, query): (ConnectionId, QueryKey)) {
-        self.tunnels
-            .shard()
-            .change(id, |connection| connection.forget_query(query));
-    }
-
     /// True if there is a tunnel, and it answers.
     pub(super) fn carries(&self) -> bool {
         self.tunnels.usable().is_some()
@@ -241,33 +169,28 @@ impl Session {
         if let Some(id) = self.tunnels.ready() {
             self.tunnels.shard().change(id, Connection::want);
         } else {
-            self.retry.borrow_mut().on_asked(process::now());
-            self.kick.notify_one();
+            self.schedule.tell(Retry::on_asked);
+            self.schedule.wake();
         }
     }
 
     /// True if no tunnel is wanted: the client stops, or the bytes are used up.
     pub(super) fn is_stopped(&self) -> bool {
-        self.draining.get() || self.meter_bytes.borrow().is_halted()
+        self.draining.get() || self.meter.borrow().is_halted()
     }
 
     pub(super) fn front(&self) -> &FrontEnds {
         &self.config.front
     }
 
-    /// True if all but TCP goes into the tunnel.
-    pub(super) fn has_device(&self) -> bool {
-        self.device.get().is_some()
+    /// Connections of the client.
+    pub(crate) fn tunnels(&self) -> &Rc<Tunnels> {
+        &self.tunnels
     }
 
-    /// Address families that the server reaches; both while that is unknown.
-    pub(crate) fn families(&self) -> Families {
-        self.tunnels.families()
-    }
-
-    /// Associations for datagrams of applications.
-    pub(crate) fn relays(&self) -> &Rc<Relays> {
-        &self.relays
+    /// Packets that cross beside its flows.
+    pub(crate) fn carried(&self) -> &Carried {
+        &self.carried
     }
 
     /// Ports of the server that lead to hosts behind this client.
@@ -275,64 +198,15 @@ impl Session {
         &self.published
     }
 
-    /// True if the tunnel carries packets now; `None` without a tunnel.
-    pub(crate) fn carries_packets(&self) -> Option<bool> {
-        self.tunnels.carries_packets()
-    }
-
-    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
-    /// there. Returns what the guardian keeps of it; `None` if nothing is to go.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
-        if self.front().tunnels_packets().is_none() {
-            return Ok(None);
-        }
-        let device = PacketDevice::create()?;
-        let kept = device.kept();
-        Ok(self.device.set(device).is_ok().then_some(kept))
-    }
-
-    /// Carries the LAN's packets; never ends but with an error.
-    pub(crate) async fn carry_packets(&self) -> io::Result<()> {
-        match self.device.get() {
-            Some(device) => device.carry(&self.tunnels).await,
-            None => pending().await,
-        }
-    }
-
     /// Gives the device what the server has assigned; never ends.
     pub(crate) async fn follow_assigned(&self) {
-        let Some(device) = self.device.get() else {
-            return pending().await;
-        };
         let changed = || self.tell_reach();
-        device
-            .follow_assigned(&self.tunnels, self.reach(), changed)
-            .await;
-    }
-
-    /// The tunnel is up: its server has said what it routes here.
-    fn learn_routes(&self) {
-        let Some(intercept) = &self.front().intercept else {
-            return;
-        };
-        let granted = self.tunnels.look(|connection| {
-            let tunnel = &connection.tunnel;
-            let hello = tunnel.remote().filter(|_| tunnel.carries_packets())?;
-            Some(hello.routed.clone())
-        });
-        let granted = granted.unwrap_or_default();
-        self.routes.borrow_mut().learn(&intercept.routes, &granted);
+        self.carried.follow_assigned(self.reach(), changed).await;
     }
 
     /// Addresses of our servers, as far as they are known.
     fn server_addresses(&self) -> Vec<IpAddr> {
-        let remembered = self.remembered.borrow();
-        let known = |server: &Server| match &server.address {
-            ServerAddress::Ip(address) => Some(address.ip()),
-            name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
-        };
-        let mut addresses: Vec<_> = self.config.servers.iter().filter_map(known).collect();
+        let mut addresses = self.servers.known();
         let connections = self.tunnels.state();
         let tried = connections
             .attempt()
@@ -358,11 +232,11 @@ impl Session {
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => {
-                self.relays.on_packets(id, self.device.get());
+                self.carried.on_packets(id);
             }
             ConnectionNotice::Tunnel(TunnelEvent::Families) => {
                 if self.tunnels.ready() == Some(id) {
-                    self.tell_families();
+                    self.reporter.tell_families();
                     self.tell_reach();
                 }
             }
@@ -381,24 +255,27 @@ impl Session {
                 | TunnelEvent::Enrol(_),
             ) => {}
             ConnectionNotice::Tunnel(TunnelEvent::Enrolled(code, at)) => {
-                self.on_enrolled(id, code, at);
+                self.connector.on_enrolled(id, code, at);
             }
             ConnectionNotice::Outage(outage) => {
                 if self.tunnels.state_mut().on_outage(id, outage) {
                     self.tell_reach();
                 }
             }
-            ConnectionNotice::Unreachable(said) => self.on_unreachable(id, said),
+            ConnectionNotice::Unreachable(said) => self.connector.on_unreachable(id, said),
             ConnectionNotice::Fault(fault) => {
                 self.on_lost(id, (Told::Trying, Failure::Broken), &printable(fault));
             }
             ConnectionNotice::Lost(reason) => {
                 let trusts = |engine: &Engine| engine.peek(id).is_some_and(Connection::trusts_last);
                 let proven = self.tunnels.shard().peek(trusts);
-                if proven && identity::is_unknown_client(&reason) && self.turns_to_enrolment(id) {
+                if proven
+                    && identity::is_unknown_client(&reason)
+                    && self.connector.turns_to_enrolment(id)
+                {
                     return;
                 }
-                let (told, text) = self.explain(&reason, proven);
+                let (told, text) = report::explain(&reason, proven, self.servers.own_key());
                 let failure = match told {
                     Told::Refused if is_replaced(&reason) => Failure::Replaced,
                     Told::Refused => Failure::Refused,
@@ -413,7 +290,7 @@ impl Session {
         let ready = self.tunnels.state_mut().on_ready(id);
         match ready {
             Ready::Unwanted => self.tunnels.close(id),
-            Ready::Enrols => self.name_own_key(id),
+            Ready::Enrols => self.connector.name_own_key(id),
             Ready::Tunnel(attempt) => self.install(attempt),
             Ready::Beside(attempt) => self.challenge(attempt),
         }
@@ -421,81 +298,68 @@ impl Session {
 
     /// The tunnel is the one of this attempt from now on.
     pub(super) fn install(&self, attempt: Attempt) {
-        let (id, now) = (attempt.id, process::now());
+        let id = attempt.id;
         self.tunnels.state_mut().install(attempt);
-        self.retry.borrow_mut().on_ready(now, attempt.server);
-        *self.meter.borrow_mut() = LinkMeter::default();
-        *self.sampler.borrow_mut() = Sampler::new(now);
-        self.remember();
-        let details = self.tunnels.shard().peek(|engine| {
-            let connection = engine.peek(id)?;
-            let hello = connection.tunnel.remote()?;
-            let exchange = identity::key_exchange(connection.quic()).unwrap_or("unknown");
-            let rtt = connection.rtt().0.as_millis();
-            let resumed = connection
-                .resumed()
-                .map(|saved| format!(", resumed at {}", status::rate(saved.rate.as_u64())));
-            Some(format!(
-                "{} at {}, RTT {rtt} ms, {exchange}{}",
-                printable(&hello.agent),
-                connection.peer(),
-                resumed.unwrap_or_default()
-            ))
-        });
-        self.measure_link();
-        let link = attempt.choice.report(self.meter.borrow().seen());
-        let text = format!("{}; link {link}", details.unwrap_or_default());
-        self.tell(Told::Ready, &text);
-        self.compare_controllers(id);
-        self.compare_packets(id);
-        self.relays.learn_assigned();
-        self.learn_routes();
+        self.schedule
+            .tell(|retry, now| retry.on_ready(now, attempt.server));
+        self.learned.begin();
+        self.servers.remember(&attempt);
+        self.learned.measure_link();
+        self.reporter.tell_ready(&self.learned.report(&attempt));
+        let wished = self.config.links[0].forward.controller;
+        self.reporter.compare_controllers(wished);
+        if self.carried.has_device() {
+            self.reporter.compare_packets();
+        }
+        self.carried.on_ready();
         self.published.ask(id);
         self.tell_reach();
     }
 
     fn on_lost(&self, id: ConnectionId, (told, failure): (Told, Failure), reason: &str) {
-        let now = process::now();
         let lost = self.tunnels.state_mut().on_lost(id);
         match lost {
-            Lost::Challenger => self.retry.borrow_mut().on_failed(now, failure),
+            Lost::Challenger => self
+                .schedule
+                .tell(|retry, now| retry.on_failed(now, failure)),
             Lost::Tunnel { next } => {
-                self.paths.tunnel_ended();
+                self.learned.paths().tunnel_ended();
                 self.unready(next, reason, failure == Failure::Replaced);
             }
             Lost::Attempt(attempt) => {
-                self.retry.borrow_mut().on_failed(now, failure);
-                self.tell_of(attempt.server, told, reason);
+                self.schedule
+                    .tell(|retry, now| retry.on_failed(now, failure));
+                self.reporter.tell_of(attempt.server, told, reason);
             }
-            Lost::Leaving => self.retry.borrow_mut().on_changed(now),
+            Lost::Leaving => self.schedule.tell(Retry::on_changed),
             Lost::Unknown => {}
         }
-        self.kick.notify_one();
+        self.schedule.wake();
     }
 
     /// The tunnel is no more; `next` was ready beside it and follows.
     fn unready(&self, next: Option<Attempt>, reason: &str, replaced: bool) {
-        let now = process::now();
         self.published.forget();
         if let Some(next) = next {
             return self.install(next);
         }
-        let lasted = self.news.borrow().lasted(now);
-        self.retry.borrow_mut().on_lost(now, lasted, replaced);
+        let lasted = self.reporter.lasted();
+        self.schedule
+            .tell(|retry, now| retry.on_lost(now, lasted, replaced));
         let told = if replaced {
             Told::Refused
         } else {
             Told::Trying
         };
-        self.tell(told, reason);
-        self.kick.notify_one();
+        self.reporter.tell(told, reason);
+        self.schedule.wake();
         self.tell_reach();
     }
 
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
-        self.kick.notify_one();
+        self.schedule.wake();
         self.tell_reach();
         if let Some(id) = self.tunnels.ready() {
             self.tunnels
@@ -506,9 +370,28 @@ impl Session {
 
     /// Closes every connection.
     pub(crate) fn close(&self) {
-        self.learn_path();
-        self.meter_bytes.borrow_mut().save(self.tunnels.shard());
+        self.learned.learn_path();
+        self.meter.borrow_mut().save(self.tunnels.shard());
         let all = self.tunnels.state_mut().close();
         all.into_iter().for_each(|id| self.tunnels.close(id));
+    }
+
+    /// The client's part of `status`.
+    pub(crate) fn status(&self) -> status::Session {
+        let stopped = self.is_stopped();
+        let mut session = self.reporter.status(stopped);
+        let next = self.schedule.state().next().filter(|_| !stopped);
+        session.tunnel.next_attempt_s =
+            next.map(|next| next.saturating_duration_since(process::now()).as_secs());
+        let winner = self.tunnels.state().winner();
+        session.tunnel.link = winner.map(|attempt| self.learned.report(&attempt));
+        session.flows.waiting = self.waiting.get();
+        session.metering = self.meter.borrow().report(self.shard());
+        session.publish = self.published.report();
+        self.carried.fill(&mut session);
+        session.memory.ceiling = self.config.memory.as_u64();
+        let peer = self.servers.address(0);
+        session.tunnel.peer.get_or_insert_with(|| peer.to_string());
+        session
     }
 }

@@ -11,9 +11,10 @@ use super::connections::Connections;
 use crate::process;
 use crate::shard::Shard;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
+use bentpipe_tunnel::transport::QueryKey;
 
 /// Connections of the client.
-pub(super) struct Tunnels {
+pub(crate) struct Tunnels {
     shard: Rc<Shard>,
     state: RefCell<Connections>,
 }
@@ -94,7 +95,7 @@ impl Tunnels {
     }
 
     /// Address families that the server reaches; both while that is unknown.
-    pub(super) fn families(&self) -> Families {
+    pub(crate) fn families(&self) -> Families {
         let families = self.look(|connection| Some(connection.tunnel.remote()?.families));
         families.unwrap_or(Families {
             ipv4: true,
@@ -122,5 +123,24 @@ impl Tunnels {
         };
         let sent = self.ready().and_then(|id| self.change(id, send));
         sent == Some(true)
+    }
+
+    /// True if DNS queries can cross now.
+    pub(crate) fn answers_dns(&self) -> bool {
+        let takes = |connection: &Connection| Some(connection.tunnel.takes_queries());
+        let usable = self.usable();
+        usable.is_some_and(|id| self.look_at(id, takes).unwrap_or(false))
+    }
+
+    /// Sends a DNS query; its answer is an event.
+    pub(crate) fn ask(&self, message: &[u8]) -> Option<(ConnectionId, QueryKey)> {
+        let id = self.ready()?;
+        let asked = self.change(id, |connection| connection.ask(message));
+        Some((id, asked?.ok()?))
+    }
+
+    /// Gives up a DNS query: there will be no answer.
+    pub(crate) fn forget(&self, (id, query): (ConnectionId, QueryKey)) {
+        self.change(id, |connection| connection.forget_query(query));
     }
 }

@@ -113,10 +113,10 @@ impl Associates {
             self.explain(mend);
             return Err(socks5::not_associated());
         };
-        if session.carries_packets().is_none() && session.tunnel().await.is_err() {
+        if session.carried().is_open().is_none() && session.tunnel().await.is_err() {
             return Err(refused(ReplyCode::TimedOut));
         }
-        if session.carries_packets() != Some(true) {
+        if session.carried().is_open() != Some(true) {
             let mend = "the server carries TCP only; set `enabled = true` in [packets] of its configuration";
             self.explain(mend);
             return Err(socks5::not_associated());
@@ -128,7 +128,10 @@ impl Associates {
             refused(ReplyCode::Internal)
         })?;
         let socket = Rc::new(socket);
-        let relay = session.relays().open(peer.ip(), port, socket.clone());
+        let relay = session
+            .carried()
+            .relays()
+            .open(peer.ip(), port, socket.clone());
         Ok(Opened {
             relay: Rc::new(relay.ok_or_else(|| refused(ReplyCode::LimitReached))?),
             socket,

@@ -201,7 +201,10 @@ impl Dns {
     }
 
     fn on_tunnel(self: &Rc<Self>) {
-        let (usable, families) = (self.session.answers_dns(), self.session.families());
+        let (usable, families) = (
+            self.session.tunnels().answers_dns(),
+            self.session.tunnels().families(),
+        );
         let mut forwarder = self.forwarder.borrow_mut();
         forwarder.set_tunnel(process::now(), usable, families);
         drop(forwarder);
@@ -216,7 +219,7 @@ impl Dns {
             let place = asked.iter().find(|(_, one)| **one == ticket);
             if let Some(place) = place.map(|(place, _)| *place) {
                 asked.remove(&place);
-                self.session.forget(place);
+                self.session.tunnels().forget(place);
             }
         }
         while let Some((ticket, server, message)) = forwarder.poll_near() {
@@ -227,7 +230,7 @@ impl Dns {
             });
         }
         while let Some((ticket, message)) = forwarder.poll_transmit() {
-            match self.session.ask(&message) {
+            match self.session.tunnels().ask(&message) {
                 Some(query) => {
                     self.asked.borrow_mut().insert(query, ticket);
                 }

@@ -1,0 +1,137 @@
+//! Packets of the client that cross beside its flows: the LAN's, from the device, and those of applications' datagrams.
+
+use std::cell::{OnceCell, RefCell};
+use std::future::pending;
+use std::io;
+use std::rc::Rc;
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tokio::sync::watch;
+
+use super::associations::Relays;
+use super::carrier::Reach;
+#[cfg(target_os = "linux")]
+use super::kept_device::KeptDevice;
+use super::packets::PacketDevice;
+use super::routes::Routes;
+use super::tunnels::Tunnels;
+use crate::config::ClientConfig;
+use crate::status;
+use bentpipe_tunnel::engine::ConnectionId;
+
+/// Packets of the client.
+pub(crate) struct Carried {
+    config: Rc<ClientConfig>,
+    tunnels: Rc<Tunnels>,
+    /// Device that all but TCP comes from, if that is to go into the tunnel.
+    device: OnceCell<PacketDevice>,
+    /// Datagrams of applications.
+    relays: Rc<Relays>,
+    /// Outcome of the prefixes that are to be routed here.
+    routes: RefCell<Routes>,
+}
+
+impl Carried {
+    /// No device yet, and no application.
+    pub(super) fn new(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Self {
+        Self {
+            relays: Relays::new(&config, tunnels.clone()),
+            config,
+            tunnels,
+            device: OnceCell::new(),
+            routes: RefCell::default(),
+        }
+    }
+
+    /// Associations for datagrams of applications.
+    pub(crate) fn relays(&self) -> &Rc<Relays> {
+        &self.relays
+    }
+
+    /// True if the tunnel carries packets now; `None` without a tunnel.
+    pub(crate) fn is_open(&self) -> Option<bool> {
+        self.tunnels.carries_packets()
+    }
+
+    /// Makes the device that all but TCP goes into, if it is to go into the tunnel: it exists before the rules that lead
+    /// there. Returns what the guardian keeps of it; `None` if nothing is to go.
+    #[cfg(target_os = "linux")]
+    pub(super) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
+        if self.config.front.tunnels_packets().is_none() {
+            return Ok(None);
+        }
+        let device = PacketDevice::create()?;
+        let kept = device.kept();
+        Ok(self.device.set(device).is_ok().then_some(kept))
+    }
+
+    /// Carries the LAN's packets; never ends but with an error.
+    pub(super) async fn carry(&self) -> io::Result<()> {
+        match self.device.get() {
+            Some(device) => device.carry(&self.tunnels).await,
+            None => pending().await,
+        }
+    }
+
+    /// Gives the device what the server has assigned, and says when that has `changed`; never ends.
+    pub(super) async fn follow_assigned(&self, reach: watch::Receiver<Reach>, changed: impl Fn()) {
+        match self.device.get() {
+            Some(device) => {
+                let tunnels = &self.tunnels;
+                device.follow_assigned(tunnels, reach, changed).await;
+            }
+            None => pending().await,
+        }
+    }
+
+    /// Takes packets that have come through a connection.
+    pub(super) fn on_packets(&self, id: ConnectionId) {
+        self.relays.on_packets(id, self.device.get());
+    }
+
+    /// Takes in what the server of a new tunnel assigns to this client, and what it routes here.
+    pub(super) fn on_ready(&self) {
+        self.relays.learn_assigned();
+        let Some(intercept) = &self.config.front.intercept else {
+            return;
+        };
+        let granted = self.tunnels.look(|connection| {
+            let tunnel = &connection.tunnel;
+            let hello = tunnel.remote().filter(|_| tunnel.carries_packets())?;
+            Some(hello.routed.clone())
+        });
+        let granted = granted.unwrap_or_default();
+        self.routes.borrow_mut().learn(&intercept.routes, &granted);
+    }
+
+    /// True if all but TCP goes into the tunnel.
+    pub(super) fn has_device(&self) -> bool {
+        self.device.get().is_some()
+    }
+
+    /// True if the server has assigned addresses to the device.
+    pub(super) fn has_addresses(&self) -> bool {
+        self.device.get().is_some_and(PacketDevice::has_addresses)
+    }
+
+    /// Prefixes that the server routes here, now or when it was last heard of.
+    pub(super) fn routed(&self) -> Vec<IpNet> {
+        self.routes.borrow().routed.clone()
+    }
+
+    /// Adds the figures of `status`.
+    pub(super) fn fill(&self, session: &mut status::Session) {
+        let socks5 = self.config.front.socks5.as_ref();
+        session.associations = socks5.map(|_| self.relays.report());
+        if let Some(device) = self.device.get() {
+            let packets = session.packets.get_or_insert_default();
+            packets.dropped.no_tunnel = device.without_tunnel();
+            let routes = self.routes.borrow();
+            // What the server routes and this client does not want is not let in.
+            packets.routed.clone_from(&routes.routed);
+            packets.unrouted.clone_from(&routes.refused);
+        }
+    }
+}

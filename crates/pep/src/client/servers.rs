@@ -1,0 +1,138 @@
+//! Servers of the configuration: their addresses, and the keys that are shown to them.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use quinn_proto::crypto::ClientConfig as ClientCrypto;
+
+use super::SharedKeyLog;
+use super::connections::Attempt;
+use super::enrol::{self, Enrolments};
+use super::lookup::Lookups;
+use super::memory::Memory;
+use crate::config::{ClientConfig, Server, ServerAddress};
+use crate::keys::{PrivateKey, PublicKey};
+use crate::process::RunError;
+
+/// Servers of the configuration, by their index there.
+pub(super) struct Servers {
+    config: Rc<ClientConfig>,
+    own: PublicKey,
+    crypto: Vec<Arc<dyn ClientCrypto>>,
+    /// Keys of codes to join by.
+    enrolments: Enrolments,
+    remembered: RefCell<Memory<SocketAddr>>,
+    lookups: Lookups,
+    /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
+    dual_stack: bool,
+}
+
+impl Servers {
+    /// Servers of `config`, to which `key` is shown, or the one-time keys of `enrolments`.
+    pub(super) fn new(
+        config: Rc<ClientConfig>,
+        (key, enrolments): (&PrivateKey, &[Option<PrivateKey>]),
+        key_log: &SharedKeyLog,
+        dual_stack: bool,
+    ) -> Result<Self, RunError> {
+        let enrolments = Enrolments::new(&config, enrolments, key_log)?;
+        let servers = config.servers.iter();
+        let crypto = servers.map(|server| enrol::crypto(&config, server, key, key_log));
+        let crypto = crypto.collect::<Result<_, _>>()?;
+        let remembered = Memory::load(&config.state_dir, "servers.json", "the server's address");
+        Ok(Self {
+            config,
+            own: key.public(),
+            crypto,
+            enrolments,
+            remembered: RefCell::new(remembered),
+            lookups: Lookups::default(),
+            dual_stack,
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.config.servers.len()
+    }
+
+    /// The address as it is configured.
+    pub(super) fn address(&self, server: usize) -> &ServerAddress {
+        &self.config.servers[server].address
+    }
+
+    pub(super) fn is_named(&self, server: usize) -> bool {
+        matches!(self.address(server), ServerAddress::Name { .. })
+    }
+
+    /// Key that the server knows this client by.
+    pub(super) fn own_key(&self) -> &PublicKey {
+        &self.own
+    }
+
+    /// TLS of the next attempt at a server; true if that shows the one-time key.
+    pub(super) fn crypto(&self, server: usize) -> (Arc<dyn ClientCrypto>, bool) {
+        match self.enrolments.take(server) {
+            Some(crypto) => (crypto, true),
+            None => (self.crypto[server].clone(), false),
+        }
+    }
+
+    /// Has the next attempt at a server show the one-time key; false if there is none, or it was shown before.
+    pub(super) fn enrol_at(&self, server: usize) -> bool {
+        self.enrolments.want(server)
+    }
+
+    /// Addresses at which a server may be now: by its name, else where it was last.
+    pub(super) async fn resolve(&self, server: usize) -> io::Result<Vec<SocketAddr>> {
+        let address = self.address(server);
+        let (host, port) = match address {
+            ServerAddress::Ip(address) => return Ok(vec![*address]),
+            ServerAddress::Name { host, port } => (host, *port),
+        };
+        let found = self.lookups.find(host, port).await;
+        found.or_else(|error| {
+            let remembered = self.remembered.borrow().get(&address.to_string());
+            remembered.map(|known| vec![known]).ok_or(error)
+        })
+    }
+
+    /// True if the name of a server leads elsewhere by now than to `address`.
+    pub(super) async fn has_moved(&self, (server, address): (usize, SocketAddr)) -> bool {
+        let ServerAddress::Name { host, port } = self.address(server) else {
+            return false;
+        };
+        let found = self.lookups.find(host, *port).await;
+        found.is_ok_and(|addresses| !addresses.contains(&address))
+    }
+
+    /// Keeps the address of a server that was given by name and has proved to be it.
+    pub(super) fn remember(&self, attempt: &Attempt) {
+        if self.is_named(attempt.server) {
+            let name = self.address(attempt.server).to_string();
+            self.remembered.borrow_mut().put(&name, attempt.address);
+        }
+    }
+
+    /// Addresses of all servers, as far as they are known.
+    pub(super) fn known(&self) -> Vec<IpAddr> {
+        let remembered = self.remembered.borrow();
+        let known = |server: &Server| match &server.address {
+            ServerAddress::Ip(address) => Some(address.ip()),
+            name @ ServerAddress::Name { .. } => Some(remembered.get(&name.to_string())?.ip()),
+        };
+        self.config.servers.iter().filter_map(known).collect()
+    }
+
+    /// An address in the form that our socket takes.
+    pub(super) fn remote(&self, address: SocketAddr) -> SocketAddr {
+        match address {
+            SocketAddr::V4(v4) if self.dual_stack => {
+                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
+            }
+            other => other,
+        }
+    }
+}
