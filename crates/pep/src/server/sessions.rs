@@ -17,13 +17,13 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::{interval, timeout};
 
-use super::Reports;
 use super::command::{self, Command};
 use super::connected::{Connected, path};
 use super::crossing::Crossing;
 use super::flows::Flows;
 use super::notices::Say;
 use super::packets::{Inbox, Rule};
+use super::pool::Reports;
 use super::queries::Queries;
 use super::worker::{Shared, Worker};
 use crate::config::Nat64;

@@ -12,11 +12,11 @@ use quinn_proto::crypto::HmacKey;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use super::Reports;
 use super::clients::{Clients, Registry};
 use super::command::Command;
 use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
+use super::pool::Reports;
 use super::sessions::Sessions;
 use crate::config::{Dialling, ServerDns as Dns};
 use crate::net::nat64::Translations;
