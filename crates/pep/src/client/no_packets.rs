@@ -25,12 +25,10 @@ impl PacketDevice {
         match self.0 {}
     }
 
-    #[expect(clippy::unused_async, reason = "that of Linux waits")]
     pub(super) async fn carry(&self, _tunnels: &Tunnels) -> io::Result<()> {
         match self.0 {}
     }
 
-    #[expect(clippy::unused_async, reason = "that of Linux waits")]
     pub(super) async fn follow_assigned(
         &self,
         _tunnels: &Tunnels,

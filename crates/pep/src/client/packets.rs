@@ -82,7 +82,7 @@ impl PacketDevice {
         Ok(packets)
     }
 
-    /// Part of it that the guardian keeps.
+    /// Part of the device that the guardian keeps.
     pub(super) fn kept(&self) -> Arc<KeptDevice> {
         self.kept.clone()
     }

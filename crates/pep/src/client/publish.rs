@@ -54,7 +54,7 @@ impl Published {
         self.codes.borrow_mut().fill(None);
     }
 
-    /// Asks the server of a new tunnel for them.
+    /// Asks the server of a new tunnel for the ports.
     pub(super) fn ask(&self, id: ConnectionId) {
         let entries = &self.config.publish;
         let publishes = self.tunnels.look_at(id, |it| Some(it.tunnel.publishes()));

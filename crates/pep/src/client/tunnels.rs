@@ -37,7 +37,7 @@ impl Tunnels {
         self.state.borrow()
     }
 
-    /// The same, to be told what has happened to them.
+    /// Connections that there are, to be told what has happened to them.
     pub(super) fn state_mut(&self) -> RefMut<'_, Connections> {
         self.state.borrow_mut()
     }

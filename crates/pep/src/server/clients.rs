@@ -50,7 +50,7 @@ impl Client {
         packets.take(now)
     }
 
-    /// Sets the limits of a connection of it.
+    /// Sets the limits of a connection of this client.
     pub(super) fn limit(&self, now: Instant, connection: &mut Connection) {
         connection.tunnel.set_memory(self.memory);
         connection.tunnel.set_max_flows(self.max_flows);
