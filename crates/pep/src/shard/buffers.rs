@@ -11,8 +11,8 @@ use bytes::BytesMut;
 /// few held bytes would keep many times what they are accounted for.
 const SIZE: usize = 1500;
 
-/// Most buffers that are kept.
-const MOST: usize = 256;
+/// Most buffers that are kept, in a shard: several turns of its driver. Fewer would all be held by what flows have not yet passed on.
+const MOST: usize = 1024;
 
 /// Buffers that were lent, the oldest first.
 #[derive(Default)]

@@ -21,6 +21,12 @@ use crate::throttle::Throttle;
 /// Receive buffer per message: a whole GRO batch.
 pub(super) const RECEIVE_SIZE: usize = 64 * 1024;
 
+/// Bytes that one read should take at most, while messages are as large as those of the read before.
+const READ_BYTES: usize = 128 * 1024;
+
+/// Fewest messages that one read asks for.
+const FEWEST: usize = 2;
+
 /// ICMP errors that are read in one go.
 const MOST_ERRORS: usize = 64;
 
@@ -87,6 +93,8 @@ pub(super) struct UdpWire {
     socket: UdpSocket,
     state: UdpSocketState,
     receive: Box<[u8]>,
+    /// Messages that the next read asks for.
+    messages: usize,
     /// Throttle of the line about failures to send: on a server they may be one client's only.
     complaint: Throttle,
     /// ICMP errors are reported by the kernel.
@@ -101,6 +109,7 @@ impl UdpWire {
             state: UdpSocketState::new(UdpSockRef::from(&socket))?,
             socket: UdpSocket::from_std(socket)?,
             receive: vec![0; RECEIVE_SIZE * BATCH_SIZE].into_boxed_slice(),
+            messages: BATCH_SIZE,
             complaint: Throttle::new(),
             hears_failures: false,
             failed: Cell::new(false),
@@ -124,13 +133,15 @@ impl UdpWire {
             let mut parts = self.receive.chunks_mut(RECEIVE_SIZE).map(IoSliceMut::new);
             let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
                 std::array::from_fn(|_| parts.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+            let wanted = &mut slices[..self.messages];
             let result = self.socket.try_io(Interest::READABLE, || {
                 self.state
-                    .recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)
+                    .recv(UdpSockRef::from(&self.socket), wanted, &mut metas)
             });
             drop(parts);
             match result {
                 Ok(count) => {
+                    self.messages = next_messages(&metas[..count]);
                     for (index, meta) in metas[..count].iter().enumerate() {
                         take(meta, &self.receive[index * RECEIVE_SIZE..][..meta.len]);
                     }
@@ -255,6 +266,13 @@ impl UdpWire {
     }
 }
 
+/// Messages to be read next, after these were read: few large ones, which hold many datagrams each, or many small ones.
+fn next_messages(read: &[RecvMeta]) -> usize {
+    let bytes: usize = read.iter().map(|meta| meta.len).sum();
+    let mean = bytes / read.len().max(1);
+    (READ_BYTES / mean.max(1)).clamp(FEWEST, BATCH_SIZE)
+}
+
 /// True if an error of the socket is an ICMP error about an earlier datagram, or could be.
 fn is_about_another(error: &io::Error) -> bool {
     let errors = [
@@ -273,4 +291,22 @@ fn is_about_another(error: &io::Error) -> bool {
     ];
     let number = error.raw_os_error();
     number.is_some_and(|number| errors.contains(&Errno::from_raw_os_error(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_takes_few_large_messages_or_many_small_ones() {
+        let of_size = |len, count| {
+            let mut meta = RecvMeta::default();
+            meta.len = len;
+            next_messages(&vec![meta; count])
+        };
+        assert_eq!(of_size(1472, 32), BATCH_SIZE);
+        assert_eq!(of_size(32 << 10, 9), 4);
+        assert_eq!(of_size(63 << 10, 2), FEWEST);
+        assert_eq!(of_size(0, 1), BATCH_SIZE);
+    }
 }
