@@ -27,7 +27,7 @@ pub fn on(path: &Path) -> Result<(), GuardError> {
     let file = config::intercepting(path)?;
     let front = file.front();
     if let Some(intercept) = &front.intercept {
-        let wanted = crate::client::frontend::tproxy::interception(front, intercept);
+        let wanted = crate::client::frontend::wanted::interception(front, intercept);
         let lacking = |error| RunError::privilege(&intercept.place, &error);
         wanted.guard().map_err(lacking)?;
     }

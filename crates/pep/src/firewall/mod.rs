@@ -1,5 +1,5 @@
-//! What client and server share of nftables and of the kernel's forwarding: names of tables, settings that were changed, and a
-//! way through firewalls of others.
+//! Firewall: what client and server share of nftables and of the kernel's forwarding. Names of tables, the builder of
+//! their text, settings that were changed, and a way through firewalls of others.
 //!
 //! ```text
 //!   client: table, guard ─┐              ┌─► Settings: what the kernel may forward, noted in the table itself
@@ -10,12 +10,16 @@
 //! Decisions stand here and in the two users; crate `sys` tells them to the kernel.
 
 mod passage;
+mod ruleset;
+mod setting;
 mod settings;
 #[cfg(test)]
 pub(crate) mod snapshot;
 
 pub(crate) use passage::{Passage, close_passages, closed_passages, open_passages};
-pub(crate) use settings::{Setting, Settings, interfaces, prepare_device};
+pub(crate) use ruleset::{Chain, Family, Mark, Set, anonymous};
+pub(crate) use setting::{Setting, interfaces};
+pub(crate) use settings::{Settings, prepare_device};
 
 /// Name of the client's table; fixed, so that the leftover of a killed process is found.
 pub(crate) const CLIENT_TABLE: &str = "bentpipe_client";

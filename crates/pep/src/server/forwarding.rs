@@ -11,7 +11,6 @@
 //! replaces it and a clean stop removes it. Another program may remove it: a rule of policy routing keeps clients' packets
 //! that it has not marked from leaving. Forwarding is opened interface by interface. Which destinations a client may reach is checked before its packets come here.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -24,11 +23,10 @@ use ipnet::IpNet;
 
 use crate::firewall::{SERVER_TABLE, Settings, TRIAL_TABLE, close_passages, interfaces};
 
+mod rules;
+
 const FORWARD4: &str = "/proc/sys/net/ipv4/conf/all/forwarding";
 const FORWARD6: &str = "/proc/sys/net/ipv6/conf/all/forwarding";
-
-/// The mark of clients' packets that the table has seen.
-const MARK: u32 = 0x5000_0000;
 
 /// The bits of the mark that are ours; others are left as they are.
 const MASK: u32 = 0xf000_0000;
@@ -132,7 +130,7 @@ impl ServerTable {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let body = body(&self.ports, self.forwarding.as_ref(), self.router);
+        let body = rules::body(&self.ports, self.forwarding.as_ref(), self.router);
         self.table
             .replace(&format!("{}{body}", self.settings.sets()))?;
         self.written = fingerprint(SERVER_TABLE)?;
@@ -240,11 +238,6 @@ fn is_on(path: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
 }
 
-/// The chain that stands for "this machine did not forward before".
-fn only_ours(family: &str) -> String {
-    format!("chain only_ours_{family}")
-}
-
 /// Has the kernel look at a table with everything that it can hold, and forget it.
 ///
 /// # Errors
@@ -257,283 +250,6 @@ pub(crate) fn trial() -> io::Result<()> {
         routed: vec![IpNet::new_assert(IpAddr::from([10, 1, 0, 0]), 24)],
         published: vec![(5060, IpAddr::from([100, 96, 0, 2]))],
     };
-    let body = body(&[4433], Some(&forwarding), Router::default());
+    let body = rules::body(&[4433], Some(&forwarding), Router::default());
     nft::check(&Table::new(TRIAL_TABLE).replacement(&body))
-}
-
-fn body(ports: &[u16], forwarding: Option<&Forwarding>, router: Router) -> String {
-    let mut text = quiet(ports);
-    if forwarding.is_none() {
-        return text;
-    }
-    let families = [("ipv4", router.ipv4), ("ipv6", router.ipv6)];
-    for (family, router) in families {
-        if !router {
-            // Writing into a String cannot fail.
-            let _ = writeln!(
-                text,
-                "  {} {{\n    meta nfproto {family} iifname != \"{NAME}\" oifname != \"{NAME}\" counter drop\n  }}",
-                only_ours(family)
-            );
-        }
-    }
-    // Seen, and therefore translated further on: the rule of policy routing lets nothing else out of the device.
-    let _ = writeln!(
-        text,
-        "  chain mark_arriving {{\n    type filter hook prerouting priority mangle; policy accept;\n    iifname \"{NAME}\" meta mark set meta mark & {:#010x} | {MARK:#x}\n  }}",
-        !MASK
-    );
-    let Forwarding {
-        translated,
-        routed,
-        published,
-    } = forwarding.cloned().unwrap_or_default();
-    // Where the kernel checks sources strictly it looks up the way back as if from the device; that must not end in the rule.
-    text.push_str(
-        "  chain mark_answers {\n    type filter hook prerouting priority dstnat + 10; policy accept;\n",
-    );
-    let clients: Vec<_> = translated.iter().chain(&routed).copied().collect();
-    for (family, prefixes) in by_family(&clients) {
-        let _ = writeln!(
-            text,
-            "    iifname != \"{NAME}\" {family} daddr {prefixes} meta mark set meta mark & {:#010x} | {MARK:#x}",
-            !MASK
-        );
-    }
-    text.push_str("  }\n");
-    text.push_str(
-        "  chain forward {\n    type filter hook forward priority filter; policy accept;\n",
-    );
-    for (family, router) in families {
-        if !router {
-            let _ = writeln!(text, "    jump only_ours_{family}");
-        }
-    }
-    let _ = writeln!(
-        text,
-        "    iifname \"{NAME}\" oifname \"{NAME}\" counter drop"
-    );
-    // Not "established": what others begin passes only for as long as its port is published.
-    for (port, to) in &published {
-        let _ = writeln!(
-            text,
-            "    oifname \"{NAME}\" ct direction original meta l4proto udp ct original proto-dst {port} {} daddr {to} udp dport {port} accept",
-            family(*to)
-        );
-    }
-    for (family, prefixes) in by_family(&translated) {
-        let _ = writeln!(
-            text,
-            "    oifname \"{NAME}\" ct direction original ct status dnat {family} daddr {prefixes} counter drop"
-        );
-    }
-    let _ = writeln!(
-        text,
-        "    oifname \"{NAME}\" ct state established,related accept"
-    );
-    for (family, prefixes) in by_family(&routed) {
-        let _ = writeln!(
-            text,
-            "    oifname \"{NAME}\" {family} daddr {prefixes} accept"
-        );
-    }
-    let _ = writeln!(text, "    oifname \"{NAME}\" counter drop\n  }}");
-    text.push_str(&inbound(&published));
-    text.push_str(
-        "  chain postrouting {\n    type nat hook postrouting priority srcnat; policy accept;\n",
-    );
-    for (family, prefixes) in by_family(&translated) {
-        let _ = writeln!(
-            text,
-            "    oifname != \"{NAME}\" {family} saddr {prefixes} masquerade"
-        );
-    }
-    for (family, private) in PRIVATE {
-        let of_family = routed
-            .iter()
-            .filter(|prefix| self::family(prefix.addr()) == family);
-        let of_family: Vec<_> = of_family.copied().collect();
-        for (_, prefixes) in by_family(&of_family) {
-            let _ = writeln!(
-                text,
-                "    oifname != \"{NAME}\" {family} saddr {prefixes} {family} saddr {private} {family} daddr != {private} masquerade"
-            );
-        }
-    }
-    text.push_str("  }\n");
-    text
-}
-
-/// Addresses that mean something to neighbours alone. Hosts in a routed prefix of these are themselves to others of these;
-/// the internet could not answer them.
-const PRIVATE: [(&str, &str); 2] = [
-    (
-        "ip",
-        "{ 10.0.0.0/8, 100.64.0.0/10, 172.16.0.0/12, 192.168.0.0/16 }",
-    ),
-    ("ip6", "{ fc00::/7 }"),
-];
-
-/// Published ports, on every address of this machine and for everybody but clients.
-fn inbound(published: &[(u16, IpAddr)]) -> String {
-    let mut text = String::from(
-        "  chain prerouting {\n    type nat hook prerouting priority dstnat; policy accept;\n",
-    );
-    for (port, to) in published {
-        let family = family(*to);
-        let (nfproto, shown) = match to {
-            IpAddr::V4(to) => ("ipv4", to.to_string()),
-            IpAddr::V6(to) => ("ipv6", format!("[{to}]")),
-        };
-        let _ = writeln!(
-            text,
-            "    iifname != \"{NAME}\" meta nfproto {nfproto} udp dport {port} fib daddr type local dnat {family} to {shown}:{port}"
-        );
-    }
-    text.push_str("  }\n");
-    text
-}
-
-fn family(address: IpAddr) -> &'static str {
-    match address {
-        IpAddr::V4(_) => "ip",
-        IpAddr::V6(_) => "ip6",
-    }
-}
-
-/// The prefixes of each family that has any, as an anonymous set.
-fn by_family(prefixes: &[IpNet]) -> impl Iterator<Item = (&'static str, String)> {
-    [("ip", false), ("ip6", true)]
-        .into_iter()
-        .filter_map(|(family, ipv6)| {
-            let of_family = prefixes
-                .iter()
-                .filter(|prefix| prefix.addr().is_ipv6() == ipv6);
-            // Overlapping ones are refused in a set.
-            let joined = IpNet::aggregate(&of_family.copied().collect());
-            let list: Vec<_> = joined.iter().map(ToString::to_string).collect();
-            (!list.is_empty()).then(|| (family, format!("{{ {} }}", list.join(", "))))
-        })
-}
-
-/// The error quotes the datagram: its destination port stands behind 8 bytes of ICMP, the quoted IP
-/// header (20 or 40 bytes) and the source port.
-fn quiet(ports: &[u16]) -> String {
-    let mut text = String::from(
-        "  chain quiet {\n    type filter hook output priority filter; policy accept;\n",
-    );
-    for port in ports {
-        for (icmp, offset) in [("icmp", (8 + 20 + 2) * 8), ("icmpv6", (8 + 40 + 2) * 8)] {
-            let _ = writeln!(
-                text,
-                "    {icmp} type destination-unreachable {icmp} code port-unreachable @th,{offset},16 {port} drop"
-            );
-        }
-    }
-    text.push_str("  }\n");
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn text(published: Vec<(u16, IpAddr)>) -> String {
-        let forwarding = Forwarding {
-            translated: vec!["100.96.0.2/32".parse().unwrap()],
-            routed: Vec::new(),
-            published,
-        };
-        body(&[4433], Some(&forwarding), Router::default())
-    }
-
-    #[test]
-    fn tables_are_those_of_the_snapshots() {
-        let full = Forwarding {
-            translated: vec![
-                "100.96.0.2/32".parse().unwrap(),
-                "fd00:96::2/128".parse().unwrap(),
-            ],
-            routed: vec![
-                "10.1.0.0/24".parse().unwrap(),
-                "2001:db8:1::/64".parse().unwrap(),
-            ],
-            published: vec![
-                (5060, "100.96.0.2".parse().unwrap()),
-                (5061, "fd00:96::2".parse().unwrap()),
-            ],
-        };
-        let router = Router {
-            ipv4: true,
-            ipv6: true,
-        };
-        let settings = Settings::sample();
-        let script = |name, forwarding, router| {
-            let body = body(&[4433, 443], forwarding, router);
-            let body = format!("{}{body}", settings.sets());
-            (name, Table::new(SERVER_TABLE).replacement(&body))
-        };
-        let all = [
-            script("server", None, Router::default()),
-            script(
-                "server-without-clients",
-                Some(&Forwarding::default()),
-                Router::default(),
-            ),
-            script("server-forwarding", Some(&full), Router::default()),
-            script("server-on-a-router", Some(&full), router),
-        ];
-        let directory = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/src/server/forwarding/snapshots"
-        );
-        crate::firewall::snapshot::compare(directory, &all);
-    }
-
-    #[test]
-    fn routed_prefixes_are_translated_towards_the_internet_alone_and_if_private() {
-        let forwarding = Forwarding {
-            routed: vec![
-                "10.1.0.0/24".parse().unwrap(),
-                "2001:db8:1::/64".parse().unwrap(),
-            ],
-            ..Forwarding::default()
-        };
-        let text = body(&[], Some(&forwarding), Router::default());
-        for prefix in ["ip daddr { 10.1.0.0/24 }", "ip6 daddr { 2001:db8:1::/64 }"] {
-            assert!(text.contains(&format!("oifname \"bentpipe0\" {prefix} accept")));
-        }
-        let (_, nat) = text.split_once("chain postrouting").unwrap();
-        assert!(
-            nat.contains("ip saddr { 10.1.0.0/24 } ip saddr { 10.0.0.0/8"),
-            "{nat}"
-        );
-        assert_eq!(nat.matches("masquerade").count(), 2, "{nat}");
-    }
-
-    #[test]
-    fn what_others_begin_passes_for_published_ports_alone() {
-        let address: IpAddr = "100.96.0.2".parse().unwrap();
-        let (open, shut) = (text(vec![(5060, address)]), text(Vec::new()));
-        let lead = "udp dport 5060 fib daddr type local dnat ip to 100.96.0.2:5060";
-        let pass = "ct original proto-dst 5060 ip daddr 100.96.0.2 udp dport 5060 accept";
-        let drop = "ct status dnat ip daddr { 100.96.0.2/32 } counter drop";
-        let answers = "ct state established,related accept";
-        assert!(
-            open.contains(lead) && !shut.contains("dnat ip to"),
-            "{open}"
-        );
-        for text in [open.as_str(), shut.as_str()] {
-            // In this order: what was led before its port was closed counts as established.
-            assert!(
-                text.find(drop).unwrap() < text.find(answers).unwrap(),
-                "{text}"
-            );
-        }
-        assert!(
-            open.find(pass).unwrap() < open.find(drop).unwrap(),
-            "{open}"
-        );
-        assert!(!shut.contains("proto-dst"), "{shut}");
-    }
 }

@@ -24,6 +24,8 @@ mod share;
 pub(crate) mod tproxy;
 #[cfg(target_os = "linux")]
 pub(crate) mod upkeep;
+#[cfg(target_os = "linux")]
+pub(crate) mod wanted;
 
 use std::rc::Rc;
 

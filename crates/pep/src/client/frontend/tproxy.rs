@@ -28,13 +28,10 @@ use super::gatekeeper::{self, Waiting, to_tunnel};
 use super::names::Lesson;
 use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
-use crate::client::carrier::{Carrier, Reach};
-use crate::client::intercept::{
-    self, Action, Gate, Installed, Interception, Other, Refusal, RouterDns, Rule,
-};
-use crate::config::{
-    self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic, Place, Placed, TCP,
-};
+use super::wanted::{adapt, interception, lookups};
+use crate::client::carrier::Carrier;
+use crate::client::intercept::{self, Device, Installed, Interception, Other, Refusal};
+use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
 use crate::kernel::Guardian;
 use crate::net::listen;
@@ -56,7 +53,7 @@ const MAX_REFUSING: usize = 1024;
 
 /// The mark of our own sockets, exempt from interception.
 pub(crate) fn own_mark() -> u32 {
-    Interception::new(0).own_mark
+    Interception::new(0).routing.own_mark()
 }
 
 /// State that everything that intercepts shares.
@@ -132,14 +129,12 @@ pub(super) fn start(
     let place = &intercept.place;
     let reach = carrier.reach().borrow().clone();
     let mut wanted = Interception {
-        dns_port: dns.map(|dns| dns.port),
-        router_dns: match dns.map(|dns| dns.router).unwrap_or_default() {
-            config::RouterDns::Auto => RouterDns::Auto,
-            config::RouterDns::Leave => RouterDns::Leave,
-            config::RouterDns::Answer => RouterDns::Answer,
+        dns: dns.map(lookups),
+        device: Device {
+            published: reach.published.clone(),
+            udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
+            ..Device::default()
         },
-        published: reach.published.clone(),
-        udp_ports_below: config.socks5.as_ref().map(|_| *associate::PORTS.start()),
         ..interception(config, intercept)
     };
     let listeners = local_addresses(intercept.port)
@@ -215,69 +210,6 @@ pub(super) fn listener(address: SocketAddr, place: &Place) -> Result<TcpListener
         })?;
     listener.set_nonblocking(true)?;
     Ok(TcpListener::from_std(listener)?)
-}
-
-/// Interception as it is configured.
-pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interception {
-    Interception {
-        interfaces: intercept.interfaces.clone(),
-        local: intercept.local,
-        bypass: intercept.bypass.clone(),
-        other: match intercept.other {
-            OtherTraffic::Tunnel => Other::Tunnel,
-            OtherTraffic::Drop => Other::Drop,
-            OtherTraffic::Direct => Other::Direct,
-        },
-        reject_http3: intercept.http3 == Http3::Reject,
-        gates: gates(config),
-        rules: rules(config),
-        fail_open: intercept.on_failure == OnFailure::Direct,
-        ..Interception::new(intercept.port)
-    }
-}
-
-/// [`FrontEnds::actions`], for the kernel.
-fn rules(config: &FrontEnds) -> Vec<Rule> {
-    let rules = config.actions().map(|(_, rule, action)| Rule {
-        interfaces: rule.interfaces.clone(),
-        sources: rule.sources.clone(),
-        destinations: rule.destinations.clone(),
-        learned: !rule.domains.is_empty(),
-        protocols: rule.numbers(),
-        ports: rule.ports.clone(),
-        dscp: rule.dscp.iter().map(|dscp| dscp.0).collect(),
-        action: match action {
-            config::Action::Tunnel => Action::Tunnel,
-            config::Action::Direct => Action::Direct,
-            config::Action::Block => Action::Block,
-        },
-    });
-    rules.collect()
-}
-
-/// Adapts what changes while we run.
-fn adapt(interception: &mut Interception, reach: &Reach) {
-    interception.ipv4 = reach.families.ipv4;
-    interception.ipv6 = reach.families.ipv6;
-    interception.server.clone_from(&reach.servers);
-    interception.routed.clone_from(&reach.routed);
-}
-
-/// [`FrontEnds::is_optimistic`], for the kernel.
-fn gates(config: &FrontEnds) -> Vec<Gate> {
-    let never = Gate {
-        ports: FrontEnds::NEVER_OPTIMISTIC.to_vec(),
-        destinations: Vec::new(),
-        shut: true,
-    };
-    let configured = config.rules.iter().filter_map(|rule| {
-        Some(Gate {
-            ports: rule.ports.clone(),
-            destinations: rule.destinations.clone(),
-            shut: !rule.optimistic?,
-        })
-    });
-    std::iter::once(never).chain(configured).collect()
 }
 
 /// Keeps the rules in step with what the tunnel can reach, where its server is, and, if that matters, whether it answers;

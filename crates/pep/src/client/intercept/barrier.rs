@@ -13,7 +13,7 @@ use std::io;
 
 use bentpipe_sys::policy_rule::{Action, Family, PolicyRule};
 
-use super::Interception;
+use super::{Interception, Routing};
 
 /// Holder of rules that are in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub(super) enum Holder {
 
 impl Holder {
     /// Behind the rules for marked packets, before those of the machine.
-    fn priority(self, it: &Interception) -> u32 {
-        it.priority
+    fn priority(self, routing: Routing) -> u32 {
+        routing.priority
             + match self {
                 Self::Client => 1,
                 Self::Guard => 2,
@@ -54,9 +54,9 @@ fn rules(it: &Interception, holder: Holder) -> Vec<PolicyRule> {
         for interface in &it.interfaces {
             rules.push(PolicyRule {
                 family,
-                priority: holder.priority(it),
+                priority: holder.priority(it.routing),
                 iif: Some(interface.clone()),
-                mark: Some((0, it.mark_mask)),
+                mark: Some((0, it.routing.mask)),
                 from: None,
                 action: Action::Blackhole,
             });
@@ -77,11 +77,11 @@ pub(super) fn present(holder: Holder) -> io::Result<Vec<PolicyRule>> {
 /// Those of `rules` that are the holder's.
 pub(super) fn of(rules: &[PolicyRule], holder: Holder) -> Vec<&PolicyRule> {
     // Marks and priorities are the same for every configuration.
-    let it = Interception::new(0);
+    let routing = Routing::default();
     let ours = |rule: &&PolicyRule| {
-        rule.priority == holder.priority(&it)
+        rule.priority == holder.priority(routing)
             && rule.action == Action::Blackhole
-            && rule.mark == Some((0, it.mark_mask))
+            && rule.mark == Some((0, routing.mask))
     };
     rules.iter().filter(ours).collect()
 }

@@ -3,11 +3,11 @@
 //! Their opening segments are dropped until the connection is admitted. The host sends them again, within
 //! a second at first; by then the far side has answered, and they pass or are refused.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
+
+use crate::firewall::{Chain, Family, Set, anonymous};
 
 /// Time that an admitted connection may take to come back: a host repeats its opening segment after 1, 2
 /// and 4 s.
@@ -26,64 +26,48 @@ pub struct Gate {
 
 /// Sets of the connections that may pass: source address and port, destination address and port.
 pub(super) fn sets() -> String {
-    let mut text = String::new();
-    for (family, kind) in [("4", "ipv4_addr"), ("6", "ipv6_addr")] {
-        let _ = writeln!(
-            text,
-            "  set admitted{family} {{\n    type {kind} . inet_service . {kind} . inet_service\n    flags timeout\n    size 65535\n  }}"
-        );
-    }
-    text
+    let set = |family: Family| {
+        let end = format!("{} . inet_service", family.address());
+        Set::new(
+            format!("admitted{}", family.digit()),
+            format_args!("{end} . {end}"),
+        )
+        .with("flags timeout")
+        .with("size 65535")
+        .to_string()
+    };
+    Family::BOTH.map(set).concat()
 }
 
 /// The chains; `gates` is where opening segments are sent.
 pub(super) fn chains(gates: &[Gate]) -> String {
-    let mut text = String::from("  chain gate {\n");
-    for (family, field) in [("4", "ip"), ("6", "ip6")] {
-        let _ = writeln!(
-            text,
-            "    {field} saddr . tcp sport . {field} daddr . tcp dport @admitted{family} return"
-        );
-    }
-    text.push_str("    counter drop\n  }\n  chain gates {\n");
-    for gate in gates {
-        let verdict = if gate.shut { "goto gate" } else { "return" };
-        for destinations in gate.matches() {
-            let _ = writeln!(text, "    {destinations}{}{verdict}", gate.port_match());
-        }
-    }
-    text.push_str("  }\n");
-    text
+    let admitted = Family::BOTH.map(|family| {
+        let (header, digit) = (family.header(), family.digit());
+        format!("{header} saddr . tcp sport . {header} daddr . tcp dport @admitted{digit} return")
+    });
+    let gate = Chain::new("gate").rules(admitted).rule("counter drop");
+    let gates = Chain::new("gates").rules(gates.iter().flat_map(Gate::rules));
+    format!("{gate}{gates}")
 }
 
 impl Gate {
-    fn port_match(&self) -> String {
-        if self.ports.is_empty() {
-            return String::new();
-        }
-        let ports: Vec<String> = self.ports.iter().map(u16::to_string).collect();
-        format!("tcp dport {{ {} }} ", ports.join(", "))
-    }
-
-    /// One match for each family that the destinations have; without destinations one that is empty.
-    fn matches(&self) -> Vec<String> {
-        if self.destinations.is_empty() {
-            return vec![String::new()];
-        }
-        let of = |field: &str, v4: bool| {
-            let family = |net: &&IpNet| matches!(net.addr(), IpAddr::V4(_)) == v4;
-            let list: Vec<String> = self
-                .destinations
-                .iter()
-                .filter(family)
-                .map(IpNet::to_string)
-                .collect();
-            // One rule each: prefixes may overlap, which an anonymous set does not take.
-            list.into_iter()
-                .map(move |net| format!("{field} daddr {net} "))
-                .collect::<Vec<_>>()
+    /// The gate's rules: one for each destination, because prefixes may overlap, which an anonymous set does not take;
+    /// IPv4 first.
+    fn rules(&self) -> Vec<String> {
+        let ports = match self.ports.is_empty() {
+            true => String::new(),
+            false => format!("tcp dport {} ", anonymous(&self.ports)),
         };
-        [of("ip", true), of("ip6", false)].concat()
+        let rest = ports + if self.shut { "goto gate" } else { "return" };
+        if self.destinations.is_empty() {
+            return vec![rest];
+        }
+        let rules = Family::BOTH.into_iter().flat_map(|family| {
+            let nets = self.destinations.iter();
+            let nets = nets.filter(move |net| Family::of(net.addr()) == family);
+            nets.map(move |net| format!("{} daddr {net} ", family.header()))
+        });
+        rules.map(|destination| destination + &rest).collect()
     }
 }
 

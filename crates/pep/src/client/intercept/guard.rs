@@ -4,7 +4,6 @@
 //! told to. It reads nothing of the machine, so that it can be there before any interface is. Beside a client's own table it
 //! lets pass what that has marked.
 
-use std::fmt::Write as _;
 use std::io;
 
 use bentpipe_sys::command::run;
@@ -12,15 +11,10 @@ use bentpipe_sys::nft::Table;
 use bentpipe_sys::policy_rule::PolicyRule;
 use ipnet::IpNet;
 
-use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, marked, names, set_mark};
-use super::{Interception, Other, barrier, policy};
-use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Setting, Settings};
-
-/// Counter of what the routing rules bar next, which no later hook sees, and the end of its chain.
-const HELD_BACK: &str = concat!(
-    "    fib daddr type { local, broadcast, multicast, anycast } return\n",
-    "    counter comment \"held back\"\n  }\n"
-);
+use super::kept::Kept;
+use super::ruleset::{self, EXEMPT, ICMP, NEIGHBOURS, NEVER, names};
+use super::{Interception, Other, barrier, hooks, policy};
+use crate::firewall::{CLIENT_TABLE, Chain, GUARD_TABLE, Setting, Settings};
 
 impl Interception {
     /// Puts the guard in force, for this interception; interfaces need not exist.
@@ -71,85 +65,78 @@ pub fn guard_listing() -> io::Result<Option<String>> {
 }
 
 pub(super) fn body(it: &Interception) -> String {
-    let bypass: Vec<IpNet> = it.bypass.iter().map(IpNet::trunc).collect();
+    let bypass = it.bypass.iter().map(IpNet::trunc);
     let mut text = ruleset::exempt_sets(&ruleset::link_local().chain(bypass).collect::<Vec<_>>());
-    text.push_str(&policy::sets(&it.rules, &policy::Kept::default()));
-    text.push_str(&policy::without_process(&it.rules));
+    text.push_str(&policy::sets(&it.rules, &Kept::default()));
+    let mut chains = vec![policy::without_process(&it.rules)];
     if !it.interfaces.is_empty() {
-        text.push_str(&passing(it));
-        text.push_str(&forward(it));
+        chains.extend(passing(it));
+        chains.push(forward(it));
     }
     if it.local {
-        text.push_str(&output(it));
+        chains.extend([output(it), hooks::guard_out(it)]);
     }
-    text
+    text + &ruleset::printed(chains)
 }
 
 /// Marks what the guard lets pass, for the routing rules that bar the rest. What a client has marked keeps its mark.
-fn passing(it: &Interception) -> String {
-    let lan = names(it);
-    let mut text = format!(
-        "  chain pass {{\n    {} accept\n  }}\n",
-        set_mark(it, it.direct_mark)
-    );
-    text.push_str(&policy::passing(&it.rules, &it.other));
-    let _ = writeln!(
-        text,
-        "  chain unmarked {{\n    type filter hook prerouting priority mangle + 10; policy accept;\n{}    iifname != {{ {lan} }} return\n    meta mark & {:#x} != 0 return",
-        ruleset::arriving_elsewhere(it),
-        it.mark_mask
-    );
-    for name in &it.interfaces {
-        let _ = writeln!(text, "    fib daddr oifname \"{name}\" goto pass");
-    }
-    text.push_str(
-        "    ip daddr @exempt4 goto pass\n    ip6 daddr @exempt6 goto pass\n    jump passing\n",
-    );
-    text.push_str(HELD_BACK);
-    text
+fn passing(it: &Interception) -> [Chain; 3] {
+    let pass = it.routing.direct().set() + " accept";
+    let lan = it.interfaces.iter();
+    let place = "prerouting priority mangle + 10";
+    let unmarked = Chain::at("unmarked", "filter", place)
+        .rules(hooks::arriving_elsewhere(it))
+        .rule(format_args!("iifname != {{ {} }} return", names(it)))
+        .rule(format_args!("{} return", it.routing.direct().any_borne()))
+        .rules(lan.map(|name| format!("fib daddr oifname \"{name}\" goto pass")))
+        .rule("ip daddr @exempt4 goto pass")
+        .rule("ip6 daddr @exempt6 goto pass")
+        .rule("jump passing")
+        // Counter of what the routing rules bar next, which no later hook sees.
+        .rule(NEVER)
+        .rule("counter comment \"held back\"");
+    [
+        Chain::new("pass").rule(pass),
+        policy::passing(&it.rules, it.other),
+        unmarked,
+    ]
 }
 
-fn forward(it: &Interception) -> String {
-    let lan = names(it);
-    let mut text = format!(
-        "  chain forward {{\n    type filter hook forward priority filter - 10; policy accept;\n    iifname != {{ {lan} }} return\n    oifname {{ {lan} }} return\n    {} oifname \"{}\" return\n",
-        marked(it, it.tunnel_mark),
-        it.device
-    );
-    text.push_str(&last(it));
-    text
+fn forward(it: &Interception) -> Chain {
+    let (lan, tunnel) = (names(it), it.routing.tunnel().borne());
+    let chain = Chain::at("forward", "filter", "forward priority filter - 10")
+        .rule(format_args!("iifname != {{ {lan} }} return"))
+        .rule(format_args!("oifname {{ {lan} }} return"))
+        .rule(format_args!(
+            "{tunnel} oifname \"{}\" return",
+            it.device.name
+        ));
+    ended(chain, it)
 }
 
 /// Where routing has changed its mind after a mark, this hook still sees the old device; so marks pass here, and the wrong
 /// way out is barred at the very end.
-fn output(it: &Interception) -> String {
-    let mut text = String::from(
-        "  chain output {\n    type filter hook output priority filter - 10; policy accept;\n    oifname \"lo\" return\n",
-    );
-    if !it.interfaces.is_empty() {
-        let _ = writeln!(text, "    oifname {{ {} }} return", names(it));
-    }
-    for mark in [it.own_mark, it.mark, it.tunnel_mark] {
-        let _ = writeln!(text, "    {} return", marked(it, mark));
-    }
-    let _ = writeln!(
-        text,
-        "    ct direction reply return\n{NEIGHBOURS}    {ICMP} ct state related return"
-    );
-    text.push_str(&last(it));
-    text.push_str(&ruleset::guard_out(it));
-    text
+fn output(it: &Interception) -> Chain {
+    let lan = (!it.interfaces.is_empty()).then(|| format!("oifname {{ {} }} return", names(it)));
+    let routing = it.routing;
+    let marks = [routing.own(), routing.intercepted(), routing.tunnel()];
+    let chain = Chain::at("output", "filter", "output priority filter - 10")
+        .rule("oifname \"lo\" return")
+        .rules(lan)
+        .rules(marks.map(|mark| mark.borne() + " return"))
+        .rule("ct direction reply return")
+        .rules(NEIGHBOURS)
+        .rule(format_args!("{ICMP} ct state related return"));
+    ended(chain, it)
 }
 
-/// Rules common to both ways out: what may leave in clear, and the end.
-fn last(it: &Interception) -> String {
-    let mut text = format!(
-        "    {} return\n{EXEMPT}    jump rules\n",
-        marked(it, it.direct_mark)
-    );
-    if it.other == Other::Direct {
-        text.push_str("    meta l4proto != tcp return\n");
-    }
-    text.push_str("    counter drop\n  }\n");
-    text
+/// The chain with the rules common to both ways out: what may leave in clear, and the end.
+fn ended(chain: Chain, it: &Interception) -> Chain {
+    let other = (it.other == Other::Direct).then_some("meta l4proto != tcp return");
+    chain
+        .rule(it.routing.direct().borne() + " return")
+        .rules(EXEMPT)
+        .rule("jump rules")
+        .rules(other)
+        .rule("counter drop")
 }

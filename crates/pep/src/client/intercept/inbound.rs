@@ -3,31 +3,27 @@
 //! Conntrack tells replies from requests only for connections whose beginning it saw, and it may not
 //! have been running. So with `local` they are listed once, at install.
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 
 use bentpipe_sys::connections::Inbound;
 
+use crate::firewall::{Family, Set};
+
 /// The sets `inbound4` and `inbound6`: peer address, peer port, own port.
 pub(super) fn set(connections: &[Inbound]) -> String {
-    let mut text = String::new();
-    for (family, kind) in [("4", "ipv4_addr"), ("6", "ipv6_addr")] {
-        let mut list: Vec<String> = connections
+    let set = |family: Family| {
+        let own = connections
             .iter()
-            .filter(|(peer, _)| peer.is_ipv4() == (family == "4"))
+            .filter(|(peer, _)| Family::of(peer.ip()) == family);
+        let elements: BTreeSet<_> = own
             .map(|(peer, port)| format!("{} . {} . {port}", peer.ip(), peer.port()))
             .collect();
-        list.sort();
-        list.dedup();
-        let elements = match list.is_empty() {
-            true => String::new(),
-            false => format!("    elements = {{ {} }}\n", list.join(", ")),
-        };
-        let _ = writeln!(
-            text,
-            "  set inbound{family} {{\n    type {kind} . inet_service . inet_service\n{elements}  }}"
-        );
-    }
-    text
+        let kind = format!("{} . inet_service . inet_service", family.address());
+        Set::new(format!("inbound{}", family.digit()), kind)
+            .elements(elements)
+            .to_string()
+    };
+    Family::BOTH.map(set).concat()
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
 use super::gate::ADMITTED_FOR;
+use super::kept::{self, Count, Kept, Lesson};
 use super::lan::{self, Lan};
-use super::policy::{self, Count, Kept, Lesson};
 use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
 use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_device};
@@ -152,7 +152,7 @@ impl Installed {
             .iter()
             .map(|one| ((one.rule, one.address), one.time));
         self.lessons.extend(known);
-        nft::apply(&policy::teaching(CLIENT_TABLE, lessons))
+        nft::apply(&kept::teaching(CLIENT_TABLE, lessons))
     }
 
     /// Counts of what each rule has decided on so far.
@@ -164,7 +164,7 @@ impl Installed {
             return Ok(Vec::new());
         }
         let listing = run("nft", &["list", "counters", "table", "inet", CLIENT_TABLE])?;
-        self.counted = policy::counts(&listing, self.rules.len());
+        self.counted = kept::counts(&listing, self.rules.len());
         Ok(self.counted.clone())
     }
 
@@ -235,11 +235,9 @@ impl Installed {
     /// Puts the second line for this machine's own traffic in force, or takes it back, as the interception has it. After
     /// the table, whose marks let pass what the second line drops.
     fn hold_own(&mut self) -> io::Result<()> {
-        if self
-            .hold
-            .as_ref()
-            .is_some_and(|hold| needs_hold(&self.current) && hold.mask() == self.current.mark_mask)
-        {
+        if self.hold.as_ref().is_some_and(|hold| {
+            needs_hold(&self.current) && hold.mask() == self.current.routing.mask
+        }) {
             return Ok(());
         }
         match self.hold.take() {
@@ -247,7 +245,7 @@ impl Installed {
             None => Hold::remove_leftover()?,
         }
         if needs_hold(&self.current) {
-            self.hold = Hold::put_up(self.current.mark_mask)?;
+            self.hold = Hold::put_up(self.current.routing.mask)?;
         }
         Ok(())
     }
@@ -268,7 +266,7 @@ impl Installed {
             address: *address,
             time: *time,
         });
-        let learned = policy::learned(&self.rules).unwrap_or_else(|_| remembered.collect());
+        let learned = kept::learned(&self.rules).unwrap_or_else(|_| remembered.collect());
         Kept { counts, learned }
     }
 

@@ -12,33 +12,43 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_proto::tunnel::Families;
 use bentpipe_sys::claim::Claim;
 use bentpipe_sys::connections;
 use bentpipe_sys::hold::Hold;
 use bentpipe_sys::nft::{self, Table};
-use bentpipe_sys::route::{MarkedRoute, Target};
+use bentpipe_sys::route::MarkedRoute;
 use ipnet::IpNet;
 
-use crate::firewall::{CLIENT_TABLE, Settings, TRIAL_TABLE};
+use crate::firewall::{CLIENT_TABLE, Family, Settings, TRIAL_TABLE};
 
 use installed::let_go;
+use kept::Kept;
 use lan::Lan;
-use policy::Kept;
 
+pub use device::Device;
+pub use dns::{Dns, RouterDns};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
 pub use installed::{Installed, Refusal};
-pub use policy::{Action, Count, Lesson, Rule, WITH_PORTS};
+pub use kept::{Count, Lesson};
+pub use policy::{Action, Rule, WITH_PORTS};
+pub use routing::Routing;
 pub use upkeep::{Lack, Seen, Wanted, lacking};
 
 mod barrier;
+mod device;
+mod dns;
 mod gate;
 mod guard;
+mod hooks;
 mod inbound;
 mod installed;
+mod kept;
 mod lan;
 mod packets;
 mod policy;
+mod routing;
 mod ruleset;
 #[cfg(test)]
 mod snapshots;
@@ -57,48 +67,22 @@ pub struct Interception {
     pub local: bool,
     /// The port of the transparent listeners, the same for IPv4 and IPv6.
     pub port: u16,
-    /// The mark of intercepted packets.
-    pub mark: u32,
-    /// The bits of the mark that are ours; others are left as they are.
-    pub mark_mask: u32,
-    /// The mark of our own sockets, exempt from interception; within `mark_mask`, not `mark`.
-    pub own_mark: u32,
-    /// The routing table for intercepted packets.
-    pub table: u32,
-    /// The priority of the rule that leads there.
-    pub priority: u32,
+    /// Marks and routing tables.
+    pub routing: Routing,
     /// Destinations that are left alone, all protocols.
     pub bypass: Vec<IpNet>,
     /// Addresses of the bentpipe server, left alone.
     pub server: Vec<IpAddr>,
-    /// Fate of everything but TCP (and DNS, if there is a `dns_port`).
+    /// Fate of everything but TCP (and DNS, if there is `dns`).
     pub other: Other,
     /// True if HTTP/3 (UDP port 443) is answered with "port unreachable", so that browsers fall back to TCP.
     pub reject_http3: bool,
-    /// The port of the transparent DNS listeners, UDP and TCP, IPv4 and IPv6; `None`: DNS is like any other traffic.
-    pub dns_port: Option<u16>,
-    /// Fate of name lookups that are meant for this machine itself.
-    pub router_dns: RouterDns,
-    /// The TUN device that [`Other::Tunnel`] leads into.
-    pub device: String,
-    /// The mark of packets for the device.
-    pub tunnel_mark: u32,
-    /// UDP ports of the far side, and the host that what comes to each goes to, through the device.
-    pub published: Vec<(u16, SocketAddr)>,
-    /// UDP goes into the device from ports below this one, or below 1024; the others are used by somebody else, who reads and
-    /// writes the packets himself.
-    pub udp_ports_below: Option<u16>,
-    /// Prefixes behind `interfaces` that the far side routes here as they are: it may begin connections to their hosts, and
-    /// these keep their addresses in the device.
-    pub routed: Vec<IpNet>,
-    /// The mark of packets that may leave in clear.
-    pub direct_mark: u32,
-    /// The routing table for packets with `tunnel_mark`.
-    pub tunnel_table: u32,
-    /// True if the far side reaches IPv4; if not, IPv4 connections are refused at once.
-    pub ipv4: bool,
-    /// True if the far side reaches IPv6; if not, IPv6 connections are refused at once.
-    pub ipv6: bool,
+    /// Interception of name lookups; `None`: DNS is like any other traffic.
+    pub dns: Option<Dns>,
+    /// The device of what is not relayed.
+    pub device: Device,
+    /// Address families that the far side reaches; connections of another are refused at once.
+    pub families: Families,
     /// Gates at which connections wait until they are admitted ([`Installed::admit`]).
     pub gates: Vec<Gate>,
     /// Rules on what is carried, goes direct or is blocked; the first that matches counts. The same for as long as it is in force.
@@ -107,19 +91,6 @@ pub struct Interception {
     pub fail_open: bool,
     /// True if there is a far side that answers; of account with `fail_open` alone.
     pub carrying: bool,
-}
-
-/// Fate of name lookups of the LAN that are meant for this machine's own addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RouterDns {
-    /// A name server that is bound to the very address gets them; what a server on the wildcard address would get, and
-    /// what nobody would, goes to the DNS listeners.
-    #[default]
-    Auto,
-    /// Any name server of this machine gets them; what nobody would get goes to the DNS listeners.
-    Leave,
-    /// All of them go to the DNS listeners.
-    Answer,
 }
 
 /// Fate of traffic that is neither TCP nor DNS.
@@ -135,34 +106,24 @@ pub enum Other {
 }
 
 impl Interception {
-    /// Nothing intercepted yet, towards listeners on `port`. The marks use the top four bits, which the
-    /// common users of marks (Kubernetes, Tailscale, mwan3, WireGuard) leave alone.
+    /// Nothing intercepted yet, towards listeners on `port`.
     #[must_use]
     pub fn new(port: u16) -> Self {
         Self {
             interfaces: Vec::new(),
             local: false,
             port,
-            mark: 0x1000_0000,
-            mark_mask: 0xf000_0000,
-            own_mark: 0x2000_0000,
-            table: 25_200,
-            priority: 99,
+            routing: Routing::default(),
             bypass: Vec::new(),
             server: Vec::new(),
             other: Other::Drop,
             reject_http3: false,
-            dns_port: None,
-            router_dns: RouterDns::Auto,
-            device: "bentpipe0".into(),
-            tunnel_mark: 0x3000_0000,
-            published: Vec::new(),
-            udp_ports_below: None,
-            routed: Vec::new(),
-            direct_mark: 0x4000_0000,
-            tunnel_table: 25_201,
-            ipv4: true,
-            ipv6: true,
+            dns: None,
+            device: Device::default(),
+            families: Families {
+                ipv4: true,
+                ipv6: true,
+            },
             gates: Vec::new(),
             rules: Vec::new(),
             fail_open: false,
@@ -179,7 +140,14 @@ impl Interception {
 
     /// The device's name, if it is needed.
     fn device(&self) -> Option<&str> {
-        self.needs_device().then_some(&self.device)
+        self.needs_device().then_some(&self.device.name)
+    }
+
+    /// Families in which the far side reaches nothing.
+    fn out_of_reach(&self) -> impl Iterator<Item = Family> {
+        let Families { ipv4, ipv6 } = self.families;
+        let families = [(Family::V4, ipv4), (Family::V6, ipv6)].into_iter();
+        families.filter_map(|(family, reached)| (!reached).then_some(family))
     }
 
     /// True if traffic is taken in now.
@@ -213,7 +181,7 @@ impl Interception {
         Hold::remove_leftover()?;
         let table = Table::new(CLIENT_TABLE);
         let_go(&Settings::left_behind(&table)?, &table)?;
-        self.local_route().remove()?;
+        self.routing.route_of_listeners().remove()?;
         self.packet_route().remove()
     }
 
@@ -230,20 +198,12 @@ impl Interception {
     }
 
     fn validate(&self) -> io::Result<()> {
-        let mut marks = [self.mark, self.own_mark, self.tunnel_mark, self.direct_mark];
-        marks.sort_unstable();
-        let outside = marks.iter().any(|mark| mark & !self.mark_mask != 0);
-        if outside || marks[0] == 0 || marks.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(invalid(format!(
-                "marks {marks:#x?} must differ, be non-zero and lie within the mask {:#x}",
-                self.mark_mask
-            )));
-        }
+        self.routing.validate()?;
         let usable = |byte: u8| byte.is_ascii_graphic() && !br#""'*\/{};"#.contains(&byte);
         match self
             .interfaces
             .iter()
-            .chain([&self.device])
+            .chain([&self.device.name])
             .chain(self.rules.iter().flat_map(|rule| &rule.interfaces))
             .find(|name| name.is_empty() || !name.bytes().all(usable))
         {
@@ -254,29 +214,14 @@ impl Interception {
 
     fn routes(&self) -> Vec<MarkedRoute> {
         let packets = self.needs_device().then(|| self.packet_route());
-        std::iter::once(self.local_route()).chain(packets).collect()
-    }
-
-    fn local_route(&self) -> MarkedRoute {
-        MarkedRoute {
-            mark: self.mark,
-            mask: self.mark_mask,
-            table: self.table,
-            priority: self.priority,
-            target: Target::Local,
-        }
+        std::iter::once(self.routing.route_of_listeners())
+            .chain(packets)
+            .collect()
     }
 
     fn packet_route(&self) -> MarkedRoute {
-        MarkedRoute {
-            mark: self.tunnel_mark,
-            table: self.tunnel_table,
-            target: Target::Device {
-                name: self.device.clone(),
-                or_nowhere: !self.fail_open,
-            },
-            ..self.local_route()
-        }
+        self.routing
+            .route_of_device(&self.device.name, !self.fail_open)
     }
 }
 
@@ -288,8 +233,11 @@ pub(crate) fn trial() -> io::Result<()> {
     let it = Interception {
         interfaces: vec!["lan0".into()],
         other: Other::Tunnel,
-        dns_port: Some(4453),
-        published: vec![(5060, SocketAddr::from(([192, 0, 2, 1], 5060)))],
+        dns: Some(Dns::at(4453)),
+        device: Device {
+            published: vec![(5060, SocketAddr::from(([192, 0, 2, 1], 5060)))],
+            ..Device::default()
+        },
         gates: vec![Gate {
             ports: vec![25],
             destinations: Vec::new(),
@@ -322,7 +270,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused_before_the_kernel_sees_it() {
         let mut interception = Interception::new(1);
-        interception.own_mark = interception.mark;
+        interception.routing.own_mark = interception.routing.mark;
         assert_eq!(
             interception.validate().unwrap_err().kind(),
             io::ErrorKind::InvalidInput

@@ -4,215 +4,171 @@
 //! the device, which the other end has assigned: LANs overlap from one client to the next. Hosts in a prefix that the other
 //! end routes here keep their own.
 
-use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use ipnet::IpNet;
-
-use super::ruleset::{ICMP, names, set_mark};
+use super::ruleset::{ICMP, names};
 use super::{Interception, Other};
+use crate::firewall::{Chain, Family};
 
 /// The chains `other`, `tunnelled` and `direct`, and the hooks that belong to the device; `own` are this machine's addresses
 /// in its LANs.
 pub(super) fn chains(it: &Interception, own: &[IpAddr]) -> String {
-    let mut text = format!(
-        "  chain direct {{\n    {} accept\n  }}\n",
-        set_mark(it, it.direct_mark)
-    );
+    let direct = it.routing.direct().set();
+    let mut chains = vec![Chain::new("direct").rule(direct + " accept")];
     if it.needs_device() {
-        text.push_str(&tunnelled(it));
-        text.push_str(&answers(it, own));
-        text.push_str(&published(it));
-        text.push_str(&assigned(it));
+        chains.push(tunnelled(it));
+        chains.push(answers(it, own));
+        if !it.device.published.is_empty() {
+            chains.extend(published(it));
+        }
+        chains.push(assigned(it));
     }
-    text.push_str("  chain other {\n");
-    if it.reject_http3 {
-        // A browser then tries TCP, which is accelerated.
-        text.push_str("    udp dport 443 counter reject with icmpx type port-unreachable\n");
-    }
-    text.push_str(match it.other {
-        Other::Tunnel => "    goto tunnelled\n  }\n",
-        Other::Direct => "    goto direct\n  }\n",
-        Other::Drop => "    counter drop\n  }\n",
-    });
-    text
+    // A browser then tries TCP, which is accelerated.
+    let http3 = "udp dport 443 counter reject with icmpx type port-unreachable";
+    let other = Chain::new("other")
+        .rules(it.reject_http3.then_some(http3))
+        .rule(match it.other {
+            Other::Tunnel => "goto tunnelled",
+            Other::Direct => "goto direct",
+            Other::Drop => "counter drop",
+        });
+    chains.push(other);
+    chains.iter().map(Chain::to_string).collect()
 }
 
 /// Rules by which what goes into the device gets an address of it, but for hosts that the other end knows by their own.
-fn assigned(it: &Interception) -> String {
-    let mut text = format!(
-        "  chain assigned {{\n    type nat hook postrouting priority srcnat; policy accept;\n    oifname != \"{}\" return\n",
-        it.device
-    );
-    for (family, _, prefixes) in routed(it) {
-        let _ = writeln!(text, "    {family} saddr {prefixes} return");
-    }
-    if let Some(below) = it.udp_ports_below {
-        // Without a range the kernel would take any free port from 1024 on. What it has below stays there.
-        let _ = writeln!(
-            text,
-            "    udp sport 1024-65535 masquerade to :1024-{}",
-            below.saturating_sub(1)
-        );
-    }
-    text + "    masquerade\n  }\n"
+fn assigned(it: &Interception) -> Chain {
+    let device = &it.device.name;
+    let routed =
+        routed(it).map(|(family, prefixes)| format!("{} saddr {prefixes} return", family.header()));
+    // Without a range the kernel would take any free port from 1024 on. What it has below stays there.
+    let narrow = it.device.udp_ports_below.map(|below| {
+        let last = below.saturating_sub(1);
+        format!("udp sport 1024-65535 masquerade to :1024-{last}")
+    });
+    Chain::at("assigned", "nat", "postrouting priority srcnat")
+        .rule(format_args!("oifname != \"{device}\" return"))
+        .rules(routed)
+        .rules(narrow)
+        .rule("masquerade")
 }
 
 /// Rules on what the device delivers: answers, and what is for published ports and routed prefixes. The other end is no neighbour
 /// that may connect to anything else of this machine or its LANs. Whatever comes back on such a connection goes back the
 /// way it came.
-pub(super) fn arriving(it: &Interception) -> String {
+pub(super) fn arriving(it: &Interception) -> Vec<String> {
     if !it.needs_device() {
-        return String::new();
+        return Vec::new();
     }
-    let mut text = String::new();
-    let (device, mark) = (&it.device, set_mark(it, it.tunnel_mark));
-    let back = format!(
-        "iifname != \"{device}\" ct direction reply ct mark & {:#x} == {:#x}",
-        it.mark_mask, it.tunnel_mark
-    );
-    if !it.published.is_empty() {
-        let _ = writeln!(
-            text,
-            "    iifname \"{device}\" ct state new jump published\n    {back} ct status dnat {mark} accept"
-        );
+    let device = &it.device.name;
+    let tunnel = it.routing.tunnel();
+    let (ours, mark) = (tunnel.borne_by_connection(), tunnel.set());
+    let back = format!("iifname != \"{device}\" ct direction reply {ours}");
+    let mut rules = Vec::new();
+    if !it.device.published.is_empty() {
+        rules.push(format!("iifname \"{device}\" ct state new jump published"));
+        rules.push(format!("{back} ct status dnat {mark} accept"));
     }
-    for (family, icmp, prefixes) in routed(it) {
-        let mark_ct = mark_connection(it);
+    for (family, prefixes) in routed(it) {
+        let (header, icmp) = (family.header(), family.icmp());
+        let begun = format!("iifname \"{device}\" ct state new {header} daddr {prefixes}");
+        let mark_ct = tunnel.set_on_connection();
+        rules.push(format!("{begun} fib daddr type unicast {mark_ct} accept"));
         // This machine is no host of the LAN: it answers a ping, and no more.
-        let _ = writeln!(
-            text,
-            "    iifname \"{device}\" ct state new {family} daddr {prefixes} fib daddr type unicast {mark_ct} accept\n    \
-             iifname \"{device}\" ct state new {family} daddr {prefixes} {icmp} type echo-request fib daddr type local {mark_ct} accept\n    \
-             {back} ct original {family} daddr {prefixes} {mark} accept"
-        );
+        rules.push(format!(
+            "{begun} {icmp} type echo-request fib daddr type local {mark_ct} accept"
+        ));
+        rules.push(format!(
+            "{back} ct original {header} daddr {prefixes} {mark} accept"
+        ));
     }
-    let _ = writeln!(
-        text,
-        "    iifname \"{device}\" ct state new,invalid,untracked counter drop",
-    );
-    text
+    rules.push(format!(
+        "iifname \"{device}\" ct state new,invalid,untracked counter drop"
+    ));
+    rules
 }
 
 /// Rules by which what is for routed prefixes leaves by the LAN's interfaces or not at all: while one is down, other routes lead
 /// over the link.
-pub(super) fn astray(it: &Interception) -> String {
-    let mut text = String::new();
-    if it.needs_device() {
-        for (family, _, prefixes) in routed(it) {
-            let _ = writeln!(
-                text,
-                "    iifname \"{}\" {family} daddr {prefixes} oifname != {{ {} }} counter drop",
-                it.device,
-                names(it)
-            );
-        }
+pub(super) fn astray(it: &Interception) -> Vec<String> {
+    if !it.needs_device() {
+        return Vec::new();
     }
-    text
+    let rule = |(family, prefixes): (Family, String)| {
+        format!(
+            "iifname \"{}\" {} daddr {prefixes} oifname != {{ {} }} counter drop",
+            it.device.name,
+            family.header(),
+            names(it)
+        )
+    };
+    routed(it).map(rule).collect()
 }
 
-/// The routed prefixes of each family that has any, as an anonymous set, with the names of the family and of its ICMP.
-fn routed(it: &Interception) -> impl Iterator<Item = (&'static str, &'static str, String)> {
-    let families = [("ip", "icmp", false), ("ip6", "icmpv6", true)];
-    families.into_iter().filter_map(|(family, icmp, ipv6)| {
-        let of_family = it.routed.iter().map(IpNet::trunc);
-        let of_family = of_family.filter(|prefix| prefix.addr().is_ipv6() == ipv6);
-        // Overlapping ones are refused in a set.
-        let joined = IpNet::aggregate(&of_family.collect());
-        let list: Vec<_> = joined.iter().map(ToString::to_string).collect();
-        (!list.is_empty()).then(|| (family, icmp, format!("{{ {} }}", list.join(", "))))
-    })
-}
-
-fn family_of(address: IpAddr) -> &'static str {
-    match address {
-        IpAddr::V4(_) => "ip",
-        IpAddr::V6(_) => "ip6",
-    }
-}
-
-/// Rule that marks a connection, so that what comes back on it is known.
-fn mark_connection(it: &Interception) -> String {
-    format!(
-        "ct mark set ct mark & {:#x} | {:#x}",
-        !it.mark_mask, it.tunnel_mark
-    )
+/// The routed prefixes of each family that has any, as an anonymous set.
+fn routed(it: &Interception) -> impl Iterator<Item = (Family, String)> {
+    let of = |family: Family| Some((family, family.merged(&it.device.routed)?));
+    Family::BOTH.into_iter().filter_map(of)
 }
 
 /// Published ports: what comes for one is led to its host, and no further.
-fn published(it: &Interception) -> String {
-    if it.published.is_empty() {
-        return String::new();
+fn published(it: &Interception) -> [Chain; 2] {
+    let mut admit = Chain::new("published");
+    let mut lead = Chain::at("lead", "nat", "prerouting priority dstnat")
+        .rule(format_args!("iifname != \"{}\" return", it.device.name));
+    let mark = it.routing.tunnel().set_on_connection();
+    for (port, to) in &it.device.published {
+        let family = Family::of(to.ip());
+        let (protocol, header) = (family.protocol(), family.header());
+        let meant = format!("meta nfproto {protocol} udp dport {port} fib daddr type local");
+        admit = admit.rule(format_args!("{meant} {mark} accept"));
+        lead = lead.rule(format_args!("{meant} dnat {header} to {to}"));
     }
-    let mut admit = String::from("  chain published {\n");
-    let mut lead = format!(
-        "  chain lead {{\n    type nat hook prerouting priority dstnat; policy accept;\n    iifname != \"{}\" return\n",
-        it.device
-    );
-    for (port, to) in &it.published {
-        let (nfproto, family) = match to {
-            SocketAddr::V4(_) => ("ipv4", "ip"),
-            SocketAddr::V6(_) => ("ipv6", "ip6"),
-        };
-        let meant = format!("meta nfproto {nfproto} udp dport {port} fib daddr type local");
-        let _ = writeln!(admit, "    {meant} {} accept", mark_connection(it));
-        let _ = writeln!(lead, "    {meant} dnat {family} to {to}");
-    }
-    format!("{admit}  }}\n{lead}  }}\n")
+    [admit, lead]
 }
 
 /// The connection is marked as well, for [`answers`].
-fn tunnelled(it: &Interception) -> String {
-    let mut text = String::from("  chain tunnelled {\n");
-    for (wanted, family) in [(it.ipv4, "ipv4"), (it.ipv6, "ipv6")] {
-        if !wanted {
-            let _ = writeln!(
-                text,
-                "    meta nfproto {family} counter reject with icmpx type no-route"
-            );
-        }
-    }
-    let _ = writeln!(
-        text,
-        "    ct state new {}\n    {} accept\n  }}",
-        mark_connection(it),
-        set_mark(it, it.tunnel_mark)
-    );
-    text
+fn tunnelled(it: &Interception) -> Chain {
+    let mark = it.routing.tunnel();
+    let refused = it.out_of_reach().map(|family| {
+        let protocol = family.protocol();
+        format!("meta nfproto {protocol} counter reject with icmpx type no-route")
+    });
+    Chain::new("tunnelled")
+        .rules(refused)
+        .rule(format_args!("ct state new {}", mark.set_on_connection()))
+        .rule(format_args!("{} accept", mark.set()))
 }
 
 /// The kernel's own ICMP errors about packets that the device delivered (nobody listens, too big, no such host) quote
 /// these, and must go back the way they came. Those about the LAN's packets (too many hops) go to the LAN.
-fn answers(it: &Interception, own: &[IpAddr]) -> String {
-    let (ours, mark) = (
-        format!("ct mark & {:#x} == {:#x}", it.mark_mask, it.tunnel_mark),
-        set_mark(it, it.tunnel_mark),
-    );
-    let mut text = format!(
-        "  chain answers {{\n    type route hook output priority mangle - 1; policy accept;\n    {ICMP} ct state related ct direction original {ours} {mark}\n"
-    );
-    if !it.published.is_empty() {
+fn answers(it: &Interception, own: &[IpAddr]) -> Chain {
+    let tunnel = it.routing.tunnel();
+    let (ours, mark) = (tunnel.borne_by_connection(), tunnel.set());
+    let mut chain = Chain::at("answers", "route", "output priority mangle - 1").rule(format_args!(
+        "{ICMP} ct state related ct direction original {ours} {mark}"
+    ));
+    if !it.device.published.is_empty() {
         // A published port's host may be this machine.
-        let _ = writeln!(
-            text,
-            "    ct direction reply ct status dnat {ours} {mark} accept"
-        );
+        chain = chain.rule(format_args!(
+            "ct direction reply ct status dnat {ours} {mark} accept"
+        ));
     }
-    for (family, icmp, prefixes) in routed(it) {
-        let known = format!("ct direction reply ct original {family} daddr {prefixes} {ours}");
+    let within = |address: &&IpAddr| it.device.routed.iter().any(|net| net.contains(*address));
+    for (family, prefixes) in routed(it) {
+        let (header, icmp) = (family.header(), family.icmp());
+        let known = format!("ct direction reply ct original {header} daddr {prefixes} {ours}");
         // The kernel speaks from where its own route to the other end leads: an address that is nobody's there.
-        let within = |address: &&IpAddr| it.routed.iter().any(|prefix| prefix.contains(*address));
-        let mut own = own.iter().filter(|address| family_of(**address) == family);
+        let mut own = own.iter().filter(|address| Family::of(**address) == family);
         if let Some(address) = own.find(within) {
-            let _ = writeln!(
-                text,
-                "    meta l4proto {icmp} ct state related {known} {family} saddr set {address} {mark} accept"
-            );
+            chain = chain.rule(format_args!(
+                "meta l4proto {icmp} ct state related {known} {header} saddr set {address} {mark} accept"
+            ));
         }
         // And so may one of a routed prefix.
-        let _ = writeln!(text, "    {known} {mark} accept");
+        chain = chain.rule(format_args!("{known} {mark} accept"));
     }
-    text + "  }\n"
+    chain
 }
 
 #[cfg(test)]
@@ -236,14 +192,14 @@ mod tests {
     fn published_ports_are_admitted_and_all_else_is_dropped() {
         let mut it = Interception::new(7);
         it.other = Other::Tunnel;
-        let unpublished = arriving(&it);
+        let unpublished = arriving(&it).concat();
         assert!(unpublished.contains("ct state new,invalid,untracked counter drop"));
         assert!(!unpublished.contains("published") && !chains(&it, &[]).contains("dnat"));
-        it.published = vec![
+        it.device.published = vec![
             (5060, ([10, 1, 0, 20], 5061).into()),
             (5060, ([0xfd00, 0, 0, 0, 0, 0, 0, 1], 5062).into()),
         ];
-        let (first, rest) = (arriving(&it), chains(&it, &[]));
+        let (first, rest) = (arriving(&it).concat(), chains(&it, &[]));
         let (admitted, dropped) = (first.find("jump published"), first.find("counter drop"));
         assert!(admitted.unwrap() < dropped.unwrap(), "{first}");
         assert!(rest.contains("dnat ip to 10.1.0.20:5061"), "{rest}");
@@ -261,8 +217,12 @@ mod tests {
         assert!(astray(&it).is_empty() && !chains(&it, &[]).contains("saddr"));
         // The host's bits of a prefix do not count, and one inside another is that.
         let prefixes = ["10.1.0.1/24", "10.1.0.128/25", "fd00:1::/64"];
-        it.routed = prefixes.map(|prefix| prefix.parse().unwrap()).into();
-        let (first, rest, astray) = (arriving(&it), chains(&it, &[]), astray(&it));
+        it.device.routed = prefixes.map(|prefix| prefix.parse().unwrap()).into();
+        let (first, rest, astray) = (
+            arriving(&it).concat(),
+            chains(&it, &[]),
+            astray(&it).concat(),
+        );
         for (family, set) in [("ip", "{ 10.1.0.0/24 }"), ("ip6", "{ fd00:1::/64 }")] {
             let admit = format!(
                 "iifname \"bentpipe0\" ct state new {family} daddr {set} fib daddr type unicast"
@@ -287,7 +247,7 @@ mod tests {
         let mut it = Interception::new(7);
         it.other = Other::Tunnel;
         assert!(!chains(&it, &[]).contains("masquerade to"));
-        it.udp_ports_below = Some(64_512);
+        it.device.udp_ports_below = Some(64_512);
         let text = chains(&it, &[]);
         let narrow = text.find("udp sport 1024-65535 masquerade to :1024-64511\n");
         assert!(

@@ -3,15 +3,11 @@
 //! They are asked of every packet, in order; the first that matches decides. Connections that the listener has already
 //! accepted are not asked for again: a packet of theirs that went another way would tell what they carry.
 
-use std::fmt::Write as _;
-use std::io;
-use std::net::IpAddr;
-use std::time::Duration;
+use ipnet::IpNet;
 
-use bentpipe_sys::command::run;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-
-use crate::firewall::CLIENT_TABLE;
+use super::Other;
+use super::kept::{Kept, set_name};
+use crate::firewall::{Chain, Family, Set, anonymous};
 
 /// Time for which an address counts as a name's after it was last used.
 const USED_FOR: &str = "24h";
@@ -67,57 +63,6 @@ pub enum Action {
     Block,
 }
 
-/// An address that counts as a rule's name's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lesson {
-    /// The rule's number; it has [`Rule::learned`].
-    pub rule: usize,
-    /// The address.
-    pub address: IpAddr,
-    /// For how long it counts, and for a day after it was last used.
-    pub time: Duration,
-}
-
-/// Count of what a rule has decided on since it was installed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Count {
-    /// Packets, of the direction that the rule names.
-    pub packets: u64,
-    /// Their bytes, from the IP header on.
-    pub bytes: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    const BOTH: [Self; 2] = [Self::V4, Self::V6];
-
-    fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
-    }
-
-    fn field(self) -> &'static str {
-        match self {
-            Self::V4 => "ip",
-            Self::V6 => "ip6",
-        }
-    }
-
-    fn digit(self) -> char {
-        match self {
-            Self::V4 => '4',
-            Self::V6 => '6',
-        }
-    }
-}
-
 /// A condition, and the family that it is for if not for both.
 type Condition = (Option<Family>, String);
 
@@ -157,6 +102,35 @@ impl Rule {
         lines
     }
 
+    /// Conditions for addresses that were learned: whoever still talks to one does so because it is that name's.
+    fn learned_conditions(&self, index: usize) -> Vec<Condition> {
+        if !self.learned {
+            return Vec::new();
+        }
+        let condition = |family: Family| {
+            let (header, set) = (family.header(), set_name(index, family));
+            let refresh = format!(
+                "{header} daddr @{set} update @{set} {{ {header} daddr timeout {USED_FOR} }} "
+            );
+            (Some(family), refresh)
+        };
+        Family::BOTH.map(condition).into()
+    }
+
+    /// The rule's conditions while nobody knows any more which addresses are its names': it may mean any, unless it lets
+    /// pass.
+    fn conditions_without_process(&self) -> Vec<String> {
+        if self.action == Action::Direct || !self.learned {
+            return self.matches(Vec::new());
+        }
+        let anywhere = Self {
+            destinations: Vec::new(),
+            learned: false,
+            ..self.clone()
+        };
+        anywhere.matches(Vec::new())
+    }
+
     fn interface_match(&self) -> String {
         let names = self.interfaces.iter().map(|name| format!("\"{name}\""));
         set("iifname", names)
@@ -181,7 +155,7 @@ impl Rule {
     }
 
     fn dscp_of(&self, family: Family) -> String {
-        set(&format!("{} dscp", family.field()), self.dscp.iter())
+        set(&format!("{} dscp", family.header()), &self.dscp)
     }
 }
 
@@ -190,73 +164,31 @@ fn set<T: ToString>(field: &str, values: impl IntoIterator<Item = T>) -> String 
     let values: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
     match values.is_empty() {
         true => String::new(),
-        false => format!("{field} {{ {} }} ", values.join(", ")),
+        false => format!("{field} {} ", anonymous(values)),
     }
 }
 
-/// An anonymous set takes no prefixes that overlap, so they are merged.
+/// Conditions on an address, one for each family that `nets` have.
 fn within(field: &str, nets: &[IpNet]) -> Vec<Condition> {
-    let (mut v4, mut v6) = (Vec::<Ipv4Net>::new(), Vec::<Ipv6Net>::new());
-    for net in nets {
-        match net {
-            IpNet::V4(net) => v4.push(*net),
-            IpNet::V6(net) => v6.push(*net),
-        }
-    }
-    let v4 = set(&format!("ip {field}"), Ipv4Net::aggregate(&v4));
-    let v6 = set(&format!("ip6 {field}"), Ipv6Net::aggregate(&v6));
-    let both = [(Some(Family::V4), v4), (Some(Family::V6), v6)];
-    both.into_iter()
-        .filter(|(_, text)| !text.is_empty())
-        .collect()
-}
-
-fn set_name(rule: usize, family: Family) -> String {
-    format!("learned{rule}_{}", family.digit())
-}
-
-/// Part that goes on from one table to the next.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Kept {
-    /// By rule.
-    pub(super) counts: Vec<Count>,
-    /// For as long as it still counts.
-    pub(super) learned: Vec<Lesson>,
-}
-
-impl Kept {
-    /// The elements of one rule's set.
-    fn elements(&self, rule: usize, family: Family) -> String {
-        let elements: Vec<_> = self
-            .learned
-            .iter()
-            .filter(|one| one.rule == rule && family == Family::of(one.address))
-            .map(Lesson::element)
-            .collect();
-        match elements.is_empty() {
-            true => String::new(),
-            false => format!("    elements = {{ {} }}\n", elements.join(", ")),
-        }
-    }
+    let condition = |family: Family| {
+        let text = format!("{} {field} {} ", family.header(), family.merged(nets)?);
+        Some((Some(family), text))
+    };
+    Family::BOTH.into_iter().filter_map(condition).collect()
 }
 
 /// Counters and sets of the rules.
 pub(super) fn sets(rules: &[Rule], kept: &Kept) -> String {
     let mut text = String::new();
     for (index, rule) in rules.iter().enumerate() {
-        let Count { packets, bytes } = kept.counts.get(index).copied().unwrap_or_default();
-        let _ = writeln!(
-            text,
-            "  counter rule{index} {{\n    packets {packets} bytes {bytes}\n  }}"
-        );
+        text.push_str(&kept.counter(index));
         if rule.learned {
             for family in Family::BOTH {
-                let (name, digit) = (set_name(index, family), family.digit());
-                let elements = kept.elements(index, family);
-                let _ = writeln!(
-                    text,
-                    "  set {name} {{\n    type ipv{digit}_addr\n    size 65535\n    flags dynamic,timeout\n{elements}  }}"
-                );
+                let set = Set::new(set_name(index, family), family.address())
+                    .with("size 65535")
+                    .with("flags dynamic,timeout")
+                    .elements(kept.elements(index, family));
+                text.push_str(&set.to_string());
             }
         }
     }
@@ -264,196 +196,61 @@ pub(super) fn sets(rules: &[Rule], kept: &Kept) -> String {
 }
 
 /// The chain `name`, which returns if no rule matches; `tunnel` is where that action leads.
-pub(super) fn chain(rules: &[Rule], name: &str, tunnel: &str) -> String {
-    let mut text = format!("  chain {name} {{\n");
-    for (index, rule) in rules.iter().enumerate() {
-        let learned = Family::BOTH.map(|family| {
-            let (field, set) = (family.field(), set_name(index, family));
-            // Whoever still talks to an address does so because it is that name's.
-            let refresh = format!(
-                "{field} daddr @{set} update @{set} {{ {field} daddr timeout {USED_FOR} }} "
-            );
-            (Some(family), refresh)
-        });
-        let learned = if rule.learned {
-            learned.into()
-        } else {
-            Vec::new()
-        };
+pub(super) fn chain(rules: &[Rule], name: &str, tunnel: &str) -> Chain {
+    let lines = rules.iter().enumerate().flat_map(|(index, rule)| {
         let target = match rule.action {
             Action::Tunnel => tunnel,
             Action::Direct => "direct",
             Action::Block => "blocked",
         };
-        for conditions in rule.matches(learned) {
-            let _ = writeln!(
-                text,
-                "    {conditions}counter name rule{index} goto {target}"
-            );
-        }
-    }
-    text.push_str("  }\n");
-    text
+        let conditions = rule.matches(rule.learned_conditions(index)).into_iter();
+        conditions
+            .map(move |conditions| format!("{conditions}counter name rule{index} goto {target}"))
+    });
+    Chain::new(name).rules(lines)
 }
 
 /// Chain in which blocked traffic ends.
-pub(super) const BLOCKED: &str = "  chain blocked {\n    meta l4proto tcp reject with tcp reset\n    reject with icmpx type admin-prohibited\n  }\n";
+pub(super) fn blocked() -> Chain {
+    Chain::new("blocked")
+        .rule("meta l4proto tcp reject with tcp reset")
+        .rule("reject with icmpx type admin-prohibited")
+}
 
 /// The rules as they hold without a process: what goes direct by addresses alone is accepted, all else that a rule names
 /// is dropped, and so is what might be an earlier rule's whose names nobody knows any more.
-pub(super) fn without_process(rules: &[Rule]) -> String {
-    let mut text = String::from("  chain rules {\n");
-    for (index, rule) in rules.iter().enumerate() {
-        let (rule, verdict) = match (rule.action, rule.learned) {
-            (Action::Direct, _) => (rule.clone(), "accept"),
-            (_, false) => (rule.clone(), "drop"),
-            (_, true) => {
-                let anywhere = Rule {
-                    destinations: Vec::new(),
-                    learned: false,
-                    ..rule.clone()
-                };
-                (anywhere, "drop")
-            }
+pub(super) fn without_process(rules: &[Rule]) -> Chain {
+    let lines = rules.iter().enumerate().flat_map(|(index, rule)| {
+        let verdict = match rule.action {
+            Action::Direct => "accept",
+            Action::Tunnel | Action::Block => "drop",
         };
-        for conditions in rule.matches(Vec::new()) {
-            let _ = writeln!(text, "    {conditions}counter name rule{index} {verdict}");
-        }
-    }
-    text.push_str("  }\n");
-    text
+        let conditions = rule.conditions_without_process().into_iter();
+        conditions.map(move |conditions| format!("{conditions}counter name rule{index} {verdict}"))
+    });
+    Chain::new("rules").rules(lines)
 }
 
 /// The chain that marks, for the guard, what [`without_process`] accepts.
-pub(super) fn passing(rules: &[Rule], other: &super::Other) -> String {
-    let mut text = String::from("  chain passing {\n");
-    for (index, rule) in rules.iter().enumerate() {
-        let (rule, verdict) = match (rule.action, rule.learned) {
-            (Action::Direct, _) => (rule.clone(), format!("counter name rule{index} goto pass")),
-            (_, false) => (rule.clone(), "return".to_owned()),
-            // Whose names nobody knows any more.
-            (_, true) => {
-                let anywhere = Rule {
-                    destinations: Vec::new(),
-                    learned: false,
-                    ..rule.clone()
-                };
-                (anywhere, "return".to_owned())
-            }
+pub(super) fn passing(rules: &[Rule], other: Other) -> Chain {
+    let lines = rules.iter().enumerate().flat_map(|(index, rule)| {
+        let verdict = match rule.action {
+            Action::Direct => format!("counter name rule{index} goto pass"),
+            Action::Tunnel | Action::Block => "return".to_owned(),
         };
-        for conditions in rule.matches(Vec::new()) {
-            let _ = writeln!(text, "    {conditions}{verdict}");
-        }
-    }
-    if *other == super::Other::Direct {
-        text.push_str("    meta l4proto != tcp goto pass\n");
-    }
-    text.push_str("  }\n");
-    text
-}
-
-impl Lesson {
-    fn element(&self) -> String {
-        format!("{} timeout {}s", self.address, self.time.as_secs().max(1))
-    }
-}
-
-/// Text that teaches the table `name` all of it in one step.
-pub(super) fn teaching(name: &str, lessons: &[Lesson]) -> String {
-    let mut text = String::new();
-    for lesson in lessons {
-        let set = set_name(lesson.rule, Family::of(lesson.address));
-        // What is there already would keep its time, and only what is there can be deleted.
-        for (verb, element) in [
-            ("add", lesson.element()),
-            ("delete", lesson.address.to_string()),
-            ("add", lesson.element()),
-        ] {
-            let _ = writeln!(text, "{verb} element inet {name} {set} {{ {element} }}");
-        }
-    }
-    text
-}
-
-/// Reads the elements of one set from what `nft list set` prints of it.
-pub(super) fn elements(listing: &str, rule: usize) -> Vec<Lesson> {
-    let Some((_, elements)) = listing.split_once("elements = {") else {
-        return Vec::new();
-    };
-    let element = |text: &str| {
-        let mut words = text.split_whitespace();
-        let address = words.next()?.parse().ok()?;
-        let time = time(words.skip_while(|word| *word != "expires").nth(1)?)?;
-        Some(Lesson {
-            rule,
-            address,
-            time,
-        })
-    };
-    let list = elements.split('}').next().unwrap_or_default();
-    list.split(',').filter_map(element).collect()
-}
-
-/// A time as nft prints it: `1d2h3m4s5ms`.
-fn time(text: &str) -> Option<Duration> {
-    let mut left = text;
-    let mut sum = Duration::ZERO;
-    while let Some(end) = left.find(|c: char| !c.is_ascii_digit()) {
-        let number: u32 = left[..end].parse().ok()?;
-        let unit = &left[end..];
-        let unit = &unit[..unit
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(unit.len())];
-        let one = match unit {
-            "d" => Duration::from_secs(24 * 3600),
-            "h" => Duration::from_secs(3600),
-            "m" => Duration::from_secs(60),
-            "s" => Duration::from_secs(1),
-            "ms" => Duration::from_millis(1),
-            _ => return None,
-        };
-        sum += one * number;
-        left = &left[end + unit.len()..];
-    }
-    left.is_empty().then_some(sum)
-}
-
-/// Content of the sets of `rules` now.
-pub(super) fn learned(rules: &[bool]) -> io::Result<Vec<Lesson>> {
-    let mut all = Vec::new();
-    for (rule, _) in rules.iter().enumerate().filter(|(_, learned)| **learned) {
-        for family in Family::BOTH {
-            let name = set_name(rule, family);
-            let listing = run("nft", &["list", "set", "inet", CLIENT_TABLE, &name])?;
-            all.extend(elements(&listing, rule));
-        }
-    }
-    Ok(all)
-}
-
-/// Reads what `nft list counters` prints of rules `0..number`.
-pub(super) fn counts(listing: &str, number: usize) -> Vec<Count> {
-    let mut counts = vec![Count::default(); number];
-    for part in listing.split("counter rule").skip(1) {
-        let mut words = part.split_whitespace();
-        let index = words.next().and_then(|word| word.parse::<usize>().ok());
-        let mut figure = |name| {
-            words.by_ref().find(|word| *word == name)?;
-            words.next()?.parse().ok()
-        };
-        let count = Count {
-            packets: figure("packets").unwrap_or_default(),
-            bytes: figure("bytes").unwrap_or_default(),
-        };
-        if let Some(slot) = index.and_then(|index| counts.get_mut(index)) {
-            *slot = count;
-        }
-    }
-    counts
+        let conditions = rule.conditions_without_process().into_iter();
+        conditions.map(move |conditions| conditions + &verdict)
+    });
+    let rest = (other == Other::Direct).then_some("meta l4proto != tcp goto pass");
+    Chain::new("passing").rules(lines).rules(rest)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use super::super::kept::{Count, Lesson, counts};
     use super::*;
 
     fn nets(nets: &[&str]) -> Vec<IpNet> {
@@ -500,7 +297,7 @@ mod tests {
             destinations: nets(&["192.0.2.0/24"]),
             ..Rule::for_all(Action::Direct)
         };
-        let text = without_process(&[named, direct]);
+        let text = without_process(&[named, direct]).to_string();
         let order = [
             "th dport { 443 } counter name rule0 drop",
             "ip daddr { 192.0.2.0/24 } counter name rule1 accept",
@@ -540,22 +337,5 @@ mod tests {
         assert_eq!(text.matches("elements").count(), 1);
         let (_, set) = text.split_once("set learned1_6").unwrap();
         assert!(set.contains("{ 2001:db8::1 timeout 60s }"), "{text}");
-    }
-
-    #[test]
-    fn elements_are_read_back_with_the_time_that_is_left() {
-        let listing = "table inet t {\n\tset learned2_4 {\n\t\ttype ipv4_addr\n\t\tsize 65535\n\t\tflags dynamic,timeout\n\t\t\
-             elements = { 192.0.2.1 timeout 1h expires 59m58s312ms, 192.0.2.2 timeout 1d expires 23h,\n\t\t\t     \
-             192.0.2.3 timeout 5s expires 17ms }\n\t}\n}\n";
-        let read: Vec<_> = elements(listing, 2).iter().map(Lesson::element).collect();
-        assert_eq!(
-            read,
-            [
-                "192.0.2.1 timeout 3598s",
-                "192.0.2.2 timeout 82800s",
-                "192.0.2.3 timeout 1s"
-            ]
-        );
-        assert_eq!(elements("set learned2_4 {\n}\n", 2), []);
     }
 }

@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bentpipe_proto::tunnel::Families;
 use bentpipe_sys::nft::Table;
 
 use super::gate::Gate;
+use super::kept::{self, Count, Kept, Lesson};
 use super::lan::Lan;
-use super::policy::{self, Action, Count, Kept, Lesson, Rule};
-use super::{Interception, Other, RouterDns, guard, ruleset};
+use super::policy::{Action, Rule};
+use super::{Device, Dns, Interception, Other, RouterDns, guard, ruleset};
 use crate::firewall::snapshot::compare;
 use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Settings};
 
@@ -49,7 +51,7 @@ fn packets() -> Interception {
 fn local() -> Interception {
     Interception {
         local: true,
-        dns_port: Some(4453),
+        dns: Some(Dns::at(4453)),
         ..packets()
     }
 }
@@ -114,8 +116,10 @@ fn clients() -> Vec<(&'static str, Interception)> {
             "lan-direct",
             Interception {
                 other: Other::Direct,
-                dns_port: Some(4453),
-                router_dns: RouterDns::Leave,
+                dns: Some(Dns {
+                    port: 4453,
+                    router: RouterDns::Leave,
+                }),
                 bypass: nets(&["10.1.0.1/32", "198.51.100.7/24", "fd00:1::1/128"]),
                 reject_http3: true,
                 ..lan()
@@ -125,8 +129,10 @@ fn clients() -> Vec<(&'static str, Interception)> {
         (
             "packets-dns",
             Interception {
-                dns_port: Some(4453),
-                router_dns: RouterDns::Answer,
+                dns: Some(Dns {
+                    port: 4453,
+                    router: RouterDns::Answer,
+                }),
                 reject_http3: true,
                 ..packets()
             },
@@ -134,25 +140,34 @@ fn clients() -> Vec<(&'static str, Interception)> {
         (
             "packets-ipv4-alone",
             Interception {
-                ipv6: false,
+                families: Families {
+                    ipv4: true,
+                    ipv6: false,
+                },
                 ..packets()
             },
         ),
         (
             "published",
             Interception {
-                published: vec![
-                    (5060, ([10, 1, 0, 20], 5061).into()),
-                    (5060, ([0xfd00, 0, 0, 0, 0, 0, 0, 1], 5062).into()),
-                ],
-                udp_ports_below: Some(64_512),
+                device: Device {
+                    published: vec![
+                        (5060, ([10, 1, 0, 20], 5061).into()),
+                        (5060, ([0xfd00, 0, 0, 0, 0, 0, 0, 1], 5062).into()),
+                    ],
+                    udp_ports_below: Some(64_512),
+                    ..Device::default()
+                },
                 ..packets()
             },
         ),
         (
             "routed",
             Interception {
-                routed: nets(&["10.1.0.1/24", "10.1.0.128/25", "fd00:1::/64"]),
+                device: Device {
+                    routed: nets(&["10.1.0.1/24", "10.1.0.128/25", "fd00:1::/64"]),
+                    ..Device::default()
+                },
                 ..packets()
             },
         ),
@@ -227,7 +242,7 @@ fn tables_are_those_of_the_snapshots() {
 
 #[test]
 fn what_is_learned_replaces_what_was_known() {
-    let lines = policy::teaching(CLIENT_TABLE, &kept().learned[..1]);
+    let lines = kept::teaching(CLIENT_TABLE, &kept().learned[..1]);
     assert_eq!(
         lines,
         "add element inet bentpipe_client learned1_4 { 192.0.2.9 timeout 60s }\n\

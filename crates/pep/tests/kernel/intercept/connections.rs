@@ -27,7 +27,7 @@ fn lan_connections_reach_the_listener_with_their_destination() {
     }
     let net = Net::new();
     let it = interception();
-    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let _installed = Inside::install(&net.router, &it);
     for to in [V4, V6] {
         assert_eq!(exchange(&net.lan, to), format!("{to} ping"));
@@ -59,7 +59,7 @@ fn without_a_listener_nothing_leaves() {
 
     let mut it = interception();
     it.local = true;
-    let echo = Echo::start(&net.router, PORT, it.own_mark);
+    let echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let _installed = Inside::install(&net.router, &it);
     exchange(&net.lan, V4);
     drop(echo);
@@ -102,7 +102,7 @@ fn the_machines_own_connections_are_intercepted() {
     let mut outside = connect(&net.uplink, "10.2.0.1:22").unwrap();
     let mut session = ssh.accept().unwrap().0;
 
-    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let _installed = Inside::install(&net.router, &it);
     let before = net.leaked();
     for to in [V4, V6] {
@@ -139,7 +139,7 @@ fn the_machines_own_connections_are_intercepted() {
         .router
         .enter(|| UdpSocket::bind("0.0.0.0:0").unwrap())
         .unwrap();
-    bentpipe_sys::socket::set_mark(&tunnel, it.own_mark).unwrap();
+    bentpipe_sys::socket::set_mark(&tunnel, it.routing.own_mark()).unwrap();
     let before = net.leaked();
     tunnel.send_to(b"quic", "192.0.2.1:4433").unwrap();
     assert_eq!(net.leaked(), before + 1);
@@ -153,7 +153,7 @@ fn refused_destinations_are_refused_by_the_kernel() {
     let net = Net::new();
     let mut it = interception();
     it.local = true;
-    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let mut installed = Inside::install(&net.router, &it);
     for to in [V4, V6] {
         installed.refuse(to, Refusal::Refused);
@@ -174,7 +174,7 @@ fn refused_destinations_are_refused_by_the_kernel() {
         }
     }
     // A family that the far side lacks is refused at once, the other is untouched.
-    it.ipv6 = false;
+    it.families.ipv6 = false;
     installed.at(|ours| ours.update(&it)).unwrap();
     for from in [&net.lan, &net.router] {
         let error = timed(|| connect(from, V6)).unwrap_err();

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use bentpipe_pep::client::intercept::{Interception, Other};
+use bentpipe_pep::client::intercept::{Dns, Interception, Other};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_sys::socket::{set_mark, transparent_listener};
 use bentpipe_testbed::namespace::namespace;
@@ -74,7 +74,7 @@ impl Far {
         for (to, own) in [("10.9.0.1", "0.0.0.0"), ("fd00:9::1", "::")] {
             let there = far.socket(to);
             let here = socket(router, own);
-            set_mark(&here, Interception::new(0).own_mark).unwrap();
+            set_mark(&here, Interception::new(0).routing.own_mark()).unwrap();
             let heard = (0..50).any(|_| {
                 let _ = here.send_to(b"?", there.local_addr().unwrap());
                 there.recv_from(&mut [0; 8]).is_ok()
@@ -310,14 +310,14 @@ fn names_are_asked_of_our_listener_or_of_nobody() {
     let net = Net::new();
     let it = Interception {
         local: true,
-        dns_port: Some(DNS_PORT),
+        dns: Some(Dns::at(DNS_PORT)),
         bypass: vec!["10.2.0.1".parse::<IpAddr>().unwrap().into()],
         ..interception(Other::Direct)
     };
     let _installed = Inside::install(&net.router, &it);
     let abroad = ["192.0.2.1:53", "[2001:db8::1]:53"];
     let of_router = ["10.1.0.1:53", "[fd00:1::1]:53", "[fd00:2::1]:53"];
-    let names = Names::listen(&net.router, it.own_mark);
+    let names = Names::listen(&net.router, it.routing.own_mark());
     for to in abroad.iter().chain(&of_router) {
         assert_eq!(names.hear(&net.lan, to), [true, true], "{to}");
     }

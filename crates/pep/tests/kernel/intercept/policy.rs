@@ -76,7 +76,7 @@ fn the_first_rule_that_matches_decides_and_counts() {
         },
     ];
     let it = interception(rules);
-    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let mut installed = Inside::install(&net.router, &it);
     let mut leaked = 0;
     let mut expect = |more: u64, what: &str| {
@@ -221,11 +221,11 @@ fn the_guard_holds_without_a_client_and_does_not_disturb_one() {
     let held = held_back(&net.router);
     assert!(held >= OTHERS, "{held} held back");
     let tunnel = socket(&net.router, "0.0.0.0");
-    set_mark(&tunnel, it.own_mark).unwrap();
+    set_mark(&tunnel, it.routing.own_mark()).unwrap();
     tunnel.send_to(b"quic", "192.0.2.1:4433").unwrap();
     assert_eq!(net.leaked(), 1, "the client's own");
     // With a client everything is carried as without the guard.
-    let echo = Echo::start(&net.router, PORT, it.own_mark);
+    let echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let mut installed = Inside::install(&net.router, &it);
     let far = Far::behind(&net.router);
     installed.at(|installed| installed.attach()).unwrap();
@@ -270,7 +270,7 @@ fn what_cannot_be_carried_goes_in_clear_where_that_is_asked_for() {
         }])
     };
     let mut installed = Inside::install(&net.router, &it);
-    let echo = Echo::start(&net.router, PORT, it.own_mark);
+    let echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     for from in [&net.lan, &net.router] {
         for to in [V4, V6] {
             assert_eq!(exchange(from, to), format!("{to} ping"));

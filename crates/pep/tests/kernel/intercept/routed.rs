@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpListener;
 use std::time::Duration;
 
-use bentpipe_pep::client::intercept::{Interception, Other};
+use bentpipe_pep::client::intercept::{Device, Interception, Other};
 use bentpipe_sys::netns::NetNs;
 use bentpipe_testbed::privileged;
 
@@ -26,7 +26,10 @@ fn interception(routed: bool) -> Interception {
     Interception {
         interfaces: vec!["lan0".into()],
         other: Other::Tunnel,
-        routed: prefixes.map(|prefix| prefix.parse().unwrap()).collect(),
+        device: Device {
+            routed: prefixes.map(|prefix| prefix.parse().unwrap()).collect(),
+            ..Device::default()
+        },
         ..Interception::new(15_080)
     }
 }

@@ -45,7 +45,7 @@ fn what_is_taken_away_is_seen_and_put_back_and_meanwhile_nothing_leaves() {
     }
     let net = Net::new();
     let it = interception();
-    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let mut installed = Inside::install(&net.router, &it);
     assert_eq!(lacks(&mut installed), []);
     let watch = net.router.enter(|| Watch::open().unwrap()).unwrap();
@@ -181,7 +181,7 @@ fn a_flush_lets_nothing_of_the_machine_itself_leave() {
     it.local = true;
     it.bypass = vec!["198.51.100.0/24".parse().unwrap()];
     let before = net.state();
-    let _echo = Echo::start(&net.router, PORT, it.own_mark);
+    let _echo = Echo::start(&net.router, PORT, it.routing.own_mark());
     let mut installed = Inside::install(&net.router, &it);
     assert!(!installed.at(|installed| installed.lacks_hold()));
     // What may leave passes the second line while the table is there.

@@ -1,0 +1,79 @@
+//! Interception as the configuration wants it, and as what the tunnel reaches changes it.
+
+use crate::client::carrier::Reach;
+use crate::client::intercept::{Action, Dns, Gate, Interception, Other, RouterDns, Rule};
+use crate::config::{self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic};
+
+/// Interception as it is configured.
+pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interception {
+    Interception {
+        interfaces: intercept.interfaces.clone(),
+        local: intercept.local,
+        bypass: intercept.bypass.clone(),
+        other: match intercept.other {
+            OtherTraffic::Tunnel => Other::Tunnel,
+            OtherTraffic::Drop => Other::Drop,
+            OtherTraffic::Direct => Other::Direct,
+        },
+        reject_http3: intercept.http3 == Http3::Reject,
+        gates: gates(config),
+        rules: rules(config),
+        fail_open: intercept.on_failure == OnFailure::Direct,
+        ..Interception::new(intercept.port)
+    }
+}
+
+/// Interception of name lookups as it is configured.
+pub(super) fn lookups(dns: &ClientDns) -> Dns {
+    Dns {
+        port: dns.port,
+        router: match dns.router {
+            config::RouterDns::Auto => RouterDns::Auto,
+            config::RouterDns::Leave => RouterDns::Leave,
+            config::RouterDns::Answer => RouterDns::Answer,
+        },
+    }
+}
+
+/// [`FrontEnds::actions`], for the kernel.
+fn rules(config: &FrontEnds) -> Vec<Rule> {
+    let rules = config.actions().map(|(_, rule, action)| Rule {
+        interfaces: rule.interfaces.clone(),
+        sources: rule.sources.clone(),
+        destinations: rule.destinations.clone(),
+        learned: !rule.domains.is_empty(),
+        protocols: rule.numbers(),
+        ports: rule.ports.clone(),
+        dscp: rule.dscp.iter().map(|dscp| dscp.0).collect(),
+        action: match action {
+            config::Action::Tunnel => Action::Tunnel,
+            config::Action::Direct => Action::Direct,
+            config::Action::Block => Action::Block,
+        },
+    });
+    rules.collect()
+}
+
+/// Adapts what changes while we run.
+pub(super) fn adapt(interception: &mut Interception, reach: &Reach) {
+    interception.families = reach.families;
+    interception.server.clone_from(&reach.servers);
+    interception.device.routed.clone_from(&reach.routed);
+}
+
+/// [`FrontEnds::is_optimistic`], for the kernel.
+fn gates(config: &FrontEnds) -> Vec<Gate> {
+    let never = Gate {
+        ports: FrontEnds::NEVER_OPTIMISTIC.to_vec(),
+        destinations: Vec::new(),
+        shut: true,
+    };
+    let configured = config.rules.iter().filter_map(|rule| {
+        Some(Gate {
+            ports: rule.ports.clone(),
+            destinations: rule.destinations.clone(),
+            shut: !rule.optimistic?,
+        })
+    });
+    std::iter::once(never).chain(configured).collect()
+}

@@ -1,0 +1,111 @@
+//! Marks of packets and the routing tables that they lead to, the same for every configuration.
+
+use std::io;
+
+use bentpipe_sys::route::{MarkedRoute, Target};
+
+use super::invalid;
+use crate::firewall::Mark;
+
+/// Marks of packets and the routing tables that two of them lead to. The marks use the top four bits, which the
+/// common users of marks (Kubernetes, Tailscale, mwan3, WireGuard) leave alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Routing {
+    /// The bits of the mark that are ours; others are left as they are.
+    pub(super) mask: u32,
+    /// The mark of intercepted packets.
+    pub(super) mark: u32,
+    /// The mark of our own sockets, exempt from interception; within `mask`, not `mark`.
+    pub(super) own_mark: u32,
+    /// The mark of packets for the device.
+    pub(super) tunnel_mark: u32,
+    /// The mark of packets that may leave in clear.
+    pub(super) direct_mark: u32,
+    /// The routing table for intercepted packets.
+    pub(super) table: u32,
+    /// The routing table for packets with `tunnel_mark`.
+    pub(super) tunnel_table: u32,
+    /// The priority of the rules that lead there.
+    pub(super) priority: u32,
+}
+
+impl Default for Routing {
+    fn default() -> Self {
+        Self {
+            mask: 0xf000_0000,
+            mark: 0x1000_0000,
+            own_mark: 0x2000_0000,
+            tunnel_mark: 0x3000_0000,
+            direct_mark: 0x4000_0000,
+            table: 25_200,
+            tunnel_table: 25_201,
+            priority: 99,
+        }
+    }
+}
+
+impl Routing {
+    /// The mark of our own sockets, exempt from interception.
+    #[must_use]
+    pub fn own_mark(&self) -> u32 {
+        self.own_mark
+    }
+
+    /// The mark of intercepted packets.
+    pub(super) fn intercepted(&self) -> Mark {
+        Mark::new(self.mark, self.mask)
+    }
+
+    /// The mark of our own sockets, for rules.
+    pub(super) fn own(&self) -> Mark {
+        Mark::new(self.own_mark, self.mask)
+    }
+
+    /// The mark of packets for the device.
+    pub(super) fn tunnel(&self) -> Mark {
+        Mark::new(self.tunnel_mark, self.mask)
+    }
+
+    /// The mark of packets that may leave in clear.
+    pub(super) fn direct(&self) -> Mark {
+        Mark::new(self.direct_mark, self.mask)
+    }
+
+    /// Checks that the marks differ, are not zero and lie within the mask.
+    pub(super) fn validate(&self) -> io::Result<()> {
+        let mut marks = [self.mark, self.own_mark, self.tunnel_mark, self.direct_mark];
+        marks.sort_unstable();
+        let outside = marks.iter().any(|mark| mark & !self.mask != 0);
+        if outside || marks[0] == 0 || marks.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(invalid(format!(
+                "marks {marks:#x?} must differ, be non-zero and lie within the mask {:#x}",
+                self.mask
+            )));
+        }
+        Ok(())
+    }
+
+    /// Route of intercepted packets, to the listeners.
+    pub(super) fn route_of_listeners(&self) -> MarkedRoute {
+        MarkedRoute {
+            mark: self.mark,
+            mask: self.mask,
+            table: self.table,
+            priority: self.priority,
+            target: Target::Local,
+        }
+    }
+
+    /// Route of packets for the device of this `name`; while that is gone, they go nowhere if `or_nowhere`.
+    pub(super) fn route_of_device(&self, name: &str, or_nowhere: bool) -> MarkedRoute {
+        MarkedRoute {
+            mark: self.tunnel_mark,
+            table: self.tunnel_table,
+            target: Target::Device {
+                name: name.to_owned(),
+                or_nowhere,
+            },
+            ..self.route_of_listeners()
+        }
+    }
+}
