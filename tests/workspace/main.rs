@@ -8,6 +8,7 @@ mod circles;
 mod docs;
 mod shape;
 mod site;
+mod voice;
 
 /// Program under test, which cargo builds before this binary.
 pub(crate) const BENTPIPE: &str = env!("CARGO_BIN_EXE_bentpipe");

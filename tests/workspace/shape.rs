@@ -24,8 +24,8 @@ const PAPER: &str = "one field for each variable of the algorithm's description"
 const LARGE: [Large; 5] = [
     ("congestion/src/bbr3/mod.rs", "Bbr3", 21, PAPER),
     ("link/src/scenario/return_link.rs", "DvbRcs2", 20, FILE),
-    ("pep/src/config/client.rs", "File", 20, FILE),
-    ("pep/src/config/server.rs", "File", 20, FILE),
+    ("pep/src/config/client.rs", "QuicClientFile", 20, FILE),
+    ("pep/src/config/server.rs", "QuicServerFile", 20, FILE),
     ("pep/src/status/tunnel.rs", "Tunnel", 21, FILE),
 ];
 
@@ -39,7 +39,7 @@ const INNER: [(&str, &[&[&str]]); 1] = [(
 )];
 
 /// Sources that ship, of all crates, by their path below `crates/`.
-fn sources() -> Vec<(String, PathBuf)> {
+pub(crate) fn sources() -> Vec<(String, PathBuf)> {
     let crates = root().join("crates");
     let mut found: Vec<_> = rust_files(&crates)
         .into_iter()
@@ -54,7 +54,7 @@ fn sources() -> Vec<(String, PathBuf)> {
 }
 
 /// The name that `line` defines or implements after `keyword`, if it begins with that at the margin.
-fn named_after<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
+pub(crate) fn named_after<'a>(line: &'a str, keyword: &str) -> Option<&'a str> {
     let rest = line.split_once(keyword)?;
     let margin = ["", "pub ", "pub(crate) ", "pub(super) "];
     let at_margin = margin.contains(&rest.0) || rest.0.starts_with("pub(in ");

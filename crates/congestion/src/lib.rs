@@ -228,7 +228,7 @@ impl Controller {
         }
     }
 
-    /// It leaves.
+    /// Records that a packet train is about to be sent.
     pub fn on_train(&mut self, now: Instant) {
         match self {
             Self::LossBased(_) | Self::Bbr3(_) => {}

@@ -24,7 +24,7 @@ const LOSS_SPAN: u64 = 8 << 20;
 pub struct Saved {
     /// The rate that it delivered to a busy sender, in UDP payload.
     pub rate: BitRate,
-    /// Its smallest round-trip time.
+    /// Smallest round-trip time.
     pub rtt: Duration,
     /// The share of packets that it loses by itself, as far as the controller can tell.
     pub loss: Ratio,
@@ -45,7 +45,7 @@ pub struct Observed {
     round: RoundCounter,
     /// Highest rate of this round.
     round_rate: u64,
-    /// Those of the last busy rounds, in bit/s.
+    /// Rates of the last busy rounds, in bit/s.
     rates: [u64; ROUNDS],
     rounds: usize,
     rtt: Option<Duration>,

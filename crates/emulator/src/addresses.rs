@@ -79,7 +79,7 @@ const FIRST_TERMINAL: u32 = 2;
 const RESOLVES: u32 = 3;
 
 impl Addresses {
-    /// Those of `network` for `terminals` terminals.
+    /// Addresses of `network` for `terminals` terminals.
     ///
     /// # Errors
     /// They do not fit.

@@ -34,7 +34,7 @@ pub enum EventKind {
     Dropped {
         /// Cause of the loss.
         cause: DropCause,
-        /// Its IP-layer size.
+        /// IP-layer size of the packet.
         size: ByteCount,
     },
     /// The sender began to use another MODCOD for a terminal.
@@ -66,7 +66,7 @@ pub enum EventKind {
     },
     /// The gateway chose another waveform for a terminal; none if not even the most robust one closes.
     Waveform {
-        /// Its number in EN 301 545-2.
+        /// Number of the waveform in EN 301 545-2.
         waveform: Option<u8>,
     },
 }

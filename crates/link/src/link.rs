@@ -35,7 +35,7 @@ pub struct Delivery<P> {
     pub at: Instant,
     /// End at which the packet leaves.
     pub to: Port,
-    /// Its IP-layer size.
+    /// IP-layer size of the packet.
     pub size: ByteCount,
     /// The packet.
     pub packet: P,

@@ -86,7 +86,7 @@ impl GilbertElliott {
         })
     }
 
-    /// This chain, which also steps once a `slot` while nothing is sent.
+    /// The chain, stepping also once a `slot` while nothing is sent.
     #[must_use]
     pub const fn in_time(mut self, slot: Duration) -> Self {
         self.slot = Some(slot);
@@ -115,9 +115,9 @@ impl GilbertElliott {
 /// A time in which the channel loses everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outage {
-    /// Its beginning, counted from the pipe's `start`.
+    /// Beginning of the outage, counted from the pipe's `start`.
     pub start: Duration,
-    /// Its length.
+    /// Length of the outage.
     pub length: Duration,
 }
 

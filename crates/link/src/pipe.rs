@@ -40,9 +40,9 @@ pub struct PipeConfig {
 /// Law that says which packets have waited too long.
 #[derive(Debug, Clone, Copy)]
 pub enum Law {
-    /// Those that waited longer than this.
+    /// Packets that waited longer than this.
     Threshold(Duration),
-    /// Those that CoDel picks (RFC 8289).
+    /// Packets that CoDel picks (RFC 8289).
     CoDel(CoDel),
 }
 

@@ -15,7 +15,7 @@ pub struct Probe {
 /// One terminal's part.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TerminalProbe {
-    /// Its name.
+    /// Name of the terminal.
     pub name: String,
     /// Gateway to terminal.
     #[serde(rename = "forward")]
@@ -45,7 +45,7 @@ pub struct ChannelProbe {
 /// One queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueProbe {
-    /// Its class.
+    /// Class of the queue.
     pub name: String,
     /// Bytes waiting.
     pub bytes: ByteCount,
@@ -62,7 +62,7 @@ pub struct QueueProbe {
 pub struct Counters {
     /// Packets given to the link.
     pub offered: u64,
-    /// Their bytes.
+    /// Bytes of the offered packets.
     pub offered_bytes: ByteCount,
     /// Packets that found their queue full.
     pub dropped_queue: u64,
@@ -74,7 +74,7 @@ pub struct Counters {
     pub dropped_outage: u64,
     /// Packets that have arrived.
     pub delivered: u64,
-    /// Their bytes.
+    /// Bytes of the delivered packets.
     pub delivered_bytes: ByteCount,
 }
 

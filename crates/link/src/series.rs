@@ -98,7 +98,7 @@ impl Series {
         })
     }
 
-    /// These points with other values between and after them.
+    /// The points with other values between and after them.
     #[must_use]
     pub(crate) const fn with(mut self, interpolation: Interpolation, repeat: bool) -> Self {
         self.interpolation = interpolation;

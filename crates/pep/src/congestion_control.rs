@@ -18,7 +18,7 @@ impl CongestionControl {
     /// # Errors
     /// The kernel does not have it, or does not let us have it.
     pub(crate) fn find(
-        wanted: Option<&Placed<config::CongestionControl>>,
+        wanted: Option<&Placed<config::CongestionControlName>>,
     ) -> Result<Option<Self>, RunError> {
         let Some(wanted) = wanted else {
             return Ok(None);

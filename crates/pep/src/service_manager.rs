@@ -89,9 +89,11 @@ impl ServiceManager {
             tick.tick().await;
             let turns: Vec<_> = shards.iter().map(PulseView::turns).collect();
             match watch.look(process::now(), &turns) {
-                Verdict::AllRun if self.watchdog.is_some() => self.tell(&[NotifyState::Watchdog]),
-                Verdict::AllRun | Verdict::TooEarly => {}
-                Verdict::Stuck(shard) => tracing::error!(
+                ShardHealth::AllRun if self.watchdog.is_some() => {
+                    self.tell(&[NotifyState::Watchdog])
+                }
+                ShardHealth::AllRun | ShardHealth::TooEarly => {}
+                ShardHealth::Stuck(shard) => tracing::error!(
                     "internal error: shard {shard} has stood still for {:?}; the watchdog will end the process",
                     watch.patience
                 ),
@@ -132,7 +134,7 @@ struct Watch {
 
 /// Result of one look at the shards.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum ShardHealth {
     /// Each shard has taken a turn since the last time that all had.
     AllRun,
     /// Some shard has not yet.
@@ -151,7 +153,7 @@ impl Watch {
     }
 
     /// Compares the shards' `turns` with those of the last time that all had run; `None` is a shard that has ended.
-    fn look(&mut self, now: Instant, turns: &[Option<u64>]) -> Verdict {
+    fn look(&mut self, now: Instant, turns: &[Option<u64>]) -> ShardHealth {
         let (since, before) = &self.seen;
         let stands = |(index, now): (usize, &Option<u64>)| {
             let before = before.get(index).copied().flatten();
@@ -161,13 +163,13 @@ impl Watch {
             None => {
                 self.seen = (now, turns.to_vec());
                 self.named = false;
-                Verdict::AllRun
+                ShardHealth::AllRun
             }
             Some(shard) if now.saturating_duration_since(*since) > self.patience && !self.named => {
                 self.named = true;
-                Verdict::Stuck(shard)
+                ShardHealth::Stuck(shard)
             }
-            Some(_) => Verdict::TooEarly,
+            Some(_) => ShardHealth::TooEarly,
         }
     }
 }
@@ -188,15 +190,19 @@ mod tests {
         let start = process::now();
         let mut watch = Watch::new(start, PATIENCE);
         let mut look = |at, turns: [Option<u64>; 2]| watch.look(start + second(at), &turns);
-        assert_eq!(look(0, [Some(1), Some(7)]), Verdict::AllRun);
-        assert_eq!(look(5, [Some(2), Some(8)]), Verdict::AllRun);
-        assert_eq!(look(10, [Some(3), Some(8)]), Verdict::TooEarly);
+        assert_eq!(look(0, [Some(1), Some(7)]), ShardHealth::AllRun);
+        assert_eq!(look(5, [Some(2), Some(8)]), ShardHealth::AllRun);
+        assert_eq!(look(10, [Some(3), Some(8)]), ShardHealth::TooEarly);
         // Turns that were taken meanwhile count.
-        assert_eq!(look(15, [Some(3), Some(9)]), Verdict::AllRun);
-        assert_eq!(look(20, [Some(4), Some(9)]), Verdict::TooEarly);
-        assert_eq!(look(26, [Some(5), Some(9)]), Verdict::Stuck(1));
-        assert_eq!(look(27, [Some(6), Some(9)]), Verdict::TooEarly, "said once");
-        assert_eq!(look(28, [Some(7), Some(10)]), Verdict::AllRun);
+        assert_eq!(look(15, [Some(3), Some(9)]), ShardHealth::AllRun);
+        assert_eq!(look(20, [Some(4), Some(9)]), ShardHealth::TooEarly);
+        assert_eq!(look(26, [Some(5), Some(9)]), ShardHealth::Stuck(1));
+        assert_eq!(
+            look(27, [Some(6), Some(9)]),
+            ShardHealth::TooEarly,
+            "said once"
+        );
+        assert_eq!(look(28, [Some(7), Some(10)]), ShardHealth::AllRun);
     }
 
     #[test]
@@ -204,18 +210,18 @@ mod tests {
         let start = process::now();
         let mut watch = Watch::new(start, PATIENCE);
         let mut look = |at, turns: [Option<u64>; 2]| watch.look(start + second(at), &turns);
-        assert_eq!(look(0, [Some(1), Some(7)]), Verdict::AllRun);
-        assert_eq!(look(5, [None, Some(8)]), Verdict::AllRun);
-        assert_eq!(look(10, [None, Some(9)]), Verdict::AllRun);
-        assert_eq!(look(15, [None, Some(9)]), Verdict::TooEarly);
-        assert_eq!(look(20, [None, None]), Verdict::AllRun);
+        assert_eq!(look(0, [Some(1), Some(7)]), ShardHealth::AllRun);
+        assert_eq!(look(5, [None, Some(8)]), ShardHealth::AllRun);
+        assert_eq!(look(10, [None, Some(9)]), ShardHealth::AllRun);
+        assert_eq!(look(15, [None, Some(9)]), ShardHealth::TooEarly);
+        assert_eq!(look(20, [None, None]), ShardHealth::AllRun);
     }
 
     #[test]
     fn a_daemon_of_one_thread_proves_it_by_looking() {
         let start = process::now();
         let mut watch = Watch::new(start, PATIENCE);
-        assert_eq!(watch.look(start, &[]), Verdict::AllRun);
-        assert_eq!(watch.look(start + second(60), &[]), Verdict::AllRun);
+        assert_eq!(watch.look(start, &[]), ShardHealth::AllRun);
+        assert_eq!(watch.look(start + second(60), &[]), ShardHealth::AllRun);
     }
 }

@@ -55,10 +55,10 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// One file of the state directory that is replaced again and again, in order, without holding up its writer.
 #[derive(Debug)]
-pub(crate) struct StateFile(Arc<Shared>);
+pub(crate) struct StateFile(Arc<FileShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct FileShared {
     path: PathBuf,
     /// Name of what the file remembers, for the log: "the link".
     what: &'static str,
@@ -71,7 +71,7 @@ struct Shared {
 impl StateFile {
     /// Names the file and, for the log, what it remembers; nothing is opened.
     pub(crate) fn new(path: PathBuf, what: &'static str) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(FileShared {
             path,
             what,
             newest: AtomicU64::new(0),
@@ -130,7 +130,7 @@ impl StateFile {
     }
 }
 
-impl Shared {
+impl FileShared {
     fn replace(&self, number: u64, bytes: &[u8]) {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.newest.load(Ordering::Relaxed) != number {

@@ -34,7 +34,7 @@ pub struct Packet {
     pub length: usize,
     /// The link layer's protocol number, such as 0x0800 for IPv4.
     pub ether_type: u16,
-    /// This machine sent it.
+    /// True if this machine sent the packet.
     pub outgoing: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::command::{run, run_with_input, tool};
 use crate::link;
 use crate::tun::BulkTun;
 
-/// Its name on every machine: rules and routes are made for it before it exists.
+/// Name of the device on every machine: rules and routes are made for it before it exists.
 pub const NAME: &str = "bentpipe0";
 
 /// A TUN device that is up.

@@ -18,9 +18,9 @@ use crate::netlink::{change, list};
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its number, which no later interface of this boot has.
+    /// Number of the interface, which no later interface of this boot has.
     pub index: u32,
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
     /// The interface is set up.
     pub up: bool,

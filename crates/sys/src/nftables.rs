@@ -100,9 +100,9 @@ fn hash(hasher: &mut DefaultHasher, reply: &Reply, attributes: &[u16]) {
 pub struct BaseChain {
     /// Family of its table, as `nft` names it.
     pub family: &'static str,
-    /// Its table.
+    /// Table of the chain.
     pub table: String,
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
     /// Place of the chain on the way of packets, as a number of the kernel such as [`FORWARD`].
     pub hook: u32,

@@ -34,7 +34,7 @@ pub enum Target {
     Local,
     /// Into a device.
     Device {
-        /// Its name.
+        /// Name of the device.
         name: String,
         /// Nowhere while it does not exist or is down; otherwise where the machine's other routes lead.
         or_nowhere: bool,

@@ -60,9 +60,9 @@ pub enum Object {
 /// A process that changes things.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// Its process id, as the kernel tells it; another than ours for the same process in a container.
+    /// Process id of the actor, as the kernel tells it; another than ours for the same process in a container.
     pub pid: u32,
-    /// Its name, where it can be known: many have ended by the time that one asks.
+    /// Name of the actor, where it can be known: many have ended by the time that one asks.
     pub name: Option<String>,
 }
 

@@ -128,7 +128,7 @@ fn bentpipe_passes_every_case() {
     judge(&all_cases(&site.routes()), &site.logs());
 }
 
-/// Splitting without a tunnel is held to the same.
+/// SplitServer without a tunnel is held to the same.
 fn split(carried: Carried, interface: &str) {
     if !privileged("fidelity of splitters") {
         return;

@@ -179,7 +179,7 @@ impl Bbr3 {
         bbr
     }
 
-    /// This controller, but for rounds that lose a few packets in a thousand: they leave its short-term bounds as they are.
+    /// A controller whose short-term bounds stay as they are in rounds that lose a few packets in a thousand.
     /// Beyond the draft, where each round with a loss lowers them: a gigabit over 5 ms that loses one packet in a thousand
     /// then carries 0.92 of its rate.
     #[must_use]

@@ -27,7 +27,7 @@ use bentpipe_units::BitRate;
 
 use super::{AckSample, Config, Kind, LossSample, MIN_RATE, Observed, RoundCounter, Saved};
 use pacing_rtt::PacingRtt;
-use slow_start::{HyStart, Phase};
+use slow_start::{HyStart, SlowStartPhase};
 use validation::Validation;
 
 /// Smallest window in packets (RFC 9002 §7.2).
@@ -189,8 +189,8 @@ impl LossBased {
     /// 2 × window / RTT in slow start, 1.25 × afterwards (RFC 9002 §7.7), below the configured ceiling.
     pub fn pacing_rate(&self) -> BitRate {
         let (gain_num, gain_den) = match self.phase() {
-            Phase::SlowStart => (2, 1),
-            Phase::Conservative | Phase::Done => (5, 4),
+            SlowStartPhase::SlowStart => (2, 1),
+            SlowStartPhase::Conservative | SlowStartPhase::Done => (5, 4),
         };
         let bits = u128::from(self.window) * 8 * gain_num * 1_000_000_000;
         let rate = bits / (self.rtt.get().as_nanos().max(1) * gain_den);
@@ -206,13 +206,13 @@ impl LossBased {
         self.observed.saved(now)
     }
 
-    fn phase(&self) -> Phase {
+    fn phase(&self) -> SlowStartPhase {
         if self.window >= self.threshold {
-            return Phase::Done;
+            return SlowStartPhase::Done;
         }
         self.hystart
             .as_ref()
-            .map_or(Phase::SlowStart, HyStart::phase)
+            .map_or(SlowStartPhase::SlowStart, HyStart::phase)
     }
 
     /// RFC 9002 §7.8: an underused window proves nothing. Slow start paces at twice the ACK rate, so that half a window
@@ -242,7 +242,7 @@ impl LossBased {
         if grows {
             self.window += ack.newly_acked / hystart.growth_divisor();
         }
-        if hystart.phase() == Phase::Done {
+        if hystart.phase() == SlowStartPhase::Done {
             self.threshold = self.window;
             if let Law::Cubic(epoch) = &mut self.law {
                 epoch.start(self.window, self.mtu);

@@ -27,7 +27,7 @@ const MAX_THRESHOLD: Duration = Duration::from_millis(75);
 
 /// How far slow start got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SlowStartPhase {
     /// Doubling per round trip.
     SlowStart,
     /// The round-trip time rose: growing slowly until that is confirmed or refuted.
@@ -39,7 +39,7 @@ pub(super) enum Phase {
 /// State of HyStart++ from the first packet until slow start ends.
 #[derive(Clone, Debug)]
 pub(super) struct HyStart {
-    phase: Phase,
+    phase: SlowStartPhase,
     baseline: Duration,
     recent: [Duration; SAMPLES],
     next: usize,
@@ -52,7 +52,7 @@ impl Default for HyStart {
     fn default() -> Self {
         let recent = [Duration::ZERO; SAMPLES];
         Self {
-            phase: Phase::SlowStart,
+            phase: SlowStartPhase::SlowStart,
             baseline: Duration::MAX,
             recent,
             next: 0,
@@ -63,12 +63,12 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    pub(super) fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> SlowStartPhase {
         self.phase
     }
 
     pub(super) fn growth_divisor(&self) -> u64 {
-        if self.phase == Phase::SlowStart {
+        if self.phase == SlowStartPhase::SlowStart {
             1
         } else {
             GROWTH_DIVISOR
@@ -84,14 +84,14 @@ impl HyStart {
         let threshold = (self.baseline / 8).clamp(MIN_THRESHOLD, MAX_THRESHOLD);
         let delayed = lowest >= self.baseline + threshold;
         match self.phase {
-            Phase::SlowStart if delayed => {
-                self.phase = Phase::Conservative;
+            SlowStartPhase::SlowStart if delayed => {
+                self.phase = SlowStartPhase::Conservative;
                 self.rounds_left = ROUNDS;
                 self.delayed = true;
             }
-            Phase::Conservative if round_ended => self.end_round(delayed),
-            Phase::Conservative => self.delayed |= delayed,
-            Phase::SlowStart | Phase::Done => {}
+            SlowStartPhase::Conservative if round_ended => self.end_round(delayed),
+            SlowStartPhase::Conservative => self.delayed |= delayed,
+            SlowStartPhase::SlowStart | SlowStartPhase::Done => {}
         }
     }
 
@@ -99,10 +99,10 @@ impl HyStart {
         if std::mem::replace(&mut self.delayed, delayed) {
             self.rounds_left = self.rounds_left.saturating_sub(1);
             if self.rounds_left == 0 {
-                self.phase = Phase::Done;
+                self.phase = SlowStartPhase::Done;
             }
         } else {
-            self.phase = Phase::SlowStart;
+            self.phase = SlowStartPhase::SlowStart;
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Capacity {
     sent_at: Option<Instant>,
     /// One is wanted.
     wish: bool,
-    /// It was not answered so far; and how many before it were not at all.
+    /// True while the last question is unanswered; and the number of those before that never were answered.
     waits: bool,
     unanswered: u32,
 }
@@ -34,7 +34,7 @@ impl Capacity {
         self.seen.map(|(rate, _)| rate)
     }
 
-    /// It was not seen for `age`.
+    /// True if the capacity was not seen for `age`.
     pub(super) fn is_older(&self, now: Instant, age: Duration) -> bool {
         self.seen
             .is_none_or(|(_, at)| now.saturating_duration_since(at) > age)

@@ -13,7 +13,7 @@ const PART: u32 = 64;
 /// Rounds over which it is counted how many have the longest round-trip time, and their least share.
 const MEMORY: f64 = 32.0;
 const LEAST: f64 = 0.05;
-/// So unlikely is it, by chance, that so many losses meet the longest round-trip time, that it is none.
+/// Probability of so many losses at the longest round-trip time by chance, below which chance is ruled out.
 const CHANCE: f64 = 0.01;
 
 /// What is known of it.
@@ -73,7 +73,7 @@ impl Ceiling {
         self.near += (f64::from(u8::from(is_near)) - self.near) / MEMORY;
     }
 
-    /// Somebody fills the queue.
+    /// True if another sender fills the queue.
     pub(super) fn is_hit(&self) -> bool {
         self.chance < CHANCE
     }

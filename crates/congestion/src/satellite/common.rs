@@ -38,7 +38,7 @@ const SLOWER: f64 = 0.4;
 /// What is known of the common queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common {
-    /// Its mean, and over how many rounds that is taken.
+    /// Mean of the queue, and over how many rounds that is taken.
     mean: Duration,
     age: u32,
     /// The logarithm of target over mean, lately.

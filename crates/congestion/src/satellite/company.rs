@@ -14,7 +14,7 @@ const MEMORY: f64 = 90.0;
 const YIELDED: f64 = 0.45;
 /// A dip that leaves more than this part of the queue had company.
 const LEFT: u32 = 4;
-/// So many dips in a row.
+/// Dips in a row after which others are taken to be there.
 const CROWDED: u32 = 2;
 
 /// What is known of others.
@@ -74,7 +74,7 @@ impl Company {
         self.dipped = None;
     }
 
-    /// Somebody whom dips make no room for has taken most of the rate, of which `rate` is left.
+    /// True if a sender that dips make no room for has taken most of the rate, of which `rate` is left.
     pub(super) fn pushes_out(&self, rate: u64) -> bool {
         self.crowded >= CROWDED && float(rate) < self.peak * YIELDED
     }

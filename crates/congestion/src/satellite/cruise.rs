@@ -42,7 +42,7 @@ const BETWEEN_DIPS: u64 = 16;
 const SPREAD: u64 = 8;
 /// Rounds until a dip is repeated that, in company, did not empty the queue, and what is called empty.
 const AGAIN: u64 = 4;
-/// The same in seconds, where round trips are shorter: all are to wait as long.
+/// Time between such dips in seconds, where round trips are shorter: all are to wait as long.
 const BETWEEN_SECONDS: f64 = 9.6;
 const AGAIN_SECONDS: f64 = 2.4;
 /// How much slower a dip is, in permille.
@@ -118,7 +118,7 @@ impl Cruise {
         }
     }
 
-    /// The same path, at another rate.
+    /// Cruise over the path at another rate.
     pub(super) fn again(&self, rate: u64, noise: u64, now: Instant) -> Self {
         Self {
             trains: self.trains.again(),
@@ -371,12 +371,12 @@ impl Cruise {
         self.room = Some(self.room.map_or(queue, |room| room.min(queue)));
     }
 
-    /// Somebody fills the queue, and it overflows.
+    /// True if another sender fills the queue until the queue overflows.
     pub(super) fn is_overflown(&self) -> bool {
         self.ceiling.is_hit()
     }
 
-    /// Somebody whom our dips do not make room for has taken most of what this tunnel had.
+    /// True if a sender that our dips do not make room for has taken most of what this tunnel had.
     pub(super) fn is_pushed_out(&self) -> bool {
         self.company.pushes_out(self.rate)
     }
@@ -403,7 +403,7 @@ impl Cruise {
         losses.start_quiet(now, share(depth), rate);
     }
 
-    /// So many rounds, or as many as last `seconds`.
+    /// Number of `rounds`, or as many as last `seconds`.
     fn rounds(&self, rounds: u64, seconds: f64) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,

@@ -28,9 +28,9 @@ pub(super) struct Jumps {
 /// What a path did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Jump {
-    /// It may have become longer.
+    /// The path may have become longer.
     Up,
-    /// It is shorter than it was without a queue.
+    /// The path is shorter than it was without a queue.
     Down,
 }
 
@@ -61,7 +61,7 @@ impl Jumps {
         Some(jump)
     }
 
-    /// The same over a short path: a queue shrinks by no more than passes, and grows by no more than a few times that.
+    /// Looks for a jump over a short path: a queue shrinks by no more than passes, and grows by no more than a few times that.
     pub(super) fn on_short(
         &mut self,
         now: Instant,

@@ -14,7 +14,7 @@ use quiet::{Answer, Quiet, Span, Tally};
 const MAX_BASELINE: f64 = 0.2;
 /// Fewest packets that make a share.
 const MIN_PACKETS: f64 = 40.0;
-/// So many packets without a loss show that the path has none of its own.
+/// Packets without a loss that show that the path has none of its own.
 const CLEAN: f64 = 400.0;
 /// A share of losses that is worth a remedy.
 const USUAL: f64 = 0.002;
@@ -27,7 +27,7 @@ const DROPPED: f64 = 0.003;
 const DROPPED_OF: f64 = 1000.0;
 /// Share that is no surprise before the baseline is known.
 const UNKNOWN: f64 = 0.02;
-/// So many losses more might as well have happened among those that showed the baseline.
+/// Losses that might as well have happened among those that showed the baseline.
 const DOUBT: f64 = 1.5;
 /// Losses come in bursts: the variance of a round's count is at least this many times that of independent losses.
 const BURSTS: f64 = 2.0;
@@ -41,7 +41,7 @@ const GAIN: f64 = 0.125;
 pub(super) enum Lesson {
     /// The baseline, for the first time.
     Known,
-    /// It was not quiet: more is sent than the path takes. So many bytes a second arrived.
+    /// The path takes less than was sent: the bytes that arrived in a second.
     Congested(u64),
 }
 
@@ -143,7 +143,7 @@ impl Losses {
         self.learn(self.last, false);
     }
 
-    /// They no longer do.
+    /// Ends the rounds of which the losses are the path's own.
     pub(super) fn end_quiet(&mut self, now: Instant) {
         self.quiet.end(now);
     }
@@ -273,7 +273,7 @@ impl Losses {
         self.is_more(self.round)
     }
 
-    /// The same of the round that ended last.
+    /// True if the round that ended last lost more than the path does by itself.
     pub(super) fn was_congestion(&self) -> bool {
         self.is_more(self.last)
     }

@@ -77,7 +77,7 @@ const LEAST_ROUND: Duration = Duration::from_millis(20);
 /// a short queue.
 const DRAIN: u64 = 750;
 const SHALLOW_DRAIN: u64 = 950;
-/// The same after a jump that met losses or a mark: half of what it proved (RFC 9959 §3.5).
+/// Share of the rate kept after a jump that met losses or a mark: half of what it proved (RFC 9959 §3.5).
 const RETREAT: u64 = 500;
 /// What a CE mark leaves of the rate, in permille (RFC 8511).
 const MARKED: u64 = 850;
@@ -293,7 +293,7 @@ impl Satellite {
             && self.cruise.wants_train(now, self.mtu)
     }
 
-    /// It leaves.
+    /// Records that a packet train is about to be sent.
     pub fn on_train(&mut self, now: Instant) {
         self.cruise.on_train(now);
     }
@@ -351,7 +351,7 @@ impl Satellite {
         self.nearby.is_none() && !matches!(self.phase, Phase::Compete(_)) && !self.path.has_moved()
     }
 
-    /// Somebody seems to fill it.
+    /// True if another sender seems to fill the path.
     fn is_wary(&self) -> bool {
         self.listens() && self.rest.is_wary(self.now)
     }

@@ -60,7 +60,7 @@ impl Noise {
             .unwrap_or_default()
     }
 
-    /// The same, and what may not have shown yet.
+    /// Noise seen, and what may not have shown yet.
     pub(super) fn at_worst(&self, spacing: Duration) -> Duration {
         let unknown = if self.rounds < ROUNDS {
             LEAST

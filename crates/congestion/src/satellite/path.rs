@@ -30,7 +30,7 @@ const SHORT_RTT: Duration = Duration::from_millis(200);
 const MOVES: Duration = Duration::from_secs(60);
 /// What it changes by at most, but for what was seen.
 const STEP: Duration = Duration::from_millis(200);
-/// So many round trips after a jump it may turn out to be another path.
+/// Round trips after a jump within which the path may turn out to be another path.
 const DOUBT: u32 = 6;
 /// An ACK is delayed no longer than this.
 const MAX_SPACING: Duration = Duration::from_millis(80);
@@ -144,7 +144,7 @@ impl Path {
         self.least.get()
     }
 
-    /// The same, if it was measured.
+    /// Smallest round-trip time, if one was measured.
     pub(super) fn measured(&self) -> Option<Duration> {
         self.least.measured()
     }
@@ -224,45 +224,45 @@ impl Path {
         self.jumps.forget();
     }
 
-    /// Its round-trip time jumped after `since`.
+    /// True if the round-trip time jumped after `since`.
     pub(super) fn jumped_after(&self, since: Instant) -> bool {
         self.jumps.last().is_some_and(|at| at > since)
     }
 
-    /// It may have become longer just now.
+    /// True if the path may have become longer just now.
     pub(super) fn is_in_doubt(&self) -> bool {
         !self.is_far() || self.has_jumped()
     }
 
-    /// Its round-trip time jumped lately.
+    /// True if the round-trip time jumped lately.
     pub(super) fn has_jumped(&self) -> bool {
         self.jumps
             .last()
             .is_some_and(|at| self.heard_at.saturating_duration_since(at) < self.base() * DOUBT)
     }
 
-    /// Its length changes.
+    /// True if the path's length changes.
     pub(super) fn moves(&self) -> bool {
         self.moved_at
             .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
     }
 
-    /// It moved, at any time, as far as is known.
+    /// True if the path moved, at any time, as far as is known.
     pub(super) fn has_moved(&self) -> bool {
         self.moved_at.is_some() || self.jumps.last().is_some()
     }
 
-    /// Its length changes, or a short one seems to have changed just now: a queue tells of nobody else.
+    /// True if the path's length changes, or a short one seems to have changed just now: a queue tells of nobody else.
     pub(super) fn may_move(&self) -> bool {
         self.moves() || self.base() < SHORT_RTT && self.has_jumped()
     }
 
-    /// Its round trips are long, and it stays where it is.
+    /// True if round trips are long, and the path stays where it is.
     pub(super) fn is_far(&self) -> bool {
         self.base() >= SHORT_RTT && !self.moves()
     }
 
-    /// Somebody fills the queue: what was the smallest round-trip time still is.
+    /// Keeps the base while `held`, because another sender fills the queue: what was the smallest round-trip time still is.
     pub(super) fn hold(&mut self, held: bool) {
         self.held = held;
     }
@@ -292,7 +292,7 @@ impl Path {
         }
     }
 
-    /// The same where it is to be told from a queue: never nothing where it may not have shown yet. Where round trips are
+    /// Noise that is to be told from a queue: never nothing where it may not have shown yet. Where round trips are
     /// long it shows within one, and ACKs that wait for a return link's frames differ by much.
     pub(super) fn audible(&self) -> Duration {
         if self.is_far() {

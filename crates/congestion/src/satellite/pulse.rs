@@ -12,7 +12,7 @@ pub(super) const SLOWEST: u64 = 500;
 /// Length: this share of a round trip, but so long that a queue shows.
 const SHARE: u32 = 4;
 const LEAST: Duration = Duration::from_millis(40);
-/// It is at least so many times as long as round-trip times vary, so that its queue can be told from that.
+/// Least length of a pulse, as a multiple of the variation of round-trip times, so that the pulse's queue can be told from that.
 const AUDIBLE: u32 = 32;
 /// A queue that round-trip times show without one.
 const NOISE: Duration = Duration::from_millis(4);
@@ -52,7 +52,7 @@ pub(super) enum Found {
     All(u64),
     /// The path takes this much.
     Part(u64),
-    /// Somebody drops what is more, without a queue; this much arrived.
+    /// A policer drops what is more, without a queue; this much arrived.
     Policed(u64),
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Rest {
 }
 
 impl Rest {
-    /// It is likely that somebody fills the path.
+    /// True if another sender likely fills the path.
     pub(super) fn is_wary(&self, now: Instant) -> bool {
         self.filled_at
             .is_some_and(|at| now.saturating_duration_since(at) < FRESH)
@@ -42,7 +42,7 @@ impl Rest {
         }
     }
 
-    /// That round-trip time.
+    /// Round-trip time that the rest has shown.
     pub(super) fn base(&self) -> Option<Duration> {
         self.base
     }

@@ -13,11 +13,11 @@ use super::float;
 /// After so many rounds without a queue the others are taken to have left, where what the path carries is not known: else all
 /// may have yielded too much.
 const LEFT: u32 = 5;
-/// So many rounds behind a long queue are no start of a tunnel; and no swing of a queue of several, where it is known that they
+/// Rounds behind a long queue that are no start of a tunnel; and no swing of a queue of several, where it is known that they
 /// are there.
 const CROWDED: u32 = 8;
 const CROWDED_FAMILIAR: u32 = 18;
-/// The same where a round trip is short.
+/// Rounds behind a long queue that are no start of a tunnel, where a round trip is short.
 const CROWDED_NEAR: u32 = 28;
 /// A queue longer than this part of a round trip is none of our own kind's: a round behind it counts for so many.
 const HUGE: f64 = 1.25;
@@ -50,7 +50,7 @@ const ALONE: u64 = 950;
 /// What a round showed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// This tunnel's rate, in bytes per second.
+    /// Rate of this tunnel, in bytes per second.
     pub(super) rate: u64,
     /// The queue, what it was to be, and above what it is long.
     pub(super) queue: Duration,
@@ -194,13 +194,13 @@ impl Share {
         self.still >= CROWDED / 2
     }
 
-    /// It was none.
+    /// Records that no other sender filled the queue.
     pub(super) fn clear(&mut self) {
         self.crowded = 0;
         self.common.bound(Duration::ZERO);
     }
 
-    /// It may be the queue of somebody who fills it.
+    /// True if the queue may be that of a sender who fills it.
     pub(super) fn is_suspicious(&self) -> bool {
         self.wary > 0 || self.crowded >= CROWDED / 2
     }
@@ -253,7 +253,7 @@ impl Share {
         };
     }
 
-    /// Somebody filled the queue until now, and may soon again; `rate` is what this tunnel had beside it.
+    /// Records that another sender filled the queue until now, and may soon again; `rate` is what this tunnel had beside it.
     pub(super) fn beware(&mut self, rate: u64) {
         self.wary = WARY;
         self.had = 2.0 * float(rate);

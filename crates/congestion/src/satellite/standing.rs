@@ -21,7 +21,7 @@ pub(super) enum Verdict {
     Ours,
     /// The path itself became longer.
     Longer,
-    /// Somebody who fills the queue.
+    /// Another sender fills the queue.
     Shared,
 }
 

@@ -42,7 +42,7 @@ const WATCHED: u32 = 8;
 const LONG_THRESHOLD: u32 = 8;
 const MIN_THRESHOLD: Duration = Duration::from_millis(8);
 const MAX_THRESHOLD: Duration = Duration::from_millis(75);
-/// The same for the queue that is looked for where the path's rate was measured.
+/// Threshold, as a part of a round trip, for the queue that is looked for where the path's rate was measured.
 const SHORT_THRESHOLD: u32 = 64;
 /// Pacing while that is looked for, and delivery that refutes the measured rate, in permille of it.
 const ABOVE: u64 = 1020;

@@ -52,7 +52,7 @@ impl Sender {
         }
     }
 
-    /// Its timer has fired.
+    /// Acts on the timer, which has fired.
     pub(super) fn on_timer(&mut self) {
         self.send_due = None;
     }

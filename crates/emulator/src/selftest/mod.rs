@@ -22,7 +22,7 @@ mod wall;
 use anyhow::{Result, bail, ensure};
 
 use crate::Stop;
-use row::{Row, Verdict};
+use row::{Row, RowVerdict};
 
 /// Part of the self-test to run.
 #[derive(Debug, Clone, Default)]
@@ -86,9 +86,9 @@ impl<'a> Table<'a> {
         for row in rows {
             (self.say)(row.to_string().trim_end())?;
             let index = match row.verdict {
-                Verdict::Pass => 0,
-                Verdict::Fail => 1,
-                Verdict::Invalid(_) => 2,
+                RowVerdict::Pass => 0,
+                RowVerdict::Fail => 1,
+                RowVerdict::Invalid(_) => 2,
             };
             self.counts[index] += 1;
         }

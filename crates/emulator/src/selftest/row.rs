@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 /// Verdict of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RowVerdict {
     /// Within the tolerance.
     Pass,
     /// Outside.
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub(super) figure: String,
     /// Value that is asked for, with its tolerance.
     pub(super) expected: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: RowVerdict,
 }
 
 impl Row {
@@ -39,7 +39,11 @@ impl Row {
             case: case.into(),
             figure: figure.into(),
             expected: expected.into(),
-            verdict: if holds { Verdict::Pass } else { Verdict::Fail },
+            verdict: if holds {
+                RowVerdict::Pass
+            } else {
+                RowVerdict::Fail
+            },
         }
     }
 
@@ -63,13 +67,13 @@ impl Row {
 
     /// True if the figure is within its tolerance.
     pub(super) fn holds(&self) -> bool {
-        self.verdict == Verdict::Pass
+        self.verdict == RowVerdict::Pass
     }
 
-    /// This row without its figure: the run that it is from was not sound.
+    /// The row without a figure: the run that the row is from was not sound.
     pub(super) fn invalid(mut self, reason: &str) -> Self {
         self.figure = "-".into();
-        self.verdict = Verdict::Invalid(reason.to_owned());
+        self.verdict = RowVerdict::Invalid(reason.to_owned());
         self
     }
 
@@ -82,9 +86,9 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match &self.verdict {
-            Verdict::Pass => "PASS".to_owned(),
-            Verdict::Fail => "FAIL".to_owned(),
-            Verdict::Invalid(reason) => format!("INVALID: {reason}"),
+            RowVerdict::Pass => "PASS".to_owned(),
+            RowVerdict::Fail => "FAIL".to_owned(),
+            RowVerdict::Invalid(reason) => format!("INVALID: {reason}"),
         };
         f.write_str(&line(
             self.property,
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn a_figure_outside_fails_and_an_unsound_run_shows_none() {
         let row = Row::within("rate", "x", 9.9, 9.95..=10.05, "Mbit/s", 2);
-        assert_eq!(row.verdict, Verdict::Fail);
+        assert_eq!(row.verdict, RowVerdict::Fail);
         let text = row.invalid("busy").to_string();
         assert!(
             !text.contains("9.90") && text.contains("INVALID: busy"),

@@ -32,7 +32,7 @@ pub use crate::addresses::{
 };
 pub use ground::{Behind, EndHosts, Ground};
 pub use process::Process;
-use process::Running;
+use process::RunningProgram;
 pub use setup::Congestion;
 use terrestrial::Terrestrial;
 
@@ -64,7 +64,7 @@ pub fn unique_prefix() -> String {
 #[derive(Debug)]
 pub struct Topology {
     // Fields are dropped in this order, after `Drop::drop` has ended the processes.
-    processes: Mutex<Vec<Weak<Running>>>,
+    processes: Mutex<Vec<Weak<RunningProgram>>>,
     link: Option<Link>,
     terrestrial: Option<Terrestrial>,
     users: Vec<NetNsGuard>,

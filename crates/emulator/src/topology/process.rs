@@ -23,12 +23,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The guard of a running process: dropping it sends SIGTERM, after five seconds SIGKILL, and reaps.
 #[derive(Debug)]
 pub struct Process {
-    running: Arc<Running>,
+    running: Arc<RunningProgram>,
 }
 
 /// State that guard and topology share.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningProgram {
     name: String,
     child: Mutex<Child>,
     stderr: PathBuf,
@@ -56,7 +56,7 @@ impl Process {
             format!("cannot start {program} in {}", namespace.name())
         })?;
         Ok(Self {
-            running: Arc::new(Running {
+            running: Arc::new(RunningProgram {
                 name,
                 child: Mutex::new(child),
                 stderr,
@@ -64,11 +64,11 @@ impl Process {
         })
     }
 
-    pub(super) fn running(&self) -> Weak<Running> {
+    pub(super) fn running(&self) -> Weak<RunningProgram> {
         Arc::downgrade(&self.running)
     }
 
-    /// Its process ID.
+    /// Process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.running.child().id()
@@ -153,7 +153,7 @@ impl Process {
         Ok(())
     }
 
-    /// Its exit status, if it has ended.
+    /// Exit status of the process, if it has ended.
     ///
     /// # Errors
     /// The kernel cannot tell, which means that somebody else has reaped it.
@@ -201,7 +201,7 @@ impl Drop for Process {
     }
 }
 
-impl Running {
+impl RunningProgram {
     fn child(&self) -> MutexGuard<'_, Child> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }

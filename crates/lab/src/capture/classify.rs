@@ -6,7 +6,7 @@ use etherparse::{
     EtherType, Icmpv6Slice, IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice, UdpSlice,
 };
 
-use super::{Expected, Tunnel};
+use super::{ExpectedPackets, Tunnel};
 use crate::workload::DNS_PORT;
 use bentpipe_emulator::topology::{RESOLVER, RESOLVER6};
 
@@ -27,8 +27,12 @@ pub(super) enum Class {
 }
 
 /// Judges one packet without its link-layer header.
-pub(super) fn classify(ether_type: u16, bytes: &[u8], expected: impl Into<Expected>) -> Class {
-    let Expected {
+pub(super) fn classify(
+    ether_type: u16,
+    bytes: &[u8],
+    expected: impl Into<ExpectedPackets>,
+) -> Class {
+    let ExpectedPackets {
         tunnel,
         idle,
         names_beside,
@@ -291,7 +295,7 @@ mod tests {
             builder.write(&mut packet, b"query").unwrap();
             packet
         };
-        let beside = Expected {
+        let beside = ExpectedPackets {
             tunnel: Tunnel::Tcp(PORT),
             idle: None,
             names_beside: true,

@@ -54,7 +54,7 @@ impl From<u16> for Tunnel {
 
 /// Traffic that a capture takes for its contender's own work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedPackets {
     /// Mark by which the tunnel's packets are known.
     pub tunnel: Tunnel,
     /// Another tunnel of its own that stands beside it without content.
@@ -64,7 +64,7 @@ pub struct Expected {
     pub names_beside: bool,
 }
 
-impl<T: Into<Tunnel>> From<T> for Expected {
+impl<T: Into<Tunnel>> From<T> for ExpectedPackets {
     /// Nothing passes beside it.
     fn from(tunnel: T) -> Self {
         Self {
@@ -85,9 +85,9 @@ pub struct Capture {
 /// Traffic that a capture saw.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CaptureReport {
-    /// Those of the tunnel.
+    /// Packets of the tunnel.
     pub tunnel_packets: u64,
-    /// Those of the tunnel without content, if there is one.
+    /// Packets of the tunnel without content, if there is one.
     pub idle_packets: u64,
     /// ICMP errors that quote a packet of the tunnel: from the kernel where a daemon is gone. What they quote is
     /// encrypted.
@@ -108,7 +108,7 @@ pub struct CaptureReport {
     pub missed: u64,
     /// Bytes of all packets, from the IP header on.
     pub bytes: u64,
-    /// Those of `tunnel_packets`.
+    /// Bytes of `tunnel_packets`.
     pub tunnel_bytes: u64,
 }
 
@@ -132,7 +132,7 @@ impl Capture {
     pub fn start(
         namespace: &NetNs,
         interface: &str,
-        expected: impl Into<Expected>,
+        expected: impl Into<ExpectedPackets>,
     ) -> Result<Self> {
         let expected = expected.into();
         let socket = namespace
@@ -142,7 +142,7 @@ impl Capture {
         let watched = stop.clone();
         let thread = thread::Builder::new()
             .name("capture".into())
-            .spawn(move || Watch::new(socket, expected).run(&watched))
+            .spawn(move || Reader::new(socket, expected).run(&watched))
             .context("cannot start the capture's thread")?;
         Ok(Self {
             stop,
@@ -244,16 +244,16 @@ impl fmt::Display for ClearPacket {
 }
 
 /// The thread's side.
-struct Watch {
+struct Reader {
     socket: PacketSocket,
-    expected: Expected,
+    expected: ExpectedPackets,
     finder: Finder<'static>,
     start: Instant,
     report: CaptureReport,
 }
 
-impl Watch {
-    fn new(socket: PacketSocket, expected: Expected) -> Self {
+impl Reader {
+    fn new(socket: PacketSocket, expected: ExpectedPackets) -> Self {
         Self {
             socket,
             expected,

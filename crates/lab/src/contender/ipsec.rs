@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::build::Build;
+use super::build::TunnelBuild;
 use super::ends::{Between, End, Inside};
 use super::{Tuning, clamp, first_line, kernel};
 use bentpipe_emulator::topology::{Process, Topology, VPN_HOST};
@@ -41,7 +41,7 @@ const BEFORE: &str = "200";
 const DEVICE: &str = "ipsec0";
 
 /// Looks for it; `namespace` is for trying.
-pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
+pub(super) fn find(namespace: &NetNs) -> Result<TunnelBuild, String> {
     let in_kernel = has_esp(namespace);
     let needed: &[&str] = match in_kernel {
         true => &[DAEMON, CIPHERS],
@@ -58,8 +58,8 @@ pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
         .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
         .ok_or_else(|| format!("there is no swanctl; {PACKAGES}"))?;
     Ok(match in_kernel {
-        true => Build::Kernel(format!("strongSwan {number}, ESP of {}", kernel())),
-        false => Build::UserSpace(format!("strongSwan {number}, ESP in user space")),
+        true => TunnelBuild::Kernel(format!("strongSwan {number}, ESP of {}", kernel())),
+        false => TunnelBuild::UserSpace(format!("strongSwan {number}, ESP in user space")),
     })
 }
 
@@ -88,18 +88,18 @@ fn has_esp(namespace: &NetNs) -> bool {
 }
 
 /// The plugin that processes ESP, before the one for addresses and routes, which is the kernel's as well.
-fn plugins(build: &Build) -> &'static str {
+fn plugins(build: &TunnelBuild) -> &'static str {
     match build {
-        Build::Kernel(_) => "kernel-netlink",
-        Build::UserSpace(_) => "kernel-libipsec kernel-netlink",
+        TunnelBuild::Kernel(_) => "kernel-netlink",
+        TunnelBuild::UserSpace(_) => "kernel-libipsec kernel-netlink",
     }
 }
 
 /// At its best it agrees on AES-GCM, which processors do fastest, instead of AES-CBC with SHA-2, segments fit into it, and the device
 /// in user space queues more. Its MTU stays 1400: the daemon reads no longer packets, whatever the device takes.
-fn improve(build: &Build, topology: &Topology) -> Result<()> {
+fn improve(build: &TunnelBuild, topology: &Topology) -> Result<()> {
     for namespace in [topology.terminal(), topology.gateway()] {
-        if let Build::UserSpace(_) = build {
+        if let TunnelBuild::UserSpace(_) = build {
             let set = ["link", "set", DEVICE, "txqueuelen", "1000"];
             namespace.run("ip", &set)?;
         }
@@ -109,7 +109,7 @@ fn improve(build: &Build, topology: &Topology) -> Result<()> {
 }
 
 pub(super) fn start(
-    found: &Result<Build, String>,
+    found: &Result<TunnelBuild, String>,
     tuning: Tuning,
     topology: &Topology,
     between: Between,

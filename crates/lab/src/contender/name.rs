@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use bentpipe_config::{ConfigError, Source};
 
-use super::openvpn::Protocol;
-use super::program::{Known, Named, Program};
+use super::openvpn::OpenVpnProtocol;
+use super::program::{KnownProgram, Named, Program};
 use super::split::Place;
 use super::vpn::{Pep, Vpn};
 use super::{Carrier, Contender, Programs, Tuned, Tuning};
@@ -17,8 +17,8 @@ use bentpipe_emulator::topology::Congestion;
 /// VPNs, and their names.
 const VPNS: [(&str, Vpn); 4] = [
     ("wireguard", Vpn::WireGuard),
-    ("openvpn-udp", Vpn::Openvpn(Protocol::Udp)),
-    ("openvpn-tcp", Vpn::Openvpn(Protocol::Tcp)),
+    ("openvpn-udp", Vpn::Openvpn(OpenVpnProtocol::Udp)),
+    ("openvpn-tcp", Vpn::Openvpn(OpenVpnProtocol::Tcp)),
     ("ipsec", Vpn::Ipsec),
 ];
 
@@ -42,8 +42,8 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
     for (name, vpn) in VPNS {
         for (tuned, tuning) in [("", Tuning::Default), ("-best", Tuning::Best)] {
             // After the VPN there is TCP to be split only if the VPN itself is TCP.
-            let after =
-                (vpn == Vpn::Openvpn(Protocol::Tcp)).then_some(("-pep-a", Some(Place::Around)));
+            let after = (vpn == Vpn::Openvpn(OpenVpnProtocol::Tcp))
+                .then_some(("-pep-a", Some(Place::Around)));
             let positions = [("", None), ("-pep-b", Some(Place::Inside))];
             let positions = positions.into_iter().chain(after);
             all.extend(positions.map(|(pep, place)| {
@@ -56,8 +56,8 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
     }
     let hosts = VPNS.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None)));
     all.extend(hosts);
-    let known =
-        Known::ALL.map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
+    let known = KnownProgram::ALL
+        .map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
     all.extend(known);
     all
 }
@@ -125,8 +125,8 @@ impl FromStr for Binary {
         let (name, path) = text
             .split_once('=')
             .ok_or("write it as in `qpep=/path/to/it`")?;
-        if Known::named(name).is_none() {
-            let known = Known::ALL.map(|(name, _)| name).join("`, `");
+        if KnownProgram::named(name).is_none() {
+            let known = KnownProgram::ALL.map(|(name, _)| name).join("`, `");
             return Err(format!("`{name}` takes no binary; `{known}` do"));
         }
         // Programs are started in directories of their own.
@@ -224,7 +224,7 @@ fn pep(name: &str, programs: &BTreeMap<String, CheckedProgram>) -> Option<Pep> {
                 .get(name)
                 .map(|CheckedProgram(program)| program.clone());
             Some(Pep::Pepsal(
-                named.unwrap_or_else(|| Program::unnamed(Known::Pepsal)),
+                named.unwrap_or_else(|| Program::unnamed(KnownProgram::Pepsal)),
             ))
         }
         _ => None,

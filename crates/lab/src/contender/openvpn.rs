@@ -28,12 +28,12 @@ const INSIDE: [Inside; 2] = [["10.99.0.2", "fd00:99::2"], ["10.99.0.1", "fd00:99
 
 /// Protocol that its packets are carried in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum OpenVpnProtocol {
     Udp,
     Tcp,
 }
 
-impl Protocol {
+impl OpenVpnProtocol {
     pub(super) fn tunnel(self) -> Tunnel {
         match self {
             Self::Udp => Tunnel::Udp(PORT),
@@ -42,7 +42,7 @@ impl Protocol {
     }
 }
 
-/// Its version, or why there is none.
+/// Version of OpenVPN, or why there is none.
 pub(super) fn find() -> Result<String, String> {
     // Some versions count being asked as a failure.
     let version = first_line(Path::new("sh"), &["-c", "openvpn --version || true"])?;
@@ -55,18 +55,20 @@ pub(super) fn find() -> Result<String, String> {
 
 /// Settings that its manual and those who run it over long paths change: buffers for more than a path's bandwidth-delay product,
 /// a longer queue before the device, for UDP no `select` per packet.
-fn best(protocol: Protocol) -> &'static str {
+fn best(protocol: OpenVpnProtocol) -> &'static str {
     match protocol {
-        Protocol::Udp => "sndbuf 4194304\nrcvbuf 4194304\ntxqueuelen 1000\nfast-io\nmssfix 1450\n",
+        OpenVpnProtocol::Udp => {
+            "sndbuf 4194304\nrcvbuf 4194304\ntxqueuelen 1000\nfast-io\nmssfix 1450\n"
+        }
         // Setting its buffers would turn the kernel's own adaptation off.
-        Protocol::Tcp => {
+        OpenVpnProtocol::Tcp => {
             "txqueuelen 1000\ntcp-queue-limit 1024\nsocket-flags TCP_NODELAY\nmssfix 1450\n"
         }
     }
 }
 
 pub(super) fn start(
-    protocol: Protocol,
+    protocol: OpenVpnProtocol,
     tuning: Tuning,
     topology: &Topology,
     between: Between,
@@ -86,9 +88,9 @@ pub(super) fn start(
     for end in [1, 0] {
         let (name, peer) = (ends[end].name, 1 - end);
         let carried = match (protocol, end) {
-            (Protocol::Udp, _) => "udp4",
-            (Protocol::Tcp, 1) => "tcp4-server",
-            (Protocol::Tcp, _) => "tcp4-client",
+            (OpenVpnProtocol::Udp, _) => "udp4",
+            (OpenVpnProtocol::Tcp, 1) => "tcp4-server",
+            (OpenVpnProtocol::Tcp, _) => "tcp4-client",
         };
         let role = match end {
             1 => "tls-server\ndh none\n".to_owned(),

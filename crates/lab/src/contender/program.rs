@@ -89,13 +89,13 @@ impl TryFrom<String> for Carries {
 
 /// Programs that the lab knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum KnownProgram {
     Hysteria2(Tuning),
     Qpep(Tuning),
     Pepsal,
 }
 
-impl Known {
+impl KnownProgram {
     pub(super) const ALL: [(&'static str, Self); 5] = [
         ("hysteria2", Self::Hysteria2(Tuning::Default)),
         ("hysteria2-best", Self::Hysteria2(Tuning::Best)),
@@ -113,12 +113,12 @@ impl Known {
 /// A program, with what the user says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    known: Option<Known>,
+    known: Option<KnownProgram>,
     named: Named,
 }
 
 impl Named {
-    /// This file, with this binary.
+    /// The file of the program, with this binary.
     pub(super) fn with_binary(self, path: PathBuf) -> Self {
         Self {
             binary: Some(path),
@@ -135,7 +135,7 @@ impl Named {
                 "a contender's name: one to 40 letters, digits, `-` and `_` are possible",
             ));
         }
-        let known = Known::named(name);
+        let known = KnownProgram::named(name);
         let commands = !self.gateway.is_empty() || !self.terminal.is_empty();
         match (known, &self.binary, commands) {
             (Some(_), Some(_), false) | (None, None, true) => {}
@@ -156,12 +156,13 @@ impl Named {
             }
         }
         let told = self.down.is_some() && self.up.is_some();
-        if known == Some(Known::Hysteria2(Tuning::Best)) && !told {
+        if known == Some(KnownProgram::Hysteria2(Tuning::Best)) && !told {
             return Err(fault(
                 "at its best it knows the link; add `down` and `up`, as in `\"50 Mbit/s\"`",
             ));
         }
-        if known != Some(Known::Hysteria2(Tuning::Best)) && (self.down.or(self.up)).is_some() {
+        if known != Some(KnownProgram::Hysteria2(Tuning::Best)) && (self.down.or(self.up)).is_some()
+        {
             return Err(fault("`down` and `up` are for `hysteria2-best`"));
         }
         let resolve = |program: &mut String| {
@@ -180,7 +181,7 @@ impl Named {
 
 impl Program {
     /// One of those that the lab knows, of which nothing was said.
-    pub(super) fn unnamed(known: Known) -> Self {
+    pub(super) fn unnamed(known: KnownProgram) -> Self {
         Self {
             known: Some(known),
             named: Named::default(),
@@ -192,7 +193,7 @@ impl Program {
         if let Some(known) = self.known
             && self.named.binary.is_none()
         {
-            let name = Known::ALL.iter().find(|(_, kind)| *kind == known);
+            let name = KnownProgram::ALL.iter().find(|(_, kind)| *kind == known);
             let name = name.map_or("", |(name, _)| name);
             return Err(format!(
                 "no binary is named; say `--binary {name}=/path/to/it`, or write it under `[contender.{name}]` as `binary`"
@@ -218,9 +219,9 @@ impl Program {
 
     pub(super) fn tunnel(&self) -> Option<Tunnel> {
         match self.known {
-            Some(Known::Hysteria2(_)) => Some(Tunnel::Udp(HYSTERIA_PORT)),
-            Some(Known::Qpep(_)) => Some(Tunnel::Udp(4242)),
-            Some(Known::Pepsal) => None,
+            Some(KnownProgram::Hysteria2(_)) => Some(Tunnel::Udp(HYSTERIA_PORT)),
+            Some(KnownProgram::Qpep(_)) => Some(Tunnel::Udp(4242)),
+            Some(KnownProgram::Pepsal) => None,
             None => self.named.tunnel.map(|carries| carries.0),
         }
     }
@@ -247,7 +248,7 @@ impl Program {
         let server = GATEWAY_SAT.to_string();
         let known = match self.known {
             None => self.named.clone(),
-            Some(Known::Hysteria2(_)) => {
+            Some(KnownProgram::Hysteria2(_)) => {
                 write_hysteria(topology.directory(), self.named.up.zip(self.named.down))?;
                 Named {
                     gateway: words(&["server", "-c", "hysteria-server.yaml"]),
@@ -256,7 +257,7 @@ impl Program {
                     ..Named::default()
                 }
             }
-            Some(Known::Qpep(tuning)) => {
+            Some(KnownProgram::Qpep(tuning)) => {
                 // Its second paper's initial window; the first's program reads the flag and does not heed it.
                 let window: &[&str] = match tuning {
                     Tuning::Default => &[],
@@ -270,7 +271,7 @@ impl Program {
                 }
             }
             // At the terminal alone: at both ends it is slower, and at its default it cuts the ends of answers off.
-            Some(Known::Pepsal) => Named {
+            Some(KnownProgram::Pepsal) => Named {
                 terminal: words(&["-p", "5000"]),
                 intercept: Some(5000),
                 ..Named::default()
@@ -308,7 +309,7 @@ impl Program {
     }
 }
 
-/// Its files; told the link's rates it sends at them, whatever is lost.
+/// Writes Hysteria's files; told the link's rates it sends at them, whatever is lost.
 fn write_hysteria(directory: &Path, rates: Option<(BitRate, BitRate)>) -> Result<()> {
     identity(directory, HYSTERIA_NAME)?;
     let bandwidth = rates.map_or(String::new(), |(up, down)| {

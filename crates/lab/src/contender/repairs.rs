@@ -8,7 +8,7 @@ use serde_json::Value;
 pub struct Repairs {
     /// Repairs, and what left twice as a precaution.
     pub sent_bytes: u64,
-    /// Their share of all that both ends have sent.
+    /// Share of repairs in the bytes of all that both ends have sent.
     pub overhead: f64,
     /// Bytes of streams that were lost and mended.
     pub recovered_bytes: u64,

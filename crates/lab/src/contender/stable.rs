@@ -7,7 +7,7 @@ use anyhow::Result;
 use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::build::Build;
+use super::build::TunnelBuild;
 use super::name::carriers;
 use super::{Carrier, Contender, ipsec, openvpn, wireguard};
 use bentpipe_emulator::topology::Congestion;
@@ -17,9 +17,9 @@ use bentpipe_emulator::topology::Congestion;
 pub struct Stable {
     /// The binary `bentpipe`.
     pub bentpipe: PathBuf,
-    pub(super) wireguard: Result<Build, String>,
+    pub(super) wireguard: Result<TunnelBuild, String>,
     pub(super) openvpn: Result<String, String>,
-    pub(super) ipsec: Result<Build, String>,
+    pub(super) ipsec: Result<TunnelBuild, String>,
     pub(super) tcp: String,
 }
 

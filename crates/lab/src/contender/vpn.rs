@@ -4,7 +4,7 @@ use anyhow::Result;
 use bentpipe_emulator::topology::{Process, Topology};
 
 use super::ends::Between;
-use super::openvpn::Protocol;
+use super::openvpn::OpenVpnProtocol;
 use super::program::Program;
 use super::{SERVER_PORT, Stable, Tuning, first_line, ipsec, openvpn, split, wireguard};
 use crate::capture::Tunnel;
@@ -13,7 +13,7 @@ use crate::capture::Tunnel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vpn {
     WireGuard,
-    Openvpn(Protocol),
+    Openvpn(OpenVpnProtocol),
     Ipsec,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Pep {
 impl Vpn {
     /// True if its packets are carried in TCP, which a PEP splits.
     pub(super) fn is_tcp(self) -> bool {
-        self == Self::Openvpn(Protocol::Tcp)
+        self == Self::Openvpn(OpenVpnProtocol::Tcp)
     }
 
     pub(super) fn tunnel(self) -> Tunnel {

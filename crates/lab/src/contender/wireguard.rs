@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use bentpipe_sys::command::{run_command, run_with_input, tool};
 use bentpipe_sys::netns::NetNs;
 
-use super::build::Build;
+use super::build::TunnelBuild;
 use super::ends::{Between, Inside};
 use super::{Tuning, clamp, first_line, kernel};
 use bentpipe_emulator::topology::{Process, Topology};
@@ -36,16 +36,16 @@ const HANDSHAKE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Looks for it; `namespace` is for trying.
-pub(super) fn find(namespace: &NetNs) -> Result<Build, String> {
+pub(super) fn find(namespace: &NetNs) -> Result<TunnelBuild, String> {
     let absent = |package: &str| format!("it is not installed; install the package {package}");
     run_command(tool("wg").arg("--version")).map_err(|_| absent("wireguard-tools"))?;
     let made = namespace.run("ip", &["link", "add", "wg-trial", "type", "wireguard"]);
     if made.is_ok() {
-        return Ok(Build::Kernel(format!("WireGuard of {}", kernel())));
+        return Ok(TunnelBuild::Kernel(format!("WireGuard of {}", kernel())));
     }
     let version = first_line(Path::new("wireguard-go"), &["--version"]);
     version
-        .map(Build::UserSpace)
+        .map(TunnelBuild::UserSpace)
         .map_err(|_| absent("wireguard-go"))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn sockets(process: u32) -> [PathBuf; 2] {
 }
 
 pub(super) fn start(
-    found: &Result<Build, String>,
+    found: &Result<TunnelBuild, String>,
     tuning: Tuning,
     topology: &Topology,
     between: Between,
@@ -72,11 +72,11 @@ pub(super) fn start(
     let mut processes = Vec::new();
     for (end, name) in ends.iter().zip(&names) {
         match build {
-            Build::Kernel(_) => {
+            TunnelBuild::Kernel(_) => {
                 end.namespace
                     .run("ip", &["link", "add", name, "type", "wireguard"])?;
             }
-            Build::UserSpace(_) => {
+            TunnelBuild::UserSpace(_) => {
                 let mut command = tool("wireguard-go");
                 command.args(["--foreground", name]).stdout(Stdio::null());
                 command.env("LOG_LEVEL", "error");

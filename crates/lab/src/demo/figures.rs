@@ -29,7 +29,7 @@ const SEED: Seed = Seed::new(1);
 
 /// One time for each thing that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figures {
+pub struct DemoFigures {
     /// 1 kB on a new connection, from `connect` to the last byte; the median.
     pub request: Duration,
     /// 10 MB on a new connection, from `connect` to the last byte; the fastest.
@@ -75,8 +75,8 @@ impl Workload {
     }
 
     /// The best that anything can do on the link.
-    pub(super) fn limits(&self, link: &LinkLimit) -> Figures {
-        Figures {
+    pub(super) fn limits(&self, link: &LinkLimit) -> DemoFigures {
+        DemoFigures {
             request: link.object(REQUEST_BYTES),
             download: link.object(DOWNLOAD_BYTES),
             page: link.page(self.page.page(), Handshakes::TLS13),
@@ -90,8 +90,8 @@ impl Workload {
         label: &str,
         stop: &Stop,
         progress: &mut Progress<'_>,
-    ) -> Result<Figures> {
-        let run = Run {
+    ) -> Result<DemoFigures> {
+        let run = Pass {
             workload: self,
             user,
             label,
@@ -101,7 +101,7 @@ impl Workload {
         run.object("warm-up", &self.warm_up, progress)?;
         let page = run.fastest(|| run.page(progress))?;
         let download = run.fastest(|| run.object("download", &self.download, progress))?;
-        Ok(Figures {
+        Ok(DemoFigures {
             request,
             download,
             page,
@@ -110,14 +110,14 @@ impl Workload {
 }
 
 /// One pass over the workload.
-struct Run<'a> {
+struct Pass<'a> {
     workload: &'a Workload,
     user: &'a NetNs,
     label: &'a str,
     stop: &'a Stop,
 }
 
-impl Run<'_> {
+impl Pass<'_> {
     fn fastest(&self, mut measure: impl FnMut() -> Result<Duration>) -> Result<Duration> {
         let mut fastest = Duration::MAX;
         for _ in 0..REPEATS {

@@ -33,7 +33,7 @@ use bentpipe_emulator::topology::{
     Congestion, LINK_DEVICE, Topology, TopologyConfig, unique_prefix,
 };
 
-use figures::{Figures, Workload};
+use figures::{DemoFigures, Workload};
 pub use progress::Progress;
 pub use table::Report;
 
@@ -133,7 +133,12 @@ impl Demo {
         Report::new(plain, bentpipe, self.workload.limits(&self.limit), crossed)
     }
 
-    fn figures(&self, label: &str, stop: &Stop, progress: &mut Progress<'_>) -> Result<Figures> {
+    fn figures(
+        &self,
+        label: &str,
+        stop: &Stop,
+        progress: &mut Progress<'_>,
+    ) -> Result<DemoFigures> {
         let user = self.topology.user();
         self.workload.measure(user, label, stop, progress)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::figures::Figures;
+use super::figures::DemoFigures;
 use crate::capture::CaptureReport;
 use crate::workload::Shape;
 
@@ -13,16 +13,16 @@ use crate::workload::Shape;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Without bentpipe.
-    pub plain: Figures,
+    pub plain: DemoFigures,
     /// With it.
-    pub bentpipe: Figures,
+    pub bentpipe: DemoFigures,
     /// Figures that physics allows.
-    pub limit: Figures,
+    pub limit: DemoFigures,
     /// Traffic that both ends of the link saw while bentpipe ran.
     pub crossed: CaptureReport,
 }
 
-struct Row {
+struct DemoRow {
     name: String,
     plain: Duration,
     bentpipe: Duration,
@@ -33,9 +33,9 @@ impl Report {
     /// # Errors
     /// A time is better than physics allows: then it is the link that is wrong.
     pub(super) fn new(
-        plain: Figures,
-        bentpipe: Figures,
-        limit: Figures,
+        plain: DemoFigures,
+        bentpipe: DemoFigures,
+        limit: DemoFigures,
         crossed: CaptureReport,
     ) -> Result<Self> {
         let report = Self {
@@ -56,9 +56,9 @@ impl Report {
         Ok(report)
     }
 
-    fn rows(&self) -> [Row; 3] {
+    fn rows(&self) -> [DemoRow; 3] {
         let (objects, hosts) = (Shape::USUAL.objects(), Shape::USUAL.hosts);
-        let row = |name: String, time: fn(&Figures) -> Duration| Row {
+        let row = |name: String, time: fn(&DemoFigures) -> Duration| DemoRow {
             name,
             plain: time(&self.plain),
             bentpipe: time(&self.bentpipe),
@@ -108,9 +108,9 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    fn figures(request: u64, download: u64, page: u64) -> Figures {
+    fn figures(request: u64, download: u64, page: u64) -> DemoFigures {
         let [request, download, page] = [request, download, page].map(Duration::from_millis);
-        Figures {
+        DemoFigures {
             request,
             download,
             page,

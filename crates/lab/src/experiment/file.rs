@@ -19,7 +19,7 @@ use crate::contender::{Binary, Contender, Programs, check_programs};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ExperimentFile {
     experiment: General,
     task: BTreeMap<String, Task>,
     #[serde(default)]
@@ -76,7 +76,7 @@ pub(super) fn read(
     extent: Extent,
     binaries: &[Binary],
 ) -> Result<Experiment, ConfigError> {
-    let File {
+    let ExperimentFile {
         experiment: general,
         task: tasks,
         link: mut links,

@@ -176,7 +176,7 @@ pub struct PublishedRatio {
     pub scenario: String,
     /// Doing what.
     pub task: String,
-    /// Its time as a multiple of the other's.
+    /// Time of the contender as a multiple of the other's.
     pub ratio: f64,
     /// Of what the ratio is.
     #[serde(default)]

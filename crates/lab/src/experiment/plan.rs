@@ -31,7 +31,7 @@ pub struct RunKey {
 /// One measurement to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Its names.
+    /// Names of the run.
     pub key: RunKey,
     /// The root of its random numbers.
     pub seed: Seed,

@@ -33,7 +33,7 @@ use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, WEB, WE
 use inner::InnerWatch;
 pub use probe::Prober;
 use probe::Sink;
-use states::{Run, states};
+use states::{LeakRun, states};
 
 /// Time for which each state is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Thoroughness {
 
 /// Traffic that crossed in one state.
 #[derive(Debug)]
-pub struct Row {
+pub struct LeakRow {
     /// State that the contender was in.
     pub state: &'static str,
     /// Traffic that crossed meanwhile.
@@ -68,7 +68,7 @@ pub struct Leaks {
     /// Contender that was tried.
     pub contender: String,
     /// In order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<LeakRow>,
 }
 
 impl Leaks {
@@ -104,7 +104,7 @@ pub fn run(
         hosts: 0,
     })?;
     let quiet = Arc::new(AtomicBool::new(false));
-    let mut run = Run::new(
+    let mut run = LeakRun::new(
         contender,
         stable,
         &topology,
@@ -129,7 +129,7 @@ pub fn run(
         for packet in &crossed.clear {
             say(&format!("  {packet}"));
         }
-        rows.push(Row { state, crossed });
+        rows.push(LeakRow { state, crossed });
     }
     drop(probers);
     Ok(Leaks {
@@ -169,7 +169,7 @@ impl fmt::Display for Leaks {
             "{:<34}   tunnel  in clear  readable  what was in clear",
             self.contender
         )?;
-        for Row { state, crossed } in &self.rows {
+        for LeakRow { state, crossed } in &self.rows {
             write!(
                 f,
                 "{state:<34}{:>9}{:>10}{:>10}  ",

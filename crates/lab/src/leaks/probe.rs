@@ -37,7 +37,7 @@ const GROUPS: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 0xfb)),
 ];
 
-/// Those of mDNS and SSDP, which machines speak unasked.
+/// Groups of mDNS and SSDP, which machines speak unasked.
 const ANNOUNCED: [(IpAddr, u16); 3] = [
     (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 251)), 5353),
     (
@@ -98,7 +98,7 @@ impl Drop for Prober {
     }
 }
 
-/// Somebody in the web who takes connections and ends them: not everything is refused. Ends when it is dropped.
+/// Host of the web that takes connections and ends them: not everything is refused. Ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Sink {
     listener: Arc<TcpListener>,

@@ -25,38 +25,38 @@ const POLL: Duration = Duration::from_millis(20);
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// Step by which the contender is brought into a state.
-type Step<'a> = fn(&mut Run<'a>) -> Result<()>;
+type Step<'a> = fn(&mut LeakRun<'a>) -> Result<()>;
 
 /// All of them.
 pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 22] {
     [
-        ("before its start, as after a boot", Run::wait),
-        ("while it starts", Run::start),
-        ("while it runs", Run::wait),
-        ("suspended and woken", Run::suspend),
-        ("the link fails and comes back", Run::outage),
-        ("the interface goes and comes back", Run::replug),
-        ("the LAN: all nft rules flushed", Run::flush),
-        ("routing rules deleted", Run::delete_rules),
-        ("the tunnel's device deleted", Run::delete_device),
-        ("the LAN's interface renamed, back", Run::rename),
-        ("the LAN's interface made anew", Run::renew),
-        ("SIGKILL of the terminal's end", Run::kill_terminal),
-        ("while it is started again", Run::restart),
-        ("SIGKILL of the gateway's end", Run::kill_gateway),
-        ("while that is started again", Run::restart),
-        ("the gateway's rules are flushed", Run::flush_gateway),
-        ("the gateway's routing is changed", Run::reroute_gateway),
-        ("the gateway's device is removed", Run::unplug_gateway),
-        ("the gateway's uplink renamed, back", Run::rename_uplink),
-        ("while it stops", Run::stop),
-        ("after its stop", Run::wait),
-        ("the LAN: flushed after its stop", Run::flush_guard),
+        ("before its start, as after a boot", LeakRun::wait),
+        ("while it starts", LeakRun::start),
+        ("while it runs", LeakRun::wait),
+        ("suspended and woken", LeakRun::suspend),
+        ("the link fails and comes back", LeakRun::outage),
+        ("the interface goes and comes back", LeakRun::replug),
+        ("the LAN: all nft rules flushed", LeakRun::flush),
+        ("routing rules deleted", LeakRun::delete_rules),
+        ("the tunnel's device deleted", LeakRun::delete_device),
+        ("the LAN's interface renamed, back", LeakRun::rename),
+        ("the LAN's interface made anew", LeakRun::renew),
+        ("SIGKILL of the terminal's end", LeakRun::kill_terminal),
+        ("while it is started again", LeakRun::restart),
+        ("SIGKILL of the gateway's end", LeakRun::kill_gateway),
+        ("while that is started again", LeakRun::restart),
+        ("the gateway's rules are flushed", LeakRun::flush_gateway),
+        ("the gateway's routing is changed", LeakRun::reroute_gateway),
+        ("the gateway's device is removed", LeakRun::unplug_gateway),
+        ("the gateway's uplink renamed, back", LeakRun::rename_uplink),
+        ("while it stops", LeakRun::stop),
+        ("after its stop", LeakRun::wait),
+        ("the LAN: flushed after its stop", LeakRun::flush_guard),
     ]
 }
 
 /// A contender and where it runs.
-pub(super) struct Run<'a> {
+pub(super) struct LeakRun<'a> {
     contender: &'a Contender,
     stable: &'a Stable,
     topology: &'a Topology,
@@ -66,7 +66,7 @@ pub(super) struct Run<'a> {
     quiet: Arc<AtomicBool>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> LeakRun<'a> {
     pub(super) fn new(
         contender: &'a Contender,
         stable: &'a Stable,

@@ -26,7 +26,7 @@ pub(super) fn tasks(text: &str) -> BTreeMap<String, Task> {
 pub(super) struct Point<'a> {
     /// The line that it belongs to.
     pub(super) line: &'a str,
-    /// Its place on the axis.
+    /// Place of the point on the axis.
     pub(super) x: f64,
     /// Row that was measured there.
     pub(super) row: &'a Row,

@@ -20,14 +20,14 @@ pub struct Manifest {
     pub experiment: String,
     /// `full` or `quick`.
     pub extent: String,
-    /// Its seed.
+    /// Seed of the experiment.
     pub seed: Seed,
     /// What the runs of this directory were chosen by, as on the command line, each time that it was another choice; empty text
     /// where all were meant.
     pub selection: Vec<String>,
     /// The experiment's file, as it was named.
     pub file: String,
-    /// Its text.
+    /// Text of the file.
     pub text: String,
     /// Part of the experiment that results are shown by.
     pub outline: Outline,

@@ -110,7 +110,7 @@ pub enum Outcome {
 /// Status of a run in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Its figures count.
+    /// The run's figures count.
     Valid,
     /// The run has figures, which do not count.
     Invalid,
@@ -127,7 +127,7 @@ pub enum Status {
 pub struct Crossed {
     /// Packets of the tunnel.
     pub tunnel_packets: u64,
-    /// Their bytes, with IP headers.
+    /// Bytes of the tunnel's packets, with IP headers.
     pub tunnel_bytes: u64,
     /// Questions for names, and answers, beside the tunnel of one who takes TCP alone.
     #[serde(default)]
@@ -221,7 +221,7 @@ impl Record {
         self.limits_s.get(place).copied().or(self.limit_s)
     }
 
-    /// Its figures, whether they count or not.
+    /// Figures of the record, whether they count or not.
     #[must_use]
     pub fn seconds(&self) -> &[f64] {
         match &self.outcome {

@@ -119,7 +119,7 @@ impl Best {
         LinkLimit::of(self.rtt, rate, if sent > 0.0 { lost / sent } else { 0.0 })
     }
 
-    /// The same if by luck nothing of it was lost: what beats this is impossible.
+    /// Best time if by luck nothing was lost: what beats this is impossible.
     pub(super) fn lucky(&self, direction: Direction, stats: &EmulatorStats) -> LinkLimit {
         LinkLimit::of(self.rtt, self.way(direction, stats).0, 0.0)
     }

@@ -46,7 +46,7 @@ fn expected(lengths: impl IntoIterator<Item = u64>, seed: Seed) -> Vec<Expected>
 }
 
 /// Place at which it is done.
-pub(super) struct Place<'a> {
+pub(super) struct TaskPlace<'a> {
     pub(super) topology: &'a Topology,
     pub(super) hosts: &'a Hosts,
     pub(super) authority: &'a Authority,
@@ -148,7 +148,7 @@ impl Prepared {
     /// Does it all.
     pub(super) fn perform(
         &self,
-        place: &Place<'_>,
+        place: &TaskPlace<'_>,
         patience: Duration,
         stop: &Stop,
     ) -> Result<Done> {
@@ -289,7 +289,7 @@ impl Prepared {
         self.pages.iter().zip(0..).map(page).collect()
     }
 
-    fn browse(&self, place: &Place<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
+    fn browse(&self, place: &TaskPlace<'_>, patience: Duration, stop: &Stop) -> Result<Done> {
         let chromium = place.chromium.context("chromium was not looked for")?;
         let target = Target::of(place)?;
         self.warm_up_alone(place, &target, patience, stop)?;
@@ -316,7 +316,7 @@ impl Prepared {
     /// Before what is no task of this process.
     fn warm_up_alone(
         &self,
-        place: &Place<'_>,
+        place: &TaskPlace<'_>,
         target: &Target<'_>,
         patience: Duration,
         stop: &Stop,
@@ -329,7 +329,7 @@ impl Prepared {
 
     fn echo(
         &self,
-        place: &Place<'_>,
+        place: &TaskPlace<'_>,
         target: &Target<'_>,
         count: u32,
         background: Option<Direction>,

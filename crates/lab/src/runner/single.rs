@@ -12,9 +12,9 @@ use super::Kit;
 use super::bounds::Watch;
 use super::done::Done;
 use super::judge::{Evidence, judge};
-use super::perform::{Place, Prepared, since};
+use super::perform::{Prepared, TaskPlace, since};
 use super::police::police;
-use crate::capture::{Capture, Expected};
+use crate::capture::{Capture, ExpectedPackets};
 use crate::contender::{AtWork, hystart};
 use crate::experiment::{Experiment, NamedScenario, Run};
 use crate::results::{Outcome, Record};
@@ -128,7 +128,7 @@ fn carry_out(
     };
     let web = Web::start(topology.web(), &hosts, &authority)?;
     let watch = Watch::start(live)?;
-    let expected = contender.tunnel().map(|tunnel| Expected {
+    let expected = contender.tunnel().map(|tunnel| ExpectedPackets {
         tunnel,
         idle: contender.idle_tunnel(),
         names_beside: names && contender.leaves_names(),
@@ -136,11 +136,11 @@ fn carry_out(
     let routers = [topology.terminal(), topology.gateway()];
     let on_link = captures(expected, routers, [LINK_DEVICE; 2])?;
     let on_lans = captures(
-        contender.tunnel_on_lans().map(Expected::from),
+        contender.tunnel_on_lans().map(ExpectedPackets::from),
         routers,
         LAN_DEVICES,
     )?;
-    let place = Place {
+    let place = TaskPlace {
         topology: &topology,
         hosts: &hosts,
         authority: &authority,
@@ -238,7 +238,7 @@ fn resolver(topology: &Topology, hosts: &mut Hosts) -> Result<Resolver> {
 }
 
 fn captures(
-    expected: Option<Expected>,
+    expected: Option<ExpectedPackets>,
     nodes: [&NetNs; 2],
     devices: [&str; 2],
 ) -> Result<Vec<Capture>> {

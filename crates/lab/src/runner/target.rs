@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use tokio::task::JoinSet;
 
-use super::perform::Place;
+use super::perform::TaskPlace;
 use crate::experiment::Direction;
 use crate::workload::{Expected, HTTP_PORT, get, put};
 
@@ -19,7 +19,7 @@ pub(super) struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// The first of the hosts.
-    pub(super) fn of(place: &Place<'a>) -> Result<Self> {
+    pub(super) fn of(place: &TaskPlace<'a>) -> Result<Self> {
         let (name, address) = place.hosts.get(0).context("there is no host")?;
         Ok(Self {
             name,

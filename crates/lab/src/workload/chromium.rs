@@ -113,7 +113,7 @@ impl Chromium {
         })
     }
 
-    /// Its version, and those of what drives it.
+    /// Version of Chromium, and those of what drives it.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version

@@ -59,7 +59,7 @@ impl Object {
         })
     }
 
-    /// Its bytes, as they are made, for servers of protocols that are not spoken here.
+    /// Bytes of the object, as they are made, for servers of protocols that are not spoken here.
     pub fn chunks(&self) -> impl Iterator<Item = Bytes> + use<> {
         self.content()
     }

@@ -92,7 +92,7 @@ pub async fn probe(address: IpAddr, count: u32) -> Result<Call> {
     Ok(Call::new(delays, ECHO_SIZE))
 }
 
-/// Its number, and the marker of content.
+/// Number of the datagram, and the marker of content.
 fn datagram(number: u32) -> [u8; ECHO_SIZE as usize] {
     let mut datagram = [0; ECHO_SIZE as usize];
     datagram[..4].copy_from_slice(&number.to_be_bytes());

@@ -92,7 +92,7 @@ pub(super) struct Wanted {
     pub(super) path: String,
     /// Bytes of its body.
     pub(super) length: u64,
-    /// Their SHA-256.
+    /// SHA-256 of the bytes.
     pub(super) digest: Digest,
 }
 

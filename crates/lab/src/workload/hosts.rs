@@ -31,7 +31,7 @@ impl Hosts {
         }
     }
 
-    /// These hosts for users who ask this resolver.
+    /// The hosts for users who ask this resolver.
     #[must_use]
     pub fn asked_of(self, resolver: SocketAddr) -> Self {
         Self {
@@ -66,7 +66,7 @@ impl Hosts {
             .map(|(_, address)| address)
     }
 
-    /// Their names, in order.
+    /// Names of the hosts, in order.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.table.iter().map(|(name, _)| name.clone()).collect()

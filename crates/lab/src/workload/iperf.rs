@@ -20,13 +20,13 @@ const POLL: Duration = Duration::from_millis(20);
 const COMES_UP: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Deserialize)]
-struct Report {
+struct IperfReport {
     error: Option<String>,
-    end: Option<End>,
+    end: Option<Totals>,
 }
 
 #[derive(Debug, Deserialize)]
-struct End {
+struct Totals {
     sum_received: Option<Sum>,
 }
 
@@ -36,7 +36,7 @@ struct Sum {
     bytes: u64,
 }
 
-/// Its version.
+/// Version of iperf3.
 ///
 /// # Errors
 /// It is missing.
@@ -83,10 +83,10 @@ pub fn iperf3(
     time_for(bytes, &text).map(Some)
 }
 
-/// It sends whole blocks, the last beyond what was asked, and ends its clock before the last ones arrive: what counts is
-/// the rate.
+/// Time that iperf3 took for `bytes`, by its rate: iperf3 sends whole blocks, the last beyond what was asked, and ends its clock
+/// before the last ones arrive.
 fn time_for(bytes: u64, text: &str) -> Result<Duration> {
-    let report: Report =
+    let report: IperfReport =
         serde_json::from_str(text).with_context(|| format!("iperf3 wrote: {text}"))?;
     if let Some(error) = report.error {
         bail!("iperf3: {error}");

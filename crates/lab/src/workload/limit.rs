@@ -27,7 +27,7 @@ pub struct Handshakes {
 }
 
 impl Handshakes {
-    /// Those of browsers: TLS 1.3 (RFC 8446 §2), once for each host.
+    /// Handshakes of browsers: TLS 1.3 (RFC 8446 §2), once for each host.
     pub const TLS13: Self = Self {
         round_trips: 1,
         each: false,

@@ -106,7 +106,7 @@ impl Page {
             .collect()
     }
 
-    /// Its objects, the document first.
+    /// Objects of the page, the document first.
     #[must_use]
     pub fn objects(&self) -> &[PageObject] {
         &self.objects

@@ -33,11 +33,11 @@ const MOST_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct Resolver {
     _serving: Serving,
-    known: Arc<Known>,
+    known: Arc<Zone>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct Zone {
     hosts: Hosts,
     asked: Mutex<BTreeSet<String>>,
 }
@@ -48,7 +48,7 @@ impl Resolver {
     /// # Errors
     /// A port is taken, or no thread or descriptor is left.
     pub fn start(namespace: &NetNs, addresses: &[IpAddr], hosts: &Hosts) -> Result<Self> {
-        let known = Arc::new(Known {
+        let known = Arc::new(Zone {
             hosts: hosts.clone(),
             asked: Mutex::default(),
         });
@@ -74,7 +74,7 @@ impl Resolver {
     }
 }
 
-impl Known {
+impl Zone {
     fn asked<T>(&self, look: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
         look(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -128,7 +128,7 @@ fn finish(
     Ok(additional.finish())
 }
 
-async fn over_udp(socket: UdpSocket, known: Arc<Known>) {
+async fn over_udp(socket: UdpSocket, known: Arc<Zone>) {
     let mut buffer = [0; MOST_BYTES];
     loop {
         match socket.recv_from(&mut buffer).await {
@@ -143,7 +143,7 @@ async fn over_udp(socket: UdpSocket, known: Arc<Known>) {
     }
 }
 
-async fn over_tcp(listener: TcpListener, known: Arc<Known>) {
+async fn over_tcp(listener: TcpListener, known: Arc<Zone>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(converse(stream, Arc::clone(&known)))),
@@ -153,7 +153,7 @@ async fn over_tcp(listener: TcpListener, known: Arc<Known>) {
 }
 
 /// Answers one query after another (RFC 7766), until the other end has had enough.
-async fn converse(mut stream: TcpStream, known: Arc<Known>) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, known: Arc<Zone>) -> std::io::Result<()> {
     loop {
         let mut query = vec![0; stream.read_u16().await?.into()];
         stream.read_exact(&mut query).await?;
@@ -175,7 +175,7 @@ mod tests {
 
     /// Reply to a question, and the addresses, where there are some.
     fn said(name: &str, kind: Rtype) -> (Rcode, bool, Vec<IpAddr>, usize) {
-        let known = Known {
+        let known = Zone {
             hosts: Hosts::of_topology(2),
             asked: Mutex::default(),
         };
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_is_no_question_has_no_answer() {
-        let known = Known {
+        let known = Zone {
             hosts: Hosts::of_topology(2),
             asked: Mutex::default(),
         };

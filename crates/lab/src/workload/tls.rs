@@ -90,7 +90,7 @@ impl Authority {
         })
     }
 
-    /// Its certificate, for tools that want a file (`curl --cacert`).
+    /// Certificate of the authority, for tools that want a file (`curl --cacert`).
     #[must_use]
     pub fn pem(&self) -> String {
         self.issuer.pem()

@@ -116,7 +116,7 @@ fn open(user: &UdpSocket, web: &UdpSocket, stop: &Stop) -> Result<SocketAddr> {
     }
 }
 
-/// Its number and when it left, in nanoseconds since `start`, then the marker of content.
+/// Sends packets of voice: each has its number and when it left, in nanoseconds since `start`, then the marker of content.
 fn speak(from: &UdpSocket, count: usize, start: Instant, stop: &Stop) -> Result<()> {
     let mut datagram = [0; VOICE_SIZE];
     datagram[16..16 + MARKER.len()].copy_from_slice(MARKER);

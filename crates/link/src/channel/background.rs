@@ -17,20 +17,20 @@ const HISTORY: Duration = Duration::from_secs(1);
 pub(crate) struct BackgroundModel {
     /// On average, IP-layer.
     pub(crate) rate: BitRate,
-    /// Their size.
+    /// Size of the packets.
     pub(crate) packet: ByteCount,
     /// For how many terminals this load counts where capacity is shared.
     pub(crate) terminals: u16,
 }
 
 #[derive(Debug)]
-pub(crate) struct Background {
+pub(crate) struct BackgroundSource {
     model: BackgroundModel,
     random: Random,
     next: Instant,
 }
 
-impl Background {
+impl BackgroundSource {
     pub(crate) fn new(model: BackgroundModel, seed: Seed, start: Instant) -> Self {
         let mut background = Self {
             model,
@@ -49,7 +49,7 @@ impl Background {
         self.next
     }
 
-    /// The packet of [`Background::next`] has come.
+    /// The packet of [`BackgroundSource::next`] has come.
     pub(crate) fn draw(&mut self) {
         let mean = self.model.rate.transmit_time(self.model.packet);
         let gap = self.random.exponential(mean.as_secs_f64());

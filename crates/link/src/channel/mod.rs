@@ -33,14 +33,14 @@ use crate::queue::QueueLimit;
 use crate::schedule::{Change, Schedule, Upcoming};
 use crate::space::Space;
 
-use self::background::Background;
 pub(crate) use self::background::BackgroundModel;
+use self::background::BackgroundSource;
 use self::bursts::Bursts;
 pub(crate) use self::carrier::Carriage;
 use self::carrier::Carrier;
 pub(crate) use self::encapsulation::{Encapsulation, Gse};
 pub(crate) use self::errors::{Chance, Curve, ErrorModel, Unit};
-use self::station::{Load, Station};
+use self::station::{Load, StationChannel};
 
 /// A class of packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +73,9 @@ pub(crate) struct Channel<P> {
     carrier: Carrier,
     encapsulation: Encapsulation,
     /// One per terminal, and then that of the background load.
-    stations: Vec<Station<P>>,
+    stations: Vec<StationChannel<P>>,
     terminals: usize,
-    background: Option<Background>,
+    background: Option<BackgroundSource>,
     /// Service that the station served last had got by then; one that comes back after a pause starts from here.
     virtual_time: u64,
     /// Since when something waits.
@@ -94,7 +94,7 @@ impl<P> Channel<P> {
     ) -> Self {
         let start = space.start;
         let seed = seed.stream(way.name());
-        let station = |index, weight| Station::new(model, index, weight, seed, start);
+        let station = |index, weight| StationChannel::new(model, index, weight, seed, start);
         let mut stations: Vec<_> = (0..terminals).map(|index| station(index, 1)).collect();
         let background = model.background;
         stations.extend(background.map(|model| station(terminals, model.terminals)));
@@ -104,7 +104,7 @@ impl<P> Channel<P> {
             encapsulation: model.encapsulation,
             stations,
             terminals,
-            background: background.map(|model| Background::new(model, seed, start)),
+            background: background.map(|model| BackgroundSource::new(model, seed, start)),
             virtual_time: 0,
             ready: start,
             upcoming: Upcoming::new(&model.schedule, start),
@@ -128,7 +128,7 @@ impl<P> Channel<P> {
         if let Some(background) = self.background.as_mut()
             && !self.stations[..self.terminals]
                 .iter()
-                .any(Station::backlogged)
+                .any(StationChannel::backlogged)
         {
             background.skip_to(now);
             self.run(now, space, log, |_| false);
@@ -153,7 +153,7 @@ impl<P> Channel<P> {
         space: Space<'_>,
         log: &mut EventLog,
     ) {
-        let idle = !self.stations.iter().any(Station::backlogged);
+        let idle = !self.stations.iter().any(StationChannel::backlogged);
         if idle {
             self.ready = now;
         }
@@ -207,7 +207,10 @@ impl<P> Channel<P> {
 
     /// Instant at which the earliest packet in flight arrives.
     pub(crate) fn next_arrival(&self) -> Option<Instant> {
-        self.stations.iter().filter_map(Station::next_arrival).min()
+        self.stations
+            .iter()
+            .filter_map(StationChannel::next_arrival)
+            .min()
     }
 
     /// The earliest instant at which `poll_output` may return a packet after `advance`; `None` when nothing waits.
@@ -254,9 +257,9 @@ impl<P> Channel<P> {
         enough: impl Fn(&Self) -> bool,
     ) {
         while !enough(self) {
-            let waits = self.stations.iter().any(Station::backlogged);
+            let waits = self.stations.iter().any(StationChannel::backlogged);
             let start = waits.then(|| self.next_start(self.ready, space));
-            let load = self.background.as_ref().map(Background::next);
+            let load = self.background.as_ref().map(BackgroundSource::next);
             if let Some(at) = load.filter(|at| *at <= now)
                 && start.is_none_or(|start| at <= start)
             {
@@ -328,7 +331,7 @@ impl<P> Channel<P> {
     /// True if a terminal's packets wait.
     fn backlogged(&self) -> bool {
         let mut terminals = self.stations[..self.terminals].iter();
-        terminals.any(Station::backlogged)
+        terminals.any(StationChannel::backlogged)
     }
 
     /// A snapshot of one terminal's part.

@@ -90,7 +90,7 @@ pub(crate) struct Complete<P> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Station<P> {
+pub(crate) struct StationChannel<P> {
     /// In the order of their priority; at least one.
     classes: Vec<Class<P>>,
     pub(crate) errors: ErrorProcess,
@@ -101,10 +101,10 @@ pub(crate) struct Station<P> {
     weight: u16,
 }
 
-/// Fractions of a byte that [`Station::served`] counts.
+/// Fractions of a byte that [`StationChannel::served`] counts.
 const SCALE: u64 = 1 << 16;
 
-impl<P> Station<P> {
+impl<P> StationChannel<P> {
     pub(crate) fn new(
         model: &ChannelModel,
         index: usize,

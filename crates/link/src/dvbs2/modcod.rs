@@ -91,7 +91,7 @@ impl Modcod {
         (1..=MODCODS).map(Self)
     }
 
-    /// Its number in EN 302 307-1 table 12.
+    /// Number of the MODCOD in EN 302 307-1 table 12.
     pub(crate) const fn id(self) -> u8 {
         self.0
     }
@@ -133,7 +133,7 @@ impl ModcodSet {
     /// Every MODCOD.
     pub const ALL: Self = Self(((1 << MODCODS) - 1) << 1);
 
-    /// Their numbers, in rising order.
+    /// Numbers of the MODCODs, in rising order.
     pub fn ids(self) -> impl DoubleEndedIterator<Item = u8> {
         (1..=MODCODS).filter(move |id| self.0 & (1 << id) != 0)
     }

@@ -50,10 +50,10 @@ impl PathState {
 
 /// One terminal's way to the gateway.
 #[derive(Debug, Clone)]
-pub(crate) struct Path(Model);
+pub(crate) struct Path(PathModel);
 
 #[derive(Debug, Clone)]
-enum Model {
+enum PathModel {
     Constant(Duration),
     Jittery(Jittery),
     /// Milliseconds, one way, and what is added to them.
@@ -69,12 +69,16 @@ enum Model {
 impl Path {
     /// A delay that is always the same.
     pub(crate) const fn constant(one_way_delay: Duration) -> Self {
-        Self(Model::Constant(one_way_delay))
+        Self(PathModel::Constant(one_way_delay))
     }
 
     /// A delay that varies by up to `jitter`.
     pub(crate) const fn jittery(one_way_delay: Duration, jitter: Duration, seed: Seed) -> Self {
-        Self(Model::Jittery(Jittery::new(one_way_delay, jitter, seed)))
+        Self(PathModel::Jittery(Jittery::new(
+            one_way_delay,
+            jitter,
+            seed,
+        )))
     }
 
     /// Over a geostationary satellite, and `extra`; `None` if it stands below the horizon of either station.
@@ -96,7 +100,7 @@ impl Path {
 
     /// The delays of a trace in milliseconds, and `offset`.
     pub(crate) const fn trace(milliseconds: Series, offset: Duration) -> Self {
-        Self(Model::Trace(milliseconds, offset))
+        Self(PathModel::Trace(milliseconds, offset))
     }
 
     pub(crate) fn walker(walker: Walker, extra: Duration) -> Self {
@@ -104,7 +108,7 @@ impl Path {
         let delays = (0..240u64).filter_map(|step| walker.at(Duration::from_secs(360 * step)));
         let longest = delays.map(|route| route.one_way_delay).max();
         let longest = longest.unwrap_or_default().mul_f64(1.1) + extra;
-        Self(Model::Walker {
+        Self(PathModel::Walker {
             walker: Box::new(walker),
             extra,
             longest,
@@ -112,19 +116,19 @@ impl Path {
     }
 
     pub(crate) const fn starlink(epochs: Epochs, seed: Seed) -> Self {
-        Self(Model::Starlink(Starlink::new(epochs, seed)))
+        Self(PathModel::Starlink(Starlink::new(epochs, seed)))
     }
 
     /// The state `since_start`, counted from the link's start.
     pub(crate) fn at(&self, since_start: Duration) -> PathState {
         match &self.0 {
-            Model::Constant(delay) => PathState::steady(*delay),
-            Model::Jittery(path) => PathState::steady(path.at(since_start)),
-            Model::Trace(series, offset) => {
+            PathModel::Constant(delay) => PathState::steady(*delay),
+            PathModel::Jittery(path) => PathState::steady(path.at(since_start)),
+            PathModel::Trace(series, offset) => {
                 let milliseconds = series.at(since_start);
                 PathState::steady(Duration::from_secs_f64(milliseconds / 1e3) + *offset)
             }
-            Model::Walker {
+            PathModel::Walker {
                 walker,
                 extra,
                 longest,
@@ -135,28 +139,32 @@ impl Path {
                     ..PathState::steady(*longest)
                 },
             },
-            Model::Starlink(starlink) => starlink.at(since_start),
+            PathModel::Starlink(starlink) => starlink.at(since_start),
         }
     }
 
     /// A delay that is never less.
     pub(crate) fn shortest_delay(&self) -> Duration {
         match &self.0 {
-            Model::Constant(delay) => *delay,
-            Model::Jittery(path) => path.shortest_delay(),
-            Model::Trace(series, offset) => Duration::from_secs_f64(series.min() / 1e3) + *offset,
-            Model::Walker { walker, extra, .. } => walker.shortest_delay() + *extra,
-            Model::Starlink(starlink) => starlink.shortest_delay(),
+            PathModel::Constant(delay) => *delay,
+            PathModel::Jittery(path) => path.shortest_delay(),
+            PathModel::Trace(series, offset) => {
+                Duration::from_secs_f64(series.min() / 1e3) + *offset
+            }
+            PathModel::Walker { walker, extra, .. } => walker.shortest_delay() + *extra,
+            PathModel::Starlink(starlink) => starlink.shortest_delay(),
         }
     }
     /// A delay that is not exceeded, at any time.
     pub(crate) fn longest_delay(&self) -> Duration {
         match &self.0 {
-            Model::Constant(delay) => *delay,
-            Model::Jittery(path) => path.longest_delay(),
-            Model::Trace(series, offset) => Duration::from_secs_f64(series.max() / 1e3) + *offset,
-            Model::Walker { longest, .. } => *longest,
-            Model::Starlink(starlink) => starlink.longest_delay(),
+            PathModel::Constant(delay) => *delay,
+            PathModel::Jittery(path) => path.longest_delay(),
+            PathModel::Trace(series, offset) => {
+                Duration::from_secs_f64(series.max() / 1e3) + *offset
+            }
+            PathModel::Walker { longest, .. } => *longest,
+            PathModel::Starlink(starlink) => starlink.longest_delay(),
         }
     }
 }

@@ -18,7 +18,7 @@ pub struct Terminal {
     /// Decibels that its hop of both directions lacks besides: a small dish, the edge of the beam.
     #[serde(default)]
     pub extra_attenuation: Decibel,
-    /// Its part of `[return]`, where it differs: capacity that it has always.
+    /// Constant rate of the terminal, where `[return]` says another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cra: Option<BitRate>,
     /// The most that it gets by requests for a rate.

@@ -77,7 +77,7 @@ impl Config {
 /// A data segment, of [`SEGMENT`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Its place in the stream, in segments.
+    /// Place of the segment in the stream, in segments.
     pub sequence: u64,
     /// The how-manieth transmission of the connection this is: what the timestamp option is for.
     pub transmission: u64,

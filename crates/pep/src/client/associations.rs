@@ -48,10 +48,10 @@ impl Relays {
         host: IpAddr,
         port: Option<u16>,
         socket: Rc<UdpSocket>,
-    ) -> Option<Relay> {
+    ) -> Option<AssociationRelay> {
         let id = self.state.borrow_mut().open(process::now(), host, port)?;
         self.sockets.borrow_mut().insert(id, socket);
-        Some(Relay {
+        Some(AssociationRelay {
             relays: self.clone(),
             id,
         })
@@ -117,12 +117,12 @@ impl Relays {
 }
 
 /// One association; over when this is dropped.
-pub(crate) struct Relay {
+pub(crate) struct AssociationRelay {
     relays: Rc<Relays>,
     id: AssociationId,
 }
 
-impl Relay {
+impl AssociationRelay {
     /// A datagram has come to its socket; the name that is to be looked up first, if there is one. `permits` says whether
     /// rules let it into the tunnel.
     pub(crate) fn on_datagram(
@@ -163,7 +163,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for AssociationRelay {
     fn drop(&mut self) {
         self.relays.state.borrow_mut().close(self.id);
         self.relays.sockets.borrow_mut().remove(&self.id);

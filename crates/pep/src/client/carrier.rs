@@ -77,9 +77,9 @@ impl Reach {
 
 /// Words of an application before its flow is open.
 pub(crate) enum Said<'a> {
-    /// This, and it waits for an answer.
+    /// These bytes, after which the application waits for an answer.
     All(Bytes),
-    /// This, or if that is nothing, what is to be read from its socket.
+    /// These bytes, or if there are none, what is to be read from its socket.
     Soon(Bytes, &'a TcpStream),
 }
 

@@ -44,7 +44,7 @@ struct Up {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum TunnelPhase {
     /// There is no tunnel; the last one was this.
     Down(Option<Attempt>),
     Up(Up),
@@ -53,7 +53,7 @@ enum State {
 /// Connections of a session.
 #[derive(Debug)]
 pub(super) struct Connections {
-    state: State,
+    state: TunnelPhase,
     /// The connection that is to become a tunnel, and an ICMP error about it.
     attempt: Option<(Attempt, Option<Unreachable>)>,
     /// The server of the last attempt, under way or ended, and its address.
@@ -108,7 +108,7 @@ impl Connections {
     /// No connection yet.
     pub(super) fn new() -> Self {
         Self {
-            state: State::Down(None),
+            state: TunnelPhase::Down(None),
             attempt: None,
             tried: None,
             leaving: None,
@@ -117,8 +117,8 @@ impl Connections {
 
     fn up(&mut self) -> Option<&mut Up> {
         match &mut self.state {
-            State::Up(up) => Some(up),
-            State::Down(_) => None,
+            TunnelPhase::Up(up) => Some(up),
+            TunnelPhase::Down(_) => None,
         }
     }
 
@@ -145,24 +145,24 @@ impl Connections {
     /// The tunnel, whether it answers or not.
     pub(super) fn tunnel(&self) -> Option<ConnectionId> {
         match &self.state {
-            State::Up(up) => Some(up.tunnel.id),
-            State::Down(_) => None,
+            TunnelPhase::Up(up) => Some(up.tunnel.id),
+            TunnelPhase::Down(_) => None,
         }
     }
 
     /// The tunnel, if it answers.
     pub(super) fn usable(&self) -> Option<ConnectionId> {
         match &self.state {
-            State::Up(up) if !up.outage => Some(up.tunnel.id),
-            State::Up(_) | State::Down(_) => None,
+            TunnelPhase::Up(up) if !up.outage => Some(up.tunnel.id),
+            TunnelPhase::Up(_) | TunnelPhase::Down(_) => None,
         }
     }
 
     /// The attempt that became the tunnel, now or last.
     pub(super) fn winner(&self) -> Option<Attempt> {
         match self.state {
-            State::Up(up) => Some(up.tunnel),
-            State::Down(last) => last,
+            TunnelPhase::Up(up) => Some(up.tunnel),
+            TunnelPhase::Down(last) => last,
         }
     }
 
@@ -198,16 +198,16 @@ impl Connections {
         }
         self.attempt = None;
         match &self.state {
-            State::Down(_) => Ready::Tunnel(attempt),
-            State::Up(up) if up.challenger.is_some() => Ready::Unwanted,
-            State::Up(_) => Ready::Beside(attempt),
+            TunnelPhase::Down(_) => Ready::Tunnel(attempt),
+            TunnelPhase::Up(up) if up.challenger.is_some() => Ready::Unwanted,
+            TunnelPhase::Up(_) => Ready::Beside(attempt),
         }
     }
 
     /// `attempt` is the tunnel from now on.
     pub(super) fn install(&mut self, attempt: Attempt) {
         self.attempt = None;
-        self.state = State::Up(Up {
+        self.state = TunnelPhase::Up(Up {
             tunnel: attempt,
             outage: false,
             silent: None,
@@ -239,14 +239,14 @@ impl Connections {
 
     /// A connection is over.
     pub(super) fn on_lost(&mut self, id: ConnectionId) -> Lost {
-        if let State::Up(up) = &mut self.state {
+        if let TunnelPhase::Up(up) = &mut self.state {
             if up.challenger.is_some_and(|(other, _)| other.id == id) {
                 up.challenger = None;
                 return Lost::Challenger;
             }
             if up.tunnel.id == id {
                 let next = up.challenger.map(|(other, _)| other);
-                self.state = State::Down(Some(up.tunnel));
+                self.state = TunnelPhase::Down(Some(up.tunnel));
                 return Lost::Tunnel { next };
             }
         }
@@ -263,7 +263,7 @@ impl Connections {
 
     /// Looks at the tunnel, which has been silent `since` then, or is heard.
     pub(super) fn look(&mut self, now: Instant, since: Option<Instant>) -> Look {
-        let State::Up(up) = &mut self.state else {
+        let TunnelPhase::Up(up) = &mut self.state else {
             return Look::Heard;
         };
         let Some(since) = since else {
@@ -286,17 +286,17 @@ impl Connections {
         let up = self.up()?;
         let (next, _) = up.challenger?;
         let silent = up.tunnel;
-        self.state = State::Down(Some(silent));
+        self.state = TunnelPhase::Down(Some(silent));
         Some([silent, next])
     }
 
     /// All connections, which are to be closed: there is none any more.
     pub(super) fn close(&mut self) -> Vec<ConnectionId> {
         let mut all: Vec<_> = self.end_attempt().map(|it| it.id).into_iter().collect();
-        if let State::Up(up) = self.state {
+        if let TunnelPhase::Up(up) = self.state {
             all.extend(up.challenger.map(|(other, _)| other.id));
             all.push(up.tunnel.id);
-            self.state = State::Down(Some(up.tunnel));
+            self.state = TunnelPhase::Down(Some(up.tunnel));
         }
         all
     }

@@ -19,11 +19,11 @@ use bentpipe_tunnel::engine::identity;
 /// One-time keys of the servers, and what came of them.
 pub(super) struct Enrolments {
     /// One for each server of the configuration.
-    servers: Vec<Enrolment>,
+    servers: Vec<EnrolKey>,
 }
 
 /// One-time key for one server.
-struct Enrolment {
+struct EnrolKey {
     crypto: Option<Arc<dyn ClientCrypto>>,
     /// The next attempt shows the one-time key.
     wanted: Cell<bool>,
@@ -40,7 +40,7 @@ impl Enrolments {
     ) -> Result<Self, RunError> {
         let each = config.servers.iter().zip(keys).map(|(server, key)| {
             let crypto = key.as_ref().map(|key| crypto(config, server, key, key_log));
-            Ok(Enrolment {
+            Ok(EnrolKey {
                 crypto: crypto.transpose()?,
                 wanted: Cell::new(false),
                 shown: Cell::new(false),

@@ -9,7 +9,7 @@ use bentpipe_congestion::paths::PathKey;
 
 use super::connections::Attempt;
 use super::link::{Choice, LinkMeter, Seen};
-use super::memory::Memory;
+use super::memory::ClientMemory;
 use super::tunnels::Tunnels;
 use crate::config::{ClientConfig, Role};
 use crate::paths::PathMemory;
@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_secs(5);
 pub(super) struct Learned {
     config: Rc<ClientConfig>,
     tunnels: Rc<Tunnels>,
-    links: RefCell<Memory<Seen>>,
+    links: RefCell<ClientMemory<Seen>>,
     /// Meter of what the tunnel shows of its link.
     meter: RefCell<LinkMeter>,
     paths: PathMemory,
@@ -34,7 +34,11 @@ impl Learned {
     /// What earlier runs have left in the state directory.
     pub(super) fn load(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Self {
         Self {
-            links: RefCell::new(Memory::load(&config.state_dir, "links.json", "the link")),
+            links: RefCell::new(ClientMemory::load(
+                &config.state_dir,
+                "links.json",
+                "the link",
+            )),
             meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),
             config,

@@ -117,7 +117,7 @@ pub(super) struct LinkMeter {
     least: Option<Duration>,
     /// The last value shown: an idle connection shows the same again and again.
     shown: Option<Duration>,
-    /// This window's beginning and smallest value.
+    /// The window's beginning and smallest value.
     window: Option<(Instant, Duration)>,
     /// The smallest value of the last one.
     last: Option<Duration>,

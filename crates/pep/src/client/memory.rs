@@ -16,12 +16,12 @@ const MAX_ENTRIES: usize = 1000;
 
 /// Values by name, in one file.
 #[derive(Debug)]
-pub(super) struct Memory<V> {
+pub(super) struct ClientMemory<V> {
     file: StateFile,
     known: BTreeMap<String, V>,
 }
 
-impl<V: Serialize + DeserializeOwned + PartialEq + Copy> Memory<V> {
+impl<V: Serialize + DeserializeOwned + PartialEq + Copy> ClientMemory<V> {
     /// Reads `name` in `dir`, which remembers `what`; a missing or damaged file is an empty memory.
     pub(super) fn load(dir: &Path, name: &str, what: &'static str) -> Self {
         let file = StateFile::new(dir.join(name), what);
@@ -60,7 +60,7 @@ mod tests {
     fn survives_a_restart_and_a_damaged_file() {
         let dir = std::env::temp_dir().join(format!("bentpipe-memory-{}", std::process::id()));
         let address: SocketAddr = "192.0.2.1:4433".parse().expect("an address");
-        let load = || Memory::<SocketAddr>::load(&dir, "servers.json", "a server");
+        let load = || ClientMemory::<SocketAddr>::load(&dir, "servers.json", "a server");
         let mut memory = load();
         assert_eq!(memory.get("gw.example:4433"), None);
         memory.put("gw.example:4433", address);

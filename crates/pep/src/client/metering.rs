@@ -141,7 +141,7 @@ fn month(days: u64) -> u64 {
 
 /// Finding of a look at clock and count.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct MeterLook {
     /// A new period begins, and the bytes of the last were used up.
     pub(super) resumes: bool,
     /// The bytes are used up: nothing may cross any more, and this is what the operator hears.
@@ -232,9 +232,9 @@ impl Meter {
     }
 
     /// Looks at clock and count; warns where the cap is reached and that is all that is asked for.
-    pub(super) fn look(&mut self, shard: &Shard) -> Look {
+    pub(super) fn look(&mut self, shard: &Shard) -> MeterLook {
         let crossed = shard.peek(Engine::crossed);
-        let mut look = Look::default();
+        let mut look = MeterLook::default();
         if self.usage.look(process::since_1970(), crossed) {
             self.grant(shard);
             self.save(shard);

@@ -52,7 +52,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
-pub(crate) use associations::Relay;
+pub(crate) use associations::AssociationRelay;
 pub(crate) use carrier::Carrier;
 #[cfg(not(target_os = "linux"))]
 use no_packets as packets;
@@ -63,7 +63,7 @@ use crate::config::{ClientConfig, ClientFile, PortProtocol, Publish, Role};
 use crate::events;
 use crate::keys::{self, PrivateKey};
 use crate::metrics::Metrics;
-use crate::page::Page;
+use crate::page::PageServer;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
@@ -133,7 +133,7 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup())?;
     let monitoring = &config.monitoring;
     let metrics = Metrics::bind(monitoring.metrics.as_ref(), session.first_byte().cloned())?;
-    let page = Page::bind(monitoring.page.as_ref())?;
+    let page = PageServer::bind(monitoring.page.as_ref())?;
     let status = process::status_socket(Role::Client, monitoring.status_socket.as_ref())?;
     let carrier = Carrier::Tunnel(session.clone());
     let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;

@@ -113,7 +113,7 @@ impl Prompts {
 
 /// Knowledge of one server.
 #[derive(Debug, Clone, Copy, Default)]
-struct Server {
+struct ServerRecord {
     /// Instant at which it last did not answer.
     failed: Option<Instant>,
     /// Attempts at it.
@@ -136,7 +136,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Retry {
     rng: Pcg32,
-    servers: Vec<Server>,
+    servers: Vec<ServerRecord>,
     state: State,
     /// Earliest start of the next attempt, and latest end of one that nobody answers.
     next: Instant,
@@ -159,7 +159,7 @@ impl Retry {
     pub(super) fn new(now: Instant, servers: usize, seed: Seed) -> Self {
         Self {
             rng: Pcg32::seed_from_u64(seed.as_u64()),
-            servers: vec![Server::default(); servers.max(1)],
+            servers: vec![ServerRecord::default(); servers.max(1)],
             state: State::Waiting,
             next: now,
             last: None,
@@ -296,7 +296,7 @@ impl Retry {
         let pause = self.jittered(at(pauses, index));
         self.next = now + pause;
         // With a server that has not refused yet, there is no reason to wait.
-        let fresh = |server: &Server| {
+        let fresh = |server: &ServerRecord| {
             let failed = server.failed;
             failed.is_none_or(|failed| now.saturating_duration_since(failed) >= SHUNNED)
         };
@@ -311,7 +311,7 @@ impl Retry {
             self.servers[silent].failed = Some(now);
         }
         self.state = State::Idle;
-        self.servers[server] = Server::default();
+        self.servers[server] = ServerRecord::default();
         (self.unanswered, self.refused, self.local) = (0, 0, 0);
     }
 

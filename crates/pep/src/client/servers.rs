@@ -12,7 +12,7 @@ use super::SharedKeyLog;
 use super::connections::Attempt;
 use super::enrol::{self, Enrolments};
 use super::lookup::Lookups;
-use super::memory::Memory;
+use super::memory::ClientMemory;
 use crate::config::{ClientConfig, Server, ServerAddress};
 use crate::keys::{PrivateKey, PublicKey};
 use crate::process::RunError;
@@ -24,7 +24,7 @@ pub(super) struct Servers {
     crypto: Vec<Arc<dyn ClientCrypto>>,
     /// Keys of codes to join by.
     enrolments: Enrolments,
-    remembered: RefCell<Memory<SocketAddr>>,
+    remembered: RefCell<ClientMemory<SocketAddr>>,
     lookups: Lookups,
     /// Our socket is IPv6 and reaches IPv4 addresses in their mapped form.
     dual_stack: bool,
@@ -42,7 +42,8 @@ impl Servers {
         let servers = config.servers.iter();
         let crypto = servers.map(|server| enrol::crypto(&config, server, key, key_log));
         let crypto = crypto.collect::<Result<_, _>>()?;
-        let remembered = Memory::load(&config.state_dir, "servers.json", "the server's address");
+        let remembered =
+            ClientMemory::load(&config.state_dir, "servers.json", "the server's address");
         Ok(Self {
             config,
             own: key.public(),

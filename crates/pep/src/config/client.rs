@@ -15,7 +15,7 @@ use super::fec;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
 use super::identity::{self, Identity};
 use super::metering::{self, Metering};
-use super::metrics::Metrics;
+use super::metrics::MetricsTable;
 use super::monitoring::Monitoring;
 use super::page;
 use super::publish::{self, Publish};
@@ -196,7 +196,7 @@ impl ClientConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let mut file: File = source.parse()?;
+        let mut file: QuicClientFile = source.parse()?;
         for server in &mut file.server {
             let key_file = server.enrolment_key_file.take();
             server.enrolment_key_file = key_file.map(|path| source.resolve(&path));
@@ -239,7 +239,7 @@ impl ClientConfig {
 /// The file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct QuicClientFile {
     // Seen before this is parsed: the other transports have files of another shape.
     #[serde(default, rename = "transport")]
     _transport: Transport,
@@ -257,12 +257,12 @@ struct File {
     drain_timeout: Option<TimeSpan>,
     state_dir: Option<PathBuf>,
     #[serde(default)]
-    limits: Limits,
+    limits: ClientLimits,
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
-    metrics: Option<Metrics>,
-    page: Option<page::Written>,
+    metrics: Option<MetricsTable>,
+    page: Option<page::PageTable>,
     #[serde(default = "value::yes")]
     sandbox: bool,
     #[serde(default)]
@@ -274,7 +274,7 @@ struct File {
 /// `[limits]`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limits {
+struct ClientLimits {
     memory: Option<ByteCount>,
     total_memory: Option<Spanned<ByteCount>>,
 }

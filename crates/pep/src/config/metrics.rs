@@ -11,16 +11,12 @@ use super::value;
 /// `[metrics]` as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Metrics {
-    listen: Spanned<Listen>,
+pub(super) struct MetricsTable {
+    listen: Spanned<value::TextAddress>,
 }
 
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Listen(#[serde(deserialize_with = "value::text")] SocketAddr);
-
 /// TCP address that serves the metrics, if there is to be one.
-pub(super) fn listen(source: &Source, metrics: Option<Metrics>) -> Option<Placed<SocketAddr>> {
+pub(super) fn listen(source: &Source, metrics: Option<MetricsTable>) -> Option<Placed<SocketAddr>> {
     let listen = metrics?.listen;
     let span = listen.span();
     Some(source.placed(Spanned::new(span, listen.into_inner().0)))

@@ -55,7 +55,7 @@ pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig};
-pub use value::{CongestionControl, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
+pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
 /// Time for which a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use bentpipe_config::{Placed, Source};
 use toml::Spanned;
 
 use super::ConfigError;
-use super::metrics::{self, Metrics};
+use super::metrics::{self, MetricsTable};
 use super::page::{self, Page};
 
 /// Places at which a daemon tells about itself.
@@ -26,8 +26,8 @@ impl Monitoring {
     pub(super) fn checked(
         source: &Source,
         status_socket: Option<Spanned<PathBuf>>,
-        metrics: Option<Metrics>,
-        page: Option<page::Written>,
+        metrics: Option<MetricsTable>,
+        page: Option<page::PageTable>,
     ) -> Result<Self, ConfigError> {
         Ok(Self {
             status_socket: status_socket.map(|path| source.resolve_placed(path)),

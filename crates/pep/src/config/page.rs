@@ -18,14 +18,10 @@ const LENGTH: std::ops::RangeInclusive<usize> = 16..=128;
 /// `[page]` as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Written {
-    listen: Spanned<Listen>,
+pub(super) struct PageTable {
+    listen: Spanned<value::TextAddress>,
     token_file: Option<Spanned<PathBuf>>,
 }
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Listen(#[serde(deserialize_with = "value::text")] SocketAddr);
 
 /// Address of the page, and the token that opens it.
 #[derive(Clone, Debug)]
@@ -56,9 +52,9 @@ impl fmt::Debug for PageToken {
 /// The table with its token read; `None` without one.
 pub(super) fn checked(
     source: &Source,
-    written: Option<Written>,
+    written: Option<PageTable>,
 ) -> Result<Option<Page>, ConfigError> {
-    let Some(Written { listen, token_file }) = written else {
+    let Some(PageTable { listen, token_file }) = written else {
         return Ok(None);
     };
     let span = listen.span();

@@ -20,10 +20,10 @@ use toml::Spanned;
 
 use super::destinations::Destinations;
 use super::front::{FrontEnds, Intercept, ProxyFrontEnd};
-use super::metrics::{self, Metrics};
+use super::metrics::{self, MetricsTable};
 use super::rule::Rule;
 use super::server::{DEFAULT_CONNECT, DEFAULT_MAX_FLOWS, check_name, listen, one_of_each};
-use super::value::{self, CongestionControl, Transport};
+use super::value::{self, CongestionControlName, Transport};
 use super::{ConfigError, DEFAULT_DRAIN};
 
 /// Configuration of `bentpipe client` that splits TCP in clear.
@@ -36,7 +36,7 @@ pub struct PlainClient {
     /// Front ends: traffic that it takes in.
     pub front: FrontEnds,
     /// Congestion control that its TCP sends with, if not that of the machine or the route.
-    pub controller: Option<Placed<CongestionControl>>,
+    pub controller: Option<Placed<CongestionControlName>>,
     /// Time that connecting may take.
     pub connect_timeout: Duration,
     /// Time for which a stop waits for open flows.
@@ -59,7 +59,7 @@ pub struct PlainServer {
     /// Clients that may use it; at least one, names unique.
     pub clients: Vec<PlainSource>,
     /// Congestion control that its TCP sends with, if not that of the machine or the route.
-    pub controller: Option<Placed<CongestionControl>>,
+    pub controller: Option<Placed<CongestionControlName>>,
     /// Time that connecting to a destination may take.
     pub connect_timeout: Duration,
     /// Time for which a stop waits for open flows.
@@ -76,7 +76,7 @@ pub struct PlainServer {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlainSource {
-    /// Its name in logs and `status`.
+    /// Name of the source in logs and `status`.
     pub name: Spanned<String>,
     /// Networks that it connects from.
     #[serde(deserialize_with = "value::text_or_texts")]
@@ -111,7 +111,7 @@ impl PlainClient {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         refuse(source, &Self::SEALED)?;
-        let file: ClientFile = source.parse()?;
+        let file: PlainClientFile = source.parse()?;
         let front = FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?;
         front.check_any(source, "`[socks5]` or `[http]`")?;
         let proxy = front.socks5.is_some() || front.http.is_some();
@@ -155,7 +155,7 @@ impl PlainServer {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         refuse(source, &Self::SEALED)?;
-        let file: ServerFile = source.parse()?;
+        let file: PlainServerFile = source.parse()?;
         one_of_each(source, &file.listen)?;
         let mut names = HashSet::new();
         for client in &file.client {
@@ -202,7 +202,7 @@ fn refuse(source: &Source, keys: &[&str]) -> Result<(), ConfigError> {
 /// The client's file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ClientFile {
+struct PlainClientFile {
     #[serde(rename = "transport")]
     _transport: Transport,
     server: Option<Address>,
@@ -211,11 +211,11 @@ struct ClientFile {
     http: Option<Spanned<ProxyFrontEnd>>,
     #[serde(default)]
     rule: Vec<Spanned<Rule>>,
-    controller: Option<Spanned<CongestionControl>>,
+    controller: Option<Spanned<CongestionControlName>>,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     status_socket: Option<Spanned<PathBuf>>,
-    metrics: Option<Metrics>,
+    metrics: Option<MetricsTable>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }
@@ -231,18 +231,18 @@ struct Address {
 /// The server's file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ServerFile {
+struct PlainServerFile {
     #[serde(rename = "transport")]
     _transport: Transport,
     #[serde(deserialize_with = "listen")]
     listen: Spanned<Vec<SocketAddr>>,
     #[serde(deserialize_with = "value::one_or_many")]
     client: Vec<PlainSource>,
-    controller: Option<Spanned<CongestionControl>>,
+    controller: Option<Spanned<CongestionControlName>>,
     connect_timeout: Option<TimeSpan>,
     drain_timeout: Option<TimeSpan>,
     status_socket: Option<Spanned<PathBuf>>,
-    metrics: Option<Metrics>,
+    metrics: Option<MetricsTable>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

@@ -171,7 +171,7 @@ fn udp_fault(publish: &Publish, front: &FrontEnds) -> Option<String> {
 pub(super) struct Permits(Vec<(Permit, String)>);
 
 impl Permits {
-    /// Those of the client `name`.
+    /// Permits of the client `name`.
     pub(super) fn of(
         &mut self,
         source: &Source,

@@ -43,17 +43,13 @@ pub struct Bounds {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Table {
-    listen: Spanned<Listen>,
+    listen: Spanned<value::TextAddress>,
     max_request: Option<ByteCount>,
     #[serde(default, deserialize_with = "value::within::<_, 1, 1024>")]
     max_connections: Option<u64>,
     #[serde(default, deserialize_with = "value::within::<_, 1, 1000>")]
     max_starts_per_s: Option<u64>,
 }
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Listen(#[serde(deserialize_with = "value::text")] SocketAddr);
 
 impl Table {
     pub(super) fn placed(self, source: &Source) -> Responder {

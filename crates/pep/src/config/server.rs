@@ -18,7 +18,7 @@ use toml::Spanned;
 
 use super::dns::ServerDns;
 use super::identity::{self, Identity};
-use super::metrics::Metrics;
+use super::metrics::MetricsTable;
 use super::monitoring::Monitoring;
 use super::page::{self, Page};
 use super::responder::{self, Responder};
@@ -76,7 +76,7 @@ impl ServerConfig {
     }
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
-        let file: File = source.parse()?;
+        let file: QuicServerFile = source.parse()?;
         one_of_each(source, &file.listen)?;
         let span = file.listen.span();
         let listen = Spanned::new(span, value::both_families(file.listen.into_inner()));
@@ -199,7 +199,7 @@ impl ServerConfig {
 /// The file as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct QuicServerFile {
     // Seen before this is parsed: the other transports have files of another shape.
     #[serde(default, rename = "transport")]
     _transport: Transport,
@@ -226,8 +226,8 @@ struct File {
     #[serde(default)]
     allow_classical: bool,
     status_socket: Option<Spanned<PathBuf>>,
-    metrics: Option<Metrics>,
-    page: Option<page::Written>,
+    metrics: Option<MetricsTable>,
+    page: Option<page::PageTable>,
     responder: Option<responder::Table>,
     #[serde(default = "value::yes")]
     sandbox: bool,

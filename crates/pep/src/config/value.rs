@@ -18,6 +18,11 @@ pub(super) use forms::{
     texts, within, yes,
 };
 
+/// TCP address and port, written as a string.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct TextAddress(#[serde(deserialize_with = "text")] pub(super) SocketAddr);
+
 /// A value written as a string.
 pub(super) trait FromText: Sized {
     /// Words for what a reader should have written, for "expected …".
@@ -187,9 +192,9 @@ pub enum Transport {
 
 /// Congestion control of the kernel's TCP, by the kernel's name for it. Whether it has that is seen when it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CongestionControl(pub(crate) String);
+pub struct CongestionControlName(pub(crate) String);
 
-impl FromText for CongestionControl {
+impl FromText for CongestionControlName {
     const EXPECTED: &'static str =
         "what TCP may send with, by the kernel's name, such as \"cubic\" or \"bbr\"";
 
@@ -203,7 +208,7 @@ impl FromText for CongestionControl {
     }
 }
 
-impl<'de> Deserialize<'de> for CongestionControl {
+impl<'de> Deserialize<'de> for CongestionControlName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text(deserializer)
     }

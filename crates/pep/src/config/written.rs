@@ -10,7 +10,7 @@ use toml::{Table, Value};
 pub(crate) struct Written(Table);
 
 impl Written {
-    /// Those of the file at `path`; none of one that cannot be read.
+    /// Keys of the file at `path`; none of one that cannot be read.
     pub(crate) fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
         Self(text.parse().unwrap_or_default())

@@ -16,9 +16,9 @@ pub(super) type Trial<T = ()> = Option<Result<T, String>>;
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) machine: Machine,
-    pub(super) network: Network,
+    pub(super) network: NetworkFacts,
     /// One for each configuration.
-    pub(super) subjects: Vec<Subject>,
+    pub(super) subjects: Vec<Examined>,
 }
 
 /// The kernel and what belongs to it.
@@ -60,7 +60,7 @@ impl Machine {
 
 /// The network around this machine.
 #[derive(Clone, Debug)]
-pub(super) struct Network {
+pub(super) struct NetworkFacts {
     /// True if packets to the internet have a way, IPv4 and IPv6.
     pub(super) ipv4: bool,
     pub(super) ipv6: bool,
@@ -77,12 +77,12 @@ pub(super) struct Network {
     /// Name servers of `/etc/resolv.conf`, or why it cannot be read.
     pub(super) resolvers: Result<Vec<IpAddr>, String>,
     /// Programs that have UDP port 53.
-    pub(super) port_53: Vec<Holder>,
+    pub(super) port_53: Vec<SocketHolder>,
 }
 
 /// A socket and its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct SocketHolder {
     pub(super) address: SocketAddr,
     /// Name and process id; `None`: it may not be looked at.
     pub(super) program: Option<String>,
@@ -90,16 +90,16 @@ pub(super) struct Holder {
 
 /// A configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Subject {
+pub(super) struct Examined {
     pub(super) file: PathBuf,
     /// Content of the configuration, or its fault.
-    pub(super) content: Result<Content, Fault>,
+    pub(super) content: Result<Content, ConfigFault>,
 }
 
 /// Reason why a configuration could not be looked at.
 #[derive(Clone, Debug)]
-pub(super) enum Fault {
-    /// This user may not read it.
+pub(super) enum ConfigFault {
+    /// The user may not read it.
     Forbidden,
     /// The line about what is wrong with it.
     Wrong(String),
@@ -156,11 +156,11 @@ pub(super) enum SideFacts {
 /// A client's surroundings.
 #[derive(Clone, Debug)]
 pub(super) struct ClientFacts {
-    pub(super) servers: Vec<Far>,
+    pub(super) servers: Vec<FarFacts>,
     pub(super) intercepts: bool,
     /// Everything but TCP is led into the device.
     pub(super) needs_device: bool,
-    /// Its own traffic is taken in.
+    /// True if the machine's own traffic is taken in.
     pub(super) local: bool,
     /// Interfaces that it takes in and that do not exist.
     pub(super) missing: Vec<String>,
@@ -175,7 +175,7 @@ pub(super) struct ClientFacts {
 /// A server's surroundings.
 #[derive(Clone, Debug)]
 pub(super) struct ServerFacts {
-    pub(super) listen: Vec<Listen>,
+    pub(super) listen: Vec<ListenFacts>,
     /// Packets are forwarded.
     pub(super) packets: bool,
     pub(super) clients: usize,
@@ -183,7 +183,7 @@ pub(super) struct ServerFacts {
 
 /// An address that a server is to listen on.
 #[derive(Clone, Debug)]
-pub(super) struct Listen {
+pub(super) struct ListenFacts {
     pub(super) address: SocketAddr,
     pub(super) state: ListenState,
 }
@@ -196,17 +196,17 @@ pub(super) enum ListenState {
     /// The port can be bound.
     Free,
     /// The port is held by other programs.
-    Held(Vec<Holder>),
+    Held(Vec<SocketHolder>),
     /// The port cannot be bound for another reason.
     Cannot(String),
 }
 
 /// A server as its client sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Far {
+pub(super) struct FarFacts {
     /// Address as the file has it.
     pub(super) name: String,
-    /// Its addresses, or why there are none.
+    /// Addresses of the name, or why there are none.
     pub(super) addresses: Result<Vec<SocketAddr>, String>,
     /// The first one that has a route, and what is known of it.
     pub(super) way: Option<WayThere>,
@@ -220,12 +220,12 @@ pub(super) struct WayThere {
     pub(super) device: Option<String>,
     /// Largest packet that the kernel sends there, bytes.
     pub(super) mtu: Option<u32>,
-    pub(super) reached: Reached,
+    pub(super) reached: HandshakeResult,
 }
 
 /// Outcome of an attempt to reach a server.
 #[derive(Clone, Debug)]
-pub(super) enum Reached {
+pub(super) enum HandshakeResult {
     /// The running client's tunnel is up: its word is taken.
     TunnelUp(String),
     /// A handshake has ended so.

@@ -65,7 +65,7 @@ impl fmt::Display for Finding {
 
 /// All findings of one examination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Diagnosis {
+pub struct Examination {
     /// Version of this document's schema.
     pub schema: u32,
     /// Version of the program.
@@ -76,7 +76,7 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
 }
 
-impl Diagnosis {
+impl Examination {
     /// The most severe level among the findings.
     #[must_use]
     pub fn worst(&self) -> Level {
@@ -94,9 +94,9 @@ impl Diagnosis {
 /// Examines this machine, and what the configurations `files` ask of it; `built` is the year of the program's sources, if it
 /// is known. Takes up to ten seconds for each server that does not answer.
 #[must_use]
-pub fn examine(files: &[PathBuf], built: Option<i16>) -> Diagnosis {
+pub fn examine(files: &[PathBuf], built: Option<i16>) -> Examination {
     let facts = collect::collect(files, built);
-    Diagnosis {
+    Examination {
         schema: 1,
         version: env!("CARGO_PKG_VERSION"),
         files: files.to_vec(),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Fault;
+use super::KernelFault;
 use crate::status::KernelRepair;
 
 /// Repairs of one part that are made at once; one more is granted every [`GRANTED_EVERY`].
@@ -26,23 +26,23 @@ const MAX_PARTS: usize = 512;
 
 /// Level of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum NoticeLevel {
     Error,
     Warn,
     Debug,
 }
 
 /// A line for the log.
-pub(super) type Line = (Level, String);
+pub(super) type Line = (NoticeLevel, String);
 
 /// Keeper of what was put back, and what waits.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
-    parts: BTreeMap<String, Part>,
+    parts: BTreeMap<String, PartRepairs>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct PartRepairs {
     /// Times that it was put back.
     repairs: u32,
     last: Option<Instant>,
@@ -58,7 +58,7 @@ struct Part {
     failing: Option<String>,
 }
 
-impl Part {
+impl PartRepairs {
     fn new(now: Instant) -> Self {
         Self {
             repairs: 0,
@@ -97,7 +97,7 @@ impl Part {
 
 impl Keeper {
     /// Chooses which of `faults` to repair now. Parts that are not among them are as they should be.
-    pub(super) fn judge(&mut self, now: Instant, faults: &[Fault]) -> Vec<usize> {
+    pub(super) fn judge(&mut self, now: Instant, faults: &[KernelFault]) -> Vec<usize> {
         for (name, part) in &mut self.parts {
             if !faults.iter().any(|fault| fault.part == *name) {
                 part.missing = None;
@@ -114,7 +114,7 @@ impl Keeper {
             let part = self
                 .parts
                 .entry(fault.part.clone())
-                .or_insert_with(|| Part::new(now));
+                .or_insert_with(|| PartRepairs::new(now));
             part.missing = Some(fault.state.clone());
             part.grant(now);
             let earliest = part.last.map_or(now, |last| last + part.wait());
@@ -132,7 +132,7 @@ impl Keeper {
     pub(super) fn mended(
         &mut self,
         now: Instant,
-        fault: &Fault,
+        fault: &KernelFault,
         by: Option<String>,
         outcome: &Result<(), String>,
     ) -> Option<Line> {
@@ -140,7 +140,7 @@ impl Keeper {
         part.last = Some(now);
         part.recent = part.recent.saturating_add(1);
         let wait = part.wait();
-        let Fault {
+        let KernelFault {
             part: name, state, ..
         } = fault;
         if let Err(error) = outcome {
@@ -149,8 +149,8 @@ impl Keeper {
             let told = part.failing.replace(error.clone());
             let line = format!("{name} {state} and cannot be put back: {error}; trying on");
             return Some(match told.as_deref() == Some(error) {
-                true => (Level::Debug, line),
-                false => (Level::Error, line),
+                true => (NoticeLevel::Debug, line),
+                false => (NoticeLevel::Error, line),
             });
         }
         part.retry_at = None;
@@ -161,16 +161,16 @@ impl Keeper {
         part.by = by;
         let line = format!("{name} {state} and was put back; {who} changed it");
         Some(match part.recent {
-            1 => (Level::Warn, line),
+            1 => (NoticeLevel::Warn, line),
             AT_ONCE => (
-                Level::Error,
+                NoticeLevel::Error,
                 format!(
                     "{name} {state} for the {AT_ONCE}th time in a short while, last by {who}: it is put back with waits of up to \
                      {} s from now on; have one of the two programs leave it alone",
                     LONGEST_WAIT.as_secs()
                 ),
             ),
-            _ => (Level::Debug, line),
+            _ => (NoticeLevel::Debug, line),
         })
     }
 
@@ -182,7 +182,7 @@ impl Keeper {
 
     /// Parts that were put back so far, or wait to be, for `status`.
     pub(crate) fn report(&self, now: Instant) -> Vec<KernelRepair> {
-        let told = |part: &&(&String, &Part)| part.1.repairs > 0 || part.1.failing.is_some();
+        let told = |part: &&(&String, &PartRepairs)| part.1.repairs > 0 || part.1.failing.is_some();
         let parts: Vec<_> = self.parts.iter().collect();
         let report = parts.iter().filter(told).map(|(name, part)| KernelRepair {
             part: (*name).clone(),
@@ -203,8 +203,8 @@ mod tests {
 
     use super::*;
 
-    fn fault(part: &str) -> Fault {
-        Fault {
+    fn fault(part: &str) -> KernelFault {
+        KernelFault {
             part: part.into(),
             state: "is gone".into(),
             object: Object::Rule,
@@ -233,7 +233,7 @@ mod tests {
         let (mut keeper, now) = (Keeper::default(), start());
         assert!(keeper.judge(now, &[]).is_empty() && keeper.report(now).is_empty());
         let (level, line) = meet(&mut keeper, now, "table").expect("at once");
-        assert_eq!(level, Level::Warn);
+        assert_eq!(level, NoticeLevel::Warn);
         assert!(
             line.contains("table is gone") && line.contains("\"nft\""),
             "{line}"
@@ -269,7 +269,7 @@ mod tests {
             let now = start + Duration::from_millis(millisecond);
             if let Some((level, _)) = meet(&mut keeper, now, "table") {
                 repairs += 1;
-                errors += u32::from(level == Level::Error);
+                errors += u32::from(level == NoticeLevel::Error);
             }
         }
         assert!((20..160).contains(&repairs), "{repairs} repairs");
@@ -303,12 +303,12 @@ mod tests {
         let faults = [fault("table")];
         assert_eq!(keeper.judge(now, &faults), [0]);
         let told = keeper.mended(now, &faults[0], None, &failed);
-        assert_eq!(told.expect("a line").0, Level::Error);
+        assert_eq!(told.expect("a line").0, NoticeLevel::Error);
         assert!(keeper.judge(now, &faults).is_empty());
         let later = keeper.poll_timeout().expect("another attempt");
         assert_eq!(keeper.judge(later, &faults), [0]);
         let told = keeper.mended(later, &faults[0], None, &failed);
-        assert_eq!(told.expect("a line").0, Level::Debug);
+        assert_eq!(told.expect("a line").0, NoticeLevel::Debug);
         assert_eq!(keeper.report(later)[0].fault.as_deref(), Some("no nft"));
         // Somebody else has seen to it.
         keeper.judge(later, &[]);

@@ -23,7 +23,7 @@ use bentpipe_sys::watch::{Change, Object, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 
 pub(crate) use keeper::Keeper;
-use keeper::Level;
+use keeper::NoticeLevel;
 
 use crate::process;
 use crate::status::KernelRepair;
@@ -39,7 +39,7 @@ const GAP: Duration = Duration::from_millis(10);
 
 /// A part of the kernel's state that is ours, and is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct KernelFault {
     /// The part, as the log and `status` name it.
     pub(crate) part: String,
     /// Difference of the part: "is gone", "was changed".
@@ -51,13 +51,13 @@ pub(crate) struct Fault {
 /// Parts of the kernel's state that are ours.
 pub(crate) trait Subject: Send + 'static {
     /// Faults: parts that are not as they should be. Logs itself what it cannot find out.
-    fn compare(&mut self) -> Vec<Fault>;
+    fn compare(&mut self) -> Vec<KernelFault>;
 
     /// Puts one part back.
     ///
     /// # Errors
     /// It could not; the text says why, and the mend.
-    fn repair(&mut self, fault: &Fault) -> io::Result<()>;
+    fn repair(&mut self, fault: &KernelFault) -> io::Result<()>;
 
     /// Hears of changes, also of what is not ours.
     fn notice(&mut self, _changes: &[Change]) {}
@@ -65,21 +65,21 @@ pub(crate) trait Subject: Send + 'static {
 
 /// The thread that keeps a [`Subject`]; dropping it ends the thread, before what it keeps is removed.
 pub(crate) struct Guardian {
-    shared: Arc<Shared>,
+    shared: Arc<GuardianShared>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Answers for `status`, for as long as it is wanted.
 #[derive(Clone)]
-pub(crate) struct Repairs(Arc<Shared>);
+pub(crate) struct Repairs(Arc<GuardianShared>);
 
-struct Shared {
+struct GuardianShared {
     keeper: Mutex<Keeper>,
     stop: AtomicBool,
     wake: OwnedFd,
 }
 
-impl Shared {
+impl GuardianShared {
     fn keeper(&self) -> MutexGuard<'_, Keeper> {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,7 +101,7 @@ impl Guardian {
     /// Begins to watch the calling thread's network namespace.
     pub(crate) fn start(subject: impl Subject) -> io::Result<Self> {
         let watch = Watch::open()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(GuardianShared {
             keeper: Mutex::default(),
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -133,7 +133,7 @@ impl Drop for Guardian {
     }
 }
 
-fn keep(shared: &Shared, watch: &Watch, mut subject: impl Subject) {
+fn keep(shared: &GuardianShared, watch: &Watch, mut subject: impl Subject) {
     let mut changes: Vec<Change> = Vec::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let (began, worked) = (process::now(), process::thread_time());
@@ -206,11 +206,11 @@ fn culprit(changes: &[Change], object: &Object) -> Option<String> {
     by.next().map(ToString::to_string)
 }
 
-fn log(level: Level, line: &str) {
+fn log(level: NoticeLevel, line: &str) {
     match level {
-        Level::Error => tracing::error!("{line}"),
-        Level::Warn => tracing::warn!("{line}"),
-        Level::Debug => tracing::debug!("{line}"),
+        NoticeLevel::Error => tracing::error!("{line}"),
+        NoticeLevel::Warn => tracing::warn!("{line}"),
+        NoticeLevel::Debug => tracing::debug!("{line}"),
     }
 }
 
@@ -232,12 +232,12 @@ mod tests {
     }
 
     impl Subject for Late {
-        fn compare(&mut self) -> Vec<Fault> {
+        fn compare(&mut self) -> Vec<KernelFault> {
             let rules = run("ip", &["rule", "show", "priority", PRIORITY]).expect("rules");
             if !rules.is_empty() && !std::mem::replace(&mut self.stolen, true) {
                 run("ip", &["rule", "del", "priority", PRIORITY]).expect("a theft");
             }
-            let gone = Fault {
+            let gone = KernelFault {
                 part: "rule".into(),
                 state: "is gone".into(),
                 object: Object::Rule,
@@ -245,7 +245,7 @@ mod tests {
             rules.is_empty().then_some(gone).into_iter().collect()
         }
 
-        fn repair(&mut self, _: &Fault) -> io::Result<()> {
+        fn repair(&mut self, _: &KernelFault) -> io::Result<()> {
             run(
                 "ip",
                 &["rule", "add", "priority", PRIORITY, "lookup", "main"],

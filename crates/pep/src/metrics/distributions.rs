@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::export::{Family, Labels, escaped};
+use super::export::{Labels, MetricFamily, escaped};
 use crate::status::{Session, Side, StatusReport, TunnelState};
 
 /// Upper bounds of the classes of round trips, seconds: near links, low orbits, and one geostationary hop with its queues.
@@ -126,20 +126,20 @@ impl Distributions {
     }
 
     /// The histograms as they are now.
-    pub(super) fn families(&self) -> Vec<Family> {
+    pub(super) fn families(&self) -> Vec<MetricFamily> {
         let mut families = vec![
-            Family {
+            MetricFamily {
                 name: "bentpipe_tunnel_rtt_seconds",
                 help: "smoothed round-trip time of the tunnel, once a second while it is ready",
                 members: self.round_trips.members(),
             },
-            Family {
+            MetricFamily {
                 name: "bentpipe_tunnel_rate_bits_per_second",
                 help: "rate of the tunnel in each direction, once for each second in which bytes crossed",
                 members: self.rates.members(),
             },
         ];
-        families.extend(self.first_byte.as_ref().map(|one| Family {
+        families.extend(self.first_byte.as_ref().map(|one| MetricFamily {
             name: "bentpipe_flow_first_byte_seconds",
             help: "time from a request to the first byte of its answer, once for each connection",
             members: vec![(Labels::new(), one.0.clone())],

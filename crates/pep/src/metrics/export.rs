@@ -43,7 +43,7 @@ pub(super) type Labels = Vec<(String, String)>;
 
 /// Histograms of one name.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct MetricFamily {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) members: Vec<(Labels, Histogram)>,
@@ -53,12 +53,12 @@ pub(super) struct Family {
 #[derive(Debug)]
 pub(super) struct Export {
     samples: BTreeMap<String, Vec<(Labels, f64)>>,
-    families: Vec<Family>,
+    families: Vec<MetricFamily>,
 }
 
 impl Export {
     /// Samples of `report`, beside histograms.
-    pub(super) fn new(report: &StatusReport, families: Vec<Family>) -> Self {
+    pub(super) fn new(report: &StatusReport, families: Vec<MetricFamily>) -> Self {
         let mut export = Self {
             samples: BTreeMap::new(),
             families,
@@ -163,7 +163,7 @@ impl Collector for Export {
                 }
             }
         }
-        for Family {
+        for MetricFamily {
             name,
             help,
             members,

@@ -21,7 +21,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Families that a listener at `[::]` serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Families {
+pub(crate) enum ListenFamilies {
     /// IPv6 alone: the IPv4 wildcard has a listener of its own.
     One,
     /// IPv4 as well.
@@ -31,7 +31,7 @@ pub(crate) enum Families {
 /// An ordinary listener; `place` is where the configuration asks for it.
 pub(crate) fn listen(
     address: SocketAddr,
-    families: Families,
+    families: ListenFamilies,
     place: &Place,
 ) -> Result<TcpListener, RunError> {
     let open = || {
@@ -41,7 +41,7 @@ pub(crate) fn listen(
             Some(Protocol::TCP),
         )?;
         if address.is_ipv6() {
-            socket.set_only_v6(families == Families::One)?;
+            socket.set_only_v6(families == ListenFamilies::One)?;
         }
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;

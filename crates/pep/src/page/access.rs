@@ -28,7 +28,7 @@ pub(super) struct Access {
 
 /// Decision on one request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     /// The page is shown.
     Admitted,
     /// The token is right; the `Set-Cookie` header to give.
@@ -48,12 +48,12 @@ impl Access {
     }
 
     /// Decides on a request with these headers and this query.
-    pub(super) fn judge(&self, headers: &HeaderMap, query: Option<&str>) -> Verdict {
+    pub(super) fn judge(&self, headers: &HeaderMap, query: Option<&str>) -> Admission {
         if self.loopback && !names_loopback(headers) {
-            return Verdict::WrongHost;
+            return Admission::WrongHost;
         }
         let Some(right) = &self.cookie else {
-            return Verdict::Admitted;
+            return Admission::Admitted;
         };
         // Compared as the code that is in the cookie: whatever the token's length, that takes the same time.
         let is_right =
@@ -61,15 +61,15 @@ impl Access {
         let parameters = || query.into_iter().flat_map(|query| query.split('&'));
         if let Some(token) = parameters().find_map(|one| one.strip_prefix("token=")) {
             return match is_right(&cookie_of(token)) {
-                true => Verdict::LoggedIn(format!(
+                true => Admission::LoggedIn(format!(
                     "{NAME}={right}; Path=/; Max-Age={KEEP_S}; HttpOnly; SameSite=Strict"
                 )),
-                false => Verdict::WrongToken,
+                false => Admission::WrongToken,
             };
         }
         match cookies(headers).any(is_right) {
-            true => Verdict::Admitted,
-            false => Verdict::Unknown,
+            true => Admission::Admitted,
+            false => Admission::Unknown,
         }
     }
 }
@@ -148,7 +148,7 @@ mod tests {
             "127.9.9.9",
         ] {
             let headers = headers(&[(HOST, host)]);
-            assert_eq!(page.judge(&headers, None), Verdict::Admitted, "{host}");
+            assert_eq!(page.judge(&headers, None), Admission::Admitted, "{host}");
         }
         for host in [
             "evil.example:8404",
@@ -159,11 +159,11 @@ mod tests {
             "",
         ] {
             let headers = headers(&[(HOST, host)]);
-            assert_eq!(page.judge(&headers, None), Verdict::WrongHost, "{host}");
+            assert_eq!(page.judge(&headers, None), Admission::WrongHost, "{host}");
         }
         let two = headers(&[(HOST, "localhost"), (HOST, "evil.example")]);
-        assert_eq!(page.judge(&two, None), Verdict::WrongHost);
-        assert_eq!(page.judge(&HeaderMap::new(), None), Verdict::WrongHost);
+        assert_eq!(page.judge(&two, None), Admission::WrongHost);
+        assert_eq!(page.judge(&HeaderMap::new(), None), Admission::WrongHost);
     }
 
     #[test]
@@ -171,26 +171,26 @@ mod tests {
         let token = "0123456789abcdef";
         let page = access(false, Some(token));
         let none = headers(&[(HOST, "ship.example")]);
-        assert_eq!(page.judge(&none, None), Verdict::Unknown);
+        assert_eq!(page.judge(&none, None), Admission::Unknown);
         for wrong in ["token=", "token=0123456789abcde", "token=0123456789abcdeg"] {
-            assert_eq!(page.judge(&none, Some(wrong)), Verdict::WrongToken);
+            assert_eq!(page.judge(&none, Some(wrong)), Admission::WrongToken);
         }
-        let Verdict::LoggedIn(set) = page.judge(&none, Some("x=1&token=0123456789abcdef")) else {
+        let Admission::LoggedIn(set) = page.judge(&none, Some("x=1&token=0123456789abcdef")) else {
             panic!("the token is right");
         };
         assert!(!set.contains(token), "{set}");
         assert!(set.contains("; HttpOnly; SameSite=Strict"), "{set}");
         let (cookie, _) = set.split_once(';').expect("attributes");
         let with = headers(&[(COOKIE, &format!("a=b; {cookie}"))]);
-        assert_eq!(page.judge(&with, None), Verdict::Admitted);
+        assert_eq!(page.judge(&with, None), Admission::Admitted);
         // The token itself is no cookie, and another page's cookie opens nothing.
         let bare = headers(&[(COOKIE, &format!("{NAME}={token}"))]);
-        assert_eq!(page.judge(&bare, None), Verdict::Unknown);
+        assert_eq!(page.judge(&bare, None), Admission::Unknown);
         let other = access(false, Some("another token here"));
-        assert_eq!(other.judge(&with, None), Verdict::Unknown);
+        assert_eq!(other.judge(&with, None), Admission::Unknown);
         // On a loopback address both are asked for.
         let both = access(true, Some(token));
         let rebound = headers(&[(HOST, "evil.example"), (COOKIE, cookie)]);
-        assert_eq!(both.judge(&rebound, None), Verdict::WrongHost);
+        assert_eq!(both.judge(&rebound, None), Admission::WrongHost);
     }
 }

@@ -31,7 +31,7 @@ use crate::process::{self, RunError};
 use crate::status::{History, Sample, StatusReport};
 use crate::throttle::Throttle;
 use crate::web::{Request, Response, Web, text};
-use access::{Access, Verdict};
+use access::{Access, Admission};
 use latest::Latest;
 
 /// Time from one sample to the next.
@@ -71,7 +71,7 @@ const PARTS: [(&str, &str, &str); 5] = [
 
 /// Server of the page; serves nothing where none is configured.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct PageServer {
     web: Web,
     access: Access,
     history: RefCell<History>,
@@ -80,7 +80,7 @@ pub(crate) struct Page {
     complaint: Throttle,
 }
 
-impl Page {
+impl PageServer {
     /// Binds the address of `config`. To be called inside a tokio runtime.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Page {
     fn route(&self, request: &Request, peer: SocketAddr) -> Response {
         let (path, query) = (request.uri().path(), request.uri().query());
         let verdict = self.access.judge(request.headers(), query);
-        if verdict == Verdict::WrongHost {
+        if verdict == Admission::WrongHost {
             let fault = "this page answers to localhost and loopback addresses only\n";
             return text(StatusCode::MISDIRECTED_REQUEST, fault);
         }
@@ -152,19 +152,19 @@ impl Page {
             return of_kind(kind, *part);
         }
         match verdict {
-            Verdict::Admitted => self.show(path, query),
-            Verdict::LoggedIn(cookie) => {
+            Admission::Admitted => self.show(path, query),
+            Admission::LoggedIn(cookie) => {
                 let mut response = of_kind(HTML, include_str!("welcome.html"));
                 let cookie = HeaderValue::from_str(&cookie).expect("hexadecimal digits");
                 response.headers_mut().insert(SET_COOKIE, cookie);
                 response
             }
-            Verdict::WrongToken => {
+            Admission::WrongToken => {
                 self.complain(peer);
                 let fault = "<p class=\"banner bad\">This token is not right.</p>";
                 login(StatusCode::FORBIDDEN, fault)
             }
-            Verdict::Unknown | Verdict::WrongHost => login(StatusCode::UNAUTHORIZED, ""),
+            Admission::Unknown | Admission::WrongHost => login(StatusCode::UNAUTHORIZED, ""),
         }
     }
 

@@ -74,11 +74,11 @@ type Hangup = Pin<Box<dyn Future<Output = io::Result<Ready>>>>;
 pub(crate) struct Relay {
     machine: Machine,
     flow: FlowHandle,
-    lan: Lan,
+    lan: LanSide,
 }
 
 /// The socket, and the room that relays of a shard read into.
-struct Lan {
+struct LanSide {
     socket: Rc<TcpStream>,
     shard: Rc<Shard>,
     /// Ready when the LAN side is reset after its FIN, which nobody would see otherwise.
@@ -91,7 +91,7 @@ impl Relay {
     /// `socket` must have been [`prepare`]d.
     #[must_use]
     pub(crate) fn new(flow: FlowHandle, socket: TcpStream) -> Self {
-        let lan = Lan {
+        let lan = LanSide {
             socket: Rc::new(socket),
             shard: flow.shard().clone(),
             hangup: None,
@@ -139,7 +139,7 @@ impl Relay {
     }
 }
 
-impl LanSocket for Lan {
+impl LanSocket for LanSide {
     fn poll_read(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<Bytes>> {
         loop {
             ready!(self.socket.poll_read_ready(cx))?;

@@ -68,14 +68,14 @@ struct Enrolment {
 
 /// Clients that may connect, by key.
 #[derive(Default)]
-struct Table {
+struct ClientTable {
     clients: HashMap<PublicKey, Arc<Client>>,
     enrolments: HashMap<PublicKey, Enrolment>,
 }
 
 /// The live list of clients.
 pub(super) struct Clients {
-    table: Arc<RwLock<Table>>,
+    table: Arc<RwLock<ClientTable>>,
     recorded: Recorded,
 }
 
@@ -94,7 +94,7 @@ impl Clients {
         *current = table(config, &self.recorded);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
+    fn read(&self) -> RwLockReadGuard<'_, ClientTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -183,8 +183,8 @@ impl Clients {
     }
 }
 
-fn table(config: &ServerConfig, recorded: &Recorded) -> Table {
-    let mut table = Table::default();
+fn table(config: &ServerConfig, recorded: &Recorded) -> ClientTable {
+    let mut table = ClientTable::default();
     for listed in &config.clients {
         let client = Arc::new(Client::new(listed));
         match listed.key {
@@ -227,7 +227,7 @@ const MAX_CONNECTIONS: usize = 8;
 /// Connections, each with the client that it speaks for.
 pub(super) struct Registry {
     shards: Vec<mpsc::UnboundedSender<Command>>,
-    current: Mutex<HashMap<PublicKey, Place>>,
+    current: Mutex<HashMap<PublicKey, PublishPlace>>,
     /// Connection that has published ports, by client.
     publishing: Mutex<HashMap<PublicKey, (u8, ConnectionId)>>,
     /// Every connection, by client and in the order of arrival.
@@ -235,7 +235,7 @@ pub(super) struct Registry {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct PublishPlace {
     instance: u64,
     shard: u8,
     connection: ConnectionId,
@@ -272,7 +272,7 @@ impl Registry {
         shard: u8,
         connection: ConnectionId,
     ) {
-        let place = Place {
+        let place = PublishPlace {
             instance,
             shard,
             connection,

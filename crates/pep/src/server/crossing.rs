@@ -16,7 +16,7 @@ use bentpipe_tunnel::engine::{Connection, ConnectionId};
 pub(super) struct Crossing {
     /// Judge of each packet, where they are carried.
     filter: Option<Filter>,
-    /// Their way out where there is no device.
+    /// Way out of the packets where there is no device.
     translator: Option<Translator>,
 }
 

@@ -23,7 +23,7 @@ const MOST: u64 = 16 << 20;
 /// One key that a client has named.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
-    /// Its public key, base64.
+    /// Public key of the client, base64.
     key: String,
     /// Time, in seconds since 1970.
     at: u64,

@@ -1,6 +1,6 @@
 //! Which address families this machine has a route of: asked again all the time, because routes come after boot and go.
 //!
-//! The decision is pure; [`Routes`] asks the kernel.
+//! The decision is pure; [`DefaultRoutes`] asks the kernel.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -73,12 +73,12 @@ pub(super) fn report(before: Option<Families>, now: Families) {
 }
 
 /// Asks the kernel.
-pub(super) struct Routes {
+pub(super) struct DefaultRoutes {
     #[cfg(target_os = "linux")]
     query: Option<bentpipe_sys::reach::RouteQuery>,
 }
 
-impl Routes {
+impl DefaultRoutes {
     pub(super) fn new() -> Self {
         Self {
             #[cfg(target_os = "linux")]

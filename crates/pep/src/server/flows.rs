@@ -19,20 +19,20 @@ use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
 
 /// Rights of one connection's flows, and what the flows are connected to.
-struct Holder {
+struct FlowHolder {
     client: Arc<Client>,
     connected: HashMap<FlowKey, SocketAddr>,
 }
 
 /// Flows of the clients of one shard.
-pub(super) struct Flows {
+pub(super) struct FlowRights {
     shard: Rc<Shard>,
     dialler: Dialler,
     notices: Arc<Notices>,
-    holders: RefCell<HashMap<ConnectionId, Holder>>,
+    holders: RefCell<HashMap<ConnectionId, FlowHolder>>,
 }
 
-impl Flows {
+impl FlowRights {
     /// Flows of a shard to which nobody is connected yet.
     pub(super) fn new(shard: Rc<Shard>, dialler: Dialler, notices: Arc<Notices>) -> Rc<Self> {
         Rc::new(Self {
@@ -51,7 +51,7 @@ impl Flows {
             return self.revoke(id, holder);
         }
         let connected = HashMap::new();
-        holders.insert(id, Holder { client, connected });
+        holders.insert(id, FlowHolder { client, connected });
     }
 
     /// Forgets a connection that is over.
@@ -142,7 +142,7 @@ impl Flows {
     }
 
     /// Ends the flows of a client that its rights do not permit any more.
-    fn revoke(&self, id: ConnectionId, holder: &Holder) {
+    fn revoke(&self, id: ConnectionId, holder: &FlowHolder) {
         let policy = &holder.client.rights.policy;
         let permitted = |to: &SocketAddr| self.dialler.permits(policy, *to).is_ok();
         let connected = holder.connected.iter();

@@ -41,7 +41,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{self, Listening, Monitoring, Role, ServerConfig, ServerFile};
 use crate::keys;
 use crate::metrics::Metrics;
-use crate::page::Page;
+use crate::page::PageServer;
 use crate::paths::PathMemory;
 use crate::process::{self, Diagnosis, RunError};
 use crate::qlog::Qlog;
@@ -55,7 +55,7 @@ use clients::Clients;
 use no_packets as packets;
 use packets::Network;
 use pool::Pool;
-use responder::Responder;
+use responder::ResponderServer;
 
 /// Keys that the clients of `config` have named that joined by a code, by the one-time key of the code.
 pub fn joined(
@@ -119,8 +119,8 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
 struct Orders {
     status: StatusSocket,
     metrics: Metrics,
-    page: Page,
-    responder: Responder,
+    page: PageServer,
+    responder: ResponderServer,
     stop: StopSignal,
     hangup: Signal,
 }
@@ -136,8 +136,8 @@ impl Orders {
             stop: StopSignal::take()?,
             hangup: signal(SignalKind::hangup()).map_err(RunError::Io)?,
             metrics: Metrics::bind(monitoring.metrics.as_ref(), None)?,
-            page: Page::bind(monitoring.page.as_ref())?,
-            responder: Responder::bind(responder)?,
+            page: PageServer::bind(monitoring.page.as_ref())?,
+            responder: ResponderServer::bind(responder)?,
             status: process::status_socket(Role::Server, monitoring.status_socket.as_ref())?,
         })
     }

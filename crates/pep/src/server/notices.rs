@@ -29,7 +29,7 @@ pub(super) struct Notices {
 pub(super) enum Say {
     /// The thing itself.
     This,
-    /// That more of its kind is not named any more.
+    /// Words that more of the kind is not named any more.
     More,
     /// Nothing: it was said.
     Nothing,

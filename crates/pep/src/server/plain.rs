@@ -23,7 +23,7 @@ use crate::events;
 use crate::metrics::Metrics;
 use crate::net::dial::{Dialler, Rights};
 use crate::net::judge::Judge;
-use crate::net::listen::{Families, accept, listen};
+use crate::net::listen::{ListenFamilies, accept, listen};
 use crate::net::nat64::Translations;
 use crate::net::policy::Policy;
 use crate::net::resolver::Resolver;
@@ -43,7 +43,7 @@ const LONGEST_OPEN: usize = MAX_OPEN + 16;
 const POLL: Duration = Duration::from_millis(20);
 
 /// Client that may use the server, and what it has used.
-struct Client {
+struct SplitClient {
     name: String,
     source: Vec<IpNet>,
     rights: Rights,
@@ -51,9 +51,9 @@ struct Client {
     bench: Rc<Bench>,
 }
 
-struct Server {
+struct SplitServer {
     config: PlainServer,
-    clients: RefCell<Vec<Rc<Client>>>,
+    clients: RefCell<Vec<Rc<SplitClient>>>,
     controller: Option<CongestionControl>,
     dialler: Dialler,
     started: Instant,
@@ -67,7 +67,7 @@ pub(super) fn run(config: PlainServer) -> Result<(), RunError> {
 }
 
 async fn serve(config: PlainServer) -> Result<(), RunError> {
-    let server = Rc::new(Server {
+    let server = Rc::new(SplitServer {
         clients: RefCell::new(clients(&config)),
         controller: CongestionControl::find(config.controller.as_ref())?,
         dialler: Dialler::new(
@@ -81,7 +81,7 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     let config = &server.config;
     let mut tasks = Vec::new();
     for &address in config.listen.iter() {
-        let listener = listen(address, Families::One, &config.listen.place)?;
+        let listener = listen(address, ListenFamilies::One, &config.listen.place)?;
         let server = server.clone();
         tasks.push(accept(listener, move |socket, peer| {
             server.clone().take(socket, peer)
@@ -125,9 +125,9 @@ async fn serve(config: PlainServer) -> Result<(), RunError> {
     Ok(())
 }
 
-fn clients(config: &PlainServer) -> Vec<Rc<Client>> {
+fn clients(config: &PlainServer) -> Vec<Rc<SplitClient>> {
     let client = |entry: &crate::config::PlainSource| {
-        Rc::new(Client {
+        Rc::new(SplitClient {
             name: entry.name.get_ref().clone(),
             source: entry.source.clone(),
             rights: Rights::new(Policy {
@@ -141,12 +141,12 @@ fn clients(config: &PlainServer) -> Vec<Rc<Client>> {
     config.clients.iter().map(client).collect()
 }
 
-impl Server {
+impl SplitServer {
     /// The first client that lists the address.
-    fn client_at(&self, peer: SocketAddr) -> Option<Rc<Client>> {
+    fn client_at(&self, peer: SocketAddr) -> Option<Rc<SplitClient>> {
         let address = peer.ip().to_canonical();
         let clients = self.clients.borrow();
-        let at = |client: &&Rc<Client>| client.source.iter().any(|net| net.contains(&address));
+        let at = |client: &&Rc<SplitClient>| client.source.iter().any(|net| net.contains(&address));
         clients.iter().find(at).cloned()
     }
 
@@ -237,7 +237,7 @@ impl Server {
             .saturating_duration_since(self.started)
             .as_secs();
         let clients = self.clients.borrow();
-        let status = |client: &Rc<Client>| ClientStatus {
+        let status = |client: &Rc<SplitClient>| ClientStatus {
             name: client.name.clone(),
             shard: None,
             session: status::Session {
@@ -275,7 +275,7 @@ impl Server {
     }
 }
 
-impl Client {
+impl SplitClient {
     fn active(&self) -> u64 {
         // Each of its flows holds the bench.
         (Rc::strong_count(&self.bench) as u64).saturating_sub(1)

@@ -14,7 +14,7 @@ use tokio::time::interval;
 use super::Orders;
 use super::clients::{Clients, Registry};
 use super::command::Command;
-use super::families::{self, Reached, Routes};
+use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
 use super::worker::{Shared, Worker};
 use crate::config::{Client, ServerConfig};
@@ -45,7 +45,7 @@ pub(super) struct Pool {
     reports: Vec<Reports>,
     pulses: Vec<PulseView>,
     shared: Shared,
-    routes: Routes,
+    routes: DefaultRoutes,
     reached: Reached,
     /// A shard's thread sends why it ended.
     ended: mpsc::UnboundedReceiver<io::Result<()>>,
@@ -80,7 +80,7 @@ impl Pool {
         };
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
-        let mut routes = Routes::new();
+        let mut routes = DefaultRoutes::new();
         // Nothing is promised of which nothing is known.
         let found = routes.look(&clients.allowed()).unwrap_or_default();
         families::report(None, found);

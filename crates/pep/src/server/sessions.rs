@@ -20,7 +20,7 @@ use tokio::time::{interval, timeout};
 use super::command::{self, Command};
 use super::connected::{Connected, path};
 use super::crossing::Crossing;
-use super::flows::Flows;
+use super::flows::FlowRights;
 use super::notices::Say;
 use super::packets::{Inbox, Rule};
 use super::pool::Reports;
@@ -43,7 +43,7 @@ pub(super) struct Sessions {
     pub(super) shard: Rc<Shard>,
     pub(super) index: u8,
     pub(super) shared: Shared,
-    flows: Rc<Flows>,
+    flows: Rc<FlowRights>,
     queries: Rc<Queries>,
     rule: Rule,
     pub(super) open: RefCell<HashMap<ConnectionId, Connected>>,
@@ -62,7 +62,7 @@ impl Sessions {
         let discovers = worker.index == 0 && dialling.nat64 == Nat64::Discovered;
         let translations = discovers.then(|| shared.translations.clone());
         Rc::new(Self {
-            flows: Flows::new(shard.clone(), dialler, shared.notices.clone()),
+            flows: FlowRights::new(shard.clone(), dialler, shared.notices.clone()),
             queries: Queries::new(shard.clone(), resolver, translations),
             rule: Rule {
                 judge,

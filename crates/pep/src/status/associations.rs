@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use bentpipe_proto::proxy::associate::Stats;
+use bentpipe_proto::proxy::associate::AssociateStats;
 use serde::{Deserialize, Serialize};
 
 use super::format::counted;
@@ -46,7 +46,7 @@ pub struct AssociationDrops {
 }
 
 impl Associations {
-    pub(crate) fn new(open: usize, stats: &Stats) -> Self {
+    pub(crate) fn new(open: usize, stats: &AssociateStats) -> Self {
         let dropped = stats.dropped;
         Self {
             open: open as u64,
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_named_by_its_cause() {
-        let mut stats = Stats {
+        let mut stats = AssociateStats {
             opened: 3,
             sent: 5,
             received: 4,
-            ..Stats::default()
+            ..AssociateStats::default()
         };
-        let text = |stats: &Stats| Associations::new(1, stats).to_string();
+        let text = |stats: &AssociateStats| Associations::new(1, stats).to_string();
         let plain = "1 associations open, 3 opened so far; 5 datagrams sent, 4 received";
         assert_eq!(text(&stats), plain);
         (stats.dropped.stranger, stats.dropped.large) = (2, 1);

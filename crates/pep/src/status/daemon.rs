@@ -21,13 +21,13 @@ pub struct SandboxStatus {
 /// Decisions of one rule since the client started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStatus {
-    /// Its place among the `[[rule]]` of the file, from 1.
+    /// Place of the rule among the `[[rule]]` of the file, from 1.
     pub rule: usize,
     /// Action of the rule.
     pub action: Action,
     /// Packets of intercepted traffic, as they came in; at most a few seconds old.
     pub packets: u64,
-    /// Their bytes, from the IP header on.
+    /// Bytes of the packets, from the IP header on.
     pub bytes: u64,
     /// Connections of proxies.
     pub connections: u64,
@@ -36,7 +36,7 @@ pub struct RuleStatus {
 /// A part of the kernel's state that others took away or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelRepair {
-    /// Its name, such as `table inet bentpipe_client`.
+    /// Name of the part, such as `table inet bentpipe_client`.
     pub part: String,
     /// Times that it was put back.
     pub repairs_total: u64,

@@ -151,12 +151,12 @@ pub enum Side {
 /// One client as its server sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientStatus {
-    /// Its name in the configuration.
+    /// Name of the client in the configuration.
     pub name: String,
     /// Number of the thread that its tunnel lives on, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u8>,
-    /// Its tunnel and what crosses it.
+    /// Tunnel of the client and what crosses it.
     #[serde(flatten)]
     pub session: Session,
 }

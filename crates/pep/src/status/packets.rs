@@ -24,11 +24,11 @@ pub struct Packets {
     pub mappings: Option<u64>,
     /// Packets sent into the tunnel.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the sent packets.
     pub sent_bytes: u64,
     /// Packets that came out of it.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the received packets.
     pub received_bytes: u64,
     /// Marked "congestion experienced" instead of dropped.
     pub marked: u64,

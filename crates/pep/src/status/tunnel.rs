@@ -110,7 +110,7 @@ pub enum TunnelState {
 pub struct Repairs {
     /// Repairs sent, and what left a second time as a precaution: voice, handshakes, requests, DNS.
     pub sent_bytes: u64,
-    /// Their share of all bytes sent, 0 to 1.
+    /// Share of repairs in all bytes sent, 0 to 1.
     pub overhead_ratio: f64,
     /// Repairs received, without such copies.
     pub received_bytes: u64,
@@ -145,7 +145,7 @@ pub enum ClassSource {
     Configured,
     /// An earlier connection over the same path.
     Remembered,
-    /// This connection's handshake.
+    /// The connection's handshake.
     Measured,
     /// The client's first packet (server).
     Hinted,

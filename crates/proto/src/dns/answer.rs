@@ -75,7 +75,7 @@ pub struct Answer {
     /// Places of the TTLs.
     ttls: Vec<u16>,
     /// Places at which addresses in answers begin.
-    addresses: Vec<Place>,
+    addresses: Vec<AddressPlace>,
     /// The whole response code.
     code: u16,
     authentic: bool,
@@ -89,7 +89,7 @@ pub struct Answer {
 
 /// Place at which an address begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum AddressPlace {
     V4(u16),
     V6(u16),
 }
@@ -98,7 +98,7 @@ enum Place {
 #[derive(Default)]
 struct Records {
     ttls: Vec<u16>,
-    addresses: Vec<Place>,
+    addresses: Vec<AddressPlace>,
     /// Smallest TTL of the answer section.
     answers: Option<u32>,
     matching: bool,
@@ -210,7 +210,7 @@ impl Answer {
 
     /// Memory, bytes.
     pub(super) fn memory(&self) -> usize {
-        let places = 2 * self.ttls.len() + size_of::<Place>() * self.addresses.len();
+        let places = 2 * self.ttls.len() + size_of::<AddressPlace>() * self.addresses.len();
         self.bytes.len() + self.options.len() + places
     }
 
@@ -251,8 +251,8 @@ impl Answer {
         let at = |at: u16| self.bytes.get(usize::from(at)..);
         self.addresses.iter().filter_map(move |place| {
             Some(match *place {
-                Place::V4(v4) => Ipv4Addr::from(*at(v4)?.first_chunk()?).into(),
-                Place::V6(v6) => Ipv6Addr::from(*at(v6)?.first_chunk()?).into(),
+                AddressPlace::V4(v4) => Ipv4Addr::from(*at(v4)?.first_chunk()?).into(),
+                AddressPlace::V6(v6) => Ipv6Addr::from(*at(v6)?.first_chunk()?).into(),
             })
         })
     }
@@ -322,8 +322,8 @@ impl Records {
                 self.matching |= rtype == wanted || wanted == ANY;
                 let place = u16::try_from(data).ok()?;
                 match (rtype, record.rdlen()) {
-                    (rtype::A, 4) => self.addresses.push(Place::V4(place)),
-                    (rtype::AAAA, 16) => self.addresses.push(Place::V6(place)),
+                    (rtype::A, 4) => self.addresses.push(AddressPlace::V4(place)),
+                    (rtype::AAAA, 16) => self.addresses.push(AddressPlace::V6(place)),
                     (rtype::SVCB | rtype::HTTPS, _) => drop(self.on_hints(bytes, data)),
                     _ => {}
                 }
@@ -356,9 +356,9 @@ impl Records {
             if at > self.end {
                 return None;
             }
-            let (size, place): (_, fn(u16) -> Place) = match u16::from_be_bytes([a, b]) {
-                IPV4_HINT => (4, Place::V4),
-                IPV6_HINT => (16, Place::V6),
+            let (size, place): (_, fn(u16) -> AddressPlace) = match u16::from_be_bytes([a, b]) {
+                IPV4_HINT => (4, AddressPlace::V4),
+                IPV6_HINT => (16, AddressPlace::V6),
                 _ => continue,
             };
             for hint in 0..length / size {

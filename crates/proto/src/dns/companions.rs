@@ -48,7 +48,7 @@ pub(super) struct Companions {
 #[derive(Debug)]
 struct Leader {
     companions: Vec<Companion>,
-    /// Its place in `recent`.
+    /// Place of the leader in `recent`.
     turn: u64,
 }
 

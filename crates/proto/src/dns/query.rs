@@ -43,7 +43,7 @@ pub enum Room {
 /// One question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Its sender's identifier.
+    /// Identifier that the sender chose.
     pub id: u16,
     /// Recursion desired.
     pub recursion: bool,
@@ -62,7 +62,7 @@ pub struct Query {
 pub enum Refusal {
     /// Not a query, or too short to answer: silence.
     Silence,
-    /// This answer.
+    /// The answer that refuses.
     Answer(Vec<u8>),
 }
 

@@ -18,7 +18,7 @@ const TUNNEL_PATIENCE: Duration = Duration::from_secs(4);
 /// were given up.
 pub(super) const MAX_PENDING: usize = 240;
 
-/// Those of one host among these: whoever floods leaves room for others from the start.
+/// Most questions under way of one host: whoever floods leaves room for others from the start.
 const MAX_PENDING_OF_HOST: usize = 160;
 
 /// Hosts that wait for the same answer.
@@ -360,7 +360,7 @@ pub(super) enum QuestionRoom {
 
 /// Action that is due for a question.
 pub(super) enum Due {
-    /// Those who wait have a stale answer.
+    /// Hosts that wait have a stale answer.
     Stale,
     /// No answer has come in time.
     Silent,

@@ -71,7 +71,7 @@ pub struct Incoming {
     history: History,
     /// Bytes kept of streams.
     keep: u64,
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<u64, IncomingBlock>,
     /// Ranges of all blocks, by stream and start: their ends.
     covered: BTreeMap<(u64, u64), u64>,
     /// Blocks that wait for their turn.
@@ -85,7 +85,7 @@ pub struct Incoming {
 }
 
 #[derive(Debug)]
-struct Block {
+struct IncomingBlock {
     shape: Shape,
     symbols: BTreeMap<usize, Bytes>,
     /// As many symbols were missing when last looked; `None` once the block is complete or given up.
@@ -150,7 +150,7 @@ impl Incoming {
             }
             self.covered.insert((range.stream, range.start), range.end);
         }
-        let block = Block {
+        let block = IncomingBlock {
             shape: shape.clone(),
             symbols: BTreeMap::new(),
             missing: Some(0),
@@ -294,7 +294,7 @@ impl Incoming {
     }
 }
 
-impl Block {
+impl IncomingBlock {
     fn held(&self) -> usize {
         self.symbols.len() * (self.shape.symbol + SYMBOL_COST)
     }
@@ -331,7 +331,11 @@ fn missing(shape: &Shape, history: &History) -> (Vec<usize>, u64) {
 }
 
 /// The missing symbols, neighbours together, as offsets in the block and bytes.
-fn decode(block: &Block, missing: &[usize], history: &History) -> Option<Vec<(usize, Vec<u8>)>> {
+fn decode(
+    block: &IncomingBlock,
+    missing: &[usize],
+    history: &History,
+) -> Option<Vec<(usize, Vec<u8>)>> {
     let shape = &block.shape;
     let (size, count) = (shape.symbol, shape.sources());
     let mut decoder = ReedSolomonDecoder::new(count, shape.repairs, size).ok()?;

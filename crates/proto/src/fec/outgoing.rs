@@ -45,7 +45,7 @@ const MOST_WAITING: usize = 256;
 pub struct RepairStats {
     /// Repairs that left, in packets.
     pub packets: u64,
-    /// Their length in bytes.
+    /// Length of the repairs, in bytes.
     pub bytes: u64,
 }
 

@@ -41,8 +41,8 @@ pub enum Fec {
     },
 }
 
-/// So many standard deviations above the mean are repaired: one block in some hundred is not, and of those of a transfer, of
-/// which none may fail, one in some five hundred.
+/// Standard deviations above the mean of losses that are repaired: one block in some hundred is not, and of the blocks of a
+/// transfer, of which none may fail, one in some five hundred.
 const MARGIN: [f64; 2] = [2.5, 3.0];
 /// A block of more packets at risk is one of a transfer's.
 const FLOW: f64 = 200.0;

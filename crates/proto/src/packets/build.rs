@@ -53,7 +53,7 @@ pub(crate) struct Head {
     pub(crate) protocol: u8,
     pub(crate) hops: u8,
     pub(crate) traffic_class: u8,
-    /// Its number among those of its source, for who has to cut it (IPv4) or for its parts (IPv6).
+    /// Number of the packet among those of its source, for who has to cut it (IPv4) or for its parts (IPv6).
     pub(crate) number: u32,
 }
 

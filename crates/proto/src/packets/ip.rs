@@ -56,9 +56,9 @@ pub struct Header {
     pub offset: usize,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// This is a fragment of a packet, be it the first.
+    /// True if the packet is a fragment of a packet, be it the first.
     pub fragment: bool,
-    /// This is a fragment of a packet, and not the first.
+    /// True if the packet is a fragment of a packet, and not the first.
     pub later_fragment: bool,
 }
 
@@ -138,7 +138,7 @@ impl Header {
         })
     }
 
-    /// Its class.
+    /// Class of the packet.
     #[must_use]
     pub const fn class(&self) -> Class {
         match self.traffic_class >> 2 {

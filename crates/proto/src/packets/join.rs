@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{CONTEXT, HEAD, Kind, MTU, PACKETS, PIECE, set_congestion_experienced};
+use super::{CONTEXT, FrameKind, HEAD, MTU, PACKETS, PIECE, set_congestion_experienced};
 
 /// Pieces wait for the frames beside theirs until so many newer ones have come.
 const WINDOW: u16 = 64;
@@ -30,7 +30,7 @@ pub struct Joiner {
 #[derive(Debug, Default)]
 struct Slot {
     /// A packet's middle or last piece, at the frame's start.
-    start: Option<(Kind, Bytes)>,
+    start: Option<(FrameKind, Bytes)>,
     /// A packet's first piece, at the frame's end.
     end: Option<Bytes>,
     /// "Congestion experienced" on the datagram.
@@ -97,13 +97,13 @@ impl Joiner {
             let piece = content.slice(piece);
             let slot = &mut self.slots[usize::from(sequence % WINDOW)];
             match kind {
-                Kind::Whole => deliver(mark(piece, marked)),
+                FrameKind::Whole => deliver(mark(piece, marked)),
                 _ if !joins => self.discarded += 1,
-                Kind::First => {
+                FrameKind::First => {
                     (slot.end, slot.marked) = (Some(piece), marked);
                     self.join(sequence, &mut deliver);
                 }
-                Kind::Middle | Kind::Last => {
+                FrameKind::Middle | FrameKind::Last => {
                     (slot.start, slot.marked) = (Some((kind, piece)), marked);
                     if let Some(begin) = self.beginning(sequence) {
                         self.join(begin, &mut deliver);
@@ -164,7 +164,7 @@ impl Joiner {
             let slot = self.slot(at)?;
             match (&slot.end, &slot.start) {
                 (Some(_), _) => return Some(at),
-                (None, Some((Kind::Middle, _))) => {}
+                (None, Some((FrameKind::Middle, _))) => {}
                 _ => return None,
             }
         }
@@ -186,7 +186,7 @@ impl Joiner {
                 return;
             };
             length += piece.len();
-            if *kind == Kind::Last {
+            if *kind == FrameKind::Last {
                 break;
             }
         }
@@ -235,11 +235,11 @@ impl<'a> Pieces<'a> {
 }
 
 impl Iterator for Pieces<'_> {
-    type Item = (Kind, std::ops::Range<usize>);
+    type Item = (FrameKind, std::ops::Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let head = self.content.get(self.at..)?.first_chunk::<PIECE>()?;
-        let (kind, length) = Kind::split(*head);
+        let (kind, length) = FrameKind::split(*head);
         let start = self.at + PIECE;
         self.content.get(start..start + length)?;
         self.at = start + length;
@@ -255,13 +255,13 @@ fn check(content: &[u8]) -> Result<(), Malformed> {
     for (kind, piece) in pieces.by_ref() {
         let fits = !closed && !piece.is_empty() && piece.len() <= MTU;
         let place = match kind {
-            Kind::Whole | Kind::First => true,
-            Kind::Middle | Kind::Last => count == 0,
+            FrameKind::Whole | FrameKind::First => true,
+            FrameKind::Middle | FrameKind::Last => count == 0,
         };
         if !fits || !place {
             return Err(Malformed);
         }
-        closed = matches!(kind, Kind::First | Kind::Middle);
+        closed = matches!(kind, FrameKind::First | FrameKind::Middle);
         count += 1;
     }
     if count > 0 && pieces.at == content.len() {

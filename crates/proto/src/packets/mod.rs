@@ -39,14 +39,14 @@ const PIECE: usize = 2;
 
 /// Part that a piece is of its packet: the two upper bits of its head; the others are its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FrameKind {
     Whole = 0,
     First = 1,
     Middle = 2,
     Last = 3,
 }
 
-impl Kind {
+impl FrameKind {
     /// The head of a piece of this kind.
     const fn head(self, len: usize) -> [u8; PIECE] {
         ((self as u16) << 14 | len as u16 & LENGTH).to_be_bytes()

@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use super::{CONTEXT, HEAD, Kind, PACKETS, PIECE};
+use super::{CONTEXT, FrameKind, HEAD, PACKETS, PIECE};
 
 /// No frame is worth making with less room, in bytes.
 pub const MIN_FRAME: usize = 256;
@@ -51,12 +51,12 @@ impl Packer {
         let mut packet = match std::mem::take(&mut self.left) {
             Left::Rest(rest) if PIECE + rest.len() > max - HEAD => {
                 self.begin(max);
-                self.left = Left::Rest(self.fill(max, Kind::Middle, rest));
+                self.left = Left::Rest(self.fill(max, FrameKind::Middle, rest));
                 return Some(self.end());
             }
             Left::Rest(rest) => {
                 self.begin(max);
-                self.put(Kind::Last, &rest);
+                self.put(FrameKind::Last, &rest);
                 None
             }
             Left::Whole(packet) => {
@@ -75,12 +75,12 @@ impl Packer {
             };
             let room = max - self.block.len() - PIECE;
             if packet.len() <= room {
-                self.put(Kind::Whole, &packet);
+                self.put(FrameKind::Whole, &packet);
             } else if packet.len() <= SMALL && self.block.len() > HEAD {
                 self.left = Left::Whole(packet);
                 break;
             } else {
-                self.left = Left::Rest(self.fill(max, Kind::First, packet));
+                self.left = Left::Rest(self.fill(max, FrameKind::First, packet));
                 break;
             }
         }
@@ -96,13 +96,13 @@ impl Packer {
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    fn put(&mut self, kind: Kind, piece: &[u8]) {
+    fn put(&mut self, kind: FrameKind, piece: &[u8]) {
         self.block.put_slice(&kind.head(piece.len()));
         self.block.put_slice(piece);
     }
 
     /// Fills the frame with the beginning of `packet`; returns the rest.
-    fn fill(&mut self, max: usize, kind: Kind, mut packet: Bytes) -> Bytes {
+    fn fill(&mut self, max: usize, kind: FrameKind, mut packet: Bytes) -> Bytes {
         let piece = packet.split_to(max - self.block.len() - PIECE);
         self.put(kind, &piece);
         packet

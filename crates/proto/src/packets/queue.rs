@@ -75,7 +75,7 @@ pub struct Queue {
 struct Flows {
     /// Empty until the class is used.
     flows: Vec<Flow>,
-    /// Those that began to wait since their last turn: they go first.
+    /// Flows that began to wait since their last turn: they go first.
     new: VecDeque<usize>,
     old: VecDeque<usize>,
     packets: usize,

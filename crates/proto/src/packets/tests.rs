@@ -215,9 +215,12 @@ fn frames_of_another_form_are_refused() {
 
 #[test]
 fn a_packet_longer_than_the_device_is_dropped() {
-    let piece = |kind: Kind| [&kind.head(1000)[..], &[7; 1000]].concat();
+    let piece = |kind: FrameKind| [&kind.head(1000)[..], &[7; 1000]].concat();
     let frame = |n: u8, piece: Vec<u8>| Bytes::from([vec![2, 0, 0, n], piece].concat());
-    let frames = [frame(1, piece(Kind::First)), frame(2, piece(Kind::Last))];
+    let frames = [
+        frame(1, piece(FrameKind::First)),
+        frame(2, piece(FrameKind::Last)),
+    ];
     assert_eq!(join(&frames), (Vec::new(), 1));
 }
 

@@ -62,7 +62,7 @@ pub struct RequestHead {
 pub struct ResponseHead {
     /// Status line and fields.
     pub head: Vec<u8>,
-    /// Its status code.
+    /// Status code of the response.
     pub status: u16,
     /// End of its body.
     pub body: Framing,

@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(order, [[SHORT; 3].as_slice(), &[BULK; 5]].concat());
     }
 
-    /// Those keep their place among flows that go on.
+    /// Flows that come and go keep their place among flows that go on.
     #[test]
     fn short_flows_that_come_and_go_are_first_and_starve_nobody() {
         let mut s = Scheduler::default();

@@ -78,7 +78,7 @@ pub enum Control {
     Acks(Acks),
     /// A client with an enrolment key names the key that it connects with from now on.
     Enrol {
-        /// Its Ed25519 public key.
+        /// Ed25519 public key.
         key: [u8; ENROL_KEY],
     },
     /// Outcome of ENROL.

@@ -58,7 +58,7 @@ pub enum Files {
     Enforced,
     /// The part that this kernel can do is in force.
     Partly,
-    /// This kernel has no Landlock, or it is switched off.
+    /// The kernel has no Landlock, or it is switched off.
     Unavailable,
 }
 

@@ -9,7 +9,7 @@ use bentpipe_tunnel::engine::{ConnectionId, Engine};
 use bentpipe_tunnel::transport::{FlowKey, Incoming};
 use bytes::Bytes;
 
-use super::sites::{Site, site};
+use super::sites::{SiteFlow, site};
 
 /// Payload that everybody sends, in pieces of this size that cost no memory.
 static PAYLOAD: [u8; 1 << 16] = [0x5a; 1 << 16];
@@ -51,7 +51,7 @@ pub(super) fn answer(server: &mut Engine, connection: ConnectionId, flow: FlowKe
 #[derive(Default)]
 pub struct Origins {
     open: Vec<Origin>,
-    sites: Vec<Site>,
+    sites: Vec<SiteFlow>,
     /// Flows that ended with FIN from the client: when, and how many bytes came.
     pub uploads: Vec<(Instant, u64)>,
 }
@@ -74,7 +74,7 @@ impl Origins {
         destination: &Destination,
     ) {
         if *destination == site() {
-            return self.sites.push(Site::open(server, connection, flow));
+            return self.sites.push(SiteFlow::open(server, connection, flow));
         }
         if let Some(held) = server.connection(connection) {
             let (tunnel, quic) = held.parts();

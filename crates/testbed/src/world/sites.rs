@@ -29,14 +29,14 @@ pub(super) fn message(size: usize, answer: u64) -> Bytes {
 }
 
 /// One flow as the site sees it.
-pub(super) struct Site {
+pub(super) struct SiteFlow {
     connection: ConnectionId,
     flow: FlowKey,
     got: Vec<u8>,
     left: u64,
 }
 
-impl Site {
+impl SiteFlow {
     pub(super) fn open(server: &mut Engine, connection: ConnectionId, flow: FlowKey) -> Self {
         if let Some(held) = server.connection(connection) {
             let (tunnel, quic) = held.parts();

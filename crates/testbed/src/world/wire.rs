@@ -31,7 +31,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Its size as the link counts it.
+    /// Size of the packet as the link counts it.
     pub(super) fn size(&self) -> ByteCount {
         match self {
             Self::Tunnel(datagram) => ByteCount::from_usize(datagram.data.len() + HEADERS),

@@ -17,7 +17,7 @@ pub struct Arrival {
     pub local: Option<IpAddr>,
     /// The ECN field of its IP header.
     pub ecn: Option<EcnCodepoint>,
-    /// Its payload.
+    /// Payload of the datagram.
     pub data: BytesMut,
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Flight {
     /// Bytes that left through the open gate and are not charged yet.
     uncharged: u64,
     /// The batch of acknowledgements being processed: bytes, send time of the newest, RTT estimate.
-    batch: Option<Batch>,
+    batch: Option<AllowedBatch>,
     /// Set by `connection.rs`: nothing to send although the gate was open.
     app_limited: bool,
     /// Bytes declared lost since the loop last asked: quinn will send their content again.
@@ -87,7 +87,7 @@ impl Delivery {
     }
 }
 
-struct Batch {
+struct AllowedBatch {
     bytes: u64,
     newest_sent: Instant,
 }
@@ -311,7 +311,7 @@ impl QuicController for Gate {
         // RFC 9002 §6.2.1 adds four times the variation, which quinn does not show; half the RTT
         // covers what an idle satellite path varies.
         flight.progress.pto = rtt.conservative().mul_f32(1.5);
-        let batch = flight.batch.get_or_insert(Batch {
+        let batch = flight.batch.get_or_insert(AllowedBatch {
             bytes: 0,
             newest_sent: sent,
         });

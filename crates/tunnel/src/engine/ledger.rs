@@ -176,14 +176,14 @@ impl Books {
 
 impl Datagrams {
     fn enter(&mut self, frames: FrameStats, size: u64, ip_headers: u64, handshake: bool) {
-        let place = match Kind::of(&self.seen, &frames) {
+        let place = match DatagramUse::of(&self.seen, &frames) {
             // Streams may begin before it is complete, and their bytes are taken from `data`.
-            Kind::Data => &mut self.data,
-            Kind::Handshake => &mut self.handshake,
+            DatagramUse::Data => &mut self.data,
+            DatagramUse::Handshake => &mut self.handshake,
             _ if handshake => &mut self.handshake,
-            Kind::Acks => &mut self.acks,
-            Kind::Probe => &mut self.probes,
-            Kind::Copy => &mut self.repair,
+            DatagramUse::Acks => &mut self.acks,
+            DatagramUse::Probe => &mut self.probes,
+            DatagramUse::Copy => &mut self.repair,
         };
         *place += size;
         self.ip_headers += ip_headers;
@@ -216,7 +216,7 @@ impl Datagrams {
 }
 
 /// Use of a datagram.
-enum Kind {
+enum DatagramUse {
     Data,
     Acks,
     Probe,
@@ -225,7 +225,7 @@ enum Kind {
     Copy,
 }
 
-impl Kind {
+impl DatagramUse {
     fn of(before: &FrameStats, after: &FrameStats) -> Self {
         let more = |count: fn(&FrameStats) -> u64| count(after) > count(before);
         let data = |frames: &FrameStats| {

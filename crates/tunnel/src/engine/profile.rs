@@ -93,7 +93,7 @@ impl Profile {
 /// Facts of a link that are known when a connection begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Link {
-    /// Its class.
+    /// Class of the link.
     pub profile: Profile,
     /// The smallest RTT remembered of it.
     pub rtt: Option<Duration>,

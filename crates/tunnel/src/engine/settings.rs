@@ -107,7 +107,7 @@ impl Wishes {
 pub(super) struct SendControl {
     pub(super) gate: Gate,
     pub(super) path: Path,
-    /// This side's own settings.
+    /// Own settings.
     own: Wishes,
     /// The peer's wishes (server).
     forward: Forward,

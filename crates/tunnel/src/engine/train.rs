@@ -32,7 +32,7 @@ const APART: Duration = Duration::from_millis(300);
 /// Both trains of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Train {
-    sending: Sending,
+    sending: TrainState,
     repeated: bool,
     receiving: Dispersion,
     /// Instant at which the peer's train is taken to have ended.
@@ -45,7 +45,7 @@ pub(super) struct Train {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Sending {
+enum TrainState {
     #[default]
     Idle,
     /// As soon as HELLO has left.
@@ -58,23 +58,23 @@ enum Sending {
 impl Train {
     /// A train is to leave as soon as nothing precedes it.
     pub(super) fn start(&mut self) {
-        if self.sending == Sending::Idle {
-            self.sending = Sending::Due;
+        if self.sending == TrainState::Idle {
+            self.sending = TrainState::Due;
         }
     }
 
     /// Another one is to leave at once, in the midst of what is sent; false while one is under way.
     pub(super) fn repeat(&mut self) -> bool {
-        let may = matches!(self.sending, Sending::Idle | Sending::Done);
+        let may = matches!(self.sending, TrainState::Idle | TrainState::Done);
         if may {
-            self.sending = Sending::Due;
+            self.sending = TrainState::Due;
             self.repeated = true;
         }
         may
     }
 
     pub(super) fn is_due(&self) -> bool {
-        self.sending == Sending::Due
+        self.sending == TrainState::Due
     }
 
     /// True if the train is not the first one, for which the path was idle.
@@ -84,7 +84,7 @@ impl Train {
 
     /// Hands the train to quinn, as much of it as `room` packets permit.
     pub(super) fn load(&mut self, quic: &mut quinn_proto::Connection, room: usize) {
-        self.sending = Sending::Done;
+        self.sending = TrainState::Done;
         let most = match quic.side() {
             Side::Client => RETURN,
             Side::Server => FORWARD,
@@ -99,23 +99,23 @@ impl Train {
             .map_while(|packet| datagrams.send(Bytes::from(packet), false).ok())
             .count();
         self.bytes[0] += (taken * size) as u64;
-        self.sending = Sending::Loaded(taken);
+        self.sending = TrainState::Loaded(taken);
     }
 
     /// Packets that quinn still has.
     pub(super) fn left(&self) -> usize {
         match self.sending {
-            Sending::Loaded(left) => left,
-            Sending::Idle | Sending::Due | Sending::Done => 0,
+            TrainState::Loaded(left) => left,
+            TrainState::Idle | TrainState::Due | TrainState::Done => 0,
         }
     }
 
     /// Notes that `packets` left; none means that quinn has none any more.
     pub(super) fn on_sent(&mut self, packets: usize) {
         self.sending = match self.left().saturating_sub(packets) {
-            0 => Sending::Done,
-            _ if packets == 0 => Sending::Done,
-            left => Sending::Loaded(left),
+            0 => TrainState::Done,
+            _ if packets == 0 => TrainState::Done,
+            left => TrainState::Loaded(left),
         };
     }
 

@@ -62,7 +62,7 @@ impl Cruise {
         }
     }
 
-    /// Somebody fills the queue; what this tunnel had of the path before.
+    /// Rate that this tunnel had, if another sender fills the queue now.
     pub(in super::super) fn is_crowded(&self) -> Option<u64> {
         let near = self.base < FAR;
         let crowded =
@@ -70,7 +70,7 @@ impl Cruise {
         crowded.then(|| self.rate.max(self.share.had()))
     }
 
-    /// Somebody filled the queue until now.
+    /// Records that another sender filled the queue until now.
     pub(in super::super) fn beware(&mut self) {
         self.share.beware(self.rate);
     }
@@ -84,7 +84,7 @@ impl Cruise {
         longer
     }
 
-    /// It may be so.
+    /// True if another sender may be filling the queue.
     pub(in super::super) fn is_suspicious(&self) -> bool {
         self.share.is_suspicious()
     }

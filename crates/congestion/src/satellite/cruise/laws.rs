@@ -24,7 +24,7 @@ const GENTLE: u64 = 250;
 const FIRM: u64 = 500;
 /// Most by which the rate follows one round's delivery while the queue is short, in permille.
 pub(super) const FOLLOW: u64 = 30;
-/// The same where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
+/// Most by which the rate follows, in permille, where the queue neither grows nor shrinks: what looks like one may be a path whose length varies.
 const CREEP: u64 = 3;
 /// Rounds in a row that lose more than a lossy path does by itself, after which that is no burst of the weather's.
 const OVERLOADED: u32 = 2;

@@ -17,7 +17,7 @@ const MOST_STEP: u64 = 1000;
 const DISCREET: Duration = Duration::from_millis(20);
 /// Rounds after a pulse that found nothing.
 pub(super) const PATIENCE: u64 = 8;
-/// The same for some rounds after the path became slower: rain passes.
+/// Rounds between pulses for some rounds after the path became slower: rain passes.
 const SOON: u64 = 2;
 const EAGER: u64 = 128;
 

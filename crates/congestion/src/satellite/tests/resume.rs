@@ -63,7 +63,7 @@ fn half_of_what_is_remembered_is_tried() {
     }
 }
 
-/// Somebody fills the path: the handshake says so.
+/// Another sender fills the path: the handshake says so.
 #[test]
 fn a_queue_that_the_handshake_meets_makes_wary() {
     for before in [true, false] {

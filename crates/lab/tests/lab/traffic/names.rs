@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bentpipe_emulator::topology::{LINK_DEVICE, RESOLVER};
-use bentpipe_lab::capture::{Capture, Expected, Tunnel};
+use bentpipe_lab::capture::{Capture, ExpectedPackets, Tunnel};
 use bentpipe_lab::workload::{
     Client, DNS_PORT, ExpectedPage, HTTPS_PORT, Hosts, Page, Resolver, corpus, load, run_in,
 };
@@ -12,7 +12,7 @@ use bentpipe_testbed::chromium;
 use super::world::{PATIENCE, World, world};
 
 /// All that may cross while a page is loaded.
-const EXPECTED: Expected = Expected {
+const EXPECTED: ExpectedPackets = ExpectedPackets {
     tunnel: Tunnel::Tcp(HTTPS_PORT),
     idle: None,
     names_beside: true,

@@ -36,8 +36,8 @@ const BACKOFF: f64 = 8.0;
 pub(crate) type Note = (Duration, usize, EventKind);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Logon {
-    /// Its next control burst asks for admission.
+enum LogonState {
+    /// The terminal's next control burst asks for admission.
     Off,
     /// The gateway answers at the beginning of this superframe.
     Asked(u64),
@@ -46,9 +46,9 @@ enum Logon {
 }
 
 #[derive(Debug, Clone)]
-struct Terminal {
+struct Requester {
     agent: Agent,
-    logon: Logon,
+    logon: LogonState,
     /// The superframe of its next control burst.
     control: u64,
     /// Since when it has no waveform.
@@ -64,7 +64,7 @@ struct Terminal {
 pub(crate) struct Access {
     model: AccessModel,
     controller: Controller,
-    terminals: Vec<Terminal>,
+    terminals: Vec<Requester>,
     /// The superframe at whose beginning the gateway decides next.
     now: u64,
     superframes: VecDeque<Superframe>,
@@ -81,12 +81,12 @@ impl Access {
                 .div_ceil(model.sharing.superframe.as_nanos().max(1));
             u64::try_from(superframes).unwrap_or(0)
         };
-        let terminal = |(index, contract): (usize, &Contract)| Terminal {
+        let terminal = |(index, contract): (usize, &Contract)| Requester {
             agent: Agent::new(*contract),
             logon: if model.cold {
-                Logon::Off
+                LogonState::Off
             } else {
-                Logon::On(Duration::ZERO)
+                LogonState::On(Duration::ZERO)
             },
             control: first(index) + u64::try_from(index).unwrap_or(0) % model.period.max(1),
             silent: None,
@@ -200,17 +200,17 @@ impl Access {
             self.model.sharing.superframe * u32::try_from(self.model.period).unwrap_or(u32::MAX);
         let terminal = &mut self.terminals[index];
         match terminal.logon {
-            Logon::Off => {
+            LogonState::Off => {
                 let wait = self.random.between(0.0, BACKOFF) as u64;
                 let lost = self.lost(received, index, propagation);
                 let terminal = &mut self.terminals[index];
                 if !lost {
-                    terminal.logon = Logon::Asked(superframe + 1);
+                    terminal.logon = LogonState::Asked(superframe + 1);
                 }
                 terminal.control = superframe + self.model.msl + 1 + wait;
             }
-            Logon::Asked(_) => terminal.control = superframe + self.model.period,
-            Logon::On(since) => {
+            LogonState::Asked(_) => terminal.control = superframe + self.model.period,
+            LogonState::On(since) => {
                 terminal.control = superframe + self.model.period;
                 // Whoever has just been admitted counts on, but does not know yet that it may ask.
                 if self.model.sharing.dedicated || at < since {
@@ -281,9 +281,9 @@ impl Access {
         notes: &mut Vec<Note>,
     ) {
         let terminal = &mut self.terminals[index];
-        if terminal.logon == Logon::Asked(self.now - 1) {
+        if terminal.logon == LogonState::Asked(self.now - 1) {
             let known = at + propagation.one_way_delay(at, index, Way::Forward);
-            terminal.logon = Logon::On(known);
+            terminal.logon = LogonState::On(known);
             self.controller.set_logged_on(index, true);
             notes.push((known, index, EventKind::LoggedOn));
         }
@@ -301,7 +301,7 @@ impl Access {
         let rate = self.rate(grant);
         let terminal = &mut self.terminals[index];
         let before = std::mem::replace(&mut terminal.latest, grant);
-        if !matches!(terminal.logon, Logon::On(_)) {
+        if !matches!(terminal.logon, LogonState::On(_)) {
             return;
         }
         let [old, new] =
@@ -316,7 +316,7 @@ impl Access {
         if grant.waveform.is_some() {
             terminal.silent = None;
         } else if at.saturating_sub(*terminal.silent.get_or_insert(at)) > SILENCE {
-            terminal.logon = Logon::Off;
+            terminal.logon = LogonState::Off;
             terminal.silent = None;
             terminal.asked.clear();
             // Its next burst is at the earliest one that it has not begun.

@@ -25,7 +25,7 @@ use tokio::time::{sleep_until, timeout};
 use super::direct::Decisions;
 use super::dns::Dns;
 use super::share::Shares;
-use crate::client::{Carrier, Relay};
+use crate::client::{AssociationRelay, Carrier};
 use crate::config::{Action, UDP};
 use crate::process;
 
@@ -45,20 +45,20 @@ pub(super) struct Associates {
     /// Finder of names.
     dns: Option<Rc<Dns>>,
     shares: Rc<Shares>,
-    told: Told,
+    told: ToldOnce,
 }
 
 /// Lines that the log was told; once is enough.
 #[derive(Default)]
-struct Told {
+struct ToldOnce {
     no_packets: Cell<bool>,
     no_dns: Cell<bool>,
     direct: Cell<bool>,
 }
 
 /// An association with its socket, and what the application is told that this is.
-struct Opened {
-    relay: Rc<Relay>,
+struct OpenedAssociation {
+    relay: Rc<AssociationRelay>,
     socket: Rc<UdpSocket>,
     bound: SocketAddr,
 }
@@ -70,7 +70,7 @@ impl Associates {
             decisions: decisions.clone(),
             dns: dns.cloned(),
             shares: Shares::new(SHARED, "UDP associations of the SOCKS5 proxy"),
-            told: Told::default(),
+            told: ToldOnce::default(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Associates {
         control: &TcpStream,
         peer: SocketAddr,
         port: Option<u16>,
-    ) -> Result<Opened, Vec<u8>> {
+    ) -> Result<OpenedAssociation, Vec<u8>> {
         let refused = |code| socks5::reply(code, None);
         let Carrier::Tunnel(session) = &self.carrier else {
             let mend =
@@ -132,7 +132,7 @@ impl Associates {
             .carried()
             .relays()
             .open(peer.ip(), port, socket.clone());
-        Ok(Opened {
+        Ok(OpenedAssociation {
             relay: Rc::new(relay.ok_or_else(|| refused(ReplyCode::LimitReached))?),
             socket,
             bound,
@@ -172,10 +172,10 @@ impl Associates {
     async fn run(
         &self,
         control: &mut TcpStream,
-        opened: &Opened,
+        opened: &OpenedAssociation,
         peer: SocketAddr,
     ) -> io::Result<&'static str> {
-        let Opened { relay, socket, .. } = opened;
+        let OpenedAssociation { relay, socket, .. } = opened;
         // What is longer than it may be has to show.
         let mut buffer = vec![0; MAX_DATAGRAM + 1];
         let mut noise = [0; 64];
@@ -204,7 +204,13 @@ impl Associates {
         }
     }
 
-    fn on_datagram(&self, relay: &Rc<Relay>, host: IpAddr, from: SocketAddr, datagram: &[u8]) {
+    fn on_datagram(
+        &self,
+        relay: &Rc<AssociationRelay>,
+        host: IpAddr,
+        from: SocketAddr,
+        datagram: &[u8],
+    ) {
         let permits = |destination: &Destination| self.permits(host, destination);
         let Some(name) = relay.on_datagram(from, datagram, permits) else {
             return;

@@ -75,7 +75,7 @@ impl Decisions {
         let _ = self.front.set(Rc::downgrade(front));
     }
 
-    /// These addresses count as their rules' names, once this is true.
+    /// Has addresses count as their rules' names; true once they do.
     pub(super) async fn teach(&self, lessons: Vec<Lesson>) -> bool {
         #[cfg(target_os = "linux")]
         if let Some(front) = self.front.get().and_then(Weak::upgrade)

@@ -37,7 +37,7 @@ const STEP: usize = 16 * 1024;
 type Connected = (TcpStream, Destination, Bytes);
 
 /// Server of the requests of one connection.
-pub(super) struct Server<'a> {
+pub(super) struct HttpConnection<'a> {
     pub(super) carrier: &'a Carrier,
     pub(super) decisions: &'a Rc<Decisions>,
     pub(super) shares: &'a Rc<Shares>,
@@ -54,7 +54,7 @@ enum Answered {
     Nothing,
 }
 
-impl Server<'_> {
+impl HttpConnection<'_> {
     /// Serves requests one after another, until one is CONNECT or the connection ends.
     pub(super) async fn serve(&self, mut socket: TcpStream) -> io::Result<Option<Connected>> {
         let mut buffer = Vec::with_capacity(1024);
@@ -162,7 +162,7 @@ impl Origin {
     }
 }
 
-impl Server<'_> {
+impl HttpConnection<'_> {
     /// Opens the way to an origin.
     async fn reach(&self, destination: &Destination) -> Result<Origin, ReplyCode> {
         let peer = self.peer;

@@ -95,7 +95,7 @@ impl FrontEnds {
                 &context,
                 answering.as_ref(),
                 front_end,
-                proxy::Protocol::Socks5,
+                proxy::ProxyProtocol::Socks5,
             )?);
         }
         if let Some(front_end) = &config.http {
@@ -103,7 +103,7 @@ impl FrontEnds {
                 &context,
                 answering.as_ref(),
                 front_end,
-                proxy::Protocol::Http,
+                proxy::ProxyProtocol::Http,
             )?);
         }
         #[cfg(target_os = "linux")]

@@ -26,7 +26,7 @@ use super::http;
 use super::share::{SPEECHLESS, Shares};
 use crate::client::Carrier;
 use crate::config::{Action, Placed, ProxyFrontEnd};
-use crate::net::listen::{self, Families};
+use crate::net::listen::{self, ListenFamilies};
 use crate::process::RunError;
 use crate::relay;
 
@@ -34,14 +34,14 @@ use crate::relay;
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Protocol {
+pub(super) enum ProxyProtocol {
     Socks5,
     Http,
 }
 
 /// Server of the applications of one listener.
-struct Server {
-    protocol: Protocol,
+struct ProxyListener {
+    protocol: ProxyProtocol,
     carrier: Carrier,
     decisions: Rc<Decisions>,
     shares: Rc<Shares>,
@@ -49,7 +49,7 @@ struct Server {
 }
 
 /// Wish of an application, its socket, and what it has sent already.
-struct Wanted {
+struct ProxyRequest {
     socket: TcpStream,
     request: Request,
     first: Bytes,
@@ -60,9 +60,9 @@ pub(super) fn start(
     context: &Context<'_>,
     dns: Option<&Rc<Dns>>,
     front_end: &Placed<ProxyFrontEnd>,
-    protocol: Protocol,
+    protocol: ProxyProtocol,
 ) -> Result<JoinHandle<()>, RunError> {
-    let listener = listen::listen(front_end.listen, Families::Both, &front_end.place)?;
+    let listener = listen::listen(front_end.listen, ListenFamilies::Both, &front_end.place)?;
     let address = front_end.listen;
     if !address.ip().is_loopback() {
         tracing::warn!("{address} lets everyone who reaches it use the tunnel");
@@ -72,7 +72,7 @@ pub(super) fn start(
         decisions,
         open,
     } = *context;
-    let server = Rc::new(Server {
+    let server = Rc::new(ProxyListener {
         protocol,
         carrier: carrier.clone(),
         decisions: decisions.clone(),
@@ -89,7 +89,7 @@ pub(super) fn start(
     }))
 }
 
-impl Server {
+impl ProxyListener {
     async fn serve(self: Rc<Self>, socket: TcpStream, peer: SocketAddr) {
         if relay::prepare(&socket).is_err() {
             return;
@@ -109,21 +109,21 @@ impl Server {
     }
 
     /// Wish of the application; `None` if it was turned away.
-    async fn listen_to(&self, socket: TcpStream, peer: SocketAddr) -> Option<Wanted> {
+    async fn listen_to(&self, socket: TcpStream, peer: SocketAddr) -> Option<ProxyRequest> {
         match self.protocol {
-            Protocol::Socks5 => {
+            ProxyProtocol::Socks5 => {
                 let asked = timeout(PATIENCE, socks5(socket));
                 self.shares.run(peer.ip(), asked).await?.ok()?.ok()?
             }
-            Protocol::Http => {
-                let server = http::Server {
+            ProxyProtocol::Http => {
+                let server = http::HttpConnection {
                     carrier: &self.carrier,
                     decisions: &self.decisions,
                     shares: &self.shares,
                     peer,
                 };
                 let (socket, destination, first) = server.serve(socket).await.ok()??;
-                Some(Wanted {
+                Some(ProxyRequest {
                     socket,
                     request: Request::Connect(destination),
                     first,
@@ -140,8 +140,8 @@ impl Server {
         first: Bytes,
     ) {
         let answer = match self.protocol {
-            Protocol::Socks5 => Answer::Socks5,
-            Protocol::Http => Answer::Connect,
+            ProxyProtocol::Socks5 => Answer::Socks5,
+            ProxyProtocol::Http => Answer::Connect,
         };
         let text = destination.to_string();
         let front = self.carrier.front();
@@ -168,7 +168,7 @@ impl Server {
 }
 
 /// Wish that an application says; `None` if it was turned away.
-async fn socks5(mut socket: TcpStream) -> io::Result<Option<Wanted>> {
+async fn socks5(mut socket: TcpStream) -> io::Result<Option<ProxyRequest>> {
     let mut buffer = Vec::with_capacity(socks5::MAX_MESSAGE);
     let greeted = loop {
         match socks5::decode_greeting(&buffer) {
@@ -183,7 +183,7 @@ async fn socks5(mut socket: TcpStream) -> io::Result<Option<Wanted>> {
         match socks5::decode_request(&buffer) {
             Ok(Some((request, used))) => {
                 let first = Bytes::copy_from_slice(&buffer[used..]);
-                return Ok(Some(Wanted {
+                return Ok(Some(ProxyRequest {
                     socket,
                     request,
                     first,
@@ -204,7 +204,7 @@ async fn more(socket: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Says why, and closes in order: a reset could overtake the answer.
-async fn turn_away(socket: &mut TcpStream, text: &[u8]) -> io::Result<Option<Wanted>> {
+async fn turn_away(socket: &mut TcpStream, text: &[u8]) -> io::Result<Option<ProxyRequest>> {
     socket.write_all(text).await?;
     SockRef::from(&*socket).set_linger(None)?;
     socket.shutdown().await?;

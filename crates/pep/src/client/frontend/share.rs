@@ -53,11 +53,11 @@ pub(super) struct Shares {
     /// Name of the shared thing, in the plural, for the log.
     what: &'static str,
     named: Throttle,
-    state: RefCell<State>,
+    state: RefCell<PlacesHeld>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PlacesHeld {
     hosts: HashMap<IpAddr, BTreeMap<u64, oneshot::Sender<()>>>,
     count: usize,
     next: u64,
@@ -65,7 +65,7 @@ struct State {
 
 /// A place of one connection; free again when this is dropped.
 #[derive(Debug)]
-struct Place {
+struct SharePlace {
     shares: Rc<Shares>,
     host: IpAddr,
     number: u64,
@@ -84,7 +84,7 @@ impl Shares {
     }
 
     /// Takes a place for a connection of `host`; another one, or this one, may have to go.
-    fn take(self: &Rc<Self>, host: IpAddr) -> Place {
+    fn take(self: &Rc<Self>, host: IpAddr) -> SharePlace {
         let host = share_of(host);
         let (sender, evicted) = oneshot::channel();
         let mut state = self.state.borrow_mut();
@@ -95,7 +95,7 @@ impl Shares {
         if state.count > self.most {
             state.evict();
         }
-        Place {
+        SharePlace {
             shares: self.clone(),
             host,
             number,
@@ -125,7 +125,7 @@ impl Shares {
     }
 }
 
-impl State {
+impl PlacesHeld {
     /// The newest connection of the host with most of them goes.
     fn evict(&mut self) {
         let greediest = self.hosts.iter().max_by_key(|(_, held)| held.len());
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-impl Place {
+impl SharePlace {
     /// Waits until this connection has to go; never ends if it need not.
     async fn evicted(&mut self) {
         if (&mut self.evicted).await.is_err() {
@@ -149,7 +149,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SharePlace {
     fn drop(&mut self) {
         let mut state = self.shares.state.borrow_mut();
         let Some(held) = state.hosts.get_mut(&self.host) else {
@@ -175,7 +175,7 @@ fn share_of(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn is_evicted(place: &mut Place) -> bool {
+    fn is_evicted(place: &mut SharePlace) -> bool {
         matches!(place.evicted.try_recv(), Ok(()))
     }
 

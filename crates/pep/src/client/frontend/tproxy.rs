@@ -30,7 +30,7 @@ use super::share::{Shares, WAITING};
 use super::upkeep::Upkeep;
 use super::wanted::{adapt, interception, lookups};
 use crate::client::carrier::Carrier;
-use crate::client::intercept::{self, Device, Installed, Interception, Other, Refusal};
+use crate::client::intercept::{self, Device, Installed, Interception, Other, RefusalKind};
 use crate::config::{self, ClientDns, FrontEnds, Intercept, Place, Placed, TCP};
 use crate::firewall::open_passages;
 use crate::kernel::Guardian;
@@ -301,7 +301,7 @@ impl Front {
 
     /// Has these addresses count as their rules' names; false if that fails.
     pub(super) async fn learn(&self, lessons: &[Lesson]) -> bool {
-        let lessons = lessons.iter().map(|lesson| intercept::Lesson {
+        let lessons = lessons.iter().map(|lesson| intercept::LearnedAddress {
             rule: lesson.rule,
             address: lesson.address,
             time: lesson.time,
@@ -379,11 +379,11 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
 }
 
 /// Way in which the kernel refuses the next attempts, if the reason is one that lasts.
-fn lasting(code: ReplyCode) -> Option<Refusal> {
+fn lasting(code: ReplyCode) -> Option<RefusalKind> {
     match code {
-        ReplyCode::Refused | ReplyCode::Denied => Some(Refusal::Refused),
+        ReplyCode::Refused | ReplyCode::Denied => Some(RefusalKind::Refused),
         ReplyCode::NetworkUnreachable | ReplyCode::HostUnreachable | ReplyCode::TimedOut => {
-            Some(Refusal::Unreachable)
+            Some(RefusalKind::Unreachable)
         }
         ReplyCode::Ok
         | ReplyCode::NameNotFound

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use bentpipe_sys::device;
 use bentpipe_sys::watch::Object;
 
-use crate::client::intercept::{Installed, Lack, Seen, lacking};
+use crate::client::intercept::{Installed, Lack, SeenInKernel, lacking};
 use crate::client::kept_device::{KeptDevice, lock};
-use crate::kernel::{Fault, Subject};
+use crate::kernel::{KernelFault, Subject};
 
 /// Name of an intercepted interface as a part, before the interface's own.
 const LAN_PART: &str = "intercepted interface ";
@@ -37,12 +37,12 @@ impl Upkeep {
         }
     }
 
-    fn look(&mut self) -> io::Result<Vec<Fault>> {
+    fn look(&mut self) -> io::Result<Vec<KernelFault>> {
         let mut faults = Vec::new();
         if let Some(device) = &self.device
             && let Some(state) = device.fault()?
         {
-            faults.push(Fault {
+            faults.push(KernelFault {
                 part: format!("device {}", device::NAME),
                 state: state.to_owned(),
                 object: Object::Link(device::NAME.to_owned()),
@@ -54,7 +54,7 @@ impl Upkeep {
             return Ok(faults);
         };
         // Without the lock: connections wait for it.
-        let seen = Seen::look(&wanted)?;
+        let seen = SeenInKernel::look(&wanted)?;
         let is_current = |rules: &Installed| rules.is_current(&wanted);
         if !lock(&self.rules).as_ref().is_some_and(is_current) {
             // Changed by ourselves meanwhile, of which there is a notice.
@@ -84,7 +84,7 @@ impl Upkeep {
         lacks.retain(|lack| {
             !(gone && matches!(lack, Lack::Route(route) if route.is_by(device::NAME)))
         });
-        faults.extend(lacks.iter().map(|lack| Fault {
+        faults.extend(lacks.iter().map(|lack| KernelFault {
             part: lack.to_string(),
             state: lack.state().to_owned(),
             object: lack.object(),
@@ -95,8 +95,8 @@ impl Upkeep {
 }
 
 /// An intercepted interface that is not there any more, which nobody but the operator brings back.
-fn lan_fault(name: &str) -> Fault {
-    Fault {
+fn lan_fault(name: &str) -> KernelFault {
+    KernelFault {
         part: format!("{LAN_PART}{name}"),
         state: "is gone".to_owned(),
         object: Object::Link(name.to_owned()),
@@ -104,7 +104,7 @@ fn lan_fault(name: &str) -> Fault {
 }
 
 impl Subject for Upkeep {
-    fn compare(&mut self) -> Vec<Fault> {
+    fn compare(&mut self) -> Vec<KernelFault> {
         match self.look() {
             Ok(faults) => {
                 self.blind = false;
@@ -121,7 +121,7 @@ impl Subject for Upkeep {
         }
     }
 
-    fn repair(&mut self, fault: &Fault) -> io::Result<()> {
+    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
         if fault.part.starts_with(LAN_PART) {
             return Err(io::Error::other(
                 "it was removed or renamed, and what its hosts send goes nowhere; give it its name again, or change \

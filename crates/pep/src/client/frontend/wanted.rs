@@ -1,7 +1,9 @@
 //! Interception as the configuration wants it, and as what the tunnel reaches changes it.
 
 use crate::client::carrier::Reach;
-use crate::client::intercept::{Action, Dns, Gate, Interception, Other, RouterDns, Rule};
+use crate::client::intercept::{
+    Action, DnsInterception, Gate, Interception, Other, RouterDns, Rule,
+};
 use crate::config::{self, ClientDns, FrontEnds, Http3, Intercept, OnFailure, OtherTraffic};
 
 /// Interception as it is configured.
@@ -24,8 +26,8 @@ pub(crate) fn interception(config: &FrontEnds, intercept: &Intercept) -> Interce
 }
 
 /// Interception of name lookups as it is configured.
-pub(super) fn lookups(dns: &ClientDns) -> Dns {
-    Dns {
+pub(super) fn lookups(dns: &ClientDns) -> DnsInterception {
+    DnsInterception {
         port: dns.port,
         router: match dns.router {
             config::RouterDns::Auto => RouterDns::Auto,

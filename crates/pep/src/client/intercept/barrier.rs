@@ -74,7 +74,7 @@ pub(super) fn present(holder: Holder) -> io::Result<Vec<PolicyRule>> {
     Ok(of(&all, holder).into_iter().cloned().collect())
 }
 
-/// Those of `rules` that are the holder's.
+/// Routing rules of `rules` that are the holder's.
 pub(super) fn of(rules: &[PolicyRule], holder: Holder) -> Vec<&PolicyRule> {
     // Marks and priorities are the same for every configuration.
     let routing = Routing::default();

@@ -2,7 +2,7 @@
 
 /// Interception of name lookups (port 53, UDP and TCP, IPv4 and IPv6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dns {
+pub struct DnsInterception {
     /// The port of the transparent DNS listeners, the same for UDP and TCP, IPv4 and IPv6.
     pub port: u16,
     /// Fate of name lookups that are meant for this machine itself.
@@ -22,7 +22,7 @@ pub enum RouterDns {
     Answer,
 }
 
-impl Dns {
+impl DnsInterception {
     /// Interception towards listeners on `port`; a name server of this machine keeps what is meant for it.
     #[must_use]
     pub fn at(port: u16) -> Self {

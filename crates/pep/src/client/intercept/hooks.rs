@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use super::packets;
 use super::ruleset::{DNS, EXEMPT, ICMP, LEFT_ALONE, NEIGHBOURS, NEVER, OPENING, names};
-use super::{Dns, Interception, Other};
+use super::{DnsInterception, Interception, Other};
 use crate::firewall::{Chain, anonymous};
 
 /// The hook before routing, and the chain for what the LAN sends.
@@ -151,7 +151,7 @@ pub(super) fn guard_in(it: &Interception) -> Chain {
     let ports = std::iter::once(it.port).chain(it.dns.map(|dns| dns.port));
     let tcp = ports
         .map(|port| format!("tcp dport {port} {OPENING} {foreign} counter reject with tcp reset"));
-    let udp = it.dns.map(|Dns { port, .. }| {
+    let udp = it.dns.map(|DnsInterception { port, .. }| {
         format!("udp dport {port} {foreign} counter reject with icmpx type port-unreachable")
     });
     Chain::at("guard_in", "filter", "input priority filter")

@@ -15,7 +15,7 @@ use bentpipe_sys::route::{MarkedRoute, Target};
 use ipnet::IpNet;
 
 use super::gate::ADMITTED_FOR;
-use super::kept::{self, Count, Kept, Lesson};
+use super::kept::{self, Count, Kept, LearnedAddress};
 use super::lan::{self, Lan};
 use super::upkeep::{self, Lack, Wanted};
 use super::{Interception, REFUSED_FOR, barrier, invalid};
@@ -23,7 +23,7 @@ use crate::firewall::{CLIENT_TABLE, Setting, Settings, close_passages, prepare_d
 
 /// Reason why a destination is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalKind {
     /// The destination refused: the next connection is reset (ECONNREFUSED).
     Refused,
     /// The destination cannot be reached: an ICMP host-unreachable answers (EHOSTUNREACH). The kernel
@@ -112,12 +112,12 @@ impl Installed {
     ///
     /// # Errors
     /// Somebody removed the table, or the set is full (65535 destinations).
-    pub fn refuse(&self, destination: SocketAddr, kind: Refusal) -> io::Result<()> {
+    pub fn refuse(&self, destination: SocketAddr, kind: RefusalKind) -> io::Result<()> {
         let set = match (kind, destination) {
-            (Refusal::Refused, SocketAddr::V4(_)) => "refused4",
-            (Refusal::Refused, SocketAddr::V6(_)) => "refused6",
-            (Refusal::Unreachable, SocketAddr::V4(_)) => "unreachable4",
-            (Refusal::Unreachable, SocketAddr::V6(_)) => "unreachable6",
+            (RefusalKind::Refused, SocketAddr::V4(_)) => "refused4",
+            (RefusalKind::Refused, SocketAddr::V6(_)) => "refused6",
+            (RefusalKind::Unreachable, SocketAddr::V4(_)) => "unreachable4",
+            (RefusalKind::Unreachable, SocketAddr::V6(_)) => "unreachable6",
         };
         let element = format!("{} . {}", destination.ip(), destination.port());
         self.table.add_element(set, &element, Some(REFUSED_FOR))
@@ -143,7 +143,7 @@ impl Installed {
     ///
     /// # Errors
     /// As [`Self::refuse`]; or a rule has no such destinations.
-    pub fn learn(&mut self, lessons: &[Lesson]) -> io::Result<()> {
+    pub fn learn(&mut self, lessons: &[LearnedAddress]) -> io::Result<()> {
         if self.lessons.len() + lessons.len() > MAX_LESSONS {
             // Those that are still used have their time from the set itself.
             self.lessons.clear();
@@ -261,11 +261,14 @@ impl Installed {
     /// asked last.
     fn kept(&mut self) -> Kept {
         let counts = self.counts().unwrap_or_else(|_| self.counted.clone());
-        let remembered = self.lessons.iter().map(|((rule, address), time)| Lesson {
-            rule: *rule,
-            address: *address,
-            time: *time,
-        });
+        let remembered = self
+            .lessons
+            .iter()
+            .map(|((rule, address), time)| LearnedAddress {
+                rule: *rule,
+                address: *address,
+                time: *time,
+            });
         let learned = kept::learned(&self.rules).unwrap_or_else(|_| remembered.collect());
         Kept { counts, learned }
     }

@@ -11,7 +11,7 @@ use crate::firewall::{CLIENT_TABLE, Family};
 
 /// An address that counts as a rule's name's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lesson {
+pub struct LearnedAddress {
     /// The rule's number; it has [`learned`](super::Rule::learned).
     pub rule: usize,
     /// The address.
@@ -25,7 +25,7 @@ pub struct Lesson {
 pub struct Count {
     /// Packets, of the direction that the rule names.
     pub packets: u64,
-    /// Their bytes, from the IP header on.
+    /// Bytes of the packets, from the IP header on.
     pub bytes: u64,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Kept {
     /// Counts, by rule.
     pub(super) counts: Vec<Count>,
     /// Lessons, with the time for which they still count.
-    pub(super) learned: Vec<Lesson>,
+    pub(super) learned: Vec<LearnedAddress>,
 }
 
 impl Kept {
@@ -54,18 +54,18 @@ impl Kept {
     pub(super) fn elements(&self, rule: usize, family: Family) -> impl Iterator<Item = String> {
         let own = self.learned.iter();
         let own = own.filter(move |one| one.rule == rule && family == Family::of(one.address));
-        own.map(Lesson::element)
+        own.map(LearnedAddress::element)
     }
 }
 
-impl Lesson {
+impl LearnedAddress {
     fn element(&self) -> String {
         format!("{} timeout {}s", self.address, self.time.as_secs().max(1))
     }
 }
 
 /// Text that teaches the table `name` all of it in one step.
-pub(super) fn teaching(name: &str, lessons: &[Lesson]) -> String {
+pub(super) fn teaching(name: &str, lessons: &[LearnedAddress]) -> String {
     let mut text = String::new();
     for lesson in lessons {
         let set = set_name(lesson.rule, Family::of(lesson.address));
@@ -82,7 +82,7 @@ pub(super) fn teaching(name: &str, lessons: &[Lesson]) -> String {
 }
 
 /// Reads the elements of one set from what `nft list set` prints of it.
-pub(super) fn elements(listing: &str, rule: usize) -> Vec<Lesson> {
+pub(super) fn elements(listing: &str, rule: usize) -> Vec<LearnedAddress> {
     let Some((_, elements)) = listing.split_once("elements = {") else {
         return Vec::new();
     };
@@ -90,7 +90,7 @@ pub(super) fn elements(listing: &str, rule: usize) -> Vec<Lesson> {
         let mut words = text.split_whitespace();
         let address = words.next()?.parse().ok()?;
         let time = time(words.skip_while(|word| *word != "expires").nth(1)?)?;
-        Some(Lesson {
+        Some(LearnedAddress {
             rule,
             address,
             time,
@@ -125,7 +125,7 @@ fn time(text: &str) -> Option<Duration> {
 }
 
 /// Content of the sets of `rules` now.
-pub(super) fn learned(rules: &[bool]) -> io::Result<Vec<Lesson>> {
+pub(super) fn learned(rules: &[bool]) -> io::Result<Vec<LearnedAddress>> {
     let mut all = Vec::new();
     for (rule, _) in rules.iter().enumerate().filter(|(_, learned)| **learned) {
         for family in Family::BOTH {
@@ -167,7 +167,10 @@ mod tests {
         let listing = "table inet t {\n\tset learned2_4 {\n\t\ttype ipv4_addr\n\t\tsize 65535\n\t\tflags dynamic,timeout\n\t\t\
              elements = { 192.0.2.1 timeout 1h expires 59m58s312ms, 192.0.2.2 timeout 1d expires 23h,\n\t\t\t     \
              192.0.2.3 timeout 5s expires 17ms }\n\t}\n}\n";
-        let read: Vec<_> = elements(listing, 2).iter().map(Lesson::element).collect();
+        let read: Vec<_> = elements(listing, 2)
+            .iter()
+            .map(LearnedAddress::element)
+            .collect();
         assert_eq!(
             read,
             [

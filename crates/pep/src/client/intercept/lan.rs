@@ -25,7 +25,7 @@ type Homes = BTreeMap<(String, bool), Vec<IpNet>>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Lan {
     prefixes: Vec<IpNet>,
-    /// This machine's own there.
+    /// Addresses of this machine on the interfaces.
     addresses: Vec<IpAddr>,
     homes: Homes,
     /// The kernel's numbers of these interfaces and of our device, also of one that has another name by now.
@@ -127,7 +127,7 @@ impl Lan {
         &self.prefixes
     }
 
-    /// This machine's own addresses.
+    /// Addresses of this machine.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }

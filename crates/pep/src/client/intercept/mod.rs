@@ -27,14 +27,14 @@ use kept::Kept;
 use lan::Lan;
 
 pub use device::Device;
-pub use dns::{Dns, RouterDns};
+pub use dns::{DnsInterception, RouterDns};
 pub use gate::{ADMITTED_FOR, Gate};
 pub use guard::{guard_listing, guard_off};
-pub use installed::{Installed, Refusal};
-pub use kept::{Count, Lesson};
+pub use installed::{Installed, RefusalKind};
+pub use kept::{Count, LearnedAddress};
 pub use policy::{Action, Rule, WITH_PORTS};
 pub use routing::Routing;
-pub use upkeep::{Lack, Seen, Wanted, lacking};
+pub use upkeep::{Lack, SeenInKernel, Wanted, lacking};
 
 mod barrier;
 mod device;
@@ -78,7 +78,7 @@ pub struct Interception {
     /// True if HTTP/3 (UDP port 443) is answered with "port unreachable", so that browsers fall back to TCP.
     pub reject_http3: bool,
     /// Interception of name lookups; `None`: DNS is like any other traffic.
-    pub dns: Option<Dns>,
+    pub dns: Option<DnsInterception>,
     /// The device of what is not relayed.
     pub device: Device,
     /// Address families that the far side reaches; connections of another are refused at once.
@@ -233,7 +233,7 @@ pub(crate) fn trial() -> io::Result<()> {
     let it = Interception {
         interfaces: vec!["lan0".into()],
         other: Other::Tunnel,
-        dns: Some(Dns::at(4453)),
+        dns: Some(DnsInterception::at(4453)),
         device: Device {
             published: vec![(5060, SocketAddr::from(([192, 0, 2, 1], 5060)))],
             ..Device::default()

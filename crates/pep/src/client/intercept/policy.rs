@@ -250,7 +250,7 @@ mod tests {
     use std::net::IpAddr;
     use std::time::Duration;
 
-    use super::super::kept::{Count, Lesson, counts};
+    use super::super::kept::{Count, LearnedAddress, counts};
     use super::*;
 
     fn nets(nets: &[&str]) -> Vec<IpNet> {
@@ -326,7 +326,7 @@ mod tests {
         };
         let address: IpAddr = "2001:db8::1".parse().unwrap();
         let kept = Kept {
-            learned: vec![Lesson {
+            learned: vec![LearnedAddress {
                 rule: 1,
                 address,
                 time: Duration::from_secs(60),

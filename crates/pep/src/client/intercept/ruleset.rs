@@ -17,7 +17,7 @@ use bentpipe_sys::connections::Inbound;
 use ipnet::IpNet;
 
 use super::kept::Kept;
-use super::{Dns, Interception, Lan, RouterDns};
+use super::{DnsInterception, Interception, Lan, RouterDns};
 use super::{gate, hooks, inbound, packets, policy};
 use crate::firewall::{Chain, Family, Set};
 
@@ -165,7 +165,7 @@ fn rules(it: &Interception) -> Vec<Chain> {
 
 /// Name lookups, to our own listener. What a host asks of the router's addresses as well, unless they are in `bypass` or
 /// another name server is to have them.
-fn lookups(it: &Interception, Dns { port, router }: Dns) -> [Chain; 2] {
+fn lookups(it: &Interception, DnsInterception { port, router }: DnsInterception) -> [Chain; 2] {
     let dns = Chain::new("dns")
         .rule(it.routing.intercepted().set())
         .rule(format_args!("{DNS} tproxy to :{port} accept"))
@@ -275,7 +275,7 @@ mod tests {
         it.interfaces = vec!["lan0".into()];
         it.local = true;
         it.other = Other::Tunnel;
-        it.dns = Some(Dns::at(8));
+        it.dns = Some(DnsInterception::at(8));
         it.reject_http3 = true;
         it
     }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn lookups_are_marked_tproxied_or_dropped() {
-        let text = printed(lookups(&everything(), Dns::at(8)));
+        let text = printed(lookups(&everything(), DnsInterception::at(8)));
         let order = ["meta mark set", "tproxy to :8 accept", "counter drop"];
         assert!(
             order.map(|part| position(&text, part)).is_sorted(),
@@ -352,7 +352,7 @@ mod tests {
             "10.1.0.1/32".parse().unwrap(),
             "fd00:1::1/128".parse().unwrap(),
         ];
-        let text = printed(lookups(&it, Dns::at(8)));
+        let text = printed(lookups(&it, DnsInterception::at(8)));
         let order = [
             "ip daddr 10.1.0.1/32 return",
             "ip6 daddr fd00:1::1/128 return",

@@ -7,10 +7,10 @@ use bentpipe_proto::tunnel::Families;
 use bentpipe_sys::nft::Table;
 
 use super::gate::Gate;
-use super::kept::{self, Count, Kept, Lesson};
+use super::kept::{self, Count, Kept, LearnedAddress};
 use super::lan::Lan;
 use super::policy::{Action, Rule};
-use super::{Device, Dns, Interception, Other, RouterDns, guard, ruleset};
+use super::{Device, DnsInterception, Interception, Other, RouterDns, guard, ruleset};
 use crate::firewall::snapshot::compare;
 use crate::firewall::{CLIENT_TABLE, GUARD_TABLE, Settings};
 
@@ -51,7 +51,7 @@ fn packets() -> Interception {
 fn local() -> Interception {
     Interception {
         local: true,
-        dns: Some(Dns::at(4453)),
+        dns: Some(DnsInterception::at(4453)),
         ..packets()
     }
 }
@@ -87,7 +87,7 @@ fn rules() -> Vec<Rule> {
 }
 
 fn kept() -> Kept {
-    let learned = ["192.0.2.9", "192.0.2.10", "2001:db8::9"].map(|address| Lesson {
+    let learned = ["192.0.2.9", "192.0.2.10", "2001:db8::9"].map(|address| LearnedAddress {
         rule: 1,
         address: address.parse().unwrap(),
         time: Duration::from_secs(60),
@@ -116,7 +116,7 @@ fn clients() -> Vec<(&'static str, Interception)> {
             "lan-direct",
             Interception {
                 other: Other::Direct,
-                dns: Some(Dns {
+                dns: Some(DnsInterception {
                     port: 4453,
                     router: RouterDns::Leave,
                 }),
@@ -129,7 +129,7 @@ fn clients() -> Vec<(&'static str, Interception)> {
         (
             "packets-dns",
             Interception {
-                dns: Some(Dns {
+                dns: Some(DnsInterception {
                     port: 4453,
                     router: RouterDns::Answer,
                 }),

@@ -38,7 +38,7 @@ pub struct Wanted {
 
 /// Things that are in the kernel.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SeenInKernel {
     table: Option<Fingerprint>,
     guard: bool,
     rules: Vec<PolicyRule>,
@@ -73,7 +73,7 @@ pub enum Lack {
     Passage(Passage),
 }
 
-impl Seen {
+impl SeenInKernel {
     /// Looks at what `wanted` is about.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Seen {
 
 /// Things of `wanted` that are not as they are to be.
 #[must_use]
-pub fn lacking(wanted: &Wanted, seen: &Seen) -> Vec<Lack> {
+pub fn lacking(wanted: &Wanted, seen: &SeenInKernel) -> Vec<Lack> {
     let mut lacks = Vec::new();
     // The barrier first: it holds while the table is made.
     let missing = |rule: &&PolicyRule| !seen.rules.contains(rule);

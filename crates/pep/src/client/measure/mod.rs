@@ -26,9 +26,9 @@ use tokio::time::sleep_until;
 
 use crate::config::ClientFile;
 use crate::process;
-pub use plan::{Kind, NoPlan, Plan, Way, Wishes};
+pub use plan::{NoPlan, Plan, TaskKind, Way, Wishes};
 pub use report::{Failures, Report, Row};
-pub use statistics::{Comparison, Pair, Verdict};
+pub use statistics::{Comparison, Conclusion, Pair};
 use target::Target;
 
 /// Reason why something could not be measured, and the mend.
@@ -128,8 +128,8 @@ async fn measure(
         return Err(Fault::NoTunnel);
     };
     let kinds = match url {
-        Some(_) => Kind::OF_URL,
-        None => Kind::ALL,
+        Some(_) => TaskKind::OF_URL,
+        None => TaskKind::ALL,
     };
     // Before anything is sent: what cannot be is refused at once.
     let plan = Plan::new(kinds, wishes)?;

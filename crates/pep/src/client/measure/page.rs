@@ -10,7 +10,7 @@ use bentpipe_units::ByteCount;
 use serde::Serialize;
 
 use super::report::{Report, Row};
-use super::statistics::{Pair, Verdict};
+use super::statistics::{Conclusion, Pair};
 use crate::page::STYLE;
 
 const TITLE: &str = "What the tunnel is worth";
@@ -65,10 +65,10 @@ fn verdicts(report: &Report) -> String {
         String::from("<section><h2>Verdicts</h2>\n<ul class=\"events\" id=\"events\">\n");
     for row in &report.rows {
         let light = match row.result.map(|result| result.verdict) {
-            Some(Verdict::Gain) => "ok",
-            Some(Verdict::Slower) => "bad",
-            Some(Verdict::NoDifference) => "warn",
-            Some(Verdict::TooFew) | None => "",
+            Some(Conclusion::Gain) => "ok",
+            Some(Conclusion::Slower) => "bad",
+            Some(Conclusion::NoDifference) => "warn",
+            Some(Conclusion::TooFew) | None => "",
         };
         let (name, words) = (row.kind.name(), escape(&row.words()));
         // Writing into a String cannot fail, here and below.
@@ -106,7 +106,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Fault;
-    use super::super::plan::{Kind, Plan, Way, Wishes};
+    use super::super::plan::{Plan, TaskKind, Way, Wishes};
     use super::*;
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
             rounds: 6,
             max_bytes: ByteCount::new(1 << 20),
         };
-        let plan = Plan::new(Kind::OF_URL, &wishes).unwrap();
+        let plan = Plan::new(TaskKind::OF_URL, &wishes).unwrap();
         let target = "http://a/</script>".into();
         let mut report = Report::new(target, "SOCKS5".into(), Duration::ZERO, &plan);
         for direct_s in [2.0, 2.5, 2.5, 2.5, 2.5, 1e9] {

@@ -21,7 +21,7 @@ const DOWN_TO_UP: u64 = 4;
 /// Kind of transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum TaskKind {
     /// A small answer over a new connection.
     Request,
     /// A document, then its objects over six connections at a time.
@@ -56,7 +56,7 @@ pub struct Wishes {
 /// Transfers of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    kinds: &'static [Kind],
+    kinds: &'static [TaskKind],
     size: ByteCount,
     wished: u32,
     rounds: u32,
@@ -85,7 +85,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`NoPlan`]: not one.
-    pub(super) fn new(kinds: &'static [Kind], wishes: &Wishes) -> Result<Self, NoPlan> {
+    pub(super) fn new(kinds: &'static [TaskKind], wishes: &Wishes) -> Result<Self, NoPlan> {
         if wishes.rounds == 0 || wishes.size == ByteCount::ZERO {
             return Err(NoPlan::Nothing);
         }
@@ -134,26 +134,26 @@ impl Plan {
 
     /// Bytes of one transfer.
     #[must_use]
-    pub fn bytes_of(&self, kind: Kind) -> u64 {
+    pub fn bytes_of(&self, kind: TaskKind) -> u64 {
         let size = self.size.as_u64();
         match kind {
-            Kind::Request => REQUEST,
-            Kind::Page => DOCUMENT + OBJECTS * OBJECT,
-            Kind::Down => size,
-            Kind::Up => size.div_ceil(DOWN_TO_UP),
+            TaskKind::Request => REQUEST,
+            TaskKind::Page => DOCUMENT + OBJECTS * OBJECT,
+            TaskKind::Down => size,
+            TaskKind::Up => size.div_ceil(DOWN_TO_UP),
         }
     }
 
     /// Kinds, in the order of a round.
     #[must_use]
-    pub fn kinds(&self) -> &'static [Kind] {
+    pub fn kinds(&self) -> &'static [TaskKind] {
         self.kinds
     }
 
     /// Connections that one way opens in a round.
     pub(super) fn connections(&self) -> u64 {
-        let of = |kind: &Kind| match kind {
-            Kind::Page => 1 + OBJECTS,
+        let of = |kind: &TaskKind| match kind {
+            TaskKind::Page => 1 + OBJECTS,
             _ => 1,
         };
         self.kinds.iter().map(of).sum()
@@ -168,11 +168,11 @@ impl Plan {
     }
 }
 
-impl Kind {
+impl TaskKind {
     /// All that a responder serves.
     pub(super) const ALL: &'static [Self] = &[Self::Request, Self::Page, Self::Down, Self::Up];
 
-    /// Those that any web server serves.
+    /// Kinds that any web server serves.
     pub(super) const OF_URL: &'static [Self] = &[Self::Request, Self::Down];
 
     /// Name in tables.
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_as_large_as_it_says() {
-        let plan = Plan::new(Kind::ALL, &wishes(2_000_000, 8, 1 << 40)).unwrap();
+        let plan = Plan::new(TaskKind::ALL, &wishes(2_000_000, 8, 1 << 40)).unwrap();
         // 1 kB, 120 kB, 2 MB and 500 kB, twice in each of eight rounds.
         assert_eq!(plan.bytes(), ByteCount::new(16 * 2_621_000 + 2000));
         assert_eq!((plan.rounds(), plan.curtailed()), (8, None));
@@ -211,17 +211,17 @@ mod tests {
     #[test]
     fn rounds_are_fewer_where_bytes_are_and_none_are_refused() {
         let round = 2 * 2_621_000;
-        let plan = |most| Plan::new(Kind::ALL, &wishes(2_000_000, 8, most + 2000));
+        let plan = |most| Plan::new(TaskKind::ALL, &wishes(2_000_000, 8, most + 2000));
         let three = plan(4 * round - 1).unwrap();
         assert_eq!((three.rounds(), three.curtailed()), (3, Some(8)));
         assert_eq!(three.bytes(), ByteCount::new(3 * round + 2000));
         let refused = plan(round - 1).unwrap_err();
         assert!(refused.to_string().contains("--max-bytes"), "{refused}");
         for nothing in [wishes(0, 8, round), wishes(1, 0, round)] {
-            assert_eq!(Plan::new(Kind::ALL, &nothing), Err(NoPlan::Nothing));
+            assert_eq!(Plan::new(TaskKind::ALL, &nothing), Err(NoPlan::Nothing));
         }
         // A size at the end of what there is.
-        assert!(Plan::new(Kind::ALL, &wishes(u64::MAX / 2, 8, 1)).is_err());
+        assert!(Plan::new(TaskKind::ALL, &wishes(u64::MAX / 2, 8, 1)).is_err());
     }
 
     #[test]

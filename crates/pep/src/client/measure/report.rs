@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Fault;
-use super::plan::{Kind, Plan, Way};
-use super::statistics::{Comparison, Pair, Verdict};
+use super::plan::{Plan, TaskKind, Way};
+use super::statistics::{Comparison, Conclusion, Pair};
 
 /// Result of a measurement.
 #[derive(Debug, Clone, Serialize)]
@@ -36,7 +36,7 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Kind of the transfers.
-    pub kind: Kind,
+    pub kind: TaskKind,
     /// Bytes of one transfer, at most.
     pub bytes: u64,
     /// Comparison of the pairs; none if no pair is complete.
@@ -62,7 +62,7 @@ impl Report {
     /// Empty report of a measurement that begins at `began`, since 1970.
     pub(super) fn new(target: String, through: String, began: Duration, plan: &Plan) -> Self {
         let seconds = i64::try_from(began.as_secs()).unwrap_or_default();
-        let row = |kind: &Kind| Row {
+        let row = |kind: &TaskKind| Row {
             kind: *kind,
             bytes: plan.bytes_of(*kind),
             result: None,
@@ -176,12 +176,12 @@ impl Row {
         };
         let ratio = result.ratio;
         match result.verdict {
-            Verdict::Gain => format!("gain: {ratio:.2} times as fast through the tunnel"),
-            Verdict::Slower => {
+            Conclusion::Gain => format!("gain: {ratio:.2} times as fast through the tunnel"),
+            Conclusion::Slower => {
                 format!("no gain: the tunnel takes {:.2} times as long", 1.0 / ratio)
             }
-            Verdict::NoDifference => "no gain: no difference is shown".into(),
-            Verdict::TooFew => format!("too few pairs to say: {}, 6 are needed", result.n),
+            Conclusion::NoDifference => "no gain: no difference is shown".into(),
+            Conclusion::TooFew => format!("too few pairs to say: {}, 6 are needed", result.n),
         }
     }
 }
@@ -231,7 +231,7 @@ mod tests {
             rounds: 8,
             max_bytes: ByteCount::new(10_000),
         };
-        let plan = Plan::new(Kind::OF_URL, &wishes).unwrap();
+        let plan = Plan::new(TaskKind::OF_URL, &wishes).unwrap();
         let mut report = Report::new("http://a/".into(), "SOCKS5".into(), Duration::ZERO, &plan);
         for row in &mut report.rows {
             for _ in 0..pairs {

@@ -89,7 +89,7 @@ impl Road {
         }
     }
 
-    /// This road, for whoever reads a report.
+    /// Words for the road, for whoever reads a report.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Address(_, _) => "the interception of this machine".to_owned(),

@@ -29,14 +29,14 @@ pub struct Comparison {
     pub ratio: f64,
     /// Bounds of the true median of the ratios, with 95 % confidence; none of fewer than six pairs.
     pub interval: Option<[f64; 2]>,
-    /// Conclusion.
-    pub verdict: Verdict,
+    /// Conclusion from all pairs.
+    pub verdict: Conclusion,
 }
 
 /// Conclusion about one kind of transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Conclusion {
     /// The tunnel is faster.
     Gain,
     /// The tunnel is slower.
@@ -72,12 +72,12 @@ impl Comparison {
             tunnel_s: median(&sorted(|pair| pair.tunnel_s))?,
             ratio: median(&ratios)?,
             interval,
-            verdict: Verdict::of(interval),
+            verdict: Conclusion::of(interval),
         })
     }
 }
 
-impl Verdict {
+impl Conclusion {
     fn of(interval: Option<[f64; 2]>) -> Self {
         match interval {
             None => Self::TooFew,
@@ -105,29 +105,32 @@ mod tests {
         assert_eq!(compare(&[]), None);
         let five = compare(&[9.0; 5]).unwrap();
         assert_eq!((five.ratio, five.interval), (9.0, None));
-        assert_eq!(five.verdict, Verdict::TooFew);
+        assert_eq!(five.verdict, Conclusion::TooFew);
         let six = compare(&[2.0, 4.0, 3.0, 1.5, 2.5, 3.5]).unwrap();
         assert_eq!(
             (six.n, six.ratio, six.interval),
             (6, 2.75, Some([1.5, 4.0]))
         );
-        assert_eq!(six.verdict, Verdict::Gain);
+        assert_eq!(six.verdict, Conclusion::Gain);
     }
 
     #[test]
     fn one_pair_of_nine_that_is_out_of_line_changes_nothing() {
         let nine = [2.0, 2.0, 2.0, 2.0, 0.1, 2.0, 2.0, 2.0, 2.0];
-        assert_eq!(compare(&nine).unwrap().verdict, Verdict::Gain);
+        assert_eq!(compare(&nine).unwrap().verdict, Conclusion::Gain);
         let six = compare(&nine[..6]).unwrap();
-        assert_eq!(six.verdict, Verdict::NoDifference);
+        assert_eq!(six.verdict, Conclusion::NoDifference);
     }
 
     #[test]
     fn slower_and_not_different_are_no_gain() {
-        assert_eq!(compare(&[0.9; 8]).unwrap().verdict, Verdict::Slower);
-        assert_eq!(compare(&[1.0; 8]).unwrap().verdict, Verdict::NoDifference);
+        assert_eq!(compare(&[0.9; 8]).unwrap().verdict, Conclusion::Slower);
+        assert_eq!(
+            compare(&[1.0; 8]).unwrap().verdict,
+            Conclusion::NoDifference
+        );
         let mixed = [0.9, 1.1, 0.9, 1.1, 0.9, 1.1, 0.9, 1.1];
-        assert_eq!(compare(&mixed).unwrap().verdict, Verdict::NoDifference);
+        assert_eq!(compare(&mixed).unwrap().verdict, Conclusion::NoDifference);
     }
 
     /// What the link does to both of a pair, however much that is, is no difference between them.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::net::lookup_host;
 
 use super::Fault;
-use super::plan::{Kind, Plan, REQUEST, Way};
+use super::plan::{Plan, REQUEST, TaskKind, Way};
 use super::road::Road;
 use super::transfer::Peer;
 use crate::config::{ClientConfig, RESPONDER_NAME, ServerAddress};
@@ -84,7 +84,7 @@ impl Target {
         let tunnel = Road::through(&config.front, inside, None)?;
         let tunnel = Peer::new(tunnel, RESPONDER_NAME.to_owned());
         let token = token(&tunnel).await?;
-        if Kind::ALL
+        if TaskKind::ALL
             .iter()
             .any(|kind| plan.bytes_of(*kind) > token.max_request)
         {
@@ -120,8 +120,9 @@ impl Target {
 
     /// One request each way, before anything counts: a way that is closed is told at once, and names are looked up.
     pub(super) async fn try_both(&self) -> Result<(), Fault> {
-        self.transfer(Kind::Request, Way::Tunnel, REQUEST).await?;
-        let direct = self.transfer(Kind::Request, Way::Direct, REQUEST).await;
+        self.transfer(TaskKind::Request, Way::Tunnel, REQUEST)
+            .await?;
+        let direct = self.transfer(TaskKind::Request, Way::Direct, REQUEST).await;
         match (direct, &self.what) {
             (Err(fault @ Fault::Mark(_)), _) => Err(fault),
             (Err(fault), What::Responder(token, _)) => Err(Fault::Closed {
@@ -164,7 +165,7 @@ impl Target {
     /// One transfer; the time that it took.
     pub(super) async fn transfer(
         &self,
-        kind: Kind,
+        kind: TaskKind,
         way: Way,
         bytes: u64,
     ) -> Result<Duration, Fault> {
@@ -173,14 +174,16 @@ impl Target {
             Way::Tunnel => &self.tunnel,
         };
         match (&self.what, kind) {
-            (What::Url(path), Kind::Request) => peer.head(path).await,
+            (What::Url(path), TaskKind::Request) => peer.head(path).await,
             (What::Url(path), _) => peer.get(path, bytes).await,
-            (What::Responder(..), Kind::Request) => {
+            (What::Responder(..), TaskKind::Request) => {
                 peer.get(&format!("/bytes/{REQUEST}"), REQUEST).await
             }
-            (What::Responder(token, _), Kind::Page) => peer.page(token.max_connections).await,
-            (What::Responder(..), Kind::Down) => peer.get(&format!("/bytes/{bytes}"), bytes).await,
-            (What::Responder(..), Kind::Up) => peer.post("/sink", bytes).await,
+            (What::Responder(token, _), TaskKind::Page) => peer.page(token.max_connections).await,
+            (What::Responder(..), TaskKind::Down) => {
+                peer.get(&format!("/bytes/{bytes}"), bytes).await
+            }
+            (What::Responder(..), TaskKind::Up) => peer.post("/sink", bytes).await,
         }
     }
 

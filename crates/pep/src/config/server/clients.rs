@@ -29,7 +29,7 @@ const DEFAULT_PACKETS_PER_S: u32 = 200_000;
 /// One client that the server knows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
-    /// Its name in logs and `status`.
+    /// Name of the client in logs and `status`.
     pub name: String,
     /// Key that the client proves to hold.
     pub key: ClientKey,
@@ -37,7 +37,7 @@ pub struct Client {
     pub allow: Vec<Destinations>,
     /// If not empty, the only destinations allowed.
     pub only: Vec<Destinations>,
-    /// Its addresses in the tunnel; of a family that is missing it gets one from the pool.
+    /// Addresses of the client in the tunnel; of a family that is missing the client gets one from the pool.
     pub addresses: Vec<IpAddr>,
     /// Prefixes behind it that are routed to it, without translation.
     pub routes: Vec<IpNet>,
@@ -270,7 +270,7 @@ struct Claims {
 }
 
 impl Claims {
-    /// Those of the client `name`; none may be another's too.
+    /// Claims of the client `name`; none may be another's too.
     fn of(
         &mut self,
         source: &Source,

@@ -30,10 +30,10 @@ pub struct Dialling {
 /// Prefixes that lead to IPv4 addresses by a translator of the server's network (RFC 6052).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Nat64 {
-    /// Those that the resolver tells (RFC 7050).
+    /// Prefixes that the resolver tells (RFC 7050).
     #[default]
     Discovered,
-    /// These.
+    /// Prefixes that the operator names.
     Prefixes(Vec<Ipv6Net>),
 }
 

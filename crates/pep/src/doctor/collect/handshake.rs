@@ -9,7 +9,7 @@ use bentpipe_tunnel::engine::{HandshakeTrial, Link};
 
 use crate::client::frontend::own_mark;
 use crate::config::{ClientConfig, Server};
-use crate::doctor::facts::Reached;
+use crate::doctor::facts::HandshakeResult;
 use crate::process;
 
 /// Time for an attempt: a handshake over a geostationary satellite takes 1.3 s, and its packets may be lost twice.
@@ -24,23 +24,23 @@ pub(super) fn shake(
     key: &PrivateKey,
     server: &Server,
     to: SocketAddr,
-) -> Reached {
+) -> HandshakeResult {
     match attempt(config, key, server, to) {
         Ok(reached) => reached,
         Err(error) => match unreachable(&error) {
-            Some(text) => Reached::Unreachable(text.into()),
-            None => Reached::NotTried(error.to_string()),
+            Some(text) => HandshakeResult::Unreachable(text.into()),
+            None => HandshakeResult::NotTried(error.to_string()),
         },
     }
 }
 
 /// Asks whether somebody accepts TCP at `to`.
-pub(super) fn connect(to: SocketAddr) -> Reached {
+pub(super) fn connect(to: SocketAddr) -> HandshakeResult {
     let began = process::now();
     match TcpStream::connect_timeout(&to, PATIENCE) {
-        Ok(_) => Reached::Connected(process::now().saturating_duration_since(began)),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => Reached::Silent(PATIENCE),
-        Err(error) => Reached::Unreachable(error.to_string()),
+        Ok(_) => HandshakeResult::Connected(process::now().saturating_duration_since(began)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => HandshakeResult::Silent(PATIENCE),
+        Err(error) => HandshakeResult::Unreachable(error.to_string()),
     }
 }
 
@@ -49,7 +49,7 @@ fn attempt(
     key: &PrivateKey,
     server: &Server,
     to: SocketAddr,
-) -> io::Result<Reached> {
+) -> io::Result<HandshakeResult> {
     let socket = open(config, to.ip())?;
     socket.connect(to)?;
     let crypto = identity::client_crypto(
@@ -72,9 +72,9 @@ fn attempt(
     trial.close(process::now());
     let _ = send(&socket, &mut trial);
     Ok(match outcome {
-        Some(outcome) => Reached::Shaken(outcome),
-        None if trial.is_answered() => Reached::Unfinished(PATIENCE),
-        None => Reached::Silent(PATIENCE),
+        Some(outcome) => HandshakeResult::Shaken(outcome),
+        None if trial.is_answered() => HandshakeResult::Unfinished(PATIENCE),
+        None => HandshakeResult::Silent(PATIENCE),
     })
 }
 

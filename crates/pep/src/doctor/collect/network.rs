@@ -9,7 +9,7 @@ use bentpipe_sys::reach::{Reach, RouteQuery};
 use bentpipe_sys::{device, link};
 
 use super::{MAX_FILE, sockets, text, tried};
-use crate::doctor::facts::{Network, Trial};
+use crate::doctor::facts::{NetworkFacts, Trial};
 
 /// Addresses that stand for the internet.
 const PUBLIC: [IpAddr; 2] = [
@@ -29,7 +29,7 @@ const TRACES: [(&str, &str); 5] = [
     ("chain LIBVIRT", "libvirt"),
 ];
 
-pub(super) fn collect(net_admin: bool) -> Network {
+pub(super) fn collect(net_admin: bool) -> NetworkFacts {
     let mut query = RouteQuery::open().ok();
     let mut has = |address: IpAddr| {
         let reach = query.as_mut().and_then(|query| query.ask(address).ok());
@@ -38,7 +38,7 @@ pub(super) fn collect(net_admin: bool) -> Network {
     let [ipv4, ipv6] = PUBLIC.map(&mut has);
     let links = link::links().unwrap_or_default();
     let tunnels = links.into_iter().filter(|link| link.name != device::NAME);
-    Network {
+    NetworkFacts {
         ipv4,
         ipv6,
         uplinks: uplinks(),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::text;
-use crate::doctor::facts::Holder;
+use crate::doctor::facts::SocketHolder;
 use crate::net::sockets::socket_address;
 
 /// State of a TCP socket that listens, and of a UDP socket without a peer, in the kernel's tables.
@@ -13,14 +13,14 @@ const LISTENS: &str = "0A";
 const UNCONNECTED: &str = "07";
 
 /// Sockets of this network namespace that wait at `port` for whoever comes; `protocol` is `udp` or `tcp`.
-pub(super) fn holders(protocol: &str, port: u16) -> Vec<Holder> {
+pub(super) fn holders(protocol: &str, port: u16) -> Vec<SocketHolder> {
     let tables = [protocol.to_owned(), format!("{protocol}6")];
     let tables = tables.map(|table| text(format!("/proc/self/net/{table}")));
     let rows = tables
         .iter()
         .flat_map(|table| table.lines().skip(1).filter_map(row));
     rows.filter(|(address, _)| address.port() == port)
-        .map(|(address, inode)| Holder {
+        .map(|(address, inode)| SocketHolder {
             address,
             program: program(inode),
         })

@@ -21,8 +21,8 @@ use crate::config::{
     Role, Server, ServerAddress, ServerConfig, ServerFile,
 };
 use crate::doctor::facts::{
-    ClientFacts, Content, Daemon, Far, Fault, Listen, ListenState, Owned, Ownership, Reached,
-    ServerFacts, SideFacts, Subject, WayThere,
+    ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult, ListenFacts,
+    ListenState, Owned, Ownership, ServerFacts, SideFacts, WayThere,
 };
 use crate::keys;
 use crate::process;
@@ -31,15 +31,15 @@ use crate::status::{self, Side, StatusReport};
 /// Time for a lookup: a resolver without a network holds one for many seconds.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-pub(super) fn collect(file: &Path) -> Subject {
+pub(super) fn collect(file: &Path) -> Examined {
     let forbidden = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     let content = match File::open(file) {
-        Err(error) if forbidden(&error) => Err(Fault::Forbidden),
+        Err(error) if forbidden(&error) => Err(ConfigFault::Forbidden),
         _ => config::load(file, None)
             .map(|content| examine(file, content))
-            .map_err(|error| Fault::Wrong(error.to_string())),
+            .map_err(|error| ConfigFault::Wrong(error.to_string())),
     };
-    Subject {
+    Examined {
         file: file.to_owned(),
         content,
     }
@@ -156,14 +156,14 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
             &server.address.to_string(),
             resolve(&server.address),
             |to| match (up, &key) {
-                (Some((_, health)), _) => Reached::TunnelUp(health.clone()),
+                (Some((_, health)), _) => HandshakeResult::TunnelUp(health.clone()),
                 (None, Ok(key)) => {
                     let reached = handshake::shake(config, key, server, to);
                     enrols
                         .set(enrols.get() || is_unknown(&reached) && has_code(config, server, to));
                     reached
                 }
-                (None, Err(fault)) => Reached::NotTried(fault.clone()),
+                (None, Err(fault)) => HandshakeResult::NotTried(fault.clone()),
             },
         )
     });
@@ -175,8 +175,11 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
     }
 }
 
-fn is_unknown(reached: &Reached) -> bool {
-    matches!(reached, Reached::Shaken(TrialOutcome::UnknownClient))
+fn is_unknown(reached: &HandshakeResult) -> bool {
+    matches!(
+        reached,
+        HandshakeResult::Shaken(TrialOutcome::UnknownClient)
+    )
 }
 
 /// True if the client has a code that the server at `to` still takes.
@@ -185,7 +188,10 @@ fn has_code(config: &ClientConfig, server: &Server, to: SocketAddr) -> bool {
     let reached = code
         .and_then(Result::ok)
         .map(|code| handshake::shake(config, &code, server, to));
-    matches!(reached, Some(Reached::Shaken(TrialOutcome::Known { .. })))
+    matches!(
+        reached,
+        Some(HandshakeResult::Shaken(TrialOutcome::Known { .. }))
+    )
 }
 
 /// True if the tunnel's other end `peer` may be the server at `address`.
@@ -241,13 +247,13 @@ fn front(front: &FrontEnds) -> ClientFacts {
 fn far(
     name: &str,
     addresses: Result<Vec<SocketAddr>, String>,
-    reach: impl Fn(SocketAddr) -> Reached,
-) -> Far {
+    reach: impl Fn(SocketAddr) -> HandshakeResult,
+) -> FarFacts {
     let known = addresses.as_deref().unwrap_or_default();
     let routed = known
         .iter()
         .find_map(|to| Some((*to, process::source_address(to.ip())?)));
-    Far {
+    FarFacts {
         name: name.to_owned(),
         way: routed.map(|(to, source)| WayThere {
             to,
@@ -318,7 +324,7 @@ fn listens(
     addresses: &Placed<Vec<SocketAddr>>,
     running: Option<&StatusReport>,
     bind: fn(SocketAddr) -> (&'static str, io::Result<()>),
-) -> Vec<Listen> {
+) -> Vec<ListenFacts> {
     let served = match running.map(|report| &report.side) {
         Some(Side::Server { listen, .. }) => listen.as_slice(),
         _ => &[],
@@ -335,7 +341,7 @@ fn listens(
             (_, Err(error)) => ListenState::Cannot(error.to_string()),
         }
     };
-    let listen = |address: &SocketAddr| Listen {
+    let listen = |address: &SocketAddr| ListenFacts {
         address: *address,
         state: state(*address),
     };

@@ -5,7 +5,7 @@ use bentpipe_tunnel::engine::TrialOutcome;
 use super::network::list;
 use super::{fail, ok, warn};
 use crate::doctor::Finding;
-use crate::doctor::facts::{ClientFacts, Facts, Far, Reached, WayThere};
+use crate::doctor::facts::{ClientFacts, Facts, FarFacts, HandshakeResult, WayThere};
 
 /// Packet that QUIC needs, IPv6 headers included, bytes: 1200 of payload, 8 of UDP, 40 of IP.
 const LEAST_MTU: u32 = 1248;
@@ -29,7 +29,7 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
     findings
 }
 
-fn judge_far(facts: &Facts, client: &ClientFacts, far: &Far) -> Vec<Finding> {
+fn judge_far(facts: &Facts, client: &ClientFacts, far: &FarFacts) -> Vec<Finding> {
     let name = &far.name;
     let addresses = match &far.addresses {
         Ok(addresses) => addresses,
@@ -100,17 +100,17 @@ fn reached(client: &ClientFacts, way: &WayThere) -> Finding {
     let to = way.to;
     let port = to.port();
     match &way.reached {
-        Reached::TunnelUp(text) => ok("server", text.clone()),
-        Reached::Connected(time) => ok("server", format!("{to} answers TCP after {} ms", time.as_millis())),
-        Reached::Shaken(outcome) => shaken(client, way, outcome),
-        Reached::Unreachable(said) => fail(
+        HandshakeResult::TunnelUp(text) => ok("server", text.clone()),
+        HandshakeResult::Connected(time) => ok("server", format!("{to} answers TCP after {} ms", time.as_millis())),
+        HandshakeResult::Shaken(outcome) => shaken(client, way, outcome),
+        HandshakeResult::Unreachable(said) => fail(
             "server",
             format!("{to}: {said}"),
             Some(format!(
                 "start the server, open UDP port {port} in its firewall, or correct `[server] address`"
             )),
         ),
-        Reached::Silent(time) => fail(
+        HandshakeResult::Silent(time) => fail(
             "server",
             format!("nothing came back from {to} within {} s", time.as_secs()),
             Some(format!(
@@ -118,12 +118,12 @@ fn reached(client: &ClientFacts, way: &WayThere) -> Finding {
                  or `[server] address` is wrong"
             )),
         ),
-        Reached::Unfinished(time) => fail(
+        HandshakeResult::Unfinished(time) => fail(
             "server",
             format!("{to} answers, and its handshake does not end within {} s", time.as_secs()),
             Some("likely causes: large datagrams are lost on the way (MTU), or the link loses very much".into()),
         ),
-        Reached::NotTried(error) => fail("server", format!("{to}: {error}"), None),
+        HandshakeResult::NotTried(error) => fail("server", format!("{to}: {error}"), None),
     }
 }
 

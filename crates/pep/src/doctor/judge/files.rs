@@ -10,7 +10,7 @@ pub(super) fn judge(content: &Content) -> Vec<Finding> {
     findings
 }
 
-/// That others may not read a key was seen when the configuration was read.
+/// Finding on a key: that others may not read it was seen when the configuration was read.
 fn secret(key: &Owned) -> Finding {
     let name = key.path.display();
     let Some(found) = key.found else {

@@ -1,6 +1,6 @@
 //! The kernel, the programs and the limits.
 
-use super::{Needs, fail, finding, ok, tried, warn};
+use super::{MachineNeeds, fail, finding, ok, tried, warn};
 use crate::doctor::facts::Machine;
 use crate::doctor::{Finding, Level};
 
@@ -13,7 +13,7 @@ const WANTED_BUFFER: u64 = 8 << 20;
 /// Descriptors below which a busy site runs out.
 const WANTED_FILES: u64 = 65_536;
 
-pub(super) fn judge(machine: &Machine, needs: &Needs) -> Vec<Finding> {
+pub(super) fn judge(machine: &Machine, needs: &MachineNeeds) -> Vec<Finding> {
     let mut findings = vec![kernel(&machine.release)];
     findings.extend(programs(machine, needs));
     findings.extend(nftables(machine, needs));
@@ -41,7 +41,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn programs(machine: &Machine, needs: &Needs) -> impl Iterator<Item = Finding> {
+fn programs(machine: &Machine, needs: &MachineNeeds) -> impl Iterator<Item = Finding> {
     let needed = needs.client_table || needs.server_table;
     machine
         .programs
@@ -49,11 +49,11 @@ fn programs(machine: &Machine, needs: &Needs) -> impl Iterator<Item = Finding> {
         .map(move |(name, found)| match found {
             Ok(version) => ok("programs", format!("{name}: {version}")),
             // The text names the package.
-            Err(error) => finding(Needs::lack(needed), "programs", error.clone(), None),
+            Err(error) => finding(MachineNeeds::lack(needed), "programs", error.clone(), None),
         })
 }
 
-fn nftables(machine: &Machine, needs: &Needs) -> Vec<Finding> {
+fn nftables(machine: &Machine, needs: &MachineNeeds) -> Vec<Finding> {
     let mend = |error: &str| {
         let known = "the kernel or `nft` lacks an expression: load nft_tproxy, nft_fib_inet, nft_masq and nft_reject_inet \
                      (`modprobe`), or install what brings them (OpenWrt: kmod-nft-tproxy, kmod-nft-fib)";
@@ -63,21 +63,21 @@ fn nftables(machine: &Machine, needs: &Needs) -> Vec<Finding> {
         "nftables",
         &machine.client_table,
         "takes a client's table",
-        Needs::lack(needs.client_table),
+        MachineNeeds::lack(needs.client_table),
         mend,
     );
     let server = tried(
         "nftables",
         &machine.server_table,
         "takes a server's table",
-        Needs::lack(needs.server_table),
+        MachineNeeds::lack(needs.server_table),
         mend,
     );
     let tproxy = tried(
         "tproxy",
         &machine.transparent_socket,
         "transparent sockets can be made",
-        Needs::lack(needs.client_table),
+        MachineNeeds::lack(needs.client_table),
         |_| Some("load the module nft_tproxy, or build the kernel with CONFIG_NFT_TPROXY".into()),
     );
     let owned = match &machine.owned_tables {
@@ -97,7 +97,7 @@ fn nftables(machine: &Machine, needs: &Needs) -> Vec<Finding> {
             "this kernel has none, and none is needed",
         )),
         Some(Err(error)) => Some(finding(
-            Needs::lack(needs.local),
+            MachineNeeds::lack(needs.local),
             "owned tables",
             error.clone(),
             None,
@@ -109,11 +109,11 @@ fn nftables(machine: &Machine, needs: &Needs) -> Vec<Finding> {
         .collect()
 }
 
-fn device(machine: &Machine, needs: &Needs) -> Finding {
+fn device(machine: &Machine, needs: &MachineNeeds) -> Finding {
     match &machine.tun {
         Ok(()) => ok("tun", "/dev/net/tun can be opened"),
         Err(error) => finding(
-            Needs::lack(needs.device),
+            MachineNeeds::lack(needs.device),
             "tun",
             format!("/dev/net/tun: {error}"),
             Some(

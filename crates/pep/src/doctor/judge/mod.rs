@@ -9,13 +9,13 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-use super::facts::{Content, Daemon, Facts, Fault, SideFacts, Subject, Trial};
+use super::facts::{ConfigFault, Content, Daemon, Examined, Facts, SideFacts, Trial};
 use super::{Finding, Level};
 use crate::config::Role;
 
 /// All findings, the general part first.
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
-    let needs = Needs::of(facts);
+    let needs = MachineNeeds::of(facts);
     let mut findings = machine::judge(&facts.machine, &needs);
     findings.extend(network::judge(&facts.network, &needs));
     for subject in &facts.subjects {
@@ -27,7 +27,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
 
 /// Properties of the machine that the configurations call for.
 #[derive(Clone, Copy, Debug, Default)]
-struct Needs {
+struct MachineNeeds {
     /// A client takes interfaces in.
     client_table: bool,
     /// A server forwards.
@@ -40,7 +40,7 @@ struct Needs {
     internet: bool,
 }
 
-impl Needs {
+impl MachineNeeds {
     fn of(facts: &Facts) -> Self {
         let mut needs = Self::default();
         for content in facts.subjects.iter().flat_map(|one| &one.content) {
@@ -66,11 +66,11 @@ impl Needs {
     }
 }
 
-fn judge_subject(facts: &Facts, subject: &Subject) -> Vec<Finding> {
+fn judge_subject(facts: &Facts, subject: &Examined) -> Vec<Finding> {
     let content = match &subject.content {
         Ok(content) => content,
-        Err(Fault::Wrong(text)) => return vec![fail("configuration", text.clone(), None)],
-        Err(Fault::Forbidden) => {
+        Err(ConfigFault::Wrong(text)) => return vec![fail("configuration", text.clone(), None)],
+        Err(ConfigFault::Forbidden) => {
             let text = format!("{}: this user may not read it", subject.file.display());
             let mend = "run `bentpipe doctor` as root".into();
             return vec![warn("configuration", text, Some(mend))];
@@ -95,7 +95,7 @@ fn judge_subject(facts: &Facts, subject: &Subject) -> Vec<Finding> {
     findings
 }
 
-fn daemon(subject: &Subject, content: &Content) -> Finding {
+fn daemon(subject: &Examined, content: &Content) -> Finding {
     let role = content.role;
     match &content.daemon {
         Daemon::Healthy(text) => ok("daemon", format!("healthy: {text}")),

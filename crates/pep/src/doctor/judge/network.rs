@@ -2,11 +2,11 @@
 
 use bentpipe_sys::nftables::BaseChain;
 
-use super::{Needs, fail, finding, ok, warn};
-use crate::doctor::facts::{Holder, Network};
+use super::{MachineNeeds, fail, finding, ok, warn};
+use crate::doctor::facts::{NetworkFacts, SocketHolder};
 use crate::doctor::{Finding, Level};
 
-pub(super) fn judge(network: &Network, needs: &Needs) -> Vec<Finding> {
+pub(super) fn judge(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
     let mut findings = vec![routes(network, needs)];
     findings.extend(names(network));
     findings.extend(others(network));
@@ -14,7 +14,7 @@ pub(super) fn judge(network: &Network, needs: &Needs) -> Vec<Finding> {
     findings
 }
 
-fn routes(network: &Network, needs: &Needs) -> Finding {
+fn routes(network: &NetworkFacts, needs: &MachineNeeds) -> Finding {
     let add = || {
         Some(
             "bring the uplink up, or `ip route add default via GATEWAY` (`ip -6 route` for IPv6)"
@@ -30,7 +30,7 @@ fn routes(network: &Network, needs: &Needs) -> Finding {
             add(),
         ),
         (false, false) => finding(
-            Needs::lack(needs.internet),
+            MachineNeeds::lack(needs.internet),
             "routes",
             "no default route, neither of IPv4 nor of IPv6",
             add(),
@@ -38,7 +38,7 @@ fn routes(network: &Network, needs: &Needs) -> Finding {
     }
 }
 
-fn names(network: &Network) -> Vec<Finding> {
+fn names(network: &NetworkFacts) -> Vec<Finding> {
     let write = || Some("name a resolver there: `nameserver ADDRESS`".to_owned());
     let resolvers = match &network.resolvers {
         Err(error) => warn("dns", format!("/etc/resolv.conf: {error}"), write()),
@@ -47,7 +47,7 @@ fn names(network: &Network) -> Vec<Finding> {
         }
         Ok(resolvers) => {
             let silent = resolvers.iter().find(|address| {
-                let answers = |holder: &Holder| {
+                let answers = |holder: &SocketHolder| {
                     holder.address.ip() == **address || holder.address.ip().is_unspecified()
                 };
                 address.is_loopback() && !network.port_53.iter().any(answers)
@@ -70,7 +70,7 @@ fn names(network: &Network) -> Vec<Finding> {
     vec![resolvers, ok("dns", port)]
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for SocketHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let program = self
             .program
@@ -80,7 +80,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-fn others(network: &Network) -> Vec<Finding> {
+fn others(network: &NetworkFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, kind) in &network.tunnels {
         if network.uplinks.contains(device) {
@@ -106,7 +106,7 @@ fn others(network: &Network) -> Vec<Finding> {
     findings
 }
 
-fn chains(network: &Network, needs: &Needs) -> Vec<Finding> {
+fn chains(network: &NetworkFacts, needs: &MachineNeeds) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &network.forward_chains {
         None => {}
@@ -134,21 +134,21 @@ fn chains(network: &Network, needs: &Needs) -> Vec<Finding> {
     findings
 }
 
-fn one(chain: &BaseChain, passes: bool, needs: &Needs) -> Finding {
+fn one(chain: &BaseChain, passes: bool, needs: &MachineNeeds) -> Finding {
     let name = format!("{} {} {}", chain.family, chain.table, chain.name);
     let text = format!("chain `{name}` drops what is forwarded");
     match (passes, needs) {
         (true, _) => ok("firewall", format!("{text}, and lets bentpipe0 pass")),
         (
             _,
-            Needs {
+            MachineNeeds {
                 server_table: true, ..
             },
         ) => ok(
             "firewall",
             format!("{text}; the server lets its clients' packets pass while it runs"),
         ),
-        (_, Needs { device: true, .. }) => ok(
+        (_, MachineNeeds { device: true, .. }) => ok(
             "firewall",
             format!("{text}; the client lets itself pass while it runs"),
         ),

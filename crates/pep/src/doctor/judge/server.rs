@@ -3,7 +3,7 @@
 use super::network::list;
 use super::{fail, ok, warn};
 use crate::doctor::Finding;
-use crate::doctor::facts::{Facts, Listen, ListenState, ServerFacts};
+use crate::doctor::facts::{Facts, ListenFacts, ListenState, ServerFacts};
 
 pub(super) fn judge(_: &Facts, server: &ServerFacts) -> Vec<Finding> {
     let mut findings: Vec<_> = server.listen.iter().map(listen).collect();
@@ -18,7 +18,7 @@ pub(super) fn judge(_: &Facts, server: &ServerFacts) -> Vec<Finding> {
     findings
 }
 
-fn listen(listen: &Listen) -> Finding {
+fn listen(listen: &ListenFacts) -> Finding {
     let address = listen.address;
     match &listen.state {
         ListenState::Served => ok("listen", format!("{address}: the running server has it")),

@@ -36,7 +36,7 @@ fn healthy() -> Facts {
                 ("net.ipv4.conf.all.rp_filter".into(), 0),
             ],
         },
-        network: Network {
+        network: NetworkFacts {
             ipv4: true,
             ipv6: true,
             uplinks: vec!["eth0".into()],
@@ -47,7 +47,7 @@ fn healthy() -> Facts {
             resolvers: Ok(vec!["192.0.2.53".parse().unwrap()]),
             port_53: Vec::new(),
         },
-        subjects: vec![subject(SideFacts::Client(client(Reached::Shaken(
+        subjects: vec![subject(SideFacts::Client(client(HandshakeResult::Shaken(
             TrialOutcome::Known {
                 rtt: Duration::from_millis(600),
             },
@@ -55,7 +55,7 @@ fn healthy() -> Facts {
     }
 }
 
-fn subject(side: SideFacts) -> Subject {
+fn subject(side: SideFacts) -> Examined {
     let owned = |path: &str| Owned {
         path: path.into(),
         found: Some(Ownership {
@@ -68,7 +68,7 @@ fn subject(side: SideFacts) -> Subject {
         SideFacts::Client(_) => Role::Client,
         SideFacts::Server(_) => Role::Server,
     };
-    Subject {
+    Examined {
         file: PathBuf::from("/etc/bentpipe/x.toml"),
         content: Ok(Content {
             role,
@@ -81,9 +81,9 @@ fn subject(side: SideFacts) -> Subject {
     }
 }
 
-fn client(reached: Reached) -> ClientFacts {
+fn client(reached: HandshakeResult) -> ClientFacts {
     ClientFacts {
-        servers: vec![Far {
+        servers: vec![FarFacts {
             name: "192.0.2.1:4433".into(),
             addresses: Ok(vec!["192.0.2.1:4433".parse().unwrap()]),
             way: Some(WayThere {
@@ -105,7 +105,7 @@ fn client(reached: Reached) -> ClientFacts {
 
 fn server() -> ServerFacts {
     ServerFacts {
-        listen: vec![Listen {
+        listen: vec![ListenFacts {
             address: "192.0.2.1:4433".parse().unwrap(),
             state: ListenState::Served,
         }],
@@ -139,7 +139,7 @@ fn must_find(change: impl FnOnce(&mut Facts), level: Level, area: &str, words: &
     }
 }
 
-fn with_reached(reached: Reached) -> impl FnOnce(&mut Facts) {
+fn with_reached(reached: HandshakeResult) -> impl FnOnce(&mut Facts) {
     move |facts| content(facts).side = SideFacts::Client(client(reached))
 }
 
@@ -164,31 +164,31 @@ fn nothing_is_said_against_a_healthy_machine() {
 fn the_servers_answer_decides() {
     use Level::Fail;
     must_find(
-        with_reached(Reached::Shaken(TrialOutcome::UnknownClient)),
+        with_reached(HandshakeResult::Shaken(TrialOutcome::UnknownClient)),
         Fail,
         "server",
         &["public_key = \"KEY=\"", "SIGHUP"],
     );
     must_find(
-        with_reached(Reached::Shaken(TrialOutcome::WrongServer)),
+        with_reached(HandshakeResult::Shaken(TrialOutcome::WrongServer)),
         Fail,
         "server",
         &["another key", "pubkey"],
     );
     must_find(
-        with_reached(Reached::Silent(Duration::from_secs(8))),
+        with_reached(HandshakeResult::Silent(Duration::from_secs(8))),
         Fail,
         "server",
         &["within 8 s", "UDP port 4433", "does not run"],
     );
     must_find(
-        with_reached(Reached::Unreachable("port unreachable".into())),
+        with_reached(HandshakeResult::Unreachable("port unreachable".into())),
         Fail,
         "server",
         &["192.0.2.1:4433", "open UDP port 4433"],
     );
     must_find(
-        with_reached(Reached::Shaken(TrialOutcome::ClosedByStranger(
+        with_reached(HandshakeResult::Shaken(TrialOutcome::ClosedByStranger(
             "go away".into(),
         ))),
         Fail,
@@ -202,7 +202,7 @@ fn a_client_that_joins_need_not_be_known() {
     let mut facts = healthy();
     content(&mut facts).side = SideFacts::Client(ClientFacts {
         enrols: true,
-        ..client(Reached::Shaken(TrialOutcome::UnknownClient))
+        ..client(HandshakeResult::Shaken(TrialOutcome::UnknownClient))
     });
     assert!(judge(&facts).iter().all(|one| one.level == Level::Ok));
 }
@@ -279,13 +279,13 @@ fn routes_and_links() {
     };
     must_find(at_server, Fail, "routes", &["no default route"]);
     let small = |facts: &mut Facts| {
-        let mut client = client(Reached::TunnelUp("up".into()));
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
         client.servers[0].way.as_mut().unwrap().mtu = Some(1000);
         content(facts).side = SideFacts::Client(client);
     };
     must_find(small, Fail, "mtu", &["1000 bytes", "ip link set eth0 mtu"]);
     let no_way = |facts: &mut Facts| {
-        let mut client = client(Reached::TunnelUp("up".into()));
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
         client.servers[0].way = None;
         content(facts).side = SideFacts::Client(client);
     };
@@ -342,7 +342,7 @@ fn a_chain_that_drops_is_named_and_no_fault() {
 fn ports_files_and_names() {
     use Level::{Fail, Warn};
     let held = |facts: &mut Facts| {
-        let holder = Holder {
+        let holder = SocketHolder {
             address: "0.0.0.0:4433".parse().unwrap(),
             program: Some("other (pid 7)".into()),
         };
@@ -393,7 +393,7 @@ fn ports_files_and_names() {
         &["nameserver ADDRESS"],
     );
     let gone = |facts: &mut Facts| {
-        let mut client = client(Reached::TunnelUp("up".into()));
+        let mut client = client(HandshakeResult::TunnelUp("up".into()));
         client.missing = vec!["lan9".into()];
         content(facts).side = SideFacts::Client(client);
     };
@@ -415,7 +415,7 @@ fn daemons_and_files_at_fault() {
         &["silent"],
     );
     let mut facts = healthy();
-    facts.subjects[0].content = Err(Fault::Wrong("client.toml:3: unknown key".into()));
+    facts.subjects[0].content = Err(ConfigFault::Wrong("client.toml:3: unknown key".into()));
     let findings = judge(&facts);
     let fault = findings
         .iter()
@@ -423,7 +423,7 @@ fn daemons_and_files_at_fault() {
         .unwrap();
     assert_eq!(fault.area, "configuration");
     must_find(
-        |facts| facts.subjects[0].content = Err(Fault::Forbidden),
+        |facts| facts.subjects[0].content = Err(ConfigFault::Forbidden),
         Level::Warn,
         "configuration",
         &["x.toml", "may not read", "as root"],

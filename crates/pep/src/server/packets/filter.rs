@@ -155,7 +155,7 @@ impl Filter {
             });
             return Verdict::Drop;
         }
-        let service = service(packet, &header, Side::Destination);
+        let service = service(packet, &header, PortEnd::Destination);
         if self.permits(now, header.destination, service) {
             return Verdict::Pass;
         }
@@ -181,7 +181,7 @@ impl Filter {
         if header.is_icmp_error(packet) {
             return true;
         }
-        let service = service(packet, &header, Side::Source);
+        let service = service(packet, &header, PortEnd::Source);
         self.refresh();
         let admitted = self.permits(now, header.source, service);
         self.refused.policy += u64::from(!admitted);
@@ -240,13 +240,13 @@ impl Filter {
 
 /// End of a packet whose port is meant.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum PortEnd {
     Source,
     Destination,
 }
 
 /// Service that a packet is about.
-fn service(packet: &[u8], header: &Header, side: Side) -> Service {
+fn service(packet: &[u8], header: &Header, side: PortEnd) -> Service {
     // Without the first fragment the others are worth nothing, and that one is judged.
     if header.later_fragment || header.is_icmp_error(packet) {
         return Service::Related;
@@ -254,7 +254,7 @@ fn service(packet: &[u8], header: &Header, side: Side) -> Service {
     if !WITH_PORTS.contains(&header.protocol) {
         return Service::Portless;
     }
-    let at = header.offset + if side == Side::Source { 0 } else { 2 };
+    let at = header.offset + if side == PortEnd::Source { 0 } else { 2 };
     let port = packet.get(at..).and_then(<[u8]>::first_chunk);
     port.map_or(Service::Portless, |port| {
         Service::Port(u16::from_be_bytes(*port))

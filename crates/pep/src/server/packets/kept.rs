@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::{Packets, Table, lock};
 use crate::firewall::{Passage, SERVER_TABLE, closed_passages};
-use crate::kernel::{Fault, Subject};
+use crate::kernel::{KernelFault, Subject};
 
 /// The routing table that all packets ask, unless rules say otherwise.
 const MAIN: u32 = 254;
@@ -49,8 +49,8 @@ impl Part {
         }
     }
 
-    fn fault(self, state: &str) -> Fault {
-        Fault {
+    fn fault(self, state: &str) -> KernelFault {
+        KernelFault {
             part: self.name(),
             state: state.into(),
             object: match self {
@@ -66,7 +66,7 @@ impl Part {
 }
 
 /// Things that a guardian keeps for a server.
-pub(super) struct Kept {
+pub(super) struct KeptNetwork {
     pub(super) packets: Option<Arc<Packets>>,
     pub(super) table: Table,
     /// Ways through other firewalls that the last comparison found closed.
@@ -75,8 +75,8 @@ pub(super) struct Kept {
     pub(super) blind: Option<String>,
 }
 
-impl Kept {
-    fn look(&mut self) -> io::Result<Vec<Fault>> {
+impl KeptNetwork {
+    fn look(&mut self) -> io::Result<Vec<KernelFault>> {
         let mut faults = Vec::new();
         if let Some(packets) = self.packets.clone() {
             look_at_device(&packets, &mut faults)?;
@@ -111,9 +111,9 @@ impl Kept {
     }
 
     /// Ways through chains of others that drop what they do not know.
-    fn look_at_passages(&mut self, faults: &mut Vec<Fault>) -> io::Result<()> {
+    fn look_at_passages(&mut self, faults: &mut Vec<KernelFault>) -> io::Result<()> {
         self.passages = closed_passages()?;
-        faults.extend(self.passages.iter().map(|passage| Fault {
+        faults.extend(self.passages.iter().map(|passage| KernelFault {
             part: passage.to_string(),
             state: "was missing".into(),
             object: Object::Table(passage.table.clone()),
@@ -122,7 +122,7 @@ impl Kept {
     }
 }
 
-fn look_at_device(packets: &Packets, faults: &mut Vec<Fault>) -> io::Result<()> {
+fn look_at_device(packets: &Packets, faults: &mut Vec<KernelFault>) -> io::Result<()> {
     let Some(link) = link::links()?.into_iter().find(|link| link.name == NAME) else {
         faults.push(Part::Device.fault("is gone"));
         return Ok(());
@@ -162,8 +162,8 @@ fn look_at_device(packets: &Packets, faults: &mut Vec<Fault>) -> io::Result<()> 
     Ok(())
 }
 
-impl Subject for Kept {
-    fn compare(&mut self) -> Vec<Fault> {
+impl Subject for KeptNetwork {
+    fn compare(&mut self) -> Vec<KernelFault> {
         match self.look() {
             Ok(faults) => {
                 self.blind = None;
@@ -180,7 +180,7 @@ impl Subject for Kept {
         }
     }
 
-    fn repair(&mut self, fault: &Fault) -> io::Result<()> {
+    fn repair(&mut self, fault: &KernelFault) -> io::Result<()> {
         let mut passages = self.passages.iter();
         if let Some(passage) = passages.find(|passage| passage.to_string() == fault.part) {
             return passage.open();

@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 
 use filter::Verdict;
 pub(super) use filter::{Filter, Rule};
-use plan::Plan;
+use plan::AddressPlan;
 pub(super) use sockets::{Sockets, Translator};
 
 use super::clients::Client;
@@ -43,7 +43,7 @@ use crate::device::{read_batch, write_batch};
 use crate::firewall::open_passages;
 use crate::kernel::{Guardian, Repairs};
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
-use kept::Kept;
+use kept::KeptNetwork;
 
 /// Batches that may wait for a shard before they are dropped.
 const BATCHES: usize = 64;
@@ -61,8 +61,8 @@ pub(super) type Inbox = mpsc::Receiver<Batch>;
 pub(super) struct Packets {
     /// Another, once the device had to be made anew.
     tun: RwLock<Arc<BulkTun>>,
-    plan: RwLock<Plan>,
-    routes: RwLock<Routes>,
+    plan: RwLock<AddressPlan>,
+    routes: RwLock<PacketRoutes>,
     table: Table,
     /// UDP ports of this machine, and the clients' addresses that they lead to.
     published: Mutex<BTreeSet<(u16, IpAddr)>>,
@@ -123,7 +123,7 @@ impl Network {
         if self.packets.is_some() {
             open_passages()?;
         }
-        let kept = Kept {
+        let kept = KeptNetwork {
             packets: self.packets.clone(),
             table: self.table.clone(),
             passages: Vec::new(),
@@ -158,7 +158,7 @@ fn lock(table: &Table) -> MutexGuard<'_, Option<ServerTable>> {
 
 /// Connections that packets go to.
 #[derive(Debug, Default)]
-struct Routes {
+struct PacketRoutes {
     addresses: HashMap<IpAddr, Place>,
     prefixes: Vec<(IpNet, Place)>,
 }
@@ -181,7 +181,7 @@ impl Packets {
             table,
             published: Mutex::default(),
         });
-        let plan = Plan::new(&config.packets, &config.clients);
+        let plan = AddressPlan::new(&config.packets, &config.clients);
         device::set_addresses(&[], &plan.own)?;
         packets.apply(plan)?;
         let (outboxes, inboxes) = (0..shards).map(|_| mpsc::channel(BATCHES)).unzip();
@@ -220,7 +220,7 @@ impl Packets {
 
     /// The list of clients has changed.
     pub(super) fn reload(&self, config: &ServerConfig) -> io::Result<()> {
-        self.apply(Plan::new(&config.packets, &config.clients))
+        self.apply(AddressPlan::new(&config.packets, &config.clients))
     }
 
     /// Leads UDP `ports` of this machine to clients' addresses.
@@ -252,7 +252,7 @@ impl Packets {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forwarding(&self, plan: &Plan) -> Forwarding {
+    fn forwarding(&self, plan: &AddressPlan) -> Forwarding {
         Forwarding {
             translated: plan.addresses(),
             routed: plan.routed(),
@@ -260,7 +260,7 @@ impl Packets {
         }
     }
 
-    fn apply(&self, plan: Plan) -> io::Result<()> {
+    fn apply(&self, plan: AddressPlan) -> io::Result<()> {
         // Held to the end: whoever changes the table meanwhile must know the plan.
         let mut table = lock(&self.table);
         let forwarding = self.forwarding(&plan);
@@ -377,7 +377,7 @@ impl Packets {
     }
 }
 
-impl Routes {
+impl PacketRoutes {
     fn find(&self, packet: &[u8]) -> Option<Place> {
         let destination: IpAddr = match packet.first()? >> 4 {
             4 => IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?),

@@ -27,14 +27,14 @@ impl Assigned {
 
 /// The server's own addresses on the device and all clients' addresses.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct AddressPlan {
     /// The server's, with the lengths of their pools.
     pub(super) own: Vec<IpNet>,
     clients: HashMap<String, Assigned>,
 }
 
-impl Plan {
-    /// Those of `clients`, from the pools of `config` where a client has none of its own in that family.
+impl AddressPlan {
+    /// Addresses of `clients`, from the pools of `config` where a client has none of its own in that family.
     pub(super) fn new(config: &Packets, clients: &[Client]) -> Self {
         let mut taken: HashSet<IpAddr> = clients
             .iter()

@@ -29,7 +29,7 @@ use tokio::task::{spawn_local, yield_now};
 
 use super::filter::{Filter, Rule, Verdict};
 use super::outlet::Outlet;
-use super::plan::{Assigned, Plan};
+use super::plan::{AddressPlan, Assigned};
 use crate::config::ServerConfig;
 use crate::process;
 use crate::server::clients::Client;
@@ -48,7 +48,7 @@ const TURN: usize = 64;
 
 /// State that all shards share.
 pub(in crate::server) struct Sockets {
-    plan: RwLock<Plan>,
+    plan: RwLock<AddressPlan>,
     permits: Arc<Semaphore>,
     /// True if the kernel lets this process ping.
     echo: bool,
@@ -75,7 +75,7 @@ impl Sockets {
         let files = privilege::raise_nofile().map_or(1024, |(soft, _)| soft);
         let sockets = usize::try_from(files / SHARE).unwrap_or(MOST).min(MOST);
         Arc::new(Self {
-            plan: RwLock::new(Plan::new(&config.packets, &config.clients)),
+            plan: RwLock::new(AddressPlan::new(&config.packets, &config.clients)),
             permits: Arc::new(Semaphore::new(sockets)),
             echo: ping.is_ok(),
         })
@@ -83,7 +83,7 @@ impl Sockets {
 
     /// The list of clients has changed.
     pub(in crate::server) fn reload(&self, config: &ServerConfig) {
-        let plan = Plan::new(&config.packets, &config.clients);
+        let plan = AddressPlan::new(&config.packets, &config.clients);
         *self.plan.write().unwrap_or_else(PoisonError::into_inner) = plan;
     }
 
@@ -214,7 +214,7 @@ impl Translator {
             Kind::Udp => datagram::open_udp(ipv6)?,
             Kind::Echo => datagram::open_echo(ipv6)?,
         };
-        let listener = Listener {
+        let listener = MappingReader {
             socket: Rc::new(UdpSocket::from_std(socket)?),
             ipv6,
             nat: self.nat.clone(),
@@ -294,7 +294,7 @@ impl Translator {
 }
 
 /// Reads the socket of one mapping.
-struct Listener {
+struct MappingReader {
     socket: Rc<UdpSocket>,
     ipv6: bool,
     nat: Rc<RefCell<Nat>>,
@@ -303,7 +303,7 @@ struct Listener {
     mapping: MappingId,
 }
 
-impl Listener {
+impl MappingReader {
     /// Never ends while the socket works.
     async fn run(self) {
         while let Ok(ready) = self

@@ -60,7 +60,7 @@ type Answer = Response<Either<Full<Bytes>, Filler>>;
 
 /// Server of transfers; serves nothing where none is configured.
 #[derive(Debug)]
-pub(super) struct Responder(Option<Doors>);
+pub(super) struct ResponderServer(Option<Doors>);
 
 /// Both ways in.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ struct Doors {
 }
 
 /// State that all connections share.
-struct Shared {
+struct ResponderShared {
     bounds: Bounds,
     port: u16,
     grants: Mutex<Grants>,
@@ -81,7 +81,7 @@ struct Shared {
     block: Bytes,
 }
 
-impl Responder {
+impl ResponderServer {
     /// Binds the address of `config`, and one on loopback for the tunnel. To be called inside a tokio runtime.
     ///
     /// # Errors
@@ -121,15 +121,15 @@ impl Responder {
         let Some(doors) = &self.0 else {
             return std::future::pending().await;
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ResponderShared {
             bounds: doors.bounds,
             port: doors.port,
             grants: Mutex::default(),
             block: filler::block(),
         });
         tokio::join!(
-            admit(&doors.inside, &shared, Way::Inside),
-            admit(&doors.outside, &shared, Way::Outside)
+            admit(&doors.inside, &shared, Door::Inside),
+            admit(&doors.outside, &shared, Door::Outside)
         );
     }
 }
@@ -142,7 +142,7 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 
 /// Way by which a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Door {
     /// From a client whose key is listed.
     Inside,
     /// From anybody.
@@ -150,7 +150,7 @@ enum Way {
 }
 
 /// Serves those who come by `way`; whoever is one too many is closed at once.
-async fn admit(listener: &TcpListener, shared: &Arc<Shared>, way: Way) {
+async fn admit(listener: &TcpListener, shared: &Arc<ResponderShared>, way: Door) {
     let bounds = shared.bounds;
     let slots = Arc::new(Semaphore::new(bounds.max_connections.into()));
     let rate = f64::from(bounds.max_starts_per_s);
@@ -183,7 +183,7 @@ async fn admit(listener: &TcpListener, shared: &Arc<Shared>, way: Way) {
     }
 }
 
-async fn converse(stream: TcpStream, shared: &Shared, way: Way) {
+async fn converse(stream: TcpStream, shared: &ResponderShared, way: Door) {
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| async move {
         let answered = shared.answer(request, way).await;
@@ -202,10 +202,10 @@ async fn converse(stream: TcpStream, shared: &Shared, way: Way) {
     }
 }
 
-impl Shared {
-    async fn answer(&self, request: Request<Incoming>, way: Way) -> Result<Answer, StatusCode> {
+impl ResponderShared {
+    async fn answer(&self, request: Request<Incoming>, way: Door) -> Result<Answer, StatusCode> {
         let path = request.uri().path();
-        if let ("/token", Way::Inside) = (path, way) {
+        if let ("/token", Door::Inside) = (path, way) {
             return self.token();
         }
         let (sends, bytes) = match (request.method(), path.strip_prefix("/bytes/")) {
@@ -220,7 +220,7 @@ impl Shared {
             _ => return Err(StatusCode::NOT_FOUND),
         };
         // Strangers do not learn what the bounds are.
-        if way == Way::Outside && !self.spend(&request, bytes) {
+        if way == Door::Outside && !self.spend(&request, bytes) {
             return Err(StatusCode::UNAUTHORIZED);
         }
         if bytes > self.bounds.max_request.as_u64() {

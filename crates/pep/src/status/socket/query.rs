@@ -19,11 +19,11 @@ const MAX_DOCUMENT: u64 = 32 << 20;
 /// A daemon that could be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its socket.
+    /// Socket of the daemon.
     pub socket: PathBuf,
-    /// Its process id, as this process sees it.
+    /// Process id of the daemon, as this process sees it.
     pub pid: Option<u32>,
-    /// Its user's number.
+    /// Number of the daemon's user.
     pub user: u32,
 }
 

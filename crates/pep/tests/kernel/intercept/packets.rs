@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
-use bentpipe_pep::client::intercept::{Dns, Interception, Other};
+use bentpipe_pep::client::intercept::{DnsInterception, Interception, Other};
 use bentpipe_sys::netns::{NetNs, NetNsGuard};
 use bentpipe_sys::socket::{set_mark, transparent_listener};
 use bentpipe_testbed::namespace::namespace;
@@ -310,7 +310,7 @@ fn names_are_asked_of_our_listener_or_of_nobody() {
     let net = Net::new();
     let it = Interception {
         local: true,
-        dns: Some(Dns::at(DNS_PORT)),
+        dns: Some(DnsInterception::at(DNS_PORT)),
         bypass: vec!["10.2.0.1".parse::<IpAddr>().unwrap().into()],
         ..interception(Other::Direct)
     };

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_pep::client::intercept::{
-    Action, Interception, Lesson, Other, Rule, guard_listing, guard_off,
+    Action, Interception, LearnedAddress, Other, Rule, guard_listing, guard_off,
 };
 use bentpipe_sys::netns::NetNs;
 use bentpipe_sys::socket::set_mark;
@@ -128,7 +128,7 @@ fn learned_addresses_are_destinations_of_their_rule() {
         let learn = |rule| {
             move |installed: &mut bentpipe_pep::client::intercept::Installed| {
                 let time = Duration::from_secs(60);
-                let lesson = |time| Lesson {
+                let lesson = |time| LearnedAddress {
                     rule,
                     address,
                     time,

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use bentpipe_pep::client::intercept::{Interception, Lack, Seen, guard_off, lacking};
+use bentpipe_pep::client::intercept::{Interception, Lack, SeenInKernel, guard_off, lacking};
 use bentpipe_sys::hold::HOLD_TABLE;
 use bentpipe_sys::watch::{Object, Watch};
 use bentpipe_testbed::privileged;
@@ -22,7 +22,7 @@ fn lacks(installed: &mut Inside<'_>) -> Vec<Lack> {
     installed.at(|installed| {
         let wanted = installed.wanted();
         assert!(installed.is_current(&wanted));
-        lacking(&wanted, &Seen::look(&wanted).unwrap())
+        lacking(&wanted, &SeenInKernel::look(&wanted).unwrap())
     })
 }
 

@@ -37,7 +37,7 @@ impl Merger {
 
     /// The next packet.
     pub fn push(&mut self, packet: Bytes) {
-        let datagram = self.merges.then(|| Datagram::of(&packet)).flatten();
+        let datagram = self.merges.then(|| Mergeable::of(&packet)).flatten();
         if let Some(datagram) = &datagram {
             // Nothing passes a packet that cannot be merged: it may be of the same flow.
             let recent = self.pieces.iter_mut().rev().take(OPEN);
@@ -72,7 +72,7 @@ pub struct Piece {
     first: Bytes,
     rest: Vec<Bytes>,
     /// The first packet, if others may join it.
-    datagram: Option<Datagram>,
+    datagram: Option<Mergeable>,
     /// The first packet's checksums are known to be right.
     intact: bool,
     /// Length of the piece as one packet, in bytes.
@@ -86,7 +86,7 @@ impl Piece {
         let Some(datagram) = self.datagram.as_ref().filter(|_| !self.rest.is_empty()) else {
             return vec![0; PREFIX];
         };
-        let Datagram { header, pair } = datagram;
+        let Mergeable { header, pair } = datagram;
         let prefix = Prefix {
             flags: NEEDS_CHECKSUM,
             kind: DATAGRAMS,
@@ -107,7 +107,7 @@ impl Piece {
     /// Bytes to write behind [`Self::head`], in order.
     pub fn contents(&self) -> impl Iterator<Item = &[u8]> {
         let shared = self.datagram.as_ref().filter(|_| !self.rest.is_empty());
-        let from = shared.map_or(0, Datagram::heads);
+        let from = shared.map_or(0, Mergeable::heads);
         let packets = std::iter::once(&self.first).chain(&self.rest);
         packets.map(move |packet| &packet[from..])
     }
@@ -118,7 +118,7 @@ impl Piece {
     }
 
     /// Whether `packet`, which is of the same flow, may join.
-    fn takes(&mut self, packet: &Bytes, datagram: &Datagram) -> bool {
+    fn takes(&mut self, packet: &Bytes, datagram: &Mergeable) -> bool {
         let Some(own) = &self.datagram else {
             return false;
         };
@@ -141,12 +141,12 @@ impl Piece {
 
 /// A whole UDP packet without options or extension headers, with content and a checksum.
 #[derive(Clone, Copy, Debug)]
-struct Datagram {
+struct Mergeable {
     header: Header,
     pair: Pair,
 }
 
-impl Datagram {
+impl Mergeable {
     fn of(packet: &[u8]) -> Option<Self> {
         let header = Header::parse(packet)?;
         let plain = if header.source.is_ipv4() { 20 } else { 40 };

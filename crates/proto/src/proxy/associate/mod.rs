@@ -29,8 +29,8 @@ use crate::packets::build::{self, Head, Pair, udp_head};
 use crate::packets::ip::UDP;
 use crate::packets::{Header, MTU};
 use crate::tunnel::{Destination, Host, HostName};
-use names::{Found, Names};
-pub use stats::{Cause, Drops, Stats};
+use names::{NameFound, Names};
+pub use stats::{AssociateStats, Cause, Drops};
 
 /// Ports of the assigned addresses that are for associations: beyond those that Linux gives out by itself, and few, because
 /// what hosts behind the client send from these has to be given others.
@@ -61,7 +61,7 @@ pub struct AssociationId(u64);
 /// Fate of a datagram of an application's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// This packet is to cross.
+    /// The packet is to cross.
     Send(Bytes),
     /// The addresses of this name are asked for; whatever is found goes to [`Associations::on_resolved`].
     Resolve(HostName),
@@ -99,7 +99,7 @@ struct Association {
     host: IpAddr,
     /// From there; until the first datagram it may be unknown.
     port: Option<u16>,
-    /// Its port of the assigned addresses.
+    /// Port of the association of the assigned addresses.
     inner: u16,
     used: Instant,
     names: Names,
@@ -120,7 +120,7 @@ pub struct Associations {
     number: u32,
     /// Datagrams that wait for names.
     waiting: usize,
-    stats: Stats,
+    stats: AssociateStats,
 }
 
 impl Associations {
@@ -138,7 +138,7 @@ impl Associations {
             next_port: PORTS.start() + first,
             number: 0,
             waiting: 0,
-            stats: Stats::default(),
+            stats: AssociateStats::default(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Associations {
 
     /// Counters.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> AssociateStats {
         self.stats
     }
 
@@ -269,12 +269,12 @@ impl Associations {
             Host::Name(name) => name,
         };
         match association.names.find(now, &name) {
-            Found::At(address) => return self.send(id, address, destination.port, content),
-            Found::Full => return Err(Cause::Overflow),
-            Found::Asked | Found::Unknown if self.waiting >= MOST_WAITING => {
+            NameFound::At(address) => return self.send(id, address, destination.port, content),
+            NameFound::Full => return Err(Cause::Overflow),
+            NameFound::Asked | NameFound::Unknown if self.waiting >= MOST_WAITING => {
                 return Err(Cause::Overflow);
             }
-            Found::Asked | Found::Unknown => {}
+            NameFound::Asked | NameFound::Unknown => {}
         }
         let kept = Bytes::copy_from_slice(content);
         let first = association.names.keep(&name, destination.port, kept);

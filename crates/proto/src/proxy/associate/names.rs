@@ -26,7 +26,7 @@ enum Name {
 
 /// Knowledge of a name.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum NameFound {
     At(IpAddr),
     /// The name was asked for.
     Asked,
@@ -49,13 +49,13 @@ impl Names {
         self.waiting
     }
 
-    pub(super) fn find(&mut self, now: Instant, name: &HostName) -> Found {
+    pub(super) fn find(&mut self, now: Instant, name: &HostName) -> NameFound {
         match self.names.get(name) {
-            Some(Name::At(address, until)) if now < *until => return Found::At(*address),
+            Some(Name::At(address, until)) if now < *until => return NameFound::At(*address),
             Some(Name::At(..)) => {
                 self.names.remove(name);
             }
-            Some(Name::Asked(_)) => return Found::Asked,
+            Some(Name::Asked(_)) => return NameFound::Asked,
             None => {}
         }
         if self.names.len() >= MOST {
@@ -63,8 +63,8 @@ impl Names {
                 .retain(|_, known| matches!(known, Name::Asked(_)));
         }
         match self.names.len() >= MOST {
-            true => Found::Full,
-            false => Found::Unknown,
+            true => NameFound::Full,
+            false => NameFound::Unknown,
         }
     }
 

@@ -40,7 +40,7 @@ pub struct Drops {
 
 /// Counters for `status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct AssociateStats {
     /// Associations since the start.
     pub opened: u64,
     /// Datagrams that became packets.

@@ -104,7 +104,7 @@ impl PrivateKey {
         &self.0
     }
 
-    /// Its base64 form, as key files hold it: a secret.
+    /// Base64 form of the key, as key files hold it: a secret.
     #[must_use]
     pub fn to_base64(&self) -> String {
         STANDARD.encode(*self.0)

@@ -20,7 +20,7 @@ use super::super::tunnel::{ReadFault, Tunnel, drain};
 #[derive(Default)]
 pub(super) struct Queries {
     open: HashMap<StreamId, Exchange>,
-    /// Those with something to write.
+    /// Queries with something to write.
     waiting: VecDeque<StreamId>,
 }
 

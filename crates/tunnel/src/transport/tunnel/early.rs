@@ -11,7 +11,7 @@ const MOST: usize = 1024;
 
 /// Frames about one flow that came before it was seen.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct SaidEarly {
     /// The offset up to which may be sent.
     pub(super) credit: Option<u64>,
     /// The offset up to which is to be delivered, and why no further.
@@ -35,8 +35,8 @@ impl Early {
     }
 
     /// The flow has come.
-    pub(super) fn take(&mut self, flow: FlowId) -> Said {
-        Said {
+    pub(super) fn take(&mut self, flow: FlowId) -> SaidEarly {
+        SaidEarly {
             credit: self.credit.remove(&flow),
             abort: self.aborts.remove(&flow),
         }

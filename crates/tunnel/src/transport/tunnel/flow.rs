@@ -55,7 +55,7 @@ enum Receiving {
 
 /// Users that still count on the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Relay {
+enum RelayState {
     /// The relay moves bytes.
     Attached,
     /// The flow was thrown away, by the peer or by us; the relay has to reset the LAN side.
@@ -81,7 +81,7 @@ pub(in crate::transport) struct Flow {
     notified: bool,
     sending: Sending,
     receiving: Receiving,
-    relay: Relay,
+    relay: RelayState,
 }
 
 impl Flow {
@@ -117,7 +117,7 @@ impl Flow {
             notified: false,
             sending: Sending::Open,
             receiving: Receiving::Open,
-            relay: Relay::Attached,
+            relay: RelayState::Attached,
         }
     }
 
@@ -166,7 +166,7 @@ impl Flow {
 
     /// The relay is to look at the flow; false if it is about to, or has let go.
     pub(super) fn notify(&mut self) -> bool {
-        self.relay != Relay::Released && !std::mem::replace(&mut self.notified, true)
+        self.relay != RelayState::Released && !std::mem::replace(&mut self.notified, true)
     }
 
     /// The relay looks.
@@ -176,11 +176,11 @@ impl Flow {
 
     /// The relay lets go.
     pub(super) fn release(&mut self) {
-        self.relay = Relay::Released;
+        self.relay = RelayState::Released;
     }
 
     pub(super) fn incoming(&self) -> Incoming {
-        if self.relay != Relay::Attached {
+        if self.relay != RelayState::Attached {
             Incoming::Gone
         } else if let Header::Reply(Reply { code, .. }) = self.header
             && code != ReplyCode::Ok
@@ -327,7 +327,7 @@ impl Flow {
         self.warn();
         if self.is_headless() {
             // Nobody was told of a flow whose OPEN never came, so nobody will let go of it.
-            self.relay = Relay::Released;
+            self.relay = RelayState::Released;
         }
     }
 
@@ -340,8 +340,8 @@ impl Flow {
     }
 
     fn warn(&mut self) {
-        if self.relay == Relay::Attached {
-            self.relay = Relay::Warned;
+        if self.relay == RelayState::Attached {
+            self.relay = RelayState::Warned;
         }
     }
 
@@ -357,6 +357,6 @@ impl Flow {
     /// True once no event and no frame concerning it can matter any more.
     pub(super) fn is_over(&self) -> bool {
         let ended = (self.sending, self.receiving) == (Sending::Done, Receiving::Done);
-        ended && self.relay == Relay::Released
+        ended && self.relay == RelayState::Released
     }
 }

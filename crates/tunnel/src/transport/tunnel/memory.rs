@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::pool::{MemoryPool, Share};
+use super::pool::{MemoryPool, PoolShare};
 
 /// Memory that a tunnel may hold, in bytes.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Ceilings {
     own: u64,
     pool: Arc<MemoryPool>,
     /// Share of the pool that the tunnel holds, once the peer is known.
-    share: Option<Share>,
+    share: Option<PoolShare>,
 }
 
 impl Ceilings {
@@ -33,7 +33,7 @@ impl Ceilings {
 
     /// The peer is known: the tunnel takes its part of the pool.
     pub(super) fn join(&mut self) {
-        self.share = Some(Share::of(self.pool.clone()));
+        self.share = Some(PoolShare::of(self.pool.clone()));
     }
 
     /// The tunnel is over, or its connection is.
@@ -43,7 +43,7 @@ impl Ceilings {
 
     /// Bytes that the tunnel may hold now of the memory for all tunnels.
     pub(super) fn allowance(&self) -> u64 {
-        self.share.as_ref().map_or(u64::MAX, Share::allowance)
+        self.share.as_ref().map_or(u64::MAX, PoolShare::allowance)
     }
 
     /// Bytes that receivers may hold together.

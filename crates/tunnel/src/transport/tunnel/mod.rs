@@ -99,7 +99,7 @@ impl Tunnel {
         }
     }
 
-    /// This side's HELLO.
+    /// HELLO of this side.
     pub fn local(&self) -> &Hello {
         &self.local
     }

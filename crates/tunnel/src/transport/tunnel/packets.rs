@@ -41,11 +41,11 @@ const ACTIVE: Duration = Duration::from_secs(10);
 pub struct PacketStats {
     /// Packets that left, or are about to.
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of the sent packets.
     pub sent_bytes: u64,
     /// Packets that came.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of the received packets.
     pub received_bytes: u64,
     /// Packets that were not sent, by cause.
     pub dropped: Dropped,
@@ -85,7 +85,7 @@ pub(in crate::transport) struct Twice {
 
 /// Kind of a frame that came.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
+pub(super) struct PacketArrival {
     /// The frame had come before.
     pub(super) copy: bool,
     /// Packets wait of which nobody was told.
@@ -246,7 +246,12 @@ impl Packets {
     }
 
     /// A frame came, in an IP packet that was `marked` "congestion experienced" or not.
-    pub(super) fn on_frame(&mut self, now: Instant, content: &Bytes, marked: bool) -> Arrival {
+    pub(super) fn on_frame(
+        &mut self,
+        now: Instant,
+        content: &Bytes,
+        marked: bool,
+    ) -> PacketArrival {
         let copies = self.joiner.copies();
         let Self {
             joiner,
@@ -268,7 +273,7 @@ impl Packets {
         stats.malformed += u64::from(malformed);
         let copy = joiner.copies() != copies;
         let news = !self.received.is_empty() && !std::mem::replace(&mut self.notified, true);
-        Arrival { copy, news }
+        PacketArrival { copy, news }
     }
 
     /// Until when somebody is taken to wait for packets.

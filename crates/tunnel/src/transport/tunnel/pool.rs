@@ -69,12 +69,12 @@ impl MemoryPool {
 
 /// Part of a pool that one tunnel holds; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct PoolShare {
     pool: Arc<MemoryPool>,
     told: u64,
 }
 
-impl Share {
+impl PoolShare {
     pub(super) fn of(pool: Arc<MemoryPool>) -> Self {
         pool.tunnels.fetch_add(1, Ordering::Relaxed);
         Self { pool, told: 0 }
@@ -97,7 +97,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for PoolShare {
     fn drop(&mut self) {
         self.hold(0);
         self.pool.tunnels.fetch_sub(1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Takes as much as it may, a step at a time.
-    fn fill(share: &mut Share) {
+    fn fill(share: &mut PoolShare) {
         while share.told + MIB <= share.allowance() {
             let more = share.told + MIB;
             share.hold(more);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     /// Gives way as far as it must.
-    fn give_way(share: &mut Share) {
+    fn give_way(share: &mut PoolShare) {
         let excess = share.told.saturating_sub(share.allowance());
         let rest = share.told - excess.div_ceil(2);
         share.hold(rest);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn the_greedy_share_equally_and_leave_room() {
         let pool = Arc::new(MemoryPool::new(1024 * MIB));
-        let mut greedy: Vec<_> = (0..8).map(|_| Share::of(pool.clone())).collect();
+        let mut greedy: Vec<_> = (0..8).map(|_| PoolShare::of(pool.clone())).collect();
         for round in 0..40 {
             for share in &mut greedy {
                 fill(share);
@@ -142,7 +142,7 @@ mod tests {
                 assert!(least >= Some(40) && most <= Some(140), "{least:?} {most:?}");
             }
         }
-        let mut honest = Share::of(pool.clone());
+        let mut honest = PoolShare::of(pool.clone());
         fill(&mut honest);
         assert!(honest.told >= 1024 * MIB / 4 / 9 - MIB, "{}", honest.told);
         assert!(pool.used() <= pool.ceiling());
@@ -154,9 +154,9 @@ mod tests {
     fn whoever_comes_late_finds_its_part() {
         let pool = Arc::new(MemoryPool::new(1024 * MIB));
         // These fill what they get and never give way.
-        let mut idle: Vec<_> = (0..31).map(|_| Share::of(pool.clone())).collect();
+        let mut idle: Vec<_> = (0..31).map(|_| PoolShare::of(pool.clone())).collect();
         idle.iter_mut().for_each(fill);
-        let mut honest = Share::of(pool.clone());
+        let mut honest = PoolShare::of(pool.clone());
         fill(&mut honest);
         assert_eq!(honest.told, 1024 / 4 / 32 * MIB);
         assert!(pool.used() <= pool.ceiling());

@@ -29,7 +29,7 @@ use tokio::time::sleep_until;
 use super::direct::Decisions;
 use crate::client::Session;
 use crate::config::{ClientDns, Place, Placed};
-use crate::net::listen::{Families, listen};
+use crate::net::listen::{ListenFamilies, listen};
 use crate::process::{self, RunError};
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
@@ -42,7 +42,7 @@ const LOCAL_FOR: Duration = Duration::from_secs(5);
 
 /// Query with who asks, and whom.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct Question {
     host: IpAddr,
     /// The address that the query was sent to, if it was not sent to a listener of ours.
     resolver: Option<IpAddr>,
@@ -51,7 +51,7 @@ struct Asked {
 /// Goal of an answer.
 #[derive(Clone)]
 enum Asker {
-    Udp(udp::Asker),
+    Udp(udp::UdpAsker),
     Tcp(mpsc::UnboundedSender<Vec<u8>>),
 }
 
@@ -104,7 +104,7 @@ impl Dns {
             tasks.push(udp::start(&dns, address, &config.place)?);
             tasks.push(tcp::start(
                 &dns,
-                listen(address, Families::One, &config.place)?,
+                listen(address, ListenFamilies::One, &config.place)?,
                 false,
             ));
         }
@@ -128,7 +128,7 @@ impl Dns {
     fn handle(
         self: &Rc<Self>,
         to: Asker,
-        asked: Asked,
+        asked: Question,
         message: &[u8],
         room: Room,
     ) -> Option<Vec<u8>> {

@@ -7,7 +7,7 @@ use bentpipe_proto::dns::{Answer, Query, Room};
 use bentpipe_proto::tunnel::HostName;
 use tokio::sync::mpsc;
 
-use super::{Asked, Asker, Dns};
+use super::{Asker, Dns, Question};
 
 impl Dns {
     /// The addresses of `name` of one family, asked on behalf of `host`: what is answered to hosts is answered here.
@@ -21,7 +21,7 @@ impl Dns {
             return Vec::new();
         };
         let (sender, mut answers) = mpsc::unbounded_channel();
-        let asked = Asked {
+        let asked = Question {
             host: host.to_canonical(),
             resolver: None,
         };

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::{Asked, Asker, Dns};
+use super::{Asker, Dns, Question};
 
 /// Connections at once; what comes beyond is closed.
 const MAX_CONNECTIONS: usize = 256;
@@ -72,7 +72,7 @@ fn leave(open: &Open, host: IpAddr) {
 async fn serve(dns: &Rc<Dns>, stream: TcpStream, host: IpAddr, intercepts: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let resolver = stream.local_addr().map(|local: SocketAddr| local.ip());
-    let asked = Asked {
+    let asked = Question {
         host,
         resolver: resolver.ok().filter(|_| intercepts),
     };
@@ -85,7 +85,7 @@ async fn serve(dns: &Rc<Dns>, stream: TcpStream, host: IpAddr, intercepts: bool)
 /// Until the host has no more questions; answers to what it has asked still follow.
 async fn listen(
     dns: &Rc<Dns>,
-    asked: Asked,
+    asked: Question,
     mut stream: ReadHalf<TcpStream>,
     answers: mpsc::UnboundedSender<Vec<u8>>,
 ) -> io::Result<()> {

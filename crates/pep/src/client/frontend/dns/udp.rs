@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
-use super::{Asked, Asker as AnyAsker, Dns, bind_error};
+use super::{Asker, Dns, Question, bind_error};
 use crate::config::Place;
 use crate::process::{self, RunError};
 
@@ -40,14 +40,14 @@ pub(super) struct Listener {
 
 /// A host that waits for its answer.
 #[derive(Clone)]
-pub(super) struct Asker {
+pub(super) struct UdpAsker {
     listener: Rc<Listener>,
     host: SocketAddr,
     /// Address that the query was sent to: from there the answer has to come.
     local: Option<IpAddr>,
 }
 
-impl Asker {
+impl UdpAsker {
     pub(super) fn answer(&self, message: &[u8]) {
         self.listener.send(self.host, self.local, message);
     }
@@ -202,12 +202,12 @@ async fn serve(dns: Rc<Dns>, listener: Rc<Listener>) {
         for (index, meta) in metas[..count].iter().enumerate() {
             let bytes = &buffer[index * RECEIVE_SIZE..][..meta.len];
             for message in bytes.chunks(meta.stride.max(1)) {
-                let asker = AnyAsker::Udp(Asker {
+                let asker = Asker::Udp(UdpAsker {
                     listener: listener.clone(),
                     host: meta.addr,
                     local: meta.dst_ip,
                 });
-                let asked = Asked {
+                let asked = Question {
                     host: meta.addr.ip().to_canonical(),
                     resolver: meta.dst_ip.filter(|_| intercepts),
                 };
