@@ -19,7 +19,7 @@ use crate::congestion_control::CongestionControl;
 use crate::net::dial;
 use crate::process::{self, RunError};
 use crate::relay;
-use crate::relay::split::{Bench, Far, Split};
+use crate::relay::split::{Far, Split, Splits};
 use crate::sandbox;
 use crate::status::{self, Side, StatusReport, TunnelState};
 
@@ -32,7 +32,7 @@ pub(crate) struct Splitter {
     controller: Option<CongestionControl>,
     /// Of our own sockets, where interception would take them in.
     mark: Option<u32>,
-    bench: Rc<Bench>,
+    splits: Rc<Splits>,
     started: Instant,
     waiting: Cell<u64>,
     last_error: RefCell<Option<String>>,
@@ -47,7 +47,7 @@ impl Splitter {
         Ok(Self {
             controller,
             mark,
-            bench: Bench::new(),
+            splits: Splits::new(),
             started: process::now(),
             waiting: Cell::new(0),
             last_error: RefCell::default(),
@@ -71,11 +71,11 @@ impl Splitter {
     /// Between who asked and the far side.
     pub(super) fn split(&self, near: TcpStream, far: Far) -> Box<Split> {
         self.take(&near);
-        Bench::count(&self.bench.far_in, &far.read);
+        Splits::count(&self.splits.far_in, &far.read);
         Box::new(Split {
             near,
             far,
-            bench: self.bench.clone(),
+            splits: self.splits.clone(),
         })
     }
 
@@ -161,13 +161,13 @@ impl Splitter {
     async fn first_bytes(&self, said: Said<'_>) -> Result<Bytes, NotOpened> {
         let first = match said {
             Said::Soon(first, near) if first.is_empty() => {
-                let read = relay::first_bytes(near, self.bench.scratch()).await;
+                let read = relay::first_bytes(near, self.splits.scratch()).await;
                 // The lane finds its end again.
                 read.map_err(|_| NotOpened::Application)?.0
             }
             Said::Soon(first, _) | Said::All(first) => first,
         };
-        Bench::count(&self.bench.near_in, &first);
+        Splits::count(&self.splits.near_in, &first);
         Ok(first)
     }
 
@@ -179,13 +179,13 @@ impl Splitter {
         };
         let address = SocketAddr::new(address, destination.port);
         let socket = self.dial(address).await.map_err(|error| {
-            self.bench.refused.set(self.bench.refused.get() + 1);
+            self.splits.refused.set(self.splits.refused.get() + 1);
             NotOpened::Code(dial::code_of(&error))
         })?;
         let owed = match said {
             Said::Soon(first, _) | Said::All(first) => first,
         };
-        Bench::count(&self.bench.near_in, &owed);
+        Splits::count(&self.splits.near_in, &owed);
         Ok(Far {
             socket,
             owed,
@@ -195,8 +195,8 @@ impl Splitter {
     }
 
     fn active(&self) -> u64 {
-        // Each split holds the bench.
-        (Rc::strong_count(&self.bench) as u64).saturating_sub(1)
+        // Each split holds one more reference.
+        (Rc::strong_count(&self.splits) as u64).saturating_sub(1)
     }
 
     /// No new flows from now on.
@@ -233,9 +233,9 @@ impl Splitter {
             flows: status::Flows {
                 active: self.active(),
                 waiting: self.waiting.get(),
-                ..self.bench.flows()
+                ..self.splits.flows()
             },
-            bytes: self.bench.volumes(),
+            bytes: self.splits.volumes(),
             packets: None,
             publish: Vec::new(),
             memory: status::Memory::default(),

@@ -33,7 +33,7 @@ const LONGEST_REPLY: usize = MAX_REPLY + 8;
 
 /// Room for reading, and counters, that the splits of a thread share.
 #[derive(Debug)]
-pub(crate) struct Bench {
+pub(crate) struct Splits {
     scratch: RefCell<Vec<u8>>,
     /// Splits that were begun.
     pub(crate) opened: Cell<u64>,
@@ -45,7 +45,7 @@ pub(crate) struct Bench {
     pub(crate) far_in: Cell<u64>,
 }
 
-impl Bench {
+impl Splits {
     /// Shared, and counted: whoever holds it besides its owner is a split at work.
     pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
@@ -181,14 +181,14 @@ pub(crate) struct Split {
     /// Of the side that asked.
     pub(crate) near: TcpStream,
     pub(crate) far: Far,
-    pub(crate) bench: Rc<Bench>,
+    pub(crate) splits: Rc<Splits>,
 }
 
 impl Split {
     /// Relays until both ends have sent FIN, or one was reset.
     pub(crate) async fn run(self) -> Outcome {
-        let Self { near, far, bench } = self;
-        bench.opened.set(bench.opened.get() + 1);
+        let Self { near, far, splits } = self;
+        splits.opened.set(splits.opened.get() + 1);
         let Far {
             socket: far,
             owed,
@@ -202,9 +202,9 @@ impl Split {
             lost: Cell::new(false),
             count,
         };
-        let left = end(&near, Who::Near, &bench.near_in);
-        let right = end(&far, Who::Far, &bench.far_in);
-        let up = lane(&left, &right, owed, &bench.scratch);
+        let left = end(&near, Who::Near, &splits.near_in);
+        let right = end(&far, Who::Far, &splits.far_in);
+        let up = lane(&left, &right, owed, &splits.scratch);
         let down = async {
             let mut read = read;
             if replies {
@@ -212,10 +212,10 @@ impl Split {
                 if reply.code != ReplyCode::Ok {
                     return Err(Broken::Refused(reply.code));
                 }
-                Bench::count(&bench.far_in, &rest);
+                Splits::count(&splits.far_in, &rest);
                 read = rest;
             }
-            lane(&right, &left, read, &bench.scratch).await
+            lane(&right, &left, read, &splits.scratch).await
         };
         let outcome = both(&left, &right, up, down).await;
         match outcome {
@@ -236,7 +236,7 @@ impl Split {
                 Outcome::PeerReset
             }
             Err(Broken::Refused(code)) => {
-                bench.refused.set(bench.refused.get() + 1);
+                splits.refused.set(splits.refused.get() + 1);
                 Outcome::Refused(code)
             }
         }
@@ -362,7 +362,7 @@ mod tests {
         let split = Split {
             near,
             far,
-            bench: Bench::new(),
+            splits: Splits::new(),
         };
         let hosts = async { tokio::join!(fills_and_resets(one), fills_and_resets(other)) };
         let run = async { tokio::join!(split.run(), hosts).0 };

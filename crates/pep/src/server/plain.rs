@@ -28,7 +28,7 @@ use crate::net::nat64::Translations;
 use crate::net::policy::Policy;
 use crate::net::resolver::Resolver;
 use crate::process::{self, RunError};
-use crate::relay::split::{Bench, Far, Split, read_some};
+use crate::relay::split::{Far, Split, Splits, read_some};
 use crate::relay::{delivered, first_bytes, prepare};
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
@@ -48,7 +48,7 @@ struct SplitClient {
     source: Vec<IpNet>,
     rights: Rights,
     max_flows: u64,
-    bench: Rc<Bench>,
+    splits: Rc<Splits>,
 }
 
 struct SplitServer {
@@ -135,7 +135,7 @@ fn clients(config: &PlainServer) -> Vec<Rc<SplitClient>> {
                 only: entry.only.clone(),
             }),
             max_flows: entry.max_flows.into(),
-            bench: Bench::new(),
+            splits: Splits::new(),
         })
     };
     config.clients.iter().map(client).collect()
@@ -168,7 +168,7 @@ impl SplitServer {
         };
         let destination = open.destination;
         // From now on it is one of the client's flows.
-        let bench = client.bench.clone();
+        let splits = client.splits.clone();
         let dialled = if client.active() > client.max_flows {
             Err(ReplyCode::LimitReached)
         } else {
@@ -188,20 +188,20 @@ impl SplitServer {
                 if let Some(controller) = &self.controller {
                     controller.apply(&origin);
                 }
-                Bench::count(&bench.near_in, &rest);
-                let Some(far) = answer(origin, rest, &bench).await else {
+                Splits::count(&splits.near_in, &rest);
+                let Some(far) = answer(origin, rest, &splits).await else {
                     return turn_away(&socket, &reply(ReplyCode::Internal, None)).await;
                 };
                 let split = Split {
                     near: socket,
                     far,
-                    bench,
+                    splits,
                 };
                 let outcome = split.run().await;
                 tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
             }
             Err(code) => {
-                let refused = &client.bench.refused;
+                let refused = &client.splits.refused;
                 refused.set(refused.get() + 1);
                 tracing::debug!(client = client.name, %destination, ?code, "flow refused");
                 turn_away(&socket, &reply(code, None)).await;
@@ -253,9 +253,9 @@ impl SplitServer {
                 },
                 flows: status::Flows {
                     active: client.active(),
-                    ..client.bench.flows()
+                    ..client.splits.flows()
                 },
-                bytes: client.bench.volumes().turned(),
+                bytes: client.splits.volumes().turned(),
                 memory: status::Memory::default(),
                 packets: None,
                 publish: Vec::new(),
@@ -277,8 +277,8 @@ impl SplitServer {
 
 impl SplitClient {
     fn active(&self) -> u64 {
-        // Each of its flows holds the bench.
-        (Rc::strong_count(&self.bench) as u64).saturating_sub(1)
+        // Each of its flows holds one more reference.
+        (Rc::strong_count(&self.splits) as u64).saturating_sub(1)
     }
 }
 
@@ -307,12 +307,12 @@ fn reply(code: ReplyCode, bound: Option<SocketAddr>) -> Bytes {
 
 /// The origin's side of a split, with REPLY and what the origin says soon after `first`: a lone small segment is acknowledged
 /// sooner than full ones, and HyStart would take that for the round trip. `None`: the origin was lost meanwhile.
-async fn answer(origin: TcpStream, first: Bytes, bench: &Bench) -> Option<Far> {
+async fn answer(origin: TcpStream, first: Bytes, splits: &Splits) -> Option<Far> {
     let reply = reply(ReplyCode::Ok, origin.local_addr().ok());
     let sent = origin.try_write(&first).unwrap_or(0);
     // An end is found again by the lane.
-    let (said, _) = first_bytes(&origin, bench.scratch()).await.ok()?;
-    Bench::count(&bench.far_in, &said);
+    let (said, _) = first_bytes(&origin, splits.scratch()).await.ok()?;
+    Splits::count(&splits.far_in, &said);
     let read = if said.is_empty() {
         reply
     } else {

@@ -20,7 +20,7 @@ use crate::config::{Action, Asked, FrontEnds, TCP};
 use crate::net::dial;
 use crate::process;
 use crate::relay::Outcome;
-use crate::relay::split::{Bench, Far, Split};
+use crate::relay::split::{Far, Split, Splits};
 use crate::status::RuleStatus;
 
 /// Addresses tried for one name.
@@ -38,7 +38,7 @@ pub(super) struct Decisions {
     /// Connections of proxies.
     connections: Vec<Cell<u64>>,
     /// For connections past the tunnel.
-    bench: OnceCell<Rc<Bench>>,
+    splits: OnceCell<Rc<Splits>>,
     mark: Option<u32>,
     names: Names,
     /// Front end to tell of names' addresses, where anything is taken in.
@@ -56,7 +56,7 @@ impl Decisions {
             kernel: RefCell::new(vec![(0, 0); rules.len()]),
             connections: rules.iter().map(|_| Cell::new(0)).collect(),
             rules,
-            bench: OnceCell::new(),
+            splits: OnceCell::new(),
             mark: super::own_mark(config),
             names: Names::new(config),
             #[cfg(target_os = "linux")]
@@ -177,7 +177,7 @@ impl Decisions {
                 read: Bytes::new(),
                 replies: false,
             },
-            bench: self.bench.get_or_init(Bench::new).clone(),
+            splits: self.splits.get_or_init(Splits::new).clone(),
         };
         Box::pin(split.run()).await
     }

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::{FrameStats, Transmit};
 
-use super::super::insist::Insistence;
-use super::super::repeat::Repeater;
+use super::super::handshake_copies::HandshakeCopies;
+use super::super::lone_copies::LoneCopies;
 
 /// Datagrams kept to leave once more.
 #[derive(Default)]
 pub(super) struct Duplicates {
-    handshake: Insistence,
-    alone: Repeater,
+    handshake: HandshakeCopies,
+    alone: LoneCopies,
 }
 
 impl Duplicates {

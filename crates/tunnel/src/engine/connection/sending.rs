@@ -1,6 +1,6 @@
 //! What a connection sends now: proofs and probes, a train, data as far as window and pacer permit, what must not wait.
 //!
-//! Every datagram comes from quinn's `poll_transmit`, with the gate open or shut; `repeat.rs` and `insist.rs` send some of
+//! Every datagram comes from quinn's `poll_transmit`, with the gate open or shut; `lone_copies.rs` and `handshake_copies.rs` send some of
 //! them again. Whose bytes are in them is the tunnel's business.
 
 use std::time::{Duration, Instant};
@@ -326,7 +326,7 @@ impl Connection {
                 .map(|(transmit, _)| transmit);
         }
         let transmit = self.quic.poll_transmit(now, 1, buf)?;
-        if self.insists() {
+        if self.copies_handshake() {
             let ready = self.tunnel.remote().is_some();
             let frames = self.quic.stats().frame_tx;
             self.duplicates
@@ -371,7 +371,7 @@ impl Connection {
             };
             self.lane.on_path(now, transmit.size, &path);
         }
-        if self.insists() {
+        if self.copies_handshake() {
             let ready = self.tunnel.remote().is_some();
             self.duplicates
                 .on_handshake(now, ready, &sent, &transmit, buf);
@@ -380,7 +380,7 @@ impl Connection {
     }
 
     /// True if what leaves now may have to leave again.
-    fn insists(&self) -> bool {
+    fn copies_handshake(&self) -> bool {
         self.duplicates.wants_handshake() && self.validation.permits_copies()
     }
 

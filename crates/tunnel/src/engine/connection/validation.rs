@@ -13,7 +13,7 @@ pub(super) const LEAST_ROOM: u64 = 1500;
 pub struct FirstWords {
     /// Datagrams that may leave.
     pub datagrams: u64,
-    /// The first ones leave three times (`insist.rs`), for a path that loses.
+    /// The first ones leave three times (`handshake_copies.rs`), for a path that loses.
     pub copies: bool,
 }
 

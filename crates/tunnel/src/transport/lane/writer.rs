@@ -57,7 +57,7 @@ pub(crate) struct Written {
     pub(crate) streams: usize,
     /// In DATAGRAM frames.
     pub(crate) datagrams: usize,
-    /// Of those in streams, the bytes that no repair can bring back (`engine/repeat.rs`).
+    /// Of those in streams, the bytes that no repair can bring back (`engine/lone_copies.rs`).
     pub(crate) alone: usize,
 }
 

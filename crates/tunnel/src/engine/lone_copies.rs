@@ -28,13 +28,13 @@ struct Kept {
 
 /// The datagrams that wait for that.
 #[derive(Default)]
-pub(crate) struct Repeater {
+pub(crate) struct LoneCopies {
     kept: VecDeque<Kept>,
     /// Datagrams sent a second time.
     repeated: u64,
 }
 
-impl Repeater {
+impl LoneCopies {
     /// A batch left at `now` over a path of this round-trip time; it is in `buf`, and its `first` datagrams are to leave again.
     pub(crate) fn on_sent(
         &mut self,
@@ -110,7 +110,7 @@ mod tests {
     const PAUSE: Duration = Duration::from_micros(18_750);
 
     /// A batch of `count` datagrams of 100 bytes, each filled with the number of its turn from `first` on.
-    fn send(repeater: &mut Repeater, now: Instant, first: u8, count: u8) {
+    fn send(copies: &mut LoneCopies, now: Instant, first: u8, count: u8) {
         let data: Vec<u8> = (first..first + count).flat_map(|n| [n; 100]).collect();
         let transmit = Transmit {
             destination: ([10, 0, 0, 1], 1).into(),
@@ -119,18 +119,18 @@ mod tests {
             segment_size: (count > 1).then_some(100),
             src_ip: None,
         };
-        repeater.on_sent(now, &transmit, &data, usize::MAX, RTT);
+        copies.on_sent(now, &transmit, &data, usize::MAX, RTT);
     }
 
     /// The numbers of the datagrams that leave again at `now`, if `paid` of them are paid for.
-    fn repeated(repeater: &mut Repeater, now: Instant, mut paid: usize) -> Vec<u8> {
+    fn repeated(copies: &mut LoneCopies, now: Instant, mut paid: usize) -> Vec<u8> {
         let mut buf = Vec::new();
         let mut pay = |bytes| {
             assert_eq!(bytes, 100);
             paid = paid.saturating_sub(1);
             paid > 0
         };
-        while let Some(transmit) = repeater.poll(now, RTT, &mut pay, &mut buf) {
+        while let Some(transmit) = copies.poll(now, RTT, &mut pay, &mut buf) {
             assert_eq!((transmit.size, transmit.segment_size), (100, None));
         }
         buf.chunks(100).map(|data| data[0]).collect()
@@ -138,26 +138,26 @@ mod tests {
 
     #[test]
     fn each_datagram_leaves_once_more_after_a_pause() {
-        let (mut repeater, start) = (Repeater::default(), Instant::now());
-        send(&mut repeater, start, 1, 3);
-        assert_eq!(repeater.poll_timeout(), Some(start + PAUSE));
-        assert!(repeated(&mut repeater, start + PAUSE / 2, 99).is_empty());
-        assert_eq!(repeated(&mut repeater, start + PAUSE, 99), [1, 2, 3]);
-        assert!(repeated(&mut repeater, start + PAUSE * 2, 99).is_empty());
-        assert_eq!(repeater.poll_timeout(), None);
+        let (mut copies, start) = (LoneCopies::default(), Instant::now());
+        send(&mut copies, start, 1, 3);
+        assert_eq!(copies.poll_timeout(), Some(start + PAUSE));
+        assert!(repeated(&mut copies, start + PAUSE / 2, 99).is_empty());
+        assert_eq!(repeated(&mut copies, start + PAUSE, 99), [1, 2, 3]);
+        assert!(repeated(&mut copies, start + PAUSE * 2, 99).is_empty());
+        assert_eq!(copies.poll_timeout(), None);
     }
 
     #[test]
     fn what_is_too_far_behind_or_not_paid_is_forgotten() {
-        let (mut repeater, start) = (Repeater::default(), Instant::now());
+        let (mut copies, start) = (LoneCopies::default(), Instant::now());
         for n in 0..120 {
-            send(&mut repeater, start, n, 1);
+            send(&mut copies, start, n, 1);
         }
         assert_eq!(
-            repeated(&mut repeater, start + PAUSE, 91),
+            repeated(&mut copies, start + PAUSE, 91),
             (24..114).collect::<Vec<_>>(),
             "a receiver takes what is 129 behind for a duplicate"
         );
-        assert_eq!(repeater.poll_timeout(), None);
+        assert_eq!(copies.poll_timeout(), None);
     }
 }

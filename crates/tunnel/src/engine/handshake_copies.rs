@@ -31,7 +31,7 @@ const REQUEST: usize = 700;
 
 /// Datagrams that are to leave again.
 #[derive(Default)]
-pub(crate) struct Insistence {
+pub(crate) struct HandshakeCopies {
     /// For the second and for the third time.
     waiting: [VecDeque<Copy>; 2],
     /// Datagrams that were copied.
@@ -51,7 +51,7 @@ struct Copy {
     data: Vec<u8>,
 }
 
-impl Insistence {
+impl HandshakeCopies {
     /// Every batch is looked at until this is false: quinn copies all its counters for an answer.
     pub(crate) fn listens(&self) -> bool {
         self.count < FIRST || !self.said
@@ -156,11 +156,11 @@ mod tests {
     }
 
     /// Datagrams that leave until nothing is left to say, and their times.
-    fn said(insistence: &mut Insistence, start: Instant) -> Vec<(u128, Vec<u8>)> {
+    fn said(copies: &mut HandshakeCopies, start: Instant) -> Vec<(u128, Vec<u8>)> {
         let mut said = Vec::new();
-        while let Some(due) = insistence.poll_timeout() {
+        while let Some(due) = copies.poll_timeout() {
             let mut buf = Vec::new();
-            if insistence.poll(due, u64::MAX, &mut buf).is_some() {
+            if copies.poll(due, u64::MAX, &mut buf).is_some() {
                 said.push(((due - start).as_millis(), buf));
             }
         }
@@ -169,69 +169,65 @@ mod tests {
 
     #[test]
     fn what_is_said_first_leaves_twice_more() {
-        let (mut insistence, start) = (Insistence::default(), Instant::now());
-        insistence.on_sent(
+        let (mut copies, start) = (HandshakeCopies::default(), Instant::now());
+        copies.on_sent(
             start,
             false,
             &frames(2, 0, 0),
             &transmit(4, Some(2)),
             b"xaabb",
         );
-        insistence.on_sent(start, false, &frames(2, 0, 0), &transmit(1, None), b"-");
+        copies.on_sent(start, false, &frames(2, 0, 0), &transmit(1, None), b"-");
         let expected = [(20, "aa"), (20, "bb"), (60, "aa"), (60, "bb")];
         let expected = expected.map(|(at, text)| (at, text.as_bytes().to_vec()));
-        assert_eq!(said(&mut insistence, start), expected);
+        assert_eq!(said(&mut copies, start), expected);
     }
 
     #[test]
     fn only_the_first_are_and_those_that_ask_for_acks() {
-        let (mut insistence, start) = (Insistence::default(), Instant::now());
+        let (mut copies, start) = (HandshakeCopies::default(), Instant::now());
         for n in 1..20 {
             let batch = transmit(10, Some(5));
-            insistence.on_sent(start, false, &frames(0, n, 0), &batch, b"aaaaabbbbb");
+            copies.on_sent(start, false, &frames(0, n, 0), &batch, b"aaaaabbbbb");
         }
-        assert!(insistence.listens());
-        assert_eq!(said(&mut insistence, start).len(), 2 * FIRST);
-        insistence.on_sent(start, false, &frames(0, 19, 1), &transmit(1, None), b"f");
-        insistence.on_sent(start, false, &frames(0, 20, 2), &transmit(1, None), b"-");
-        assert!(!insistence.listens());
-        let again = said(&mut insistence, start);
+        assert!(copies.listens());
+        assert_eq!(said(&mut copies, start).len(), 2 * FIRST);
+        copies.on_sent(start, false, &frames(0, 19, 1), &transmit(1, None), b"f");
+        copies.on_sent(start, false, &frames(0, 20, 2), &transmit(1, None), b"-");
+        assert!(!copies.listens());
+        let again = said(&mut copies, start);
         assert_eq!(again, [(20, b"f".to_vec()), (60, b"f".to_vec())]);
     }
 
     #[test]
     fn bulk_is_none_of_the_first_things_said() {
-        let (mut insistence, start) = (Insistence::default(), Instant::now());
-        insistence.on_sent(
+        let (mut copies, start) = (HandshakeCopies::default(), Instant::now());
+        copies.on_sent(
             start,
             true,
             &frames(0, 1, 0),
             &transmit(701, None),
             &[1; 701],
         );
-        assert_eq!(insistence.poll_timeout(), None);
-        insistence.on_sent(
+        assert_eq!(copies.poll_timeout(), None);
+        copies.on_sent(
             start,
             true,
             &frames(0, 2, 0),
             &transmit(700, None),
             &[2; 700],
         );
-        assert_eq!(said(&mut insistence, start).len(), 2);
+        assert_eq!(said(&mut copies, start).len(), 2);
         let late = start + OPENING * 2;
-        insistence.on_sent(late, true, &frames(0, 3, 0), &transmit(9, None), &[3; 9]);
-        assert_eq!(insistence.poll_timeout(), None);
+        copies.on_sent(late, true, &frames(0, 3, 0), &transmit(9, None), &[3; 9]);
+        assert_eq!(copies.poll_timeout(), None);
     }
 
     #[test]
     fn what_may_not_be_sent_is_let_go_of() {
-        let (mut insistence, start) = (Insistence::default(), Instant::now());
-        insistence.on_sent(start, false, &frames(1, 0, 0), &transmit(9, None), &[1; 9]);
-        assert!(
-            insistence
-                .poll(start + AGAIN[0], 8, &mut Vec::new())
-                .is_none()
-        );
-        assert_eq!(insistence.poll_timeout(), None);
+        let (mut copies, start) = (HandshakeCopies::default(), Instant::now());
+        copies.on_sent(start, false, &frames(1, 0, 0), &transmit(9, None), &[1; 9]);
+        assert!(copies.poll(start + AGAIN[0], 8, &mut Vec::new()).is_none());
+        assert_eq!(copies.poll_timeout(), None);
     }
 }
