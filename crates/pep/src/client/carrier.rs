@@ -136,7 +136,7 @@ impl Carrier {
     #[cfg(target_os = "linux")]
     pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
         match self {
-            Self::Tunnel(session) => session.carried().open_device(),
+            Self::Tunnel(session) => session.packet_road().open_device(),
             Self::Plain(_) => Ok(None),
         }
     }

@@ -5,7 +5,6 @@
 //! stop: flows drain, then the rules go.
 
 mod associations;
-mod carried;
 mod carrier;
 mod connecting;
 mod connections;
@@ -25,6 +24,7 @@ mod memory;
 mod metering;
 #[cfg(not(target_os = "linux"))]
 mod no_packets;
+mod packet_road;
 #[cfg(target_os = "linux")]
 mod packets;
 pub(crate) mod plain;
@@ -174,7 +174,7 @@ async fn serve(
         () = session.keep_up() => {}
         () = session.sample() => {}
         () = session.watch_allowance() => {}
-        result = session.carried().carry() => result?,
+        result = session.packet_road().carry() => result?,
         () = session.follow_assigned() => {}
         () = session.paths().keep() => {}
         () = status.serve(&snapshot) => {}

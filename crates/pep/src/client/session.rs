@@ -1,7 +1,7 @@
 //! Keeps one tunnel up: connects, notices the end, connects again; flows wait meanwhile.
 //!
 //! Its parts have owners: when an attempt is made is decided in `retry.rs`, how in `connecting.rs`; `connections.rs` is which
-//! connections there are, `report.rs` about what the operator hears, `carried.rs` about packets. What is done all the time is
+//! connections there are, `report.rs` about what the operator hears, `packet_road.rs` about packets. What is done all the time is
 //! in `upkeep.rs`.
 
 use std::cell::{Cell, RefCell};
@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::SharedKeyLog;
-use super::carried::Carried;
 use super::carrier::Reach;
 use super::connecting::Connector;
 use super::connections::{Attempt, Lost, Ready};
 use super::learned::Learned;
 use super::metering::Meter;
+use super::packet_road::PacketRoad;
 use super::publish::Published;
 use super::report::{self, Reporter, Told, is_replaced};
 use super::retry::{Failure, Retry};
@@ -57,7 +57,7 @@ pub(crate) struct Session {
     draining: Cell<bool>,
     /// Bytes used of those that may be.
     pub(super) meter: RefCell<Meter>,
-    carried: Carried,
+    packet_road: PacketRoad,
     pub(super) published: Rc<Published>,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
@@ -87,7 +87,7 @@ impl Session {
             waiting: Cell::new(0),
             draining: Cell::new(false),
             meter: RefCell::new(Meter::load(&config, tunnels.shard())),
-            carried: Carried::new(config.clone(), tunnels.clone()),
+            packet_road: PacketRoad::new(config.clone(), tunnels.clone()),
             published: Published::new(config.clone(), tunnels.clone()),
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             config,
@@ -126,8 +126,8 @@ impl Session {
             carries: self.carries(),
             families: self.tunnels.families(),
             published: self.published.packets(),
-            routed: self.carried.routed(),
-            addressed: self.carried.has_addresses(),
+            routed: self.packet_road.routed(),
+            addressed: self.packet_road.has_addresses(),
             ..Reach::of(self.server_addresses())
         });
     }
@@ -189,8 +189,8 @@ impl Session {
     }
 
     /// Packets that cross beside its flows.
-    pub(crate) fn carried(&self) -> &Carried {
-        &self.carried
+    pub(crate) fn packet_road(&self) -> &PacketRoad {
+        &self.packet_road
     }
 
     /// Ports of the server that lead to hosts behind this client.
@@ -201,7 +201,9 @@ impl Session {
     /// Gives the device what the server has assigned; never ends.
     pub(crate) async fn follow_assigned(&self) {
         let changed = || self.tell_reach();
-        self.carried.follow_assigned(self.reach(), changed).await;
+        self.packet_road
+            .follow_assigned(self.reach(), changed)
+            .await;
     }
 
     /// Addresses of our servers, as far as they are known.
@@ -232,7 +234,7 @@ impl Session {
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => {
-                self.carried.on_packets(id);
+                self.packet_road.on_packets(id);
             }
             ConnectionNotice::Tunnel(TunnelEvent::Families) => {
                 if self.tunnels.ready() == Some(id) {
@@ -308,10 +310,10 @@ impl Session {
         self.reporter.tell_ready(&self.learned.report(&attempt));
         let wished = self.config.links[0].forward.controller;
         self.reporter.compare_controllers(wished);
-        if self.carried.has_device() {
+        if self.packet_road.has_device() {
             self.reporter.compare_packets();
         }
-        self.carried.on_ready();
+        self.packet_road.on_ready();
         self.published.ask(id);
         self.tell_reach();
     }
@@ -388,7 +390,7 @@ impl Session {
         session.flows.waiting = self.waiting.get();
         session.metering = self.meter.borrow().report(self.shard());
         session.publish = self.published.report();
-        self.carried.fill(&mut session);
+        self.packet_road.fill(&mut session);
         session.memory.ceiling = self.config.memory.as_u64();
         let peer = self.servers.address(0);
         session.tunnel.peer.get_or_insert_with(|| peer.to_string());

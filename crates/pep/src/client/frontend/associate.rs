@@ -113,10 +113,10 @@ impl Associates {
             self.explain(mend);
             return Err(socks5::not_associated());
         };
-        if session.carried().is_open().is_none() && session.tunnel().await.is_err() {
+        if session.packet_road().is_open().is_none() && session.tunnel().await.is_err() {
             return Err(refused(ReplyCode::TimedOut));
         }
-        if session.carried().is_open() != Some(true) {
+        if session.packet_road().is_open() != Some(true) {
             let mend = "the server carries TCP only; set `enabled = true` in [packets] of its configuration";
             self.explain(mend);
             return Err(socks5::not_associated());
@@ -129,7 +129,7 @@ impl Associates {
         })?;
         let socket = Rc::new(socket);
         let relay = session
-            .carried()
+            .packet_road()
             .relays()
             .open(peer.ip(), port, socket.clone());
         Ok(OpenedAssociation {

@@ -21,8 +21,8 @@ use crate::config::ClientConfig;
 use crate::status;
 use bentpipe_tunnel::engine::ConnectionId;
 
-/// Packets of the client.
-pub(crate) struct Carried {
+/// Road of the client's packets: through the tunnel, beside its flows.
+pub(crate) struct PacketRoad {
     config: Rc<ClientConfig>,
     tunnels: Rc<Tunnels>,
     /// Device that all but TCP comes from, if that is to go into the tunnel.
@@ -33,7 +33,7 @@ pub(crate) struct Carried {
     routes: RefCell<Routes>,
 }
 
-impl Carried {
+impl PacketRoad {
     /// No device yet, and no application.
     pub(super) fn new(config: Rc<ClientConfig>, tunnels: Rc<Tunnels>) -> Self {
         Self {
