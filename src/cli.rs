@@ -26,7 +26,7 @@ pub(crate) use operator::{
     ServerFile,
 };
 
-/// What `--version` says, besides the name.
+/// Text of `--version`, besides the name.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
@@ -41,11 +41,11 @@ const VERSION: &str = concat!(
 #[derive(Debug, Parser)]
 #[command(version, long_version = VERSION, after_help = TABLE, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// What to log to standard error, down to this level
+    /// Least severe level of the lines on standard error
     #[arg(long, global = true, value_enum, value_name = "LEVEL", default_value_t = LogLevel::Info)]
     pub(crate) log: LogLevel,
 
-    /// How to write the log [default: text, with priorities instead of times where standard error is the journal]
+    /// Form of the log [default: text, with priorities instead of times where standard error is the journal]
     #[arg(long, global = true, value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
 
@@ -171,7 +171,7 @@ pub(crate) struct Genkey {
 #[cfg(target_os = "linux")]
 #[derive(Debug, Args)]
 pub(crate) struct Guard {
-    /// What to do
+    /// Command
     #[arg(value_enum)]
     pub(crate) action: GuardAction,
 
@@ -193,7 +193,7 @@ pub(crate) enum GuardAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// Its configuration [default: /etc/bentpipe/client.toml or server.toml]
+    /// Configuration of the daemon [default: /etc/bentpipe/client.toml or server.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
@@ -220,7 +220,7 @@ pub(crate) struct Check {
     /// The configuration of a client or a server
     pub(crate) file: PathBuf,
 
-    /// Which of the two it is, if its content does not show it
+    /// Role of the file, if the file's content does not show it
     #[arg(long, value_enum)]
     pub(crate) role: Option<Role>,
 }
@@ -279,7 +279,7 @@ pub(crate) struct Status {
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// Which end of the tunnel a file configures.
+/// End of the tunnel that a file configures.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Role {
     Client,

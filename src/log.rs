@@ -24,7 +24,7 @@ use crate::cli::{LogFormat, LogLevel};
 use crate::exit::Failure;
 use recent::Recent;
 
-/// What a line looks like.
+/// Form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
@@ -71,7 +71,7 @@ impl Form {
     }
 }
 
-/// Whether standard error leads to the journal: systemd says which device and inode that is, and whoever has redirected it
+/// True if standard error leads to the journal: systemd says which device and inode that is, and whoever has redirected it
 /// since has another.
 fn is_journal() -> bool {
     let journal = env::var_os("JOURNAL_STREAM");
@@ -114,7 +114,7 @@ struct OneLine<W> {
 }
 
 impl<W> OneLine<W> {
-    /// What the journal takes for the priority of a line (sd-daemon(3)).
+    /// Number that the journal takes for the priority of a line (sd-daemon(3)).
     fn priority(&self) -> &'static str {
         match (self.form, self.level) {
             (Form::Text | Form::Json, _) => "",

@@ -34,7 +34,7 @@ pub(crate) struct Emulate {
     #[arg(long, value_name = "TERMINAL_IF,GATEWAY_IF", value_parser = pair, conflicts_with = "join")]
     pub(crate) interfaces: Option<(String, String)>,
 
-    /// What the names of whole namespaces begin with, as in NAME-user [default: bp-PROCESS]
+    /// Beginning of the names of whole namespaces, as in NAME-user [default: bp-PROCESS]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["join", "interfaces"])]
     pub(crate) prefix: Option<String>,
 
@@ -66,7 +66,7 @@ pub(crate) struct Emulate {
     pub(crate) only: Option<String>,
 }
 
-/// What to write down about an emulation.
+/// Records of an emulation.
 #[derive(Debug, Args)]
 pub(crate) struct Outputs {
     /// Write snapshots here, as lines of JSON; their period is the scenario's

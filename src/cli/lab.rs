@@ -57,7 +57,7 @@ pub(crate) enum LabCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Leaks {
-    /// Who is tried, by name; `bentpipe lab list` has them
+    /// Contenders, by name; `bentpipe lab list` has them
     #[arg(default_value = "bentpipe")]
     pub(crate) contender: Contender,
 
@@ -101,7 +101,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) retry: bool,
 
-    /// Where results go [default: lab-results/NAME-quick, -full, and the shard's numbers]
+    /// Directory of the results [default: lab-results/NAME-quick, -full, and the shard's numbers]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -112,7 +112,7 @@ fn shard(text: &str) -> Result<Shard, &'static str> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Merge {
-    /// Where they go; made if need be
+    /// Directory of the merged results; made if need be
     #[arg(long, value_name = "DIR")]
     pub(crate) output: PathBuf,
 

@@ -10,7 +10,7 @@ use super::Daemon;
 
 #[derive(Debug, Args)]
 pub(crate) struct Generate {
-    /// Where `completions`, `man` and `commands.md` go; made if need be
+    /// Directory for `completions`, `man` and `commands.md`; made if need be
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }
@@ -61,7 +61,7 @@ pub(crate) enum ServerCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// Where clients reach the server: a name or address, with a UDP port if that is not 4433
+    /// Address of the server for clients: a name or an IP address, with a UDP port if that is not 4433
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) public: String,
 
@@ -74,7 +74,7 @@ pub(crate) struct Add {
     /// The client's name in logs and `status`: letters, digits, dots, dashes and underscores
     pub(crate) name: String,
 
-    /// How long the code may be used
+    /// Time for which the code may be used
     #[arg(long, value_name = "TIME", default_value = "24 h", value_parser = span)]
     pub(crate) expires: Duration,
 
@@ -133,7 +133,7 @@ pub(crate) enum ClientCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct Join {
-    /// What `bentpipe server add` has printed
+    /// Code that `bentpipe server add` has printed
     pub(crate) code: String,
 
     /// Take in what every host behind this interface sends; else applications use the proxies on 127.0.0.1

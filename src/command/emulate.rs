@@ -115,7 +115,7 @@ fn start(options: &Emulate, config: &EmulatorConfig) -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// Where probes go, if they are wanted for themselves or for a plot.
+/// Directory for probes, if they are wanted for themselves or for a plot.
 struct Drawing {
     probes: Option<PathBuf>,
     _scratch: Option<plot::Scratch>,

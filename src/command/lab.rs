@@ -18,7 +18,7 @@ use tracing::warn;
 use crate::cli::{Lab, LabCommand, LabCompare, LabLeaks, LabMerge, LabReport, LabRun};
 use crate::exit::Failure;
 
-/// Where results go if nothing is said.
+/// Directory of results if nothing is said.
 const RESULTS: &str = "lab-results";
 
 /// Does what was asked.

@@ -56,7 +56,7 @@ fn watch(options: &Status) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What the terminal can draw curves with, as its locale says.
+/// Characters that the terminal can draw curves with, as its locale says.
 fn blocks() -> Blocks {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
@@ -80,7 +80,7 @@ fn query(options: &Status) -> Result<StatusReport, Failure> {
     })
 }
 
-/// What is asked of `report`, and the exit code that goes with it.
+/// Text that is asked of `report`, and the exit code that goes with it.
 fn answer(options: &Status, report: &StatusReport) -> (String, ExitCode) {
     if options.check {
         return match report.health() {
