@@ -90,7 +90,7 @@ impl ServiceManager {
             let turns: Vec<_> = shards.iter().map(PulseView::turns).collect();
             match watch.look(process::now(), &turns) {
                 ShardHealth::AllRun if self.watchdog.is_some() => {
-                    self.tell(&[NotifyState::Watchdog])
+                    self.tell(&[NotifyState::Watchdog]);
                 }
                 ShardHealth::AllRun | ShardHealth::TooEarly => {}
                 ShardHealth::Stuck(shard) => tracing::error!(
