@@ -8,7 +8,7 @@ use quinn_proto::Side;
 
 use crate::status::{
     self, Acks, ClassSource, Families, Flows, LinkClass, Memory, PacketDrops, Packets, Receiving,
-    Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes,
+    Refused, Repairs, Sending, Session, Tunnel, TunnelState, Volumes, WireKind,
 };
 use bentpipe_tunnel::engine::{Connection, Profile, identity};
 use bentpipe_tunnel::text::printable;
@@ -64,6 +64,10 @@ impl Sampler {
                     false => state,
                 },
                 peer: Some(connection.peer().to_string()),
+                wire: Some(match connection.is_on_reliable_wire() {
+                    true => WireKind::Tls,
+                    false => WireKind::Udp,
+                }),
                 since_s: now.saturating_duration_since(self.since).as_secs(),
                 last_heard_s: connection
                     .heard()

@@ -18,4 +18,5 @@ pub mod opening;
 pub mod packets;
 pub mod proxy;
 pub mod relay;
+pub mod stream;
 pub mod tunnel;

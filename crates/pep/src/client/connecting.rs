@@ -16,6 +16,7 @@ use super::retry::{ANSWER, Failure, Retry, Start, Step};
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::tunnels::Tunnels;
+use super::wires::Wires;
 use crate::config::ServerAddress;
 use crate::process;
 use bentpipe_tunnel::engine::{ConnectionId, FirstWords, Unreachable};
@@ -61,6 +62,7 @@ pub(super) struct Connector {
     servers: Rc<Servers>,
     learned: Rc<Learned>,
     reporter: Rc<Reporter>,
+    wires: Rc<Wires>,
     seen: RefCell<Surroundings>,
 }
 
@@ -69,7 +71,7 @@ impl Connector {
     pub(super) fn new(
         tunnels: Rc<Tunnels>,
         (schedule, servers): (Rc<Schedule>, Rc<Servers>),
-        learned: Rc<Learned>,
+        (learned, wires): (Rc<Learned>, Rc<Wires>),
         reporter: Rc<Reporter>,
     ) -> Self {
         Self {
@@ -78,6 +80,7 @@ impl Connector {
             servers,
             learned,
             reporter,
+            wires,
             seen: RefCell::default(),
         }
     }
@@ -119,6 +122,9 @@ impl Connector {
                 None => false,
             }
         };
+        if moved {
+            self.wires.on_moved();
+        }
         if moved || renamed {
             self.schedule.tell(Retry::on_changed);
         }
@@ -126,7 +132,14 @@ impl Connector {
 
     /// Starts an attempt, unless the client has `stopped` when the server's address is known; true if there is a connection.
     pub(super) async fn start(&self, start: Start, stopped: impl Fn() -> bool) -> bool {
-        let found = self.servers.resolve(start.server).await;
+        let mut found = match self.wires.address(start.server) {
+            Some(address) => Ok(vec![address]),
+            None => self.servers.resolve(start.server).await,
+        };
+        if let Some(first) = found.as_ref().ok().and_then(|found| found.first().copied()) {
+            let prepared = self.wires.prepare(start.server, first).await;
+            found = found.and_then(|found| prepared.map(|()| found));
+        }
         if stopped() || !self.schedule.state().is_trying() {
             return false;
         }
@@ -198,6 +211,7 @@ impl Connector {
             self.learned.resume(&attempt, connection);
         });
         self.tunnels.state_mut().start(attempt);
+        self.wires.on_attempt();
         Ok(())
     }
 
@@ -205,6 +219,10 @@ impl Connector {
     pub(super) fn give_up(&self, answered: bool) {
         if !answered {
             self.tell_unanswered();
+            let attempt = self.tunnels.state().attempt();
+            if let Some(attempt) = attempt {
+                self.wires.on_unanswered(attempt.server);
+            }
         }
         let attempt = self.tunnels.state_mut().end_attempt();
         let Some(attempt) = attempt else {

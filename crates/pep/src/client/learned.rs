@@ -28,6 +28,8 @@ pub(super) struct Learned {
     /// Meter of what the tunnel shows of its link.
     meter: RefCell<LinkMeter>,
     paths: PathMemory,
+    /// Networks on which UDP did not pass the last time: true.
+    tls: RefCell<ClientMemory<bool>>,
 }
 
 impl Learned {
@@ -41,6 +43,11 @@ impl Learned {
             )),
             meter: RefCell::default(),
             paths: PathMemory::load(&config.state_dir, Role::Client),
+            tls: RefCell::new(ClientMemory::load(
+                &config.state_dir,
+                "wires.json",
+                "whether UDP passes",
+            )),
             config,
             tunnels,
         }
@@ -61,6 +68,22 @@ impl Learned {
         let path = self.path(server, source);
         let seen = path.and_then(|path| self.links.borrow().get(&path.to_string()));
         Choice::new(&self.config.links[0], seen)
+    }
+
+    /// True if UDP did not pass to a server from our address `source` the last time.
+    pub(super) fn wants_tls(&self, server: usize, source: Option<IpAddr>) -> bool {
+        let path = self.path(server, source);
+        let known = path.and_then(|path| self.tls.borrow().get(&path.to_string()));
+        known.unwrap_or(false)
+    }
+
+    /// Remembers whether the path of `attempt` lets UDP pass, or only TLS.
+    pub(super) fn remember_wire(&self, attempt: &Attempt, tls: bool) {
+        if let Some(path) = self.path(attempt.server, attempt.source)
+            && (tls || self.wants_tls(attempt.server, attempt.source))
+        {
+            self.tls.borrow_mut().put(&path.to_string(), tls);
+        }
     }
 
     /// Begins the connection of an attempt with what is known of its path.

@@ -36,8 +36,12 @@ mod schedule;
 mod servers;
 mod session;
 mod splitter;
+mod tls_connection;
 mod tunnels;
+mod udp_trial;
 mod upkeep;
+mod wire_choice;
+mod wires;
 
 use std::cell::Cell;
 use std::net::{SocketAddr, UdpSocket};
@@ -176,6 +180,7 @@ async fn serve(
         () = session.watch_allowance() => {}
         result = session.packet_road().carry() => result?,
         () = session.follow_assigned() => {}
+        () = session.keep_wires() => {}
         () = session.paths().keep() => {}
         () = status.serve(&snapshot) => {}
         () = metrics.serve(&snapshot) => {}

@@ -146,9 +146,14 @@ impl Reporter {
                 .resumed()
                 .map(|saved| format!(", resumed at {}", status::rate(saved.rate.as_u64())));
             Some(format!(
-                "{} at {}, RTT {rtt} ms, {exchange}{}",
+                "{} at {}{}, RTT {rtt} ms, {exchange}{}",
                 printable(&hello.agent),
                 connection.peer(),
+                if connection.is_on_reliable_wire() {
+                    " over TLS"
+                } else {
+                    ""
+                },
                 resumed.unwrap_or_default()
             ))
         })

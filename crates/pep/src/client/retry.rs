@@ -80,6 +80,8 @@ pub(super) enum Failure {
     Replaced,
     /// The server has answered, and the next attempt shows it another key.
     OtherKey,
+    /// The next attempt goes by another wire.
+    OtherWire,
 }
 
 /// Attempts that may be brought forward.
@@ -215,6 +217,14 @@ impl Retry {
         }
     }
 
+    /// Start of the attempt under way.
+    pub(super) fn trying(&self) -> Option<Instant> {
+        match self.state {
+            State::Trying { since, .. } => Some(since),
+            State::Idle | State::Waiting => None,
+        }
+    }
+
     /// True if an attempt is under way.
     pub(super) fn is_trying(&self) -> bool {
         matches!(self.state, State::Trying { .. })
@@ -283,7 +293,7 @@ impl Retry {
             }
             Failure::Refused => self.wait(now, &REFUSED, |retry| &mut retry.refused),
             Failure::Replaced => self.wait(now, &REPLACED, |retry| &mut retry.replaced),
-            Failure::OtherKey => {
+            Failure::OtherKey | Failure::OtherWire => {
                 self.servers[server].failed = None;
                 self.next = now;
             }

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use quinn_proto::crypto::ClientConfig as ClientCrypto;
+use bentpipe_tunnel::engine::identity;
+use quinn_proto::crypto::{ClientConfig as ClientCrypto, HmacKey};
 
 use super::SharedKeyLog;
 use super::connections::Attempt;
@@ -21,6 +22,7 @@ use crate::process::RunError;
 pub(super) struct Servers {
     config: Rc<ClientConfig>,
     own: PublicKey,
+    reset_key: Arc<dyn HmacKey>,
     crypto: Vec<Arc<dyn ClientCrypto>>,
     /// Keys of codes to join by.
     enrolments: Enrolments,
@@ -47,6 +49,7 @@ impl Servers {
         Ok(Self {
             config,
             own: key.public(),
+            reset_key: identity::reset_key(key),
             crypto,
             enrolments,
             remembered: RefCell::new(remembered),
@@ -81,6 +84,11 @@ impl Servers {
         }
     }
 
+    /// TLS of a handshake that is to lead to no tunnel, and the key that the client believes resets by.
+    pub(super) fn trial_crypto(&self, server: usize) -> (Arc<dyn ClientCrypto>, Arc<dyn HmacKey>) {
+        (self.crypto[server].clone(), self.reset_key.clone())
+    }
+
     /// Has the next attempt at a server show the one-time key; false if there is none, or it was shown before.
     pub(super) fn enrol_at(&self, server: usize) -> bool {
         self.enrolments.want(server)
@@ -98,6 +106,14 @@ impl Servers {
             let remembered = self.remembered.borrow().get(&address.to_string());
             remembered.map(|known| vec![known]).ok_or(error)
         })
+    }
+
+    /// Addresses that `address` leads to.
+    pub(super) async fn find(&self, address: &ServerAddress) -> io::Result<Vec<SocketAddr>> {
+        match address {
+            ServerAddress::Ip(address) => Ok(vec![*address]),
+            ServerAddress::Name { host, port } => self.lookups.find(host, *port).await,
+        }
     }
 
     /// True if the name of a server leads elsewhere by now than to `address`.

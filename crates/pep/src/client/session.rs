@@ -24,6 +24,7 @@ use super::retry::{Failure, Retry};
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::tunnels::Tunnels;
+use super::wires::Wires;
 use crate::config::{ClientConfig, FrontEnds};
 use crate::keys::PrivateKey;
 use crate::metrics::FirstByte;
@@ -50,6 +51,7 @@ pub(crate) struct Session {
     pub(super) learned: Rc<Learned>,
     pub(super) reporter: Rc<Reporter>,
     pub(super) connector: Connector,
+    wires: Rc<Wires>,
     /// Reach of the server, for all who wait for a change of that.
     reach: watch::Sender<Reach>,
     /// Flows that wait for a tunnel.
@@ -76,13 +78,15 @@ impl Session {
         let schedule = Rc::new(Schedule::new(servers.len()));
         let learned = Rc::new(Learned::load(config.clone(), tunnels.clone()));
         let reporter = Rc::new(Reporter::new(tunnels.clone()));
+        let wires = Wires::new(&config, &tunnels, (&schedule, &servers), &learned);
         let session = Rc::new(Self {
             connector: Connector::new(
                 tunnels.clone(),
                 (schedule.clone(), servers.clone()),
-                learned.clone(),
+                (learned.clone(), wires.clone()),
                 reporter.clone(),
             ),
+            wires,
             reach: watch::Sender::new(Reach::of(Vec::new())),
             waiting: Cell::new(0),
             draining: Cell::new(false),
@@ -206,6 +210,11 @@ impl Session {
             .await;
     }
 
+    /// Looks after the wires to the servers; never ends.
+    pub(crate) async fn keep_wires(&self) {
+        self.wires.keep().await;
+    }
+
     /// Addresses of our servers, as far as they are known.
     fn server_addresses(&self) -> Vec<IpAddr> {
         let mut addresses = self.servers.known();
@@ -306,6 +315,7 @@ impl Session {
             .tell(|retry, now| retry.on_ready(now, attempt.server));
         self.learned.begin();
         self.servers.remember(&attempt);
+        self.wires.on_ready(&attempt);
         self.learned.measure_link();
         self.reporter.tell_ready(&self.learned.report(&attempt));
         let wished = self.config.links[0].forward.controller;

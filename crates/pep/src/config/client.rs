@@ -72,8 +72,55 @@ pub struct Server {
     pub address: ServerAddress,
     /// Key that the server proves to hold.
     pub public_key: PublicKey,
+    /// Address at which the server takes TLS connections, for networks that let no UDP pass.
+    #[serde(default, deserialize_with = "value::some_text")]
+    pub tls: Option<ServerAddress>,
+    /// Name that the TLS connection asks for (SNI); `None`: none.
+    #[serde(default)]
+    pub tls_name: Option<String>,
+    /// Wires that the tunnel may use.
+    #[serde(default)]
+    pub wire: WirePreference,
     /// File of a one-time key, with which a client that the server does not know names its own.
     pub enrolment_key_file: Option<PathBuf>,
+}
+
+impl Server {
+    /// Refuses settings of a TLS connection that there is not, and a name that no server can have.
+    fn check(&self, source: &Source) -> Result<(), ConfigError> {
+        let key = self.public_key.to_string();
+        let fault = |text: String| Err(source.error(&source.span_of(&key), text));
+        if self.tls.is_none() && self.wire == WirePreference::Tls {
+            return fault(
+                "`wire = \"tls\"` needs `tls = \"HOST:PORT\"`, where the server has `listen_tls`"
+                    .into(),
+            );
+        }
+        match (&self.tls, &self.tls_name) {
+            (None, Some(_)) => fault("`tls_name` needs `tls = \"HOST:PORT\"`".into()),
+            (Some(_), Some(name)) if !is_dns_name(name) => fault(format!(
+                "`tls_name` is {name:?}; expected a DNS name such as \"www.example.com\""
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_dns_name(name: &str) -> bool {
+    rustls::pki_types::DnsName::try_from(name).is_ok()
+}
+
+/// Wires below the tunnel that a client may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WirePreference {
+    /// UDP, and TLS where UDP does not pass, if the server has an address for that.
+    #[default]
+    Auto,
+    /// UDP alone.
+    Udp,
+    /// TLS alone.
+    Tls,
 }
 
 /// Facts about the link below the tunnel, and settings of its directions.
@@ -198,6 +245,7 @@ impl ClientConfig {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let mut file: QuicClientFile = source.parse()?;
         for server in &mut file.server {
+            server.check(source)?;
             let key_file = server.enrolment_key_file.take();
             server.enrolment_key_file = key_file.map(|path| source.resolve(&path));
         }

@@ -31,7 +31,7 @@ pub(super) use clients::{DEFAULT_MAX_FLOWS, check_name};
 pub(super) use dialling::DEFAULT_CONNECT;
 pub(crate) use dialling::NAT64_LENGTHS;
 pub use dialling::{Dialling, Nat64};
-pub use listening::Listening;
+pub use listening::{Listening, TlsListening};
 pub(super) use listening::{listen, one_of_each};
 pub use packets::Packets;
 
@@ -99,6 +99,7 @@ impl ServerConfig {
             identity,
             listening: Listening {
                 addresses: source.placed(listen),
+                tls: listening::tls(source, file.listen_tls, file.tls)?,
                 public_address: file.public_address,
                 shards: shards.transpose()?,
             },
@@ -126,6 +127,14 @@ impl ServerConfig {
     pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
         let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
         let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
+        let told_tls = |config: &Self| {
+            let tls = config.listening.tls.as_ref();
+            tls.map(|tls| {
+                let files = tls.certificate.as_ref();
+                let files = files.map(|(one, other)| [one.to_path_buf(), other.to_path_buf()]);
+                (tls.addresses.to_vec(), files, tls.fallback)
+            })
+        };
         let keys = [
             (
                 "private_key_file",
@@ -135,6 +144,7 @@ impl ServerConfig {
                 "listen",
                 *self.listening.addresses != *fresh.listening.addresses,
             ),
+            ("listen_tls", told_tls(self) != told_tls(fresh)),
             ("shards", self.listening.shards != fresh.listening.shards),
             (
                 "connect_timeout",
@@ -206,6 +216,8 @@ struct QuicServerFile {
     private_key_file: Spanned<PathBuf>,
     #[serde(deserialize_with = "listen")]
     listen: Spanned<Vec<SocketAddr>>,
+    listen_tls: Option<listening::ListenTls>,
+    tls: Option<Spanned<listening::TlsTable>>,
     #[serde(default, deserialize_with = "value::some_text")]
     public_address: Option<ServerAddress>,
     shards: Option<Spanned<u16>>,

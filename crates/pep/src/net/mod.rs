@@ -16,3 +16,4 @@ pub(crate) mod policy;
 mod race;
 pub(crate) mod resolver;
 pub(crate) mod sockets;
+pub(crate) mod tls;

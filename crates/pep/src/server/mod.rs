@@ -27,6 +27,7 @@ mod publishing;
 mod queries;
 mod responder;
 mod sessions;
+mod tls;
 mod worker;
 
 use std::io;
@@ -37,6 +38,7 @@ use std::thread;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::LocalSet;
 
 use crate::config::{self, Listening, Monitoring, Role, ServerConfig, ServerFile};
 use crate::keys;
@@ -56,6 +58,7 @@ use no_packets as packets;
 use packets::Network;
 use pool::Pool;
 use responder::ResponderServer;
+use tls::TlsDoor;
 
 /// Keys that the clients of `config` have named that joined by a code, by the one-time key of the code.
 pub fn joined(
@@ -92,10 +95,14 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     Needs::of_server(config, diagnosis).enter()?;
     let sockets = bind_all(&config.listening)?;
     let runtime = process::runtime()?;
-    let orders = {
+    let (orders, door) = {
         let _inside = runtime.enter();
-        Orders::take(&config.monitoring, config.responder.as_ref())?
+        let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
+        let tls = config.listening.tls.as_ref();
+        let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
+        (orders, door.transpose()?)
     };
+    let (door, wires) = door.unzip();
     // Last of what another daemon may have: with it comes a device.
     let mut network = Network::start(config, sockets.len());
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
@@ -109,8 +116,16 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         orders.responder.inside(),
         qlog,
         sockets,
+        wires.unwrap_or_default(),
     )?;
-    let result = runtime.block_on(pool.supervise(config, orders, &clients, &paths, &network));
+    let supervision = async {
+        if let Some(door) = &door {
+            door.serve();
+        }
+        pool.supervise(config, orders, &clients, &paths, &network)
+            .await
+    };
+    let result = LocalSet::new().block_on(&runtime, supervision);
     paths.write();
     result
 }

@@ -16,6 +16,7 @@ use super::clients::{Clients, Registry};
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
+use super::tls::Inboxes;
 use super::worker::{Shared, Worker};
 use crate::config::{Client, ServerConfig};
 use crate::events;
@@ -64,6 +65,7 @@ impl Pool {
         responder: Option<SocketAddr>,
         qlog: Option<Qlog>,
         sockets: Vec<UdpSocket>,
+        wires: Inboxes,
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
@@ -78,6 +80,7 @@ impl Pool {
             notices: Arc::default(),
             translations: Translations::new(&config.dialling.nat64),
         };
+        let mut wires = wires.into_iter();
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
         let mut routes = DefaultRoutes::new();
@@ -110,6 +113,7 @@ impl Pool {
                 dialling: config.dialling.clone(),
                 responder,
                 inbox: network.inboxes[index].take(),
+                wires: wires.next(),
                 qlog: qlog.clone(),
                 families: found,
             };

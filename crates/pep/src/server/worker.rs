@@ -18,6 +18,7 @@ use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::pool::Reports;
 use super::sessions::Sessions;
+use super::tls::{self, FreshWire};
 use crate::config::{Dialling, ServerDns as Dns};
 use crate::net::nat64::Translations;
 use crate::paths::PathMemory;
@@ -60,6 +61,8 @@ pub(super) struct Worker {
     /// Address at which the responder waits for clients.
     pub(super) responder: Option<SocketAddr>,
     pub(super) inbox: Option<Inbox>,
+    /// TLS connections for the shard, where it takes some.
+    pub(super) wires: Option<mpsc::Receiver<FreshWire>>,
     pub(super) qlog: Option<Qlog>,
     pub(super) families: Families,
 }
@@ -89,13 +92,15 @@ impl Worker {
         let runtime = process::runtime()?;
         let sessions = Sessions::new(&self, shard.clone());
         LocalSet::new().block_on(&runtime, async {
-            let driver = Driver::new(shard, socket, Some(neighbours), self.pulse)?;
+            let place = (usize::from(self.index), neighbours.len());
+            let driver = Driver::new(shard.clone(), socket, Some(neighbours), self.pulse)?;
             tokio::select! {
                 result = driver.run(|event| sessions.on_event(event)) => result,
                 () = sessions.deliver(self.inbox.take()) => Ok(()),
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
                 () = sessions.discover() => Ok(()),
+                never = tls::take_in(&shard, place, self.wires.take()) => match never {},
             }
         })
     }

@@ -57,6 +57,11 @@ impl Neighbours {
             .collect()
     }
 
+    /// Number of shards.
+    pub(crate) fn len(&self) -> usize {
+        self.outboxes.len()
+    }
+
     /// Decides where new connections live, and hears of them.
     pub(super) fn placement(&self) -> (u8, Arc<Placement>) {
         (self.own, self.placement.clone())
@@ -110,6 +115,17 @@ impl Neighbours {
         let most = (bytes - marks[0]).max(marks[0] - marks[1]) >> 10;
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         self.placement.publish(now, self.own, most);
+    }
+}
+
+/// Number of the shard, of so many `shards`, whose connection a datagram names; `None` if it names none: then a connection may
+/// begin on any of them.
+pub(crate) fn owner(shards: usize, datagram: &[u8]) -> Option<usize> {
+    match addressee(datagram) {
+        // A restarted server may have fewer shards: the CID then names one that answers with a stateless reset.
+        Addressee::Shard(shard) => Some(usize::from(shard) % shards),
+        Addressee::Named(shard, _) => Some(shard.into()).filter(|shard| *shard < shards),
+        Addressee::New(_) | Addressee::Nobody => None,
     }
 }
 

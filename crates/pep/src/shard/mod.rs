@@ -1,4 +1,4 @@
-//! The thin shell around [`Engine`]: one thread, one wire, one timer, and the flows' wakers.
+//! The thin shell around [`Engine`]: one thread, its wires, one timer, and the flows' wakers.
 //!
 //! A shard's connections and their TCP relays live on one thread with a current-thread runtime, so
 //! the data path takes no locks. Datagrams that the kernel gave to the wrong shard are handed over
@@ -9,12 +9,14 @@ mod buffers;
 mod handover;
 mod pulse;
 mod rests;
-mod wire;
+mod tls;
+mod udp;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,12 +32,14 @@ use bentpipe_tunnel::transport::{FlowKey, TunnelEvent};
 use alarm::Alarm;
 use buffers::Buffers;
 use rests::Rests;
-use wire::{RECEIVE_SIZE, Sent, Wire};
+use tls::TlsWires;
+use udp::{RECEIVE_SIZE, Sent, UdpWire};
 
-pub(crate) use handover::Neighbours;
 #[cfg(target_os = "linux")]
 pub(crate) use handover::steer;
+pub(crate) use handover::{Neighbours, owner};
 pub(crate) use pulse::{Pulse, PulseView};
+pub(crate) use tls::{TlsWire, WireEnd};
 
 /// Batches sent or received before flows and timers get a turn.
 const TURN: usize = 64;
@@ -52,8 +56,10 @@ pub(crate) struct Shard {
     engine: RefCell<Engine>,
     wakers: RefCell<BTreeMap<(ConnectionId, FlowKey), Waker>>,
     driver: RefCell<Option<Waker>>,
-    /// Bytes through the socket: received, sent.
-    wire: Cell<(u64, u64)>,
+    /// Bytes through all wires: received, sent.
+    moved: Cell<(u64, u64)>,
+    /// Wires that are TLS connections.
+    tls: TlsWires,
     scratch: RefCell<Box<[u8]>>,
     buffers: RefCell<Buffers>,
     /// The engine's allowance is used up.
@@ -67,7 +73,8 @@ impl Shard {
             engine: RefCell::new(engine),
             wakers: RefCell::default(),
             driver: RefCell::default(),
-            wire: Cell::default(),
+            moved: Cell::default(),
+            tls: TlsWires::default(),
             scratch: RefCell::new(vec![0; RECEIVE_SIZE].into_boxed_slice()),
             buffers: RefCell::default(),
             spent: Notify::new(),
@@ -95,6 +102,11 @@ impl Shard {
         f: impl FnOnce(&mut Connection) -> T,
     ) -> Option<T> {
         self.with(|engine| engine.connection(id).map(f))
+    }
+
+    /// Lets nothing leave for `remote` until a TLS connection leads there.
+    pub(crate) fn hold(&self, remote: SocketAddr) {
+        self.with(|engine| engine.set_waiting(remote, Some(u64::MAX)));
     }
 
     /// Registers the task of a flow.
@@ -129,10 +141,20 @@ impl Shard {
         &self.scratch
     }
 
-    /// Bytes through the socket, both ways.
+    /// Bytes through all wires, both ways.
     fn moved(&self) -> u64 {
-        let (received, sent) = self.wire.get();
+        let (received, sent) = self.moved.get();
         received + sent
+    }
+
+    fn on_received(&self, bytes: usize) {
+        let (received, sent) = self.moved.get();
+        self.moved.set((received + bytes as u64, sent));
+    }
+
+    fn on_sent(&self, bytes: usize) {
+        let (received, sent) = self.moved.get();
+        self.moved.set((received, sent + bytes as u64));
     }
 
     fn wake(&self, connection: ConnectionId, flow: FlowKey) {
@@ -150,14 +172,14 @@ impl Shard {
     }
 }
 
-/// Moves datagrams between the wire and the engine.
+/// Moves datagrams between the wires and the engine.
 pub(crate) struct Driver {
     shard: Rc<Shard>,
-    wire: Wire,
+    udp: UdpWire,
     alarm: Alarm,
     neighbours: Option<Neighbours>,
     pulse: Pulse,
-    /// A batch that the wire had no room for.
+    /// A batch that the UDP socket had no room for.
     stuck: Option<(Output, Vec<u8>)>,
     spare: Vec<u8>,
     /// For how long nothing is done that can wait for others.
@@ -172,13 +194,13 @@ impl Driver {
         neighbours: Option<Neighbours>,
         pulse: Pulse,
     ) -> io::Result<Self> {
-        let wire = Wire::udp(socket)?;
+        let udp = UdpWire::new(socket)?;
         if let Some(neighbours) = &neighbours {
             shard.with(|engine| engine.report_to(neighbours.placement()));
         }
         Ok(Self {
             shard,
-            wire,
+            udp,
             alarm: Alarm::new()?,
             neighbours,
             pulse,
@@ -190,7 +212,7 @@ impl Driver {
 
     /// Has the kernel report ICMP errors, so that a client can name why nobody answers.
     pub(crate) fn hear_failures(&mut self) {
-        self.wire.hear_failures();
+        self.udp.hear_failures();
     }
 
     /// Runs until the socket fails. `on_event` hears everything but the flows' own events.
@@ -280,7 +302,7 @@ impl Driver {
             take_segments(shard, neighbours, now, meta, bytes);
         };
         let failed = |said| shard.engine.borrow_mut().handle_unreachable(said);
-        self.wire.poll_receive(cx, take, failed)
+        self.udp.poll_receive(cx, take, failed)
     }
 
     fn receive_handovers(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
@@ -336,14 +358,15 @@ impl Driver {
                 }
             };
             let shard = &self.shard;
-            let failed = |said| shard.engine.borrow_mut().handle_unreachable(said);
-            let sent = self.wire.poll_send(cx, now, (&output, &bytes), failed)?;
-            if let Sent::Full { again } = sent {
-                self.stuck = Some((output, bytes));
-                return Ok(again);
+            if !tls::send(shard, &output, &bytes) {
+                let failed = |said| shard.engine.borrow_mut().handle_unreachable(said);
+                let sent = self.udp.poll_send(cx, now, (&output, &bytes), failed)?;
+                if let Sent::Full { again } = sent {
+                    self.stuck = Some((output, bytes));
+                    return Ok(again);
+                }
             }
-            let (received, sent) = self.shard.wire.get();
-            self.shard.wire.set((received, sent + bytes.len() as u64));
+            shard.on_sent(bytes.len());
             self.spare = bytes;
             any = true;
             if self.shard.moved() >= turn_ends {
@@ -377,8 +400,7 @@ fn take_segments(
     meta: &RecvMeta,
     bytes: &[u8],
 ) {
-    let (received, sent) = shard.wire.get();
-    shard.wire.set((received + bytes.len() as u64, sent));
+    shard.on_received(bytes.len());
     let at = arrived(meta);
     for segment in bytes.chunks(meta.stride.max(1)) {
         let arrival = Arrival {

@@ -48,6 +48,7 @@ pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
 pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
+    WireKind,
 };
 
 use crate::config::{Role, Transport};

@@ -18,6 +18,7 @@ fn session() -> Session {
         tunnel: Tunnel {
             state: TunnelState::Ready,
             peer: Some("10.20.0.1:4433".to_owned()),
+            wire: Some(WireKind::Tls),
             since_s: 7384,
             last_heard_s: Some(3),
             next_attempt_s: None,

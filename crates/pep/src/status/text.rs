@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::format::{counted, line, quantity, rate, size, span};
 use super::{
     Acks, PacketKinds, Packets, Refused, RuleStatus, Session, Side, StatusReport, Tunnel,
-    TunnelState,
+    TunnelState, WireKind,
 };
 
 impl Display for StatusReport {
@@ -274,6 +274,10 @@ fn kinds(packets: &Packets) -> String {
 
 /// Writes what a tunnel in use knows of its path.
 fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
+    if tunnel.wire == Some(WireKind::Tls) {
+        let price = "TLS over TCP, as UDP does not pass; each loss holds up all that follows";
+        line(f, "wire", price)?;
+    }
     if let Some(exchange) = &tunnel.key_exchange {
         let kind = if exchange.contains("MLKEM") {
             "post-quantum"

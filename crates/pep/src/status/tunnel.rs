@@ -13,6 +13,9 @@ pub struct Tunnel {
     /// Address of the other end, as `IP:PORT` or, unresolved, `NAME:PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// Wire below the tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<WireKind>,
     /// Seconds in this state.
     pub since_s: u64,
     /// Seconds since the other end was last heard.
@@ -103,6 +106,16 @@ pub enum TunnelState {
     Refused,
     /// Stopping; open flows may end, no new ones start.
     Draining,
+}
+
+/// Wire below a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WireKind {
+    /// Each datagram in a UDP packet.
+    Udp,
+    /// All datagrams in one TLS connection over TCP: each loss holds up everything behind it for a round trip.
+    Tls,
 }
 
 /// Repairs in this connection.

@@ -19,6 +19,7 @@ mod validation;
 use std::time::{Duration, Instant};
 
 use bentpipe_congestion::Saved;
+use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
@@ -67,6 +68,8 @@ pub struct Connection {
     liveness: Liveness,
     validation: AddressValidation,
     stage: Stage,
+    /// The wire below delivers in order whatever it takes: nothing is to be sent twice.
+    reliable: bool,
 }
 
 /// Properties of a datagram that came.
@@ -105,6 +108,7 @@ impl Connection {
             liveness: Liveness::new(Prober::new(seed.stream("prober")), now),
             validation,
             stage: Stage::default(),
+            reliable: false,
         }
     }
 
@@ -290,7 +294,7 @@ impl Connection {
     }
 
     fn on_hello(&mut self) {
-        self.lane.set_fec(&self.tunnel, self.control.current.fec);
+        self.configure_repairs();
         if let Some(acks) = self.tunnel.remote().and_then(|hello| hello.acks) {
             self.acks.set_policy(acks);
         }
@@ -304,14 +308,44 @@ impl Connection {
             .map(|hello| hello.forward.clone())
             .unwrap_or_default();
         let granted = self.control.grant(now, wished, self.quic.rtt());
-        self.lane.set_fec(&self.tunnel, self.control.current.fec);
+        self.configure_repairs();
         self.lane.greet(&mut self.tunnel, granted);
         self.start_train();
     }
 
+    /// Has what is lost repaired, on a wire that loses.
+    fn configure_repairs(&mut self) {
+        let fec = match self.reliable {
+            true => Fec::Off,
+            false => self.control.current.fec,
+        };
+        self.lane.set_fec(&self.tunnel, fec);
+    }
+
+    /// Notes whether the wire below delivers in order whatever it takes. Then repairs, copies and trains are of no use: each
+    /// waits behind what it is to make up for.
+    pub(super) fn set_reliable(&mut self, reliable: bool) {
+        if self.reliable != reliable {
+            self.reliable = reliable;
+            self.configure_repairs();
+        }
+    }
+
+    /// Rate at which the path has delivered lately, or a little more.
+    pub(super) fn delivery_rate(&self) -> BitRate {
+        self.control.gate.flight().delivery_rate()
+    }
+
+    /// Datagrams leave by another wire from now on (client): the server is to hear of it at once.
+    pub fn change_wire(&mut self, now: Instant) {
+        self.forget_mtu(now);
+        self.quic.change_address();
+        self.liveness.hurry(now);
+    }
+
     /// HELLO is about to leave, and for a round trip nothing follows it.
     fn start_train(&mut self) {
-        if self.control.gate.flight().controller().wants_hint() {
+        if !self.reliable && self.control.gate.flight().controller().wants_hint() {
             self.train.start();
         }
     }
@@ -445,7 +479,9 @@ impl Connection {
     /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
     fn probe(&mut self, now: Instant) {
         let loud = self.quic.side().is_client() && self.liveness.take_loud(now);
-        let content = self.lane.awaited(&self.tunnel, if loud { LOUD } else { 0 });
+        let content = (!self.reliable)
+            .then(|| self.lane.awaited(&self.tunnel, if loud { LOUD } else { 0 }))
+            .flatten();
         let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));
         let sent = content.is_some_and(|content| self.quic.datagrams().send(content, true).is_ok());
         if !sent {

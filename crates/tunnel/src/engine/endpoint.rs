@@ -7,6 +7,7 @@
 mod admission;
 mod connections;
 mod schedule;
+mod wires;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,6 +27,7 @@ use super::handshakes::Handshakes;
 use super::identity;
 use super::ledger::Ledger;
 use super::placement::Placement;
+use super::reliable::Wires;
 use super::settings::{Wishes, headers};
 use super::totals::{Allowance, Totals};
 use super::tuning;
@@ -93,6 +95,8 @@ pub struct Engine {
     dirty: RoundRobin,
     /// Connections with work that can wait for others.
     working: RoundRobin,
+    /// Wires that are TCP connections.
+    wires: Wires,
     timers: Timers,
     responses: VecDeque<(Output, Vec<u8>)>,
     /// Bytes that belong to no connection, or not yet.
@@ -130,6 +134,7 @@ impl Engine {
             placement: None,
             dirty: RoundRobin::default(),
             working: RoundRobin::default(),
+            wires: Wires::default(),
             timers: Timers::default(),
             responses: VecDeque::new(),
             strays: Ledger::default(),
@@ -390,6 +395,10 @@ impl Engine {
                 self.dirty.remove(id);
                 continue;
             };
+            if !self.wires.permit(id, connection) {
+                self.hold(now, id);
+                continue;
+            }
             if let Some(transmit) = connection.poll_transmit(now, buf) {
                 self.dirty.end_turn(id);
                 return Some(transmit);

@@ -155,6 +155,11 @@ impl Flight {
         self.controller().window() + rate.bytes_in(self.ack_delay).as_u64()
     }
 
+    /// Rate at which the path has delivered lately, or a little more.
+    pub(crate) fn delivery_rate(&self) -> BitRate {
+        self.delivery.rate
+    }
+
     /// Bytes that may still be sent before the window is full.
     pub(crate) fn room(&self) -> u64 {
         self.window().saturating_sub(self.in_flight)

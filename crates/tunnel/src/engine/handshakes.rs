@@ -52,9 +52,12 @@ const HOSTS: u32 = 4;
 
 /// Answer to a packet that would begin a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// A connection begins; another one gives way to it.
-    Take { instead_of: Option<ConnectionId> },
+    Take {
+        /// Connection that gives way.
+        instead_of: Option<ConnectionId>,
+    },
     /// The sender has to prove its address by a Retry first.
     Prove,
     /// No answer; an honest client sends it again.
@@ -96,7 +99,7 @@ struct Handshake {
 
 /// All handshakes of one endpoint.
 #[derive(Debug)]
-pub(super) struct Handshakes {
+pub struct Handshakes {
     /// By age: identifiers grow.
     open: BTreeMap<ConnectionId, Handshake>,
     of_host: BTreeMap<u128, usize>,
@@ -109,7 +112,7 @@ pub(super) struct Handshakes {
 
 impl Handshakes {
     /// No handshake is under way. `seed` decides which sources share a bucket.
-    pub(super) fn new(seed: Seed) -> Self {
+    pub fn new(seed: Seed) -> Self {
         let buckets = |name: &str, share: Share| {
             let seed = seed.stream(name);
             [(1, seed.nth(0)), (HOSTS, seed.nth(1))]
@@ -131,7 +134,7 @@ impl Handshakes {
     }
 
     /// Judges a packet that would begin a connection, from an address that is `proven` or not.
-    pub(super) fn admit(&mut self, now: Instant, address: IpAddr, proven: bool) -> Verdict {
+    pub fn admit(&mut self, now: Instant, address: IpAddr, proven: bool) -> Verdict {
         if !proven && self.open.len() >= UNPROVEN {
             return Verdict::Prove;
         }
@@ -166,7 +169,7 @@ impl Handshakes {
     }
 
     /// A connection has begun.
-    pub(super) fn enter(&mut self, now: Instant, id: ConnectionId, address: IpAddr) {
+    pub fn enter(&mut self, now: Instant, id: ConnectionId, address: IpAddr) {
         let source = Source::of(address);
         *self.of_host.entry(source.host).or_default() += 1;
         *self.of_network.entry(source.network).or_default() += 1;
@@ -208,7 +211,7 @@ impl Handshakes {
     }
 
     /// A connection is gone.
-    pub(super) fn forget(&mut self, id: ConnectionId) {
+    pub fn forget(&mut self, id: ConnectionId) {
         self.leave(id);
     }
 

@@ -16,6 +16,7 @@
 
 mod key;
 mod key_exchange;
+mod outer;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ use rustls::{
 };
 
 pub use key::{PrivateKey, PublicKey};
+pub use outer::unverified_client;
 
 /// Bytes before the 32 bytes of an Ed25519 key in its SubjectPublicKeyInfo (RFC 8410, section 4). DER leaves
 /// no other way to write it, so comparing bytes is parsing.

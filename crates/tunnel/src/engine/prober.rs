@@ -54,6 +54,12 @@ impl Prober {
         self.outage
     }
 
+    /// Instant since which nothing is answered, in an outage.
+    pub(crate) fn outage_since(&self) -> Option<Instant> {
+        let (since, _) = self.silence.filter(|_| self.outage)?;
+        Some(since)
+    }
+
     /// The peer was heard after a silence: in an outage it is told at once that it was, and where flows wait.
     pub(crate) fn hurry(&mut self, now: Instant) {
         if let Some((_, next)) = self.silence.as_mut().filter(|_| self.outage) {

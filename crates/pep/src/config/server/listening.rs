@@ -1,6 +1,7 @@
 //! `listen`, `shards` and `public_address`: where the server is reached, and by how many threads.
 
 use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use bentpipe_config::{Placed, Source};
 use serde::{Deserialize, Deserializer};
@@ -14,10 +15,99 @@ use crate::config::value::{self, FromText, ServerAddress};
 pub struct Listening {
     /// UDP addresses to serve; at least one, no two the same.
     pub addresses: Placed<Vec<SocketAddr>>,
+    /// TCP addresses that take TLS connections in place of UDP.
+    pub tls: Option<TlsListening>,
     /// Address at which clients reach the server, for the codes by which they join.
     pub public_address: Option<ServerAddress>,
     /// Threads, 1 to 256; `None`: one per core.
     pub shards: Option<u16>,
+}
+
+/// Addresses that take TLS connections, and what strangers see there.
+#[derive(Clone, Debug)]
+pub struct TlsListening {
+    /// TCP addresses to serve; at least one, no two the same.
+    pub addresses: Placed<Vec<SocketAddr>>,
+    /// Files of a certificate chain and of its key, in PEM; `None`: the server makes a certificate when it starts.
+    pub certificate: Option<(Placed<PathBuf>, Placed<PathBuf>)>,
+    /// Web server that gets the connections which are not for bentpipe.
+    pub fallback: Option<SocketAddr>,
+}
+
+/// `[tls]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TlsTable {
+    certificate: Option<Spanned<PathBuf>>,
+    key: Option<Spanned<PathBuf>>,
+    #[serde(default, deserialize_with = "value::some_text")]
+    fallback: Option<SocketAddr>,
+}
+
+/// `listen_tls` as written.
+pub(super) struct ListenTls(Spanned<Vec<SocketAddr>>);
+
+impl<'de> Deserialize<'de> for ListenTls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        listen(deserializer).map(Self)
+    }
+}
+
+/// Checks `listen_tls` and `[tls]` together.
+pub(super) fn tls(
+    source: &Source,
+    listens: Option<ListenTls>,
+    table: Option<Spanned<TlsTable>>,
+) -> Result<Option<TlsListening>, ConfigError> {
+    let Some(ListenTls(addresses)) = listens else {
+        return match table {
+            Some(table) => Err(source.error(
+                &table.span(),
+                "`[tls]` needs `listen_tls`, such as `listen_tls = \":443\"`",
+            )),
+            None => Ok(None),
+        };
+    };
+    one_of_each(source, &addresses)?;
+    let span = addresses.span();
+    let addresses = Spanned::new(span, value::both_families(addresses.into_inner()));
+    let (certificate, fallback) = match table {
+        Some(table) => {
+            let span = table.span();
+            let table = table.into_inner();
+            (
+                certificate(source, span, table.certificate, table.key)?,
+                table.fallback,
+            )
+        }
+        None => (None, None),
+    };
+    Ok(Some(TlsListening {
+        addresses: source.placed(addresses),
+        certificate,
+        fallback,
+    }))
+}
+
+type Files = (Placed<PathBuf>, Placed<PathBuf>);
+
+fn certificate(
+    source: &Source,
+    table: std::ops::Range<usize>,
+    certificate: Option<Spanned<PathBuf>>,
+    key: Option<Spanned<PathBuf>>,
+) -> Result<Option<Files>, ConfigError> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Ok(Some((
+            source.resolve_placed(certificate),
+            source.resolve_placed(key),
+        ))),
+        (None, None) => Ok(None),
+        _ => Err(source.error(
+            &table,
+            "`certificate` and `key` of `[tls]` belong together: give both, or neither for a certificate made at the start",
+        )),
+    }
 }
 
 /// Refuses an address that is listed twice.

@@ -34,6 +34,18 @@ impl Connection {
         (peer.ip().to_canonical(), peer.port()).into()
     }
 
+    /// Peer's address as the engine knows it: of the UDP socket's form, or made by [`over_tcp`](crate::engine::over_tcp).
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.quic.remote_address()
+    }
+
+    /// True if the wire below delivers in order whatever it takes.
+    #[must_use]
+    pub fn is_on_reliable_wire(&self) -> bool {
+        self.reliable
+    }
+
     /// Streams that the peer may hold open now.
     pub fn allowed_streams(&self) -> u64 {
         self.quic.max_concurrent_streams(Dir::Bi)
@@ -53,6 +65,12 @@ impl Connection {
     /// True if an answer is overdue, and nothing has been heard for longer than short gaps of a link last.
     pub fn is_silent(&self, now: Instant) -> bool {
         self.liveness.is_silent(now)
+    }
+
+    /// Instant since which nothing that this side sends is answered, in an outage. The peer may be heard all the same, where the
+    /// path is blocked in one direction.
+    pub fn unanswered_since(&self) -> Option<Instant> {
+        self.liveness.unanswered_since()
     }
 
     /// Knowledge of the path in this direction, for the next connection.

@@ -108,6 +108,11 @@ impl Liveness {
         silence >= LONG
     }
 
+    /// Has the next probe of an outage leave at once: the path is another one.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.prober.hurry(now);
+    }
+
     fn is_unheard(&self, now: Instant, span: Duration) -> bool {
         now.saturating_duration_since(self.heard) >= span
     }
@@ -115,6 +120,11 @@ impl Liveness {
     /// Instant at which the peer was last heard.
     pub(super) fn heard(&self) -> Instant {
         self.heard
+    }
+
+    /// Instant since which the peer answers nothing, in an outage: it may be heard all the same.
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        self.prober.outage_since()
     }
 
     /// True if an answer is overdue, and nothing has been heard for longer than short gaps of a link last.

@@ -74,6 +74,11 @@ impl Streams {
         self.rtt = Some(KeptRtt::new(self.quic.rtt(), smoothed, shortest));
     }
 
+    /// Uses another connection ID from now on, and says so to the peer (RFC 9000 §9.5): what comes next leaves from another address.
+    pub(crate) fn change_address(&mut self) {
+        self.quic.local_address_changed();
+    }
+
     /// Opens a stream, if the peer allows one now and nothing waits for it.
     pub(super) fn open(&mut self) -> Option<StreamId> {
         self.openings.open(&mut self.quic)

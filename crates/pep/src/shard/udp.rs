@@ -1,4 +1,4 @@
-//! What moves datagrams between this machine and its peers, below QUIC: where each one leaves and arrives.
+//! The wire below QUIC that is a UDP socket: where datagrams leave and arrive, in batches.
 //!
 //! A wire knows neither flows nor keys nor connections. What arrives is taken by a closure, so that no datagram is copied twice.
 
@@ -30,12 +30,6 @@ const FEWEST: usize = 2;
 /// ICMP errors that are read in one go.
 const MOST_ERRORS: usize = 64;
 
-/// Wire of a shard, by its kind.
-pub(super) enum Wire {
-    /// Each datagram in a UDP packet.
-    Udp(UdpWire),
-}
-
 /// Fate of a batch that was to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
@@ -43,49 +37,6 @@ pub(super) enum Sent {
     Done,
     /// The wire was full; `again` if it has room by now. Else the task is woken once it has.
     Full { again: bool },
-}
-
-impl Wire {
-    /// A wire of a bound, non-blocking UDP socket.
-    pub(super) fn udp(socket: std::net::UdpSocket) -> io::Result<Self> {
-        UdpWire::new(socket).map(Self::Udp)
-    }
-
-    /// Has the kernel report ICMP errors.
-    pub(super) fn hear_failures(&mut self) {
-        let Self::Udp(udp) = self;
-        udp.hear_failures();
-    }
-
-    /// Gives `take` the datagrams that have arrived, several of one size in a piece perhaps; true if there were any. `failed`
-    /// hears of datagrams that did not get anywhere.
-    ///
-    /// # Errors
-    /// The wire is of no use any more.
-    pub(super) fn poll_receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        take: impl FnMut(&RecvMeta, &[u8]),
-        failed: impl FnMut(Unreachable),
-    ) -> io::Result<bool> {
-        let Self::Udp(udp) = self;
-        udp.poll_receive(cx, take, failed)
-    }
-
-    /// Sends a batch of datagrams. `failed` hears of earlier ones that did not get anywhere.
-    ///
-    /// # Errors
-    /// The wire is of no use any more.
-    pub(super) fn poll_send(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-        (output, bytes): (&Output, &[u8]),
-        failed: impl FnMut(Unreachable),
-    ) -> io::Result<Sent> {
-        let Self::Udp(udp) = self;
-        udp.poll_send(cx, now, (output, bytes), failed)
-    }
 }
 
 /// UDP socket that moves datagrams in batches, by GSO and GRO where the kernel has them.
@@ -104,7 +55,8 @@ pub(super) struct UdpWire {
 }
 
 impl UdpWire {
-    fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    /// A wire of a bound, non-blocking socket.
+    pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         Ok(Self {
             state: UdpSocketState::new(UdpSockRef::from(&socket))?,
             socket: UdpSocket::from_std(socket)?,
@@ -116,12 +68,18 @@ impl UdpWire {
         })
     }
 
-    fn hear_failures(&mut self) {
+    /// Has the kernel report ICMP errors.
+    pub(super) fn hear_failures(&mut self) {
         let socket = UdpSockRef::from(&self.socket);
         self.hears_failures = self.state.enable_transport_errors(socket).is_ok();
     }
 
-    fn poll_receive(
+    /// Gives `take` the datagrams that have arrived, several of one size in a piece perhaps; true if there were any. `failed`
+    /// hears of datagrams that did not get anywhere.
+    ///
+    /// # Errors
+    /// The wire is of no use any more.
+    pub(super) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
         mut take: impl FnMut(&RecvMeta, &[u8]),
@@ -159,7 +117,11 @@ impl UdpWire {
         Ok(false)
     }
 
-    fn poll_send(
+    /// Sends a batch of datagrams. `failed` hears of earlier ones that did not get anywhere.
+    ///
+    /// # Errors
+    /// The wire is of no use any more.
+    pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         now: Instant,

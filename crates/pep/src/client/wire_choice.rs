@@ -1,0 +1,247 @@
+//! By which wire a client reaches a server: UDP, or TLS where UDP does not pass. A state machine over `now`, without sockets.
+//!
+//! ```text
+//!            nobody answers a UDP attempt for 1.5 s or two round trips,
+//!            or the tunnel is silent for 10 s                        opened
+//!   Udp ─────────────────────────────────────────────────► Opening ─────────► Tls ─ ended ─► Broken ─► Opening
+//!    ▲                                      cannot be opened │                 │
+//!    └──────────────────────────────────────────────────────┴─────────────────┴─ a handshake over UDP succeeds
+//! ```
+//!
+//! On TLS the client tries UDP every minute at first, then ever more seldom: losses hold up nothing there, and nobody pays
+//! for two congestion controls. The tunnel's connection is the same on both wires; no flow notices.
+
+use std::time::{Duration, Instant};
+
+use crate::config::WirePreference;
+
+/// Shortest time for which an attempt over UDP goes unanswered before TLS is tried beside it.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Silence of the tunnel after which TLS is tried: gaps of a link are shorter, and in an outage of the link TLS fails, too.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// Pauses after a TLS connection that could not be opened, in seconds.
+const FAILED: [u64; 5] = [5, 10, 20, 40, 60];
+
+/// Shortest and longest time from one attempt at UDP to the next while TLS is in use.
+const ATTEMPTS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
+
+/// A TLS connection that lasted shorter is not opened again at once.
+const SHORT: Duration = Duration::from_secs(10);
+
+/// Use that the client wants to make of a server now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// None.
+    Nothing,
+    /// An attempt at a tunnel.
+    Attempt {
+        /// Instant at which it began.
+        since: Instant,
+        /// The server has answered.
+        heard: bool,
+        /// Round-trip time of the path, if it is remembered.
+        rtt: Option<Duration>,
+        /// UDP did not pass on this network the last time.
+        blocked: bool,
+    },
+    /// The tunnel.
+    Tunnel {
+        /// Instant at which it was last heard, if it is silent.
+        silent: Option<Instant>,
+    },
+}
+
+/// Next thing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WireStep {
+    /// Nothing before this time; `None`: nothing until something happens.
+    Wait(Option<Instant>),
+    /// Open a TLS connection.
+    Open,
+    /// Try a handshake over UDP.
+    TryUdp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Datagrams leave by UDP.
+    Udp,
+    /// A TLS connection is being opened; `again`: in place of one that was in use.
+    Opening { again: bool },
+    /// By TLS; `next` is when UDP is tried, `None` while it is.
+    Tls {
+        since: Instant,
+        next: Option<Instant>,
+    },
+    /// The TLS connection that was in use has ended.
+    Broken,
+}
+
+/// Decides by which wire one server is reached.
+#[derive(Debug)]
+pub(super) struct WireChoice {
+    preference: WirePreference,
+    state: State,
+    /// Earliest instant at which a TLS connection is opened.
+    earliest: Option<Instant>,
+    /// TLS connections that could not be opened, one after the other.
+    failures: usize,
+    /// Time from the last attempt at UDP to the next.
+    pause: Duration,
+    /// Instant at which UDP was last returned to.
+    returned: Option<Instant>,
+}
+
+impl WireChoice {
+    /// UDP, until something speaks against it.
+    pub(super) fn new(preference: WirePreference) -> Self {
+        Self {
+            preference,
+            state: State::Udp,
+            earliest: None,
+            failures: 0,
+            pause: ATTEMPTS[0],
+            returned: None,
+        }
+    }
+
+    /// True if datagrams may leave by UDP.
+    pub(super) fn permits_udp(&self) -> bool {
+        self.preference != WirePreference::Tls
+    }
+
+    /// Step to take now, for this `need`.
+    pub(super) fn poll(&mut self, now: Instant, need: Need) -> WireStep {
+        match &mut self.state {
+            _ if self.preference == WirePreference::Udp => WireStep::Wait(None),
+            State::Opening { .. } => WireStep::Wait(None),
+            State::Tls { .. } if self.preference == WirePreference::Tls => WireStep::Wait(None),
+            State::Tls { next, .. } => match *next {
+                Some(due) if now >= due => {
+                    *next = None;
+                    WireStep::TryUdp
+                }
+                due => WireStep::Wait(due),
+            },
+            State::Udp | State::Broken => {
+                let Some(due) = self.opens_at(now, need) else {
+                    return WireStep::Wait(None);
+                };
+                if now < due {
+                    return WireStep::Wait(Some(due));
+                }
+                let again = self.state == State::Broken;
+                self.state = State::Opening { again };
+                WireStep::Open
+            }
+        }
+    }
+
+    /// Instant at which a TLS connection is to be opened.
+    fn opens_at(&self, now: Instant, need: Need) -> Option<Instant> {
+        let at_once = !self.permits_udp() || self.state == State::Broken;
+        let due = match need {
+            Need::Nothing | Need::Attempt { heard: true, .. } => return None,
+            _ if at_once => now,
+            Need::Attempt {
+                since,
+                blocked: true,
+                ..
+            } => since,
+            Need::Attempt { since, rtt, .. } => since + PATIENCE.max(rtt.unwrap_or_default() * 2),
+            Need::Tunnel { silent } => silent? + SILENT,
+        };
+        Some(self.earliest.map_or(due, |earliest| due.max(earliest)))
+    }
+
+    /// A TLS connection is open. True if it is to be used, for this `need`: the first that is answered wins.
+    pub(super) fn on_opened(&mut self, now: Instant, need: Need) -> bool {
+        self.failures = 0;
+        let answered = match need {
+            Need::Attempt { heard, .. } => heard,
+            Need::Tunnel { silent } => silent.is_none(),
+            Need::Nothing => false,
+        };
+        let again = self.state == State::Opening { again: true };
+        if answered && self.permits_udp() && !again {
+            self.state = State::Udp;
+            return false;
+        }
+        let [shortest, longest] = ATTEMPTS;
+        let soon = self
+            .returned
+            .is_some_and(|returned| now.saturating_duration_since(returned) < longest);
+        self.pause = if soon {
+            (self.pause * 2).min(longest)
+        } else {
+            shortest
+        };
+        self.state = State::Tls {
+            since: now,
+            next: Some(now + self.pause),
+        };
+        true
+    }
+
+    /// A TLS connection could not be opened.
+    pub(super) fn on_not_opened(&mut self, now: Instant) {
+        let pause = FAILED[self.failures.min(FAILED.len() - 1)];
+        self.failures += 1;
+        self.earliest = Some(now + Duration::from_secs(pause));
+        self.state = State::Udp;
+    }
+
+    /// The TLS connection in use has ended.
+    pub(super) fn on_ended(&mut self, now: Instant) {
+        if let State::Tls { since, .. } = self.state {
+            let lasted = now.saturating_duration_since(since);
+            let pause = Duration::from_secs(if lasted < SHORT { FAILED[0] } else { 0 });
+            self.earliest = Some(now + pause);
+            self.state = State::Broken;
+        }
+    }
+
+    /// Nobody answers over the TLS connection either: the next attempt is made over UDP.
+    pub(super) fn on_unanswered(&mut self, now: Instant) {
+        if let State::Tls { .. } = self.state {
+            self.on_not_opened(now);
+        }
+    }
+
+    /// The handshake over UDP has ended. True if the server has `answered`, and datagrams leave by UDP again.
+    pub(super) fn on_tried(&mut self, now: Instant, answered: bool) -> bool {
+        let State::Tls { next, .. } = &mut self.state else {
+            return false;
+        };
+        if answered {
+            self.state = State::Udp;
+            self.returned = Some(now);
+            self.earliest = None;
+        } else {
+            self.pause = (self.pause * 2).min(ATTEMPTS[1]);
+            *next = Some(now + self.pause);
+        }
+        answered
+    }
+
+    /// The client is in another network: UDP is tried at once.
+    pub(super) fn on_moved(&mut self, now: Instant) {
+        self.pause = ATTEMPTS[0];
+        self.earliest = None;
+        if let State::Tls {
+            next: Some(next), ..
+        } = &mut self.state
+        {
+            *next = now;
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "one base instant; all else is virtual"
+)]
+mod tests;

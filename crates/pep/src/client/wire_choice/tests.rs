@@ -1,0 +1,166 @@
+//! The choice of the wire in virtual time.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn attempt(since: Instant) -> Need {
+    Need::Attempt {
+        since,
+        heard: false,
+        rtt: None,
+        blocked: false,
+    }
+}
+
+/// A choice that has just taken up TLS because UDP is blocked.
+fn on_tls(start: Instant) -> WireChoice {
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let need = attempt(start);
+    assert_eq!(choice.poll(start + PATIENCE, need), WireStep::Open);
+    assert!(choice.on_opened(start + 2 * SECOND, need));
+    choice
+}
+
+#[test]
+fn tls_is_tried_beside_an_attempt_that_nobody_answers() {
+    let start = Instant::now();
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let need = attempt(start);
+    let due = start + PATIENCE;
+    assert_eq!(choice.poll(start, need), WireStep::Wait(Some(due)));
+    assert_eq!(choice.poll(due, need), WireStep::Open);
+    assert_eq!(choice.poll(due, need), WireStep::Wait(None), "once");
+    let heard = Need::Attempt {
+        since: start,
+        heard: true,
+        rtt: None,
+        blocked: false,
+    };
+    assert!(!choice.on_opened(due + SECOND, heard), "UDP was first");
+    assert_eq!(choice.poll(due + SECOND, heard), WireStep::Wait(None));
+}
+
+#[test]
+fn a_long_path_has_two_round_trips_and_a_known_network_none() {
+    let start = Instant::now();
+    let need = |rtt, blocked| Need::Attempt {
+        since: start,
+        heard: false,
+        rtt,
+        blocked,
+    };
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let far = need(Some(2 * SECOND), false);
+    assert_eq!(
+        choice.poll(start, far),
+        WireStep::Wait(Some(start + 4 * SECOND))
+    );
+    let known = need(Some(2 * SECOND), true);
+    assert_eq!(choice.poll(start, known), WireStep::Open);
+}
+
+#[test]
+fn a_silent_tunnel_moves_to_tls_and_an_outage_is_borne() {
+    let start = Instant::now();
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    let heard = Need::Tunnel { silent: None };
+    assert_eq!(choice.poll(start, heard), WireStep::Wait(None));
+    let silent = Need::Tunnel {
+        silent: Some(start),
+    };
+    let mut now = start + SILENT;
+    assert_eq!(choice.poll(start, silent), WireStep::Wait(Some(now)));
+    // The link itself is out: TCP does not get through either, and is tried ever more seldom.
+    for pause in [5, 10, 20, 40, 60, 60] {
+        assert_eq!(choice.poll(now, silent), WireStep::Open);
+        choice.on_not_opened(now);
+        let next = now + Duration::from_secs(pause);
+        assert_eq!(choice.poll(now, silent), WireStep::Wait(Some(next)));
+        now = next;
+    }
+    assert_eq!(choice.poll(now, silent), WireStep::Open);
+    assert!(choice.on_opened(now, silent));
+    // The link came back meanwhile, and the tunnel was heard over UDP.
+    let mut choice = WireChoice::new(WirePreference::Auto);
+    assert_eq!(choice.poll(now, silent), WireStep::Open);
+    assert!(!choice.on_opened(now, heard));
+}
+
+#[test]
+fn udp_is_tried_ever_more_seldom_and_taken_up_again() {
+    let start = Instant::now();
+    let tunnel = Need::Tunnel { silent: None };
+    let mut choice = on_tls(start);
+    let mut now = start + 2 * SECOND;
+    for pause in [60, 120, 240, 480, 600, 600] {
+        let due = now + Duration::from_secs(pause);
+        assert_eq!(choice.poll(now, tunnel), WireStep::Wait(Some(due)));
+        now = due;
+        assert_eq!(choice.poll(now, tunnel), WireStep::TryUdp);
+        assert_eq!(choice.poll(now, tunnel), WireStep::Wait(None));
+        assert!(!choice.on_tried(now, false));
+    }
+    choice.on_moved(now);
+    assert_eq!(
+        choice.poll(now, tunnel),
+        WireStep::TryUdp,
+        "another network"
+    );
+    assert!(choice.on_tried(now, true));
+    assert_eq!(choice.poll(now, tunnel), WireStep::Wait(None));
+}
+
+#[test]
+fn a_network_that_passes_handshakes_alone_is_not_tried_every_minute() {
+    let start = Instant::now();
+    let mut choice = on_tls(start);
+    let mut now = start + 2 * SECOND;
+    for pause in [60, 120, 240, 480, 600] {
+        now += Duration::from_secs(pause);
+        let tunnel = Need::Tunnel { silent: None };
+        assert_eq!(choice.poll(now, tunnel), WireStep::TryUdp);
+        assert!(choice.on_tried(now, true));
+        let silent = Need::Tunnel { silent: Some(now) };
+        now += SILENT;
+        assert_eq!(choice.poll(now, silent), WireStep::Open);
+        assert!(choice.on_opened(now, silent));
+    }
+}
+
+#[test]
+fn a_tls_connection_that_ends_is_opened_again_at_once_unless_it_was_short() {
+    let start = Instant::now();
+    let tunnel = Need::Tunnel { silent: None };
+    let mut choice = on_tls(start);
+    let mut now = start + 30 * SECOND;
+    choice.on_ended(now);
+    assert_eq!(choice.poll(now, tunnel), WireStep::Open);
+    assert!(choice.on_opened(now, tunnel), "nobody was heard over UDP");
+    now += SECOND;
+    choice.on_ended(now);
+    let due = now + 5 * SECOND;
+    assert_eq!(choice.poll(now, tunnel), WireStep::Wait(Some(due)));
+    assert_eq!(choice.poll(due, tunnel), WireStep::Open);
+    choice.on_not_opened(due);
+    assert!(
+        matches!(choice.poll(due, tunnel), WireStep::Wait(None)),
+        "UDP has its turn"
+    );
+}
+
+#[test]
+fn who_wants_one_wire_gets_no_other() {
+    let start = Instant::now();
+    let need = attempt(start);
+    let mut udp = WireChoice::new(WirePreference::Udp);
+    assert_eq!(udp.poll(start + 100 * SECOND, need), WireStep::Wait(None));
+    let mut tls = WireChoice::new(WirePreference::Tls);
+    assert!(!tls.permits_udp());
+    assert_eq!(tls.poll(start, need), WireStep::Open);
+    assert!(tls.on_opened(start, need));
+    assert_eq!(tls.poll(start + 1000 * SECOND, need), WireStep::Wait(None));
+    tls.on_ended(start + 1000 * SECOND);
+    let tunnel = Need::Tunnel { silent: None };
+    assert_eq!(tls.poll(start + 1000 * SECOND, tunnel), WireStep::Open);
+}

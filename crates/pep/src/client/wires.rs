@@ -1,0 +1,365 @@
+//! The wires to the servers: carries out what `wire_choice.rs` decides, and tells it what came of it.
+//!
+//! A connection of QUIC does not know by which wire its datagrams leave: the shard looks that up by the server's address. So a
+//! tunnel moves from UDP to TLS and back without resetting a flow; to the server this is a change of the client's address.
+
+use std::cell::{Cell, RefCell};
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{sleep_until, timeout};
+
+use super::connections::Attempt;
+use super::learned::Learned;
+use super::retry::Failure;
+use super::schedule::Schedule;
+use super::servers::Servers;
+use super::tunnels::Tunnels;
+use super::wire_choice::{Need, WireChoice, WireStep};
+use super::{tls_connection, udp_trial};
+use crate::config::{ClientConfig, Server};
+use crate::events;
+use crate::net::tls::TlsSocket;
+use crate::process;
+use crate::shard::{TlsWire, WireEnd};
+use bentpipe_tunnel::engine::Connection;
+
+/// Time from one look at what is wanted to the next, at most.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Time for which a wire that is left still takes what is under way to this side.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Time for a handshake over UDP that is to show whether UDP passes.
+const TRIAL: Duration = Duration::from_secs(8);
+
+/// Wires to the servers of the configuration, by their index there.
+pub(super) struct Wires {
+    config: Rc<ClientConfig>,
+    tunnels: Rc<Tunnels>,
+    schedule: Rc<Schedule>,
+    servers: Rc<Servers>,
+    learned: Rc<Learned>,
+    of: Vec<ServerWires>,
+    /// Wakes the task that looks after them.
+    kick: Notify,
+    /// Mark of our own sockets, where this machine's traffic is intercepted.
+    mark: Option<u32>,
+}
+
+/// Wires to one server.
+struct ServerWires {
+    choice: RefCell<WireChoice>,
+    /// Address of QUIC that a TLS connection stands for, and what ends that.
+    open: RefCell<Option<OpenWire>>,
+    /// A failure to open one is in the log since one was open.
+    told: Cell<bool>,
+}
+
+struct OpenWire {
+    remote: SocketAddr,
+    leave: Rc<Notify>,
+}
+
+impl Wires {
+    /// UDP to every server.
+    pub(super) fn new(
+        config: &Rc<ClientConfig>,
+        tunnels: &Rc<Tunnels>,
+        (schedule, servers): (&Rc<Schedule>, &Rc<Servers>),
+        learned: &Rc<Learned>,
+    ) -> Rc<Self> {
+        let wires = |server: &Server| ServerWires {
+            choice: RefCell::new(WireChoice::new(server.wire)),
+            open: RefCell::default(),
+            told: Cell::new(false),
+        };
+        Rc::new(Self {
+            of: config.servers.iter().map(wires).collect(),
+            mark: super::frontend::own_mark(&config.front),
+            config: config.clone(),
+            tunnels: tunnels.clone(),
+            schedule: schedule.clone(),
+            servers: servers.clone(),
+            learned: learned.clone(),
+            kick: Notify::new(),
+        })
+    }
+
+    /// True if the tunnel over this attempt's connection leaves by TLS now.
+    pub(super) fn is_tls(&self, server: usize) -> bool {
+        self.of[server].open.borrow().is_some()
+    }
+
+    /// Address of a server for which its open TLS connection stands: attempts are made at that.
+    pub(super) fn address(&self, server: usize) -> Option<SocketAddr> {
+        let open = self.of[server].open.borrow();
+        open.as_ref().map(|open| open.remote)
+    }
+
+    /// Opens the TLS connection of a server that is not to be reached by UDP, before an attempt at `address`.
+    ///
+    /// # Errors
+    /// It could not be opened.
+    pub(super) async fn prepare(
+        self: &Rc<Self>,
+        server: usize,
+        address: SocketAddr,
+    ) -> io::Result<()> {
+        let wires = &self.of[server];
+        if wires.choice.borrow().permits_udp() || self.is_tls(server) {
+            return Ok(());
+        }
+        let socket = tls_connection::open(&self.config.servers[server], &self.servers, self.mark);
+        let socket = socket.await?;
+        let remote = self.servers.remote(address);
+        wires
+            .choice
+            .borrow_mut()
+            .on_opened(process::now(), Need::Nothing);
+        self.carry(server, remote, socket);
+        Ok(())
+    }
+
+    /// Looks after the wires; never ends.
+    pub(super) async fn keep(self: &Rc<Self>) {
+        if self
+            .config
+            .servers
+            .iter()
+            .all(|server| server.tls.is_none())
+        {
+            return pending().await;
+        }
+        loop {
+            let mut due = process::now() + LOOK;
+            for server in 0..self.of.len() {
+                if self.config.servers[server].tls.is_some() {
+                    due = due.min(self.step(server).unwrap_or(due));
+                }
+            }
+            tokio::select! {
+                () = sleep_until(due.into()) => {}
+                () = self.kick.notified() => {}
+            }
+        }
+    }
+
+    /// Does what is to be done for one server; returns when something may be next.
+    fn step(self: &Rc<Self>, server: usize) -> Option<Instant> {
+        let (now, need) = (process::now(), self.need(server));
+        let step = self.of[server].choice.borrow_mut().poll(now, need);
+        match step {
+            WireStep::Wait(until) => return until,
+            WireStep::Open => self.open(server),
+            WireStep::TryUdp => self.try_udp(server),
+        }
+        None
+    }
+
+    /// Use that is made of a server now.
+    fn need(&self, server: usize) -> Need {
+        let state = self.tunnels.state();
+        if let Some(attempt) = state.attempt().filter(|attempt| attempt.server == server) {
+            let since = self.schedule.state().trying();
+            return Need::Attempt {
+                since: since.unwrap_or_else(process::now),
+                heard: self.tunnels.heard(attempt.id).is_some(),
+                rtt: attempt.choice.link.rtt,
+                blocked: self.learned.wants_tls(server, attempt.source),
+            };
+        }
+        match state.winner().filter(|attempt| attempt.server == server) {
+            Some(_) if state.tunnel().is_some() => {
+                drop(state);
+                Need::Tunnel {
+                    silent: self.tunnels.look(Connection::unanswered_since),
+                }
+            }
+            _ => Need::Nothing,
+        }
+    }
+
+    /// Attempt or tunnel at a server, whichever there is.
+    fn current(&self, server: usize) -> Option<Attempt> {
+        let state = self.tunnels.state();
+        let tunnel = state.winner().filter(|_| state.tunnel().is_some());
+        let current = state.attempt().into_iter().chain(tunnel);
+        current.into_iter().find(|attempt| attempt.server == server)
+    }
+
+    fn open(self: &Rc<Self>, server: usize) {
+        let wires = self.clone();
+        spawn_local(async move {
+            let config = &wires.config.servers[server];
+            let opened = tls_connection::open(config, &wires.servers, wires.mark).await;
+            match opened {
+                Ok(socket) => wires.on_opened(server, socket),
+                Err(error) => wires.on_not_opened(server, &error),
+            }
+            wires.kick.notify_one();
+        });
+    }
+
+    fn on_not_opened(&self, server: usize, error: &io::Error) {
+        self.of[server]
+            .choice
+            .borrow_mut()
+            .on_not_opened(process::now());
+        if !self.of[server].told.replace(true)
+            && let Some(address) = &self.config.servers[server].tls
+        {
+            tracing::warn!(
+                "no answer by UDP, and no TLS connection to {address}: {error}; trying on"
+            );
+        }
+    }
+
+    fn on_opened(self: &Rc<Self>, server: usize, socket: TlsSocket) {
+        let (now, need) = (process::now(), self.need(server));
+        let wires = &self.of[server];
+        wires.told.set(false);
+        let Some(attempt) = self.current(server) else {
+            return wires.choice.borrow_mut().on_not_opened(now);
+        };
+        if !wires.choice.borrow_mut().on_opened(now, need) {
+            return;
+        }
+        self.carry(server, self.servers.remote(attempt.address), socket);
+        match need {
+            Need::Tunnel { .. } => {
+                tracing::info!(
+                    target: events::STATE,
+                    "the tunnel goes over TLS from now on: by UDP {} does not answer; no connection is reset",
+                    attempt.address
+                );
+                self.tunnels
+                    .change(attempt.id, |connection| connection.change_wire(now));
+            }
+            Need::Attempt { .. } | Need::Nothing => {
+                tracing::info!("no answer from {} by UDP: trying over TLS", attempt.address);
+                self.restart();
+            }
+        }
+    }
+
+    /// Gives up the attempt under way, in favour of one by another wire.
+    fn restart(&self) {
+        let attempt = self.tunnels.state_mut().end_attempt();
+        let now = process::now();
+        if let Some(attempt) = attempt {
+            self.tunnels
+                .change(attempt.id, |connection| connection.abandon(now));
+        }
+        self.schedule
+            .tell(|retry, now| retry.on_failed(now, Failure::OtherWire));
+        self.schedule.wake();
+    }
+
+    /// Leads what is for `remote` through a TLS connection until that ends.
+    fn carry(self: &Rc<Self>, server: usize, remote: SocketAddr, socket: TlsSocket) {
+        let leave = Rc::new(Notify::new());
+        let open = OpenWire {
+            remote,
+            leave: leave.clone(),
+        };
+        self.of[server].open.replace(Some(open));
+        let mut wire = TlsWire::new(self.tunnels.shard(), remote, socket);
+        let wires = self.clone();
+        spawn_local(async move {
+            let end = tokio::select! {
+                end = wire.carry(|_| true) => end,
+                () = leave.notified() => {
+                    wire.retire();
+                    let _ = timeout(LINGER, wire.carry(|_| true)).await;
+                    return;
+                }
+            };
+            drop(wire);
+            wires.on_ended(server, &end);
+        });
+    }
+
+    fn on_ended(&self, server: usize, end: &WireEnd) {
+        let wires = &self.of[server];
+        let open = wires.open.take();
+        tracing::warn!("{end}; opening another one");
+        wires.choice.borrow_mut().on_ended(process::now());
+        if let Some(open) = open.filter(|_| !wires.choice.borrow().permits_udp()) {
+            self.tunnels.shard().hold(open.remote);
+        }
+        self.kick.notify_one();
+    }
+
+    /// An attempt begins: another wire may be due already.
+    pub(super) fn on_attempt(&self) {
+        self.kick.notify_one();
+    }
+
+    /// Nobody has answered an attempt: if it was made over TLS, the next one goes another way.
+    pub(super) fn on_unanswered(&self, server: usize) {
+        let wires = &self.of[server];
+        if wires.choice.borrow().permits_udp()
+            && let Some(open) = wires.open.take()
+        {
+            wires.choice.borrow_mut().on_unanswered(process::now());
+            open.leave.notify_one();
+        }
+    }
+
+    /// The network has changed: UDP may pass here.
+    pub(super) fn on_moved(&self) {
+        let now = process::now();
+        self.of
+            .iter()
+            .for_each(|wires| wires.choice.borrow_mut().on_moved(now));
+        self.kick.notify_one();
+    }
+
+    fn try_udp(self: &Rc<Self>, server: usize) {
+        let Some(remote) = self.address(server) else {
+            return;
+        };
+        let wires = self.clone();
+        spawn_local(async move {
+            let passes = timeout(
+                TRIAL,
+                udp_trial::passes(&wires.servers, server, remote, wires.mark),
+            );
+            let passes = matches!(passes.await, Ok(Ok(true)));
+            wires.on_tried(server, passes);
+            wires.kick.notify_one();
+        });
+    }
+
+    fn on_tried(&self, server: usize, passes: bool) {
+        let (now, wires) = (process::now(), &self.of[server]);
+        if !wires.choice.borrow_mut().on_tried(now, passes) {
+            return;
+        }
+        if let Some(open) = wires.open.take() {
+            open.leave.notify_one();
+        }
+        let Some(tunnel) = self.current(server) else {
+            return;
+        };
+        tracing::info!(target: events::STATE, "UDP passes again: the tunnel leaves TLS; no connection is reset");
+        self.learned.remember_wire(&tunnel, false);
+        // The wire has to be gone from the shard's table first.
+        self.tunnels
+            .change(tunnel.id, |connection| connection.change_wire(now));
+    }
+
+    /// The attempt has become the tunnel: by which wire is remembered for the next start on this network.
+    pub(super) fn on_ready(&self, attempt: &Attempt) {
+        if self.config.servers[attempt.server].tls.is_some() {
+            self.learned
+                .remember_wire(attempt, self.is_tls(attempt.server));
+        }
+    }
+}

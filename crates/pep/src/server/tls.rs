@@ -1,0 +1,285 @@
+//! The server's TCP door: TLS connections of clients whose network lets no UDP pass (`PROTOCOL.md` §17).
+//!
+//! ```text
+//!  TCP ─► ClientHello ─ with ALPN, or no TLS ─► fallback, a web server          (or closed)
+//!             └─ ours ─► TLS handshake ─► preface, first datagram ─► the shard whose connection that names
+//! ```
+//!
+//! All this happens on the main thread, so that a stranger's handshakes take no time from tunnels. Who comes in is judged as
+//! for UDP (`engine/handshakes.rs`), by the real address; what is inside is QUIC, which proves who the two ends are.
+
+mod carried;
+mod certificate;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_proto::stream::Deframer;
+use bentpipe_tunnel::engine::{ConnectionId, Handshakes, Verdict};
+use bentpipe_units::Seed;
+use bytes::BytesMut;
+use rustls::ServerConfig as TlsConfig;
+use rustls::server::Acceptor;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::timeout;
+
+use crate::config::TlsListening;
+use crate::net::listen::{ListenFamilies, accept, listen};
+use crate::net::tls::TlsSocket;
+use crate::process::{self, RunError};
+use crate::shard::owner;
+
+pub(super) use carried::take_in;
+
+/// Time from a stranger's connection to its first datagram.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections that nobody has shown a client's key on yet, at once.
+const UNPROVEN: usize = 1024;
+
+/// Connections to the web server that stands behind the same port, at once.
+const GUESTS: usize = 1024;
+
+/// Wires that may wait for a shard to take them in.
+const QUEUE: usize = 256;
+
+/// Bytes of a ClientHello; with an ML-KEM share it has about 1500.
+const LONGEST_HELLO: usize = 16 * 1024;
+
+/// TLS connection that has begun to carry datagrams, on its way to a shard.
+pub(super) struct FreshWire {
+    /// TCP connection.
+    pub(super) tcp: StdStream,
+    /// State of TLS.
+    pub(super) tls: rustls::Connection,
+    /// Address of the client.
+    pub(super) peer: SocketAddr,
+    /// Reader of the stream, after the first datagram.
+    pub(super) deframer: Deframer,
+    /// First datagram.
+    pub(super) first: BytesMut,
+    /// Place among those that are not proven, given back once the client is.
+    pub(super) unproven: OwnedSemaphorePermit,
+}
+
+/// Ends of the channels by which wires come to shards.
+pub(super) type Inboxes = Vec<mpsc::Receiver<FreshWire>>;
+
+/// Listeners of the TCP door, and what they lead to.
+pub(super) struct TlsDoor {
+    listeners: RefCell<Vec<TcpListener>>,
+    config: Arc<TlsConfig>,
+    fallback: Option<SocketAddr>,
+    shards: Vec<mpsc::Sender<FreshWire>>,
+    /// Shard that gets the next wire which names none.
+    turn: Cell<usize>,
+    strangers: RefCell<Strangers>,
+    unproven: Arc<Semaphore>,
+    /// Places for connections to the web server.
+    guests: Semaphore,
+}
+
+/// Connections that have not come as far as a shard.
+struct Strangers {
+    handshakes: Handshakes,
+    tasks: HashMap<ConnectionId, AbortHandle>,
+    next: u64,
+}
+
+impl TlsDoor {
+    /// Binds the addresses of `listening` and reads its certificate, for so many `shards`; to be called inside a runtime.
+    ///
+    /// # Errors
+    /// An address cannot be had, or a file cannot be read.
+    pub(super) fn open(
+        listening: &TlsListening,
+        shards: usize,
+    ) -> Result<(Rc<Self>, Inboxes), RunError> {
+        let config = certificate::config(listening)?;
+        let place = &listening.addresses.place;
+        let bind = |address: &SocketAddr| listen(*address, ListenFamilies::One, place);
+        let listeners = listening.addresses.iter().map(bind);
+        let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
+        let door = Self {
+            listeners: RefCell::new(listeners.collect::<Result<_, _>>()?),
+            config,
+            fallback: listening.fallback,
+            shards,
+            turn: Cell::new(0),
+            strangers: RefCell::new(Strangers {
+                handshakes: Handshakes::new(Seed::new(process::random_u64())),
+                tasks: HashMap::new(),
+                next: 0,
+            }),
+            unproven: Arc::new(Semaphore::new(UNPROVEN)),
+            guests: Semaphore::new(GUESTS),
+        };
+        Ok((Rc::new(door), inboxes))
+    }
+
+    /// Takes in connections; to be called inside a set of local tasks.
+    pub(super) fn serve(self: &Rc<Self>) {
+        for listener in self.listeners.take() {
+            let door = self.clone();
+            accept(listener, move |tcp, peer| {
+                door.admit(tcp, peer);
+                std::future::ready(())
+            });
+        }
+    }
+
+    /// Begins to talk with a stranger, unless it or its network has had its share.
+    fn admit(self: &Rc<Self>, tcp: TcpStream, peer: SocketAddr) {
+        let Ok(unproven) = self.unproven.clone().try_acquire_owned() else {
+            return tracing::debug!(%peer, "too many TLS connections of strangers");
+        };
+        let mut strangers = self.strangers.borrow_mut();
+        let now = process::now();
+        // Its address is proven: TCP has taken a round trip.
+        let Verdict::Take { instead_of } = strangers.handshakes.admit(now, peer.ip(), true) else {
+            return tracing::debug!(%peer, "this host begins too many TLS connections");
+        };
+        if let Some(other) = instead_of
+            && let Some(task) = strangers.forget(other)
+        {
+            task.abort();
+        }
+        let id = ConnectionId(strangers.next);
+        strangers.next += 1;
+        strangers.handshakes.enter(now, id, peer.ip());
+        let door = self.clone();
+        let task = spawn_local(async move {
+            let met = timeout(PATIENCE, door.meet(tcp, peer, unproven)).await;
+            door.strangers.borrow_mut().forget(id);
+            match met {
+                Ok(Ok(Met::Ours(wire))) => door.hand_over(*wire),
+                Ok(Ok(Met::Other(tcp, first))) => door.fall_back(tcp, &first).await,
+                Ok(Err(error)) => tracing::debug!(%peer, "TLS: {error}"),
+                Err(_) => tracing::debug!(%peer, "TLS: silent for {} s", PATIENCE.as_secs()),
+            }
+        });
+        strangers.tasks.insert(id, task.abort_handle());
+    }
+
+    /// Finds out who is there.
+    async fn meet(
+        &self,
+        mut tcp: TcpStream,
+        peer: SocketAddr,
+        unproven: OwnedSemaphorePermit,
+    ) -> io::Result<Met> {
+        tcp.set_nodelay(true)?;
+        let (accepted, first) = match read_hello(&mut tcp).await? {
+            (Some(accepted), first) => (accepted, first),
+            (None, first) => return Ok(Met::Other(tcp, first)),
+        };
+        // A browser says which versions of HTTP it speaks; a client of ours says nothing.
+        if accepted.client_hello().alpn().is_some() {
+            return Ok(Met::Other(tcp, first));
+        }
+        let tls = accepted.into_connection(self.config.clone());
+        let tls = tls.map_err(|(error, _)| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let mut socket = TlsSocket::new(tcp, tls);
+        socket.handshake().await?;
+        let mut deframer = Deframer::default();
+        let first = loop {
+            if let Some(first) = deframer.next().map_err(io::Error::other)? {
+                break first;
+            }
+            let mut bytes = [0; 2048];
+            match poll_fn(|cx| socket.poll_read(cx, &mut bytes)).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => deframer.push(&bytes[..count]),
+            }
+        };
+        let (tcp, tls) = socket.into_parts()?;
+        Ok(Met::Ours(Box::new(FreshWire {
+            tcp,
+            tls,
+            peer,
+            deframer,
+            first,
+            unproven,
+        })))
+    }
+
+    /// Gives a wire to the shard of its connection.
+    fn hand_over(&self, wire: FreshWire) {
+        let shard = owner(self.shards.len(), &wire.first).unwrap_or_else(|| {
+            let turn = self.turn.get();
+            self.turn.set((turn + 1) % self.shards.len());
+            turn
+        });
+        if self.shards[shard].try_send(wire).is_err() {
+            tracing::debug!("shard {shard} takes in no TLS connection now");
+        }
+    }
+
+    /// Leads a connection that is not for bentpipe to the web server, `first` being what was read of it.
+    async fn fall_back(&self, mut tcp: TcpStream, first: &[u8]) {
+        let Some(address) = self.fallback else {
+            return;
+        };
+        let Ok(_place) = self.guests.try_acquire() else {
+            return tracing::debug!("fallback {address}: too many connections");
+        };
+        let done = async {
+            let mut web = TcpStream::connect(address).await?;
+            web.write_all(first).await?;
+            copy_bidirectional(&mut tcp, &mut web).await
+        };
+        if let Err(error) = done.await {
+            tracing::debug!("fallback {address}: {error}");
+        }
+    }
+}
+
+impl Strangers {
+    /// Forgets a connection; its task is not ended.
+    fn forget(&mut self, id: ConnectionId) -> Option<AbortHandle> {
+        self.handshakes.forget(id);
+        self.tasks.remove(&id)
+    }
+}
+
+/// Finding about a stranger.
+enum Met {
+    /// A client, or somebody who talks like one.
+    Ours(Box<FreshWire>),
+    /// Somebody else, and what was read.
+    Other(TcpStream, Vec<u8>),
+}
+
+/// Reads a ClientHello; `None` if something else comes. The bytes are what was read.
+async fn read_hello(
+    tcp: &mut TcpStream,
+) -> io::Result<(Option<rustls::server::Accepted>, Vec<u8>)> {
+    let (mut acceptor, mut read) = (Acceptor::default(), Vec::new());
+    loop {
+        let fed = read.len();
+        if tcp.read_buf(&mut read).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut fresh = &read[fed..];
+        while !fresh.is_empty() {
+            acceptor.read_tls(&mut fresh)?;
+            match acceptor.accept() {
+                Ok(None) => {}
+                Ok(Some(accepted)) => return Ok((Some(accepted), read)),
+                Err(_) => return Ok((None, read)),
+            }
+        }
+        if read.len() >= LONGEST_HELLO {
+            return Ok((None, read));
+        }
+    }
+}

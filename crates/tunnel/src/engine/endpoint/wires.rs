@@ -1,0 +1,41 @@
+//! Connections whose datagrams travel inside TCP connections: what the shell tells of these, and who has to wait for one.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::super::reliable::WireUse;
+use super::{Connection, ConnectionId, Engine};
+
+/// Time after which a connection whose wire is full looks at its timers again.
+const HELD: Duration = Duration::from_millis(10);
+
+impl Engine {
+    /// The wire of a connection is full. Its timers run on, but not in a loop: what is due cannot leave.
+    pub(super) fn hold(&mut self, now: Instant, id: ConnectionId) {
+        self.dirty.remove(id);
+        let due = self
+            .connections
+            .get_mut(id)
+            .and_then(Connection::poll_timeout);
+        self.timers.set(id, due.map(|due| due.max(now + HELD)));
+    }
+
+    /// Notes that so many bytes `waiting` for the wire to `remote`, a TCP connection, have not left yet; `None`: there is no such
+    /// wire any more, and datagrams travel by themselves.
+    pub fn set_waiting(&mut self, remote: SocketAddr, waiting: Option<u64>) {
+        for id in self.wires.set(remote, waiting) {
+            self.dirty.insert(id);
+        }
+    }
+
+    /// Use that connections make of the wire to `remote`; `None` if datagrams to it travel by themselves.
+    pub fn wire_use(&self, remote: SocketAddr) -> Option<WireUse> {
+        self.wires.usage(remote)
+    }
+
+    /// Connection that uses the wire to `remote`, if that is a reliable one and still leads to its peer.
+    pub fn wire_user(&self, remote: SocketAddr) -> Option<&Connection> {
+        let user = self.connections.get(self.wires.usage(remote)?.by?);
+        user.filter(|connection| connection.remote() == remote)
+    }
+}

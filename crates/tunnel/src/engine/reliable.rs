@@ -1,0 +1,190 @@
+//! Reliable wires: addresses to which datagrams travel in order inside a TCP connection, and how much may wait there.
+//!
+//! A TCP connection takes more than its path does, and what has been handed over cannot be overtaken any more. So a
+//! connection whose wire has [`WireUse::room`] bytes waiting is given no turn: its bytes stay with their flows, and a request
+//! still passes a download.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+use super::{Connection, ConnectionId};
+
+/// Time that what waits at a wire takes to leave, at most.
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
+
+/// Bytes that may wait however slow the path is: two datagrams, so that TCP never runs dry between two of them.
+const LEAST_ROOM: u64 = 2 * 1400;
+
+/// IPv6 scope of peers that are reached over TCP. No datagram comes from such a scope, which is an index of an interface, so
+/// these addresses differ from every address of the UDP socket, and still say who the peer is.
+const SCOPE: u32 = u32::MAX;
+
+/// Address by which an engine knows a peer whose datagrams come inside a TCP connection from `peer`.
+#[must_use]
+pub fn over_tcp(peer: SocketAddr) -> SocketAddr {
+    let ip = match peer {
+        SocketAddr::V4(peer) => peer.ip().to_ipv6_mapped(),
+        SocketAddr::V6(peer) => *peer.ip(),
+    };
+    SocketAddrV6::new(ip, peer.port(), 0, SCOPE).into()
+}
+
+/// True for an address made by [`over_tcp`].
+#[must_use]
+pub fn is_over_tcp(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(address) if address.scope_id() == SCOPE)
+}
+
+/// Use that an engine's connections make of a reliable wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireUse {
+    /// Bytes that may wait there.
+    pub room: u64,
+    /// Connection that had the last turn there; `None`: none has had one.
+    pub by: Option<ConnectionId>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    waiting: u64,
+    usage: WireUse,
+}
+
+/// Reliable wires, by the address that each leads to, and the connections that wait for one of them.
+#[derive(Debug, Default)]
+pub(super) struct Wires {
+    wires: BTreeMap<SocketAddr, Wire>,
+    held: BTreeSet<(SocketAddr, ConnectionId)>,
+}
+
+impl Wires {
+    /// Notes that so many bytes wait at the wire to `remote`; `None`: datagrams to it travel by themselves. Returns the
+    /// connections that may send again.
+    pub(super) fn set(&mut self, remote: SocketAddr, waiting: Option<u64>) -> Vec<ConnectionId> {
+        let Some(waiting) = waiting else {
+            self.wires.remove(&remote);
+            return self.release(remote);
+        };
+        let fresh = Wire {
+            waiting,
+            usage: WireUse {
+                room: LEAST_ROOM,
+                by: None,
+            },
+        };
+        let wire = self.wires.entry(remote).or_insert(fresh);
+        wire.waiting = waiting;
+        match waiting < wire.usage.room {
+            true => self.release(remote),
+            false => Vec::new(),
+        }
+    }
+
+    fn release(&mut self, remote: SocketAddr) -> Vec<ConnectionId> {
+        let all = (remote, ConnectionId(0))..=(remote, ConnectionId(u64::MAX));
+        let held: Vec<_> = self.held.range(all).copied().collect();
+        let released = held.into_iter().inspect(|entry| {
+            self.held.remove(entry);
+        });
+        released.map(|(_, id)| id).collect()
+    }
+
+    /// Permits a connection to send, unless its wire is full; then it is named once there is room.
+    pub(super) fn permit(&mut self, id: ConnectionId, connection: &mut Connection) -> bool {
+        let remote = connection.remote();
+        let turn = self.ask(id, remote, || connection.delivery_rate());
+        if turn != Turn::Full {
+            connection.set_reliable(turn == Turn::Reliable);
+        }
+        turn != Turn::Full
+    }
+
+    /// Asks for a turn of a connection to `remote`, which delivers at `rate`.
+    fn ask(
+        &mut self,
+        id: ConnectionId,
+        remote: SocketAddr,
+        rate: impl FnOnce() -> BitRate,
+    ) -> Turn {
+        // Of most engines no peer is behind TCP.
+        if self.wires.is_empty() {
+            return Turn::Datagrams;
+        }
+        let Some(wire) = self.wires.get_mut(&remote) else {
+            return Turn::Datagrams;
+        };
+        let room = rate().bytes_in(LONGEST_WAIT).as_u64().max(LEAST_ROOM);
+        wire.usage = WireUse { room, by: Some(id) };
+        if wire.waiting < room {
+            return Turn::Reliable;
+        }
+        self.held.insert((remote, id));
+        Turn::Full
+    }
+
+    /// Use that is made of the wire to `remote`; `None` if that is not a reliable one.
+    pub(super) fn usage(&self, remote: SocketAddr) -> Option<WireUse> {
+        self.wires.get(&remote).map(|wire| wire.usage)
+    }
+}
+
+/// Answer to a connection that may have something to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Its datagrams travel by themselves: they may be lost and overtaken.
+    Datagrams,
+    /// Its datagrams travel in order, and none is lost.
+    Reliable,
+    /// So many wait there that nothing may be added.
+    Full,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_over_tcp_names_the_peer_and_is_no_other() {
+        for text in ["192.0.2.1:40000", "[2001:db8::1]:40000"] {
+            let peer: SocketAddr = text.parse().expect("an address");
+            let over = over_tcp(peer);
+            assert!(is_over_tcp(over) && !is_over_tcp(peer));
+            assert_eq!(over.ip().to_canonical(), peer.ip());
+            assert_eq!(over.port(), peer.port());
+            assert_ne!(over, peer);
+            let mapped: SocketAddr = (over.ip(), over.port()).into();
+            assert_ne!(over, mapped, "the UDP socket's form of it");
+        }
+    }
+
+    #[test]
+    fn a_connection_waits_while_its_wire_is_full() {
+        let mut wires = Wires::default();
+        let [slow, fast] = [512_000, 8_000_000].map(BitRate::bits_per_second);
+        let [one, other] = [1, 2].map(|port| over_tcp(([192, 0, 2, 1], port).into()));
+        let id = ConnectionId(7);
+        assert_eq!(wires.ask(id, one, || slow), Turn::Datagrams);
+        assert!(wires.set(one, Some(0)).is_empty());
+        assert_eq!(wires.ask(id, one, || slow), Turn::Reliable);
+        assert_eq!(wires.ask(id, other, || slow), Turn::Datagrams);
+
+        assert!(wires.set(one, Some(LEAST_ROOM)).is_empty());
+        assert_eq!(
+            wires.ask(id, one, || fast),
+            Turn::Reliable,
+            "10 ms are 10 kB"
+        );
+        assert_eq!(wires.ask(id, one, || slow), Turn::Full);
+        assert!(wires.set(one, Some(LEAST_ROOM)).is_empty(), "still full");
+        assert_eq!(wires.set(one, Some(LEAST_ROOM - 1)), [id]);
+        assert!(wires.set(one, Some(0)).is_empty(), "released once");
+
+        assert!(wires.set(one, Some(1 << 20)).is_empty());
+        assert_eq!(wires.ask(id, one, || fast), Turn::Full);
+        assert_eq!(wires.set(one, None), [id], "the wire is gone");
+        assert_eq!(wires.ask(id, one, || fast), Turn::Datagrams);
+    }
+}
