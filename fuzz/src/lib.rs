@@ -17,6 +17,7 @@ mod paths;
 mod plot;
 mod proxy;
 mod scenario;
+mod stream;
 mod tunnel;
 
 use std::fs;
@@ -77,6 +78,11 @@ pub const TARGETS: &[Target] = &[
         name: "control",
         run: tunnel::control,
         seeds: tunnel::control_seeds,
+    },
+    Target {
+        name: "tls_wire",
+        run: stream::tls_wire,
+        seeds: stream::tls_wire_seeds,
     },
     Target {
         name: "hello",

@@ -62,6 +62,7 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "split-gateway",
         "split/bbr",
         "accelerator",
+        "bentpipe-tls",
         "bentpipe-pep-a",
     ];
     let installed = [

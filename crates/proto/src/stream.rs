@@ -130,6 +130,13 @@ mod tests {
         );
     }
 
+    /// The vector of `PROTOCOL.md` §17.
+    #[test]
+    fn the_form_is_the_protocols() {
+        let bytes = stream(&[&[0x40, 1, 2], &[0x7f]]);
+        assert_eq!(bytes, *b"bpt1\x00\x03\x40\x01\x02\x00\x01\x7f");
+    }
+
     #[test]
     fn a_stream_of_something_else_is_refused() {
         assert_eq!(

@@ -8,6 +8,7 @@ mod link;
 mod reload;
 mod silence;
 mod trace;
+mod wire;
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

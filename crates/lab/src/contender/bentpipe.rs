@@ -16,6 +16,8 @@ use bentpipe_emulator::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;
+/// The TCP port of the tunnel over TLS.
+pub(super) const TLS_PORT: u16 = 443;
 /// Socket at which the client answers `bentpipe status`.
 pub const CLIENT_SOCKET: &str = "client.sock";
 const SERVER_SOCKET: &str = "server.sock";
@@ -40,6 +42,8 @@ pub struct Settings {
     pub tcp_alone: bool,
     /// True if the terminal's own traffic is taken in, too.
     pub local: bool,
+    /// True if the tunnel goes over TLS, and nothing by UDP.
+    pub tls: bool,
 }
 
 /// A key of `[link]` that is a number, for both directions.
@@ -144,15 +148,16 @@ fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Resul
     let keys = |name| keys(bentpipe, directory, name);
     let (client_key, server_key) = (keys("client")?, keys("server")?);
     let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
+    let (listen_tls, tls) = settings.tls_keys();
     let server_file = format!(
-        "private_key_file = \"server.key\"\nlisten = \"{listen}\"\nstatus_socket = \"{SERVER_SOCKET}\"\nstate_dir = \"state\"\n\n\
+        "private_key_file = \"server.key\"\nlisten = \"{listen}\"\n{listen_tls}status_socket = \"{SERVER_SOCKET}\"\nstate_dir = \"state\"\n\n\
          [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
          allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\n[dns]\nservers = \"{RESOLVER}\"\n"
     );
     let (local, other) = (settings.local, settings.other());
     let client_file = format!(
         "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
-         [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\n\
+         [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{tls}\n\
          [intercept]\ninterfaces = [\"lan0\"]\nlocal = {local}\n{other}\n\
          [link]\n{}",
         settings.lines()
@@ -162,6 +167,18 @@ fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Resul
 }
 
 impl Settings {
+    /// Lines about TLS of the server's file, and of the client's `[server]`.
+    fn tls_keys(&self) -> (String, String) {
+        let address = format!("{GATEWAY_SAT}:{TLS_PORT}");
+        match self.tls {
+            true => (
+                format!("listen_tls = \"{address}\"\n"),
+                format!("tls = \"{address}\"\nwire = \"tls\"\n"),
+            ),
+            false => Default::default(),
+        }
+    }
+
     /// The line of `[intercept]` on what is not TCP.
     fn other(&self) -> &'static str {
         match self.tcp_alone {

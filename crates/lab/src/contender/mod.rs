@@ -66,6 +66,8 @@ enum Carrier {
     Plain,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str, Option<Tuned>),
+    /// bentpipe over TLS alone, as where no UDP passes.
+    BentpipeTls,
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
     BesidePep,
     /// An operator's PEP at both ends, which is told the rates.
@@ -188,7 +190,7 @@ impl Contender {
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::Bentpipe(..) | Carrier::Accelerator => bentpipe()?,
+            Carrier::Bentpipe(..) | Carrier::BentpipeTls | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(stable)?,
@@ -244,6 +246,7 @@ impl Contender {
             Carrier::Bentpipe(..) | Carrier::BesidePep | Carrier::Accelerator => {
                 Some(Tunnel::Udp(SERVER_PORT))
             }
+            Carrier::BentpipeTls => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Hosts(vpn, Some(pep)) if vpn.is_tcp() => {
@@ -314,6 +317,9 @@ impl Contender {
                 let settings = settings("satellite", None, true);
                 bentpipe::guard(&stable.bentpipe, topology, &settings)
             }
+            Carrier::BentpipeTls => {
+                bentpipe::guard(&stable.bentpipe, topology, &tls_settings(true))
+            }
             _ => Ok(()),
         }
     }
@@ -325,6 +331,10 @@ impl Contender {
             Carrier::Plain => {}
             Carrier::Bentpipe(controller, tuned) => {
                 let settings = settings(controller, *tuned, local);
+                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+            }
+            Carrier::BentpipeTls => {
+                let settings = tls_settings(local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
             Carrier::BesidePep => {
@@ -379,6 +389,14 @@ fn settings(controller: &'static str, tuned: Option<Tuned>, local: bool) -> Sett
         controller: Some(controller),
         tuned,
         local,
+        ..Settings::default()
+    }
+}
+
+fn tls_settings(local: bool) -> Settings {
+    Settings {
+        local,
+        tls: true,
         ..Settings::default()
     }
 }

@@ -29,6 +29,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
+        ("bentpipe-tls".to_owned(), Carrier::BentpipeTls),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
         ("accelerator".to_owned(), Carrier::Accelerator),
     ];

@@ -50,6 +50,7 @@ const SETTINGS: Settings = Settings {
     rates: None,
     tcp_alone: false,
     local: false,
+    tls: false,
 };
 
 /// Settings of a demonstration.

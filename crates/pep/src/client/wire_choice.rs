@@ -64,6 +64,17 @@ pub(super) enum WireStep {
     TryUdp,
 }
 
+/// Use of a TLS connection that was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// None: UDP was answered meanwhile.
+    Unwanted,
+    /// Datagrams leave by it, in place of UDP.
+    Used,
+    /// Datagrams leave by it, in place of an earlier one.
+    Again,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Datagrams leave by UDP.
@@ -92,6 +103,8 @@ pub(super) struct WireChoice {
     pause: Duration,
     /// Instant at which UDP was last returned to.
     returned: Option<Instant>,
+    /// The network is another one than UDP was last tried on.
+    moved: bool,
 }
 
 impl WireChoice {
@@ -104,6 +117,7 @@ impl WireChoice {
             failures: 0,
             pause: ATTEMPTS[0],
             returned: None,
+            moved: false,
         }
     }
 
@@ -156,8 +170,8 @@ impl WireChoice {
         Some(self.earliest.map_or(due, |earliest| due.max(earliest)))
     }
 
-    /// A TLS connection is open. True if it is to be used, for this `need`: the first that is answered wins.
-    pub(super) fn on_opened(&mut self, now: Instant, need: Need) -> bool {
+    /// A TLS connection is open: says what becomes of it, for this `need`. The wire that is answered first wins.
+    pub(super) fn on_opened(&mut self, now: Instant, need: Need) -> Opened {
         self.failures = 0;
         let answered = match need {
             Need::Attempt { heard, .. } => heard,
@@ -167,7 +181,7 @@ impl WireChoice {
         let again = self.state == State::Opening { again: true };
         if answered && self.permits_udp() && !again {
             self.state = State::Udp;
-            return false;
+            return Opened::Unwanted;
         }
         let [shortest, longest] = ATTEMPTS;
         let soon = self
@@ -180,9 +194,15 @@ impl WireChoice {
         };
         self.state = State::Tls {
             since: now,
-            next: Some(now + self.pause),
+            next: Some(match std::mem::take(&mut self.moved) {
+                true => now,
+                false => now + self.pause,
+            }),
         };
-        true
+        match again {
+            true => Opened::Again,
+            false => Opened::Used,
+        }
     }
 
     /// A TLS connection could not be opened.
@@ -226,15 +246,13 @@ impl WireChoice {
         answered
     }
 
-    /// The client is in another network: UDP is tried at once.
+    /// The client is in another network: UDP is tried as soon as there is a TLS connection from there.
     pub(super) fn on_moved(&mut self, now: Instant) {
         self.pause = ATTEMPTS[0];
         self.earliest = None;
-        if let State::Tls {
-            next: Some(next), ..
-        } = &mut self.state
-        {
-            *next = now;
+        match &mut self.state {
+            State::Tls { next, .. } => *next = next.map(|_| now),
+            State::Udp | State::Opening { .. } | State::Broken => self.moved = true,
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::retry::Failure;
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::tunnels::Tunnels;
-use super::wire_choice::{Need, WireChoice, WireStep};
+use super::wire_choice::{Need, Opened, WireChoice, WireStep};
 use super::{tls_connection, udp_trial};
 use crate::config::{ClientConfig, Server};
 use crate::events;
@@ -63,6 +63,8 @@ struct ServerWires {
 
 struct OpenWire {
     remote: SocketAddr,
+    /// The TLS connection's two addresses: ours, and the server's.
+    between: Option<[IpAddr; 2]>,
     leave: Rc<Notify>,
 }
 
@@ -139,6 +141,7 @@ impl Wires {
         loop {
             let mut due = process::now() + LOOK;
             for server in 0..self.of.len() {
+                self.look_for_another_network(server);
                 if self.config.servers[server].tls.is_some() {
                     due = due.min(self.step(server).unwrap_or(due));
                 }
@@ -160,6 +163,40 @@ impl Wires {
             WireStep::TryUdp => self.try_udp(server),
         }
         None
+    }
+
+    /// Gives up a TLS connection from an address that leads to the server no more: TCP would repeat itself from there for long.
+    fn look_for_another_network(&self, server: usize) {
+        let wires = &self.of[server];
+        let between = wires.open.borrow().as_ref().and_then(|open| open.between);
+        let Some([ours, theirs]) = between else {
+            return;
+        };
+        let source = process::source_address(theirs);
+        if source.is_none_or(|source| source == ours) {
+            return;
+        }
+        if let Some(open) = wires.open.take() {
+            self.leave(&open);
+            self.hold_back(server, open.remote);
+        }
+        let now = process::now();
+        let mut choice = wires.choice.borrow_mut();
+        choice.on_ended(now);
+        choice.on_moved(now);
+    }
+
+    /// Has datagrams leave by UDP; what is under way in the TLS connection is still taken.
+    fn leave(&self, open: &OpenWire) {
+        self.tunnels.shard().leave_tls(open.remote);
+        open.leave.notify_one();
+    }
+
+    /// Where UDP is not to be used, nothing leaves until another TLS connection is open.
+    fn hold_back(&self, server: usize, remote: SocketAddr) {
+        if !self.of[server].choice.borrow().permits_udp() {
+            self.tunnels.shard().hold(remote);
+        }
     }
 
     /// Use that is made of a server now.
@@ -227,17 +264,22 @@ impl Wires {
         let Some(attempt) = self.current(server) else {
             return wires.choice.borrow_mut().on_not_opened(now);
         };
-        if !wires.choice.borrow_mut().on_opened(now, need) {
+        let opened = wires.choice.borrow_mut().on_opened(now, need);
+        if opened == Opened::Unwanted {
             return;
         }
         self.carry(server, self.servers.remote(attempt.address), socket);
         match need {
             Need::Tunnel { .. } => {
-                tracing::info!(
-                    target: events::STATE,
-                    "the tunnel goes over TLS from now on: by UDP {} does not answer; no connection is reset",
-                    attempt.address
-                );
+                let address = attempt.address;
+                if opened == Opened::Again {
+                    tracing::info!("the tunnel to {address} goes over another TLS connection");
+                } else {
+                    tracing::info!(
+                        target: events::STATE,
+                        "the tunnel goes over TLS from now on: by UDP {address} does not answer; no connection is reset"
+                    );
+                }
                 self.tunnels
                     .change(attempt.id, |connection| connection.change_wire(now));
             }
@@ -266,6 +308,7 @@ impl Wires {
         let leave = Rc::new(Notify::new());
         let open = OpenWire {
             remote,
+            between: ends(&socket),
             leave: leave.clone(),
         };
         self.of[server].open.replace(Some(open));
@@ -275,7 +318,6 @@ impl Wires {
             let end = tokio::select! {
                 end = wire.carry(|_| true) => end,
                 () = leave.notified() => {
-                    wire.retire();
                     let _ = timeout(LINGER, wire.carry(|_| true)).await;
                     return;
                 }
@@ -290,8 +332,8 @@ impl Wires {
         let open = wires.open.take();
         tracing::warn!("{end}; opening another one");
         wires.choice.borrow_mut().on_ended(process::now());
-        if let Some(open) = open.filter(|_| !wires.choice.borrow().permits_udp()) {
-            self.tunnels.shard().hold(open.remote);
+        if let Some(open) = open {
+            self.hold_back(server, open.remote);
         }
         self.kick.notify_one();
     }
@@ -308,7 +350,7 @@ impl Wires {
             && let Some(open) = wires.open.take()
         {
             wires.choice.borrow_mut().on_unanswered(process::now());
-            open.leave.notify_one();
+            self.leave(&open);
         }
     }
 
@@ -343,14 +385,13 @@ impl Wires {
             return;
         }
         if let Some(open) = wires.open.take() {
-            open.leave.notify_one();
+            self.leave(&open);
         }
         let Some(tunnel) = self.current(server) else {
             return;
         };
         tracing::info!(target: events::STATE, "UDP passes again: the tunnel leaves TLS; no connection is reset");
         self.learned.remember_wire(&tunnel, false);
-        // The wire has to be gone from the shard's table first.
         self.tunnels
             .change(tunnel.id, |connection| connection.change_wire(now));
     }
@@ -362,4 +403,10 @@ impl Wires {
                 .remember_wire(attempt, self.is_tls(attempt.server));
         }
     }
+}
+
+/// Addresses that a connection leads between: ours, and the peer's.
+fn ends(socket: &TlsSocket) -> Option<[IpAddr; 2]> {
+    let tcp = socket.tcp();
+    Some([tcp.local_addr().ok()?.ip(), tcp.peer_addr().ok()?.ip()])
 }

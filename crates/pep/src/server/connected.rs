@@ -1,5 +1,6 @@
 //! A client that is connected to a shard: what is held of it, and what is told of it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,6 +27,8 @@ pub(super) struct Connected {
     /// Ports that it has published.
     pub(super) ports: Ports,
     pub(super) asking: Asking,
+    /// The client has said HELLO.
+    greeted: Cell<bool>,
 }
 
 /// The path by which the client with this key is connected.
@@ -43,24 +46,35 @@ impl Connected {
             crossing,
             ports: Ports::default(),
             asking: Asking::default(),
+            greeted: Cell::new(false),
         }
     }
 
     /// Logs that the tunnel is ready; the number of the client's process, once its HELLO is here.
     pub(super) fn greet(&self, connection: &Connection) -> Option<u64> {
         let hello = connection.tunnel.remote()?;
+        self.greeted.set(true);
         let (client, agent) = (&self.client.name, printable(&hello.agent));
         let address = connection.peer();
+        let wire = match connection.is_on_reliable_wire() {
+            true => "TLS",
+            false => "UDP",
+        };
         match connection.resumed() {
             Some(saved) => {
                 let rate = status::rate(saved.rate.as_u64());
-                tracing::info!(target: crate::events::STATE, client, agent, %address, "connected, resumed at {rate}");
+                tracing::info!(target: crate::events::STATE, client, agent, %address, wire, "connected, resumed at {rate}");
             }
             None => {
-                tracing::info!(target: crate::events::STATE, client, agent, %address, "connected");
+                tracing::info!(target: crate::events::STATE, client, agent, %address, wire, "connected");
             }
         }
         Some(hello.instance)
+    }
+
+    /// True once the client has said HELLO.
+    pub(super) fn is_greeted(&self) -> bool {
+        self.greeted.get()
     }
 
     /// Judges by the rights of `client` from now on, which the configuration has changed.

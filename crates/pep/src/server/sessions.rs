@@ -115,6 +115,10 @@ impl Sessions {
             ConnectionNotice::Lost(reason) => {
                 let reason = printable(reason);
                 match self.open.borrow().get(&id) {
+                    // A handshake that was to show whether UDP passes, or a client that thought better of it.
+                    Some(session) if !session.is_greeted() => {
+                        tracing::debug!(client = session.client.name, "handshake alone: {reason}");
+                    }
                     Some(session) => {
                         tracing::info!(target: crate::events::STATE, client = session.client.name, "disconnected: {reason}");
                     }

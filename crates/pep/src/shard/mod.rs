@@ -16,7 +16,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -102,11 +101,6 @@ impl Shard {
         f: impl FnOnce(&mut Connection) -> T,
     ) -> Option<T> {
         self.with(|engine| engine.connection(id).map(f))
-    }
-
-    /// Lets nothing leave for `remote` until a TLS connection leads there.
-    pub(crate) fn hold(&self, remote: SocketAddr) {
-        self.with(|engine| engine.set_waiting(remote, Some(u64::MAX)));
     }
 
     /// Registers the task of a flow.

@@ -67,6 +67,19 @@ pub(super) fn send(shard: &Shard, output: &Output, bytes: &[u8]) -> bool {
     true
 }
 
+impl Shard {
+    /// Has what is for `remote` leave by UDP from now on; what still comes by TLS is taken.
+    pub(crate) fn leave_tls(&self, remote: SocketAddr) {
+        self.tls.0.borrow_mut().remove(&remote);
+        self.with(|engine| engine.set_waiting(remote, None));
+    }
+
+    /// Lets nothing leave for `remote` until a TLS connection leads there.
+    pub(crate) fn hold(&self, remote: SocketAddr) {
+        self.with(|engine| engine.set_waiting(remote, Some(u64::MAX)));
+    }
+}
+
 /// Reason why a wire ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireEnd {
@@ -127,19 +140,6 @@ impl TlsWire {
         wire
     }
 
-    /// Has what is for the peer leave by UDP from now on; what still comes is taken.
-    pub(crate) fn retire(&self) {
-        let mut wires = self.shard.tls.0.borrow_mut();
-        let is_own = |outbox: &Rc<Outbox>| Rc::ptr_eq(outbox, &self.outbox);
-        // Another wire may have taken its place.
-        if wires.get(&self.remote).is_some_and(is_own) {
-            wires.remove(&self.remote);
-            drop(wires);
-            let remote = self.remote;
-            self.shard.with(|engine| engine.set_waiting(remote, None));
-        }
-    }
-
     /// Gives the engine a datagram of the peer's that was read before.
     pub(crate) fn deliver(&self, now: Instant, datagram: BytesMut) {
         self.shard.on_received(datagram.len());
@@ -188,6 +188,9 @@ impl TlsWire {
             self.pending.drain(..taken);
             self.unflushed += taken;
         }
+        if !self.leads() {
+            return Ok(());
+        }
         let waiting = self.unflushed + self.pending.len() + self.outbox.bytes.borrow().len();
         let remote = self.remote;
         let usage = self.shard.with(|engine| {
@@ -196,6 +199,13 @@ impl TlsWire {
         });
         self.bound_unsent(usage.map_or(UNSENT[0], |usage| usage.room));
         Ok(())
+    }
+
+    /// True while datagrams for the peer are led here: another wire may have taken the place, or UDP.
+    fn leads(&self) -> bool {
+        let wires = self.shard.tls.0.borrow();
+        let leading = wires.get(&self.remote);
+        leading.is_some_and(|outbox| Rc::ptr_eq(outbox, &self.outbox))
     }
 
     /// Tells the kernel how many bytes it may hold unsent, if that has changed much.
@@ -263,6 +273,8 @@ impl TlsWire {
 impl Drop for TlsWire {
     fn drop(&mut self) {
         self.socket.close();
-        self.retire();
+        if self.leads() {
+            self.shard.leave_tls(self.remote);
+        }
     }
 }

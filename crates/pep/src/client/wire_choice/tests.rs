@@ -18,7 +18,7 @@ fn on_tls(start: Instant) -> WireChoice {
     let mut choice = WireChoice::new(WirePreference::Auto);
     let need = attempt(start);
     assert_eq!(choice.poll(start + PATIENCE, need), WireStep::Open);
-    assert!(choice.on_opened(start + 2 * SECOND, need));
+    assert_eq!(choice.on_opened(start + 2 * SECOND, need), Opened::Used);
     choice
 }
 
@@ -37,7 +37,7 @@ fn tls_is_tried_beside_an_attempt_that_nobody_answers() {
         rtt: None,
         blocked: false,
     };
-    assert!(!choice.on_opened(due + SECOND, heard), "UDP was first");
+    assert_eq!(choice.on_opened(due + SECOND, heard), Opened::Unwanted);
     assert_eq!(choice.poll(due + SECOND, heard), WireStep::Wait(None));
 }
 
@@ -80,11 +80,11 @@ fn a_silent_tunnel_moves_to_tls_and_an_outage_is_borne() {
         now = next;
     }
     assert_eq!(choice.poll(now, silent), WireStep::Open);
-    assert!(choice.on_opened(now, silent));
+    assert_eq!(choice.on_opened(now, silent), Opened::Used);
     // The link came back meanwhile, and the tunnel was heard over UDP.
     let mut choice = WireChoice::new(WirePreference::Auto);
     assert_eq!(choice.poll(now, silent), WireStep::Open);
-    assert!(!choice.on_opened(now, heard));
+    assert_eq!(choice.on_opened(now, heard), Opened::Unwanted);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_network_that_passes_handshakes_alone_is_not_tried_every_minute() {
         let silent = Need::Tunnel { silent: Some(now) };
         now += SILENT;
         assert_eq!(choice.poll(now, silent), WireStep::Open);
-        assert!(choice.on_opened(now, silent));
+        assert_eq!(choice.on_opened(now, silent), Opened::Used);
     }
 }
 
@@ -136,7 +136,7 @@ fn a_tls_connection_that_ends_is_opened_again_at_once_unless_it_was_short() {
     let mut now = start + 30 * SECOND;
     choice.on_ended(now);
     assert_eq!(choice.poll(now, tunnel), WireStep::Open);
-    assert!(choice.on_opened(now, tunnel), "nobody was heard over UDP");
+    assert_eq!(choice.on_opened(now, tunnel), Opened::Again);
     now += SECOND;
     choice.on_ended(now);
     let due = now + 5 * SECOND;
@@ -150,6 +150,25 @@ fn a_tls_connection_that_ends_is_opened_again_at_once_unless_it_was_short() {
 }
 
 #[test]
+fn in_another_network_udp_is_tried_as_soon_as_tls_is_open() {
+    let start = Instant::now();
+    let tunnel = Need::Tunnel { silent: None };
+    let mut choice = on_tls(start);
+    let now = start + 30 * SECOND;
+    choice.on_ended(now);
+    choice.on_moved(now);
+    assert_eq!(choice.poll(now, tunnel), WireStep::Open);
+    assert_eq!(choice.on_opened(now + SECOND, tunnel), Opened::Again);
+    assert_eq!(choice.poll(now + SECOND, tunnel), WireStep::TryUdp);
+    assert!(!choice.on_tried(now + 2 * SECOND, false));
+    let next = now + 122 * SECOND;
+    assert_eq!(
+        choice.poll(now + 2 * SECOND, tunnel),
+        WireStep::Wait(Some(next))
+    );
+}
+
+#[test]
 fn who_wants_one_wire_gets_no_other() {
     let start = Instant::now();
     let need = attempt(start);
@@ -158,7 +177,7 @@ fn who_wants_one_wire_gets_no_other() {
     let mut tls = WireChoice::new(WirePreference::Tls);
     assert!(!tls.permits_udp());
     assert_eq!(tls.poll(start, need), WireStep::Open);
-    assert!(tls.on_opened(start, need));
+    assert_eq!(tls.on_opened(start, need), Opened::Used);
     assert_eq!(tls.poll(start + 1000 * SECOND, need), WireStep::Wait(None));
     tls.on_ended(start + 1000 * SECOND);
     let tunnel = Need::Tunnel { silent: None };

@@ -1,0 +1,238 @@
+//! Where UDP does not pass, the tunnel goes over TLS, and back; no flow is reset.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_SAT, WEB};
+use bentpipe_sys::netns::NetNs;
+use bentpipe_testbed::edit::edit;
+use bentpipe_testbed::moving::change_address;
+use bentpipe_testbed::peer::{PATIENCE, Service, echo, read_exactly, read_to_eof, set_patience};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::transfer::{Transfer, Way};
+use serde_json::Value;
+
+use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
+use crate::BENTPIPE;
+
+/// TCP port of the server's TLS door.
+const TLS: u16 = 443;
+
+/// A web server's port behind that door.
+const FALLBACK: u16 = 8443;
+
+/// Silence after which a tunnel tries TLS, and what may pass until that is noticed.
+const SILENT: Duration = Duration::from_secs(12);
+
+const PACKETS: &str = "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\n";
+
+/// A site whose two ends know of TLS; nothing runs.
+fn site(client_tables: &str) -> Result<Site> {
+    let site = Site::plain(SiteConfig {
+        server_tables: format!("listen_tls = \"{GATEWAY_SAT}:{TLS}\"\n"),
+        client_tables: client_tables.into(),
+        ..SiteConfig::new(BENTPIPE)
+    })?;
+    let tls = format!("tls = \"{GATEWAY_SAT}:{TLS}\"\n[link]\n");
+    edit(&site.client_file(), "[link]\n", &tls)?;
+    Ok(site)
+}
+
+/// Has nobody hear UDP that comes over the satellite, as behind a firewall that lets TCP pass.
+fn block_udp(site: &Site) -> Result<()> {
+    for namespace in [site.topology.terminal(), site.topology.gateway()] {
+        let table = "add table inet udp_firewall; \
+                     add chain inet udp_firewall input { type filter hook input priority -300; }; \
+                     add rule inet udp_firewall input ip saddr 10.20.0.0/24 meta l4proto udp drop";
+        namespace.run("nft", &[table])?;
+    }
+    Ok(())
+}
+
+fn free_udp(site: &Site) -> Result<()> {
+    for namespace in [site.topology.terminal(), site.topology.gateway()] {
+        namespace.run("nft", &["delete table inet udp_firewall"])?;
+    }
+    Ok(())
+}
+
+/// The client's `status` names this wire within a few seconds.
+fn wire_is(site: &Site, expected: &str) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        let mut command = Command::new(BENTPIPE);
+        command.args(["status", "--json", "--socket"]);
+        let output = command
+            .arg(site.client_home().join("client.sock"))
+            .output()?;
+        let report: Value = serde_json::from_slice(&output.stdout)?;
+        let wire = &report["tunnel"]["wire"];
+        if wire == expected {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{wire} instead of {expected}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn answers_ping(user: &NetNs) -> Result<()> {
+    let web = WEB.to_string();
+    user.run("ping", &["-c", "1", "-W", "5", &web])?;
+    Ok(())
+}
+
+#[test]
+fn behind_a_firewall_that_drops_udp_everything_goes_over_tls() {
+    if !privileged("TLS wire") {
+        return;
+    }
+    let mut site = site(PACKETS).expect("a site");
+    let result = comes_up_over_tls(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+fn comes_up_over_tls(site: &mut Site) -> Result<()> {
+    site.start_server()?;
+    block_udp(site)?;
+    let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+    let watched = site.watch()?;
+    // TCP, TLS, QUIC and HELLO take a round trip each; a start on a known network does not wait for UDP first.
+    for waits in [Duration::from_millis(1500), Duration::ZERO] {
+        let began = Instant::now();
+        site.start_client()?;
+        let took = began.elapsed();
+        println!("ready over TLS after {took:?}");
+        ensure!(took >= 4 * RTT, "{took:?}: UDP has passed");
+        ensure!(took <= waits + 4 * RTT + SLACK, "ready after {took:?}");
+        site.client().wait_for_line("over TLS", SOON)?;
+        let began = Instant::now();
+        let mut stream = connect(site, web.address, RTT)?;
+        exchange(&mut stream)?;
+        let took = began.elapsed();
+        ensure!(took <= RTT + SLACK, "answered after {took:?}");
+        if waits.is_zero() {
+            break;
+        }
+        drop(stream);
+        site.stop_client()?;
+    }
+    let download = Transfer::start(&route(site, RTT), Way::Download, 3_000_000)?;
+    let upload = Transfer::start(&route(site, RTT), Way::Upload, 3_000_000)?;
+    answers_ping(site.topology.user())?;
+    wire_is(site, "tls")?;
+    download.finish_whole()?;
+    upload.finish_whole()?;
+    drop(watched);
+    site.stop_client()?;
+    site.stop_server()
+}
+
+#[test]
+fn no_flow_is_reset_when_udp_is_lost_or_returns() {
+    if !privileged("change of wire") {
+        return;
+    }
+    let mut site = site("[intercept]\ninterfaces = [\"lan0\"]\n").expect("a site");
+    let result = changes_wire(&mut site);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+fn changes_wire(site: &mut Site) -> Result<()> {
+    site.start_server()?;
+    site.start_client()?;
+    let mut idle = talk(&route(site, SILENT))?;
+    wire_is(site, "udp")?;
+    let download = Transfer::start(&route(site, SILENT), Way::Download, 40_000_000)?;
+    let upload = Transfer::start(&route(site, SILENT), Way::Upload, 20_000_000)?;
+    download.until(1_000_000, SOON)?;
+    upload.until(1_000_000, SOON)?;
+
+    block_udp(site)?;
+    let began = Instant::now();
+    site.client()
+        .wait_for_line("the tunnel goes over TLS from now on", SILENT + SLACK)?;
+    thread::sleep(3 * RTT + SLACK);
+    exchange(&mut idle)?;
+    wire_is(site, "tls")?;
+    println!("over TLS after {:?}", began.elapsed());
+
+    // Another network, where UDP passes.
+    free_udp(site)?;
+    let new = Ipv4Addr::new(10, 20, 0, 99);
+    change_address(site.topology.terminal(), TERMINAL_SAT, new)?;
+    site.client()
+        .wait_for_line("UDP passes again", SOON + SLACK)?;
+    exchange(&mut idle)?;
+    download.finish_whole()?;
+    upload.finish_whole()?;
+    exchange(&mut idle)?;
+    wire_is(site, "udp")?;
+    drop(idle);
+    site.stop_client()?;
+    site.stop_server()
+}
+
+/// What comes to the TLS port and is not for bentpipe gets the web server behind it.
+#[test]
+fn strangers_at_the_tls_port_get_the_web_server() {
+    let config = SiteConfig {
+        server_tables: format!(
+            "listen_tls = \"{GATEWAY_SAT}:{TLS}\"\n[tls]\nfallback = \"127.0.0.1:{FALLBACK}\"\n"
+        ),
+        ..SiteConfig::new(BENTPIPE)
+    };
+    on_site("fallback", config, |site| {
+        let local: SocketAddr = (Ipv4Addr::LOCALHOST, FALLBACK).into();
+        let gateway = Place::from(site.topology.gateway());
+        let web = Service::start(&gateway, local, echo)?;
+        let ask = |said: &[u8]| -> Result<Vec<u8>> {
+            let mut stream = tls_port(site)?;
+            stream.write_all(said)?;
+            read_exactly(&mut stream, said.len())
+        };
+        let request = b"GET / HTTP/1.1\r\nHost: www.example.com\r\n\r\n";
+        ensure!(ask(request)? == request, "the web server has not had it");
+        let hello = browser_hello();
+        ensure!(ask(&hello)? == hello, "a browser's first words");
+        drop(web);
+        // One that says nothing is not kept.
+        let mut silent = tls_port(site)?;
+        let began = Instant::now();
+        ensure!(read_to_eof(&mut silent)?.is_empty(), "nothing was asked");
+        ensure!(
+            began.elapsed() < Duration::from_secs(11),
+            "kept for too long"
+        );
+        Ok(())
+    });
+}
+
+/// A connection from the terminal to the server's TLS port.
+fn tls_port(site: &Site) -> Result<TcpStream> {
+    let address = SocketAddr::new(IpAddr::V4(GATEWAY_SAT), TLS);
+    let place = Place::from(site.topology.terminal());
+    let stream = place.at(|| TcpStream::connect_timeout(&address, PATIENCE))??;
+    set_patience(&stream, PATIENCE)?;
+    Ok(stream)
+}
+
+/// A ClientHello that offers HTTP/1.1.
+fn browser_hello() -> Vec<u8> {
+    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().expect("TLS");
+    let roots = rustls::RootCertStore::empty();
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let name = "www.example.com".try_into().expect("a name");
+    let mut client = rustls::ClientConnection::new(config.into(), name).expect("a client");
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).expect("memory");
+    hello
+}
