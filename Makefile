@@ -31,7 +31,7 @@ help:
 	@echo "make fuzz-long   every parser of network input under libFuzzer, FUZZ_SECONDS (60) each, on stable Rust; needs a C++ compiler"
 	@echo "make selftest    the link emulator against closed forms, standards and published figures; as root"
 	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
-	@echo "                 LEAK_CONTENDERS=\"bentpipe openvpn-udp wireguard\" tries others; without a leak it succeeds"
+	@echo "                 LEAK_CONTENDERS=\"openvpn-udp wireguard\" tries others; without a leak it succeeds"
 	@echo "make check-unix  the daemon's proxies compile for a unix other than Linux; compiled only, not run"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
@@ -119,7 +119,7 @@ selftest: privileges
 	$(CARGO_TARGET_DIR)/release/bentpipe emulate --selftest
 
 # Everything that a machine can send, through start, kills, restarts, outages and stop, with a capture on the link.
-LEAK_CONTENDERS ?= bentpipe
+LEAK_CONTENDERS ?= bentpipe bentpipe-tls
 leak-test: privileges
 	cargo build --release --locked
 	for name in $(LEAK_CONTENDERS); do $(CARGO_TARGET_DIR)/release/bentpipe lab leaks $$name || failed=1; done; \

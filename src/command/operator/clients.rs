@@ -68,6 +68,7 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     let code = Code {
         name: options.name.clone(),
         server: public,
+        tls_port: tls_port(&config),
         server_key,
         once,
     };
@@ -83,6 +84,12 @@ pub(crate) fn add(options: &Add) -> Result<(), Failure> {
     ));
     reload(&options.file);
     Ok(())
+}
+
+/// TCP port at which the server takes TLS connections.
+fn tls_port(config: &ServerConfig) -> Option<u16> {
+    let listens = config.listening.tls.as_ref()?;
+    listens.addresses.first().map(std::net::SocketAddr::port)
 }
 
 fn public_address(config: &ServerConfig) -> Result<ServerAddress, Failure> {

@@ -1,4 +1,5 @@
-//! The code by which a client joins: `bentpipe://NAME@HOST:PORT/SERVER/ONCE`.
+//! The code by which a client joins: `bentpipe://NAME@HOST:PORT/SERVER/ONCE`, or `bentpipe://NAME@HOST:PORT+TLS/SERVER/ONCE` of a
+//! server that takes TLS connections, at TCP port TLS of that host.
 //!
 //! SERVER is the server's public key, ONCE the private half of the one-time key that the server lists for the client, both in base64
 //! for URLs. No character of it means anything to a shell but the brackets of an IPv6 address.
@@ -22,6 +23,8 @@ const LONGEST_NAME: usize = 63;
 pub(super) struct Code {
     pub(super) name: String,
     pub(super) server: ServerAddress,
+    /// TCP port at which the server takes TLS connections, if it does.
+    pub(super) tls_port: Option<u16>,
     pub(super) server_key: PublicKey,
     pub(super) once: PrivateKey,
 }
@@ -38,14 +41,30 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+impl Code {
+    /// Address at which the server takes TLS connections, if it does.
+    pub(super) fn tls(&self) -> Option<ServerAddress> {
+        let port = self.tls_port?;
+        Some(match &self.server {
+            ServerAddress::Ip(address) => ServerAddress::Ip((address.ip(), port).into()),
+            ServerAddress::Name { host, .. } => ServerAddress::Name {
+                host: host.clone(),
+                port,
+            },
+        })
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let encode = |bytes: &[u8; 32]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+        let tls = self.tls_port.map(|port| format!("+{port}"));
         write!(
             f,
-            "{SCHEME}{}@{}/{}/{}",
+            "{SCHEME}{}@{}{}/{}/{}",
             self.name,
             self.server,
+            tls.unwrap_or_default(),
             encode(&self.server_key.to_bytes()),
             encode(self.once.seed())
         )
@@ -74,6 +93,14 @@ impl FromStr for Code {
             .split_once('@')
             .ok_or_else(|| format!("the code names no client; {whole}"))?;
         check_name(name)?;
+        let (server, tls_port) = match server.split_once('+') {
+            Some((server, port)) => {
+                let port = port.parse().ok().filter(|port| *port != 0);
+                let port = port.ok_or_else(|| format!("the code has a bad TLS port; {whole}"))?;
+                (server, Some(port))
+            }
+            None => (server, None),
+        };
         let server = server
             .parse()
             .map_err(|fault| format!("the code names no server: {fault}; {whole}"))?;
@@ -88,6 +115,7 @@ impl FromStr for Code {
         Ok(Self {
             name: name.to_owned(),
             server,
+            tls_port,
             server_key,
             once: PrivateKey::from_seed(once),
         })
@@ -100,15 +128,17 @@ mod tests {
 
     #[test]
     fn a_code_says_what_went_into_it() {
-        for server in [
-            "192.0.2.1:4433",
-            "[2001:db8::1]:443",
-            "gateway.example.com:4433",
+        for (server, tls_port) in [
+            ("192.0.2.1:4433", None),
+            ("192.0.2.1:4433", Some(443)),
+            ("[2001:db8::1]:443", Some(443)),
+            ("gateway.example.com:4433", Some(8443)),
         ] {
             let once = PrivateKey::generate().expect("a key");
             let code = Code {
                 name: "ship-7".to_owned(),
                 server: server.parse().expect("an address"),
+                tls_port,
                 server_key: PrivateKey::generate().expect("a key").public(),
                 once: PrivateKey::from_seed(Zeroizing::new(*once.seed())),
             };
@@ -118,6 +148,11 @@ mod tests {
                 (&read.name, read.server.to_string()),
                 (&code.name, server.to_owned())
             );
+            assert_eq!(
+                read.tls().map(|tls| tls.to_string()),
+                code.tls().map(|tls| tls.to_string())
+            );
+            assert_eq!(read.tls_port, tls_port);
             assert_eq!(read.server_key, code.server_key);
             assert_eq!(read.once.public(), once.public());
             assert_eq!(read.to_string(), text);
@@ -130,6 +165,7 @@ mod tests {
         let text = Code {
             name: "a".to_owned(),
             server: "192.0.2.1:4433".parse().expect("an address"),
+            tls_port: Some(443),
             server_key: once.public(),
             once,
         }
@@ -139,5 +175,7 @@ mod tests {
         }
         assert!(format!("{text}/more").parse::<Code>().is_err());
         assert!(text.replace("//a@", "//a b@").parse::<Code>().is_err());
+        assert!(text.replace("+443", "+0").parse::<Code>().is_err());
+        assert!(text.replace("+443", "+").parse::<Code>().is_err());
     }
 }

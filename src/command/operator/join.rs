@@ -77,7 +77,7 @@ fn text(code: &Code, lan: &[String]) -> String {
          private_key_file = \"{KEY}\"\n\
          \n\
          [server]\n\
-         address = \"{}\"\n\
+         address = \"{}\"\n{}\
          public_key = \"{}\"\n\
          # Until the server knows this client's own key.\n\
          enrolment_key_file = \"{ONCE}\"\n\
@@ -87,6 +87,10 @@ fn text(code: &Code, lan: &[String]) -> String {
          # \"auto\" measures the link; \"geo\", \"leo\" and \"starlink\" name it.\n\
          [link]\n\
          profile = \"auto\"\n",
-        code.server, code.server_key
+        code.server,
+        code.tls().map_or_else(String::new, |tls| format!(
+            "# Where no UDP passes, the tunnel goes over TLS.\ntls = \"{tls}\"\n"
+        )),
+        code.server_key
     )
 }

@@ -156,7 +156,7 @@ impl PlainServer {
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         refuse(source, &Self::SEALED)?;
         let file: PlainServerFile = source.parse()?;
-        one_of_each(source, &file.listen)?;
+        one_of_each(source, "listen", &file.listen)?;
         let mut names = HashSet::new();
         for client in &file.client {
             check_name(source, &client.name, &mut names)?;

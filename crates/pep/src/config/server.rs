@@ -77,7 +77,7 @@ impl ServerConfig {
 
     pub(super) fn from_source(source: &Source) -> Result<Self, ConfigError> {
         let file: QuicServerFile = source.parse()?;
-        one_of_each(source, &file.listen)?;
+        one_of_each(source, "listen", &file.listen)?;
         let span = file.listen.span();
         let listen = Spanned::new(span, value::both_families(file.listen.into_inner()));
         let packets = packets::pools(source, file.packets)?;

@@ -68,7 +68,7 @@ pub(super) fn tls(
             None => Ok(None),
         };
     };
-    one_of_each(source, &addresses)?;
+    one_of_each(source, "listen_tls", &addresses)?;
     let span = addresses.span();
     let addresses = Spanned::new(span, value::both_families(addresses.into_inner()));
     let (certificate, fallback) = match table {
@@ -110,9 +110,10 @@ fn certificate(
     }
 }
 
-/// Refuses an address that is listed twice.
+/// Refuses an address that is listed twice in the list called `key`.
 pub(in crate::config) fn one_of_each(
     source: &Source,
+    key: &str,
     listen: &Spanned<Vec<SocketAddr>>,
 ) -> Result<(), ConfigError> {
     let mut sorted = listen.get_ref().clone();
@@ -120,7 +121,7 @@ pub(in crate::config) fn one_of_each(
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(source.error(
             &listen.span(),
-            format!("`listen` names {} twice; remove one", pair[0]),
+            format!("`{key}` names {} twice; remove one", pair[0]),
         )),
         None => Ok(()),
     }
