@@ -72,7 +72,10 @@ pub(crate) const FAULTS: &[Fault] = &[
         old: "address =",
         new: "wire = \"tls\"\naddress =",
         line: 7,
-        words: &["`wire = \"tls\"` needs `tls = \"HOST:PORT\"`", "`listen_tls`"],
+        words: &[
+            "`wire = \"tls\"` needs `tls = \"HOST:PORT\"`",
+            "`listen_tls`",
+        ],
     },
     Fault {
         role: "client",

@@ -236,6 +236,8 @@ pub(super) enum HandshakeResult {
     Unreachable(String),
     /// Nothing came back in this time.
     Silent(Duration),
+    /// UDP has led nowhere, and the server's TLS address accepts TCP.
+    TlsAlone(SocketAddr),
     /// Something came back, and the handshake did not end.
     Unfinished(Duration),
     /// The attempt could not begin.

@@ -188,6 +188,7 @@ mod tests {
         };
         let side = Side::Server {
             listen: Vec::new(),
+            listen_tls: Vec::new(),
             families: None,
             clients: names.iter().map(client).collect(),
         };

@@ -1,7 +1,7 @@
 //! The status report as OpenMetrics: each number of `bentpipe status --json`, under its name there.
 //!
-//! `tunnel.rtt_ms` becomes `bentpipe_tunnel_rtt_ms`, with the label `client` at a server. A truth value is 1 or 0, and `state`
-//! and `version` are the label of a metric that is always 1. Whatever the report gains is exported with it.
+//! `tunnel.rtt_ms` becomes `bentpipe_tunnel_rtt_ms`, with the label `client` at a server. A truth value is 1 or 0; `state`,
+//! `version` and `wire` are the label of a metric that is always 1. Whatever the report gains is exported with it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +33,7 @@ const COUNTERS: [&str; 8] = [
 ];
 
 /// Texts that are one of a few, and so may be labels.
-const TEXTS: [&str; 2] = ["state", "version"];
+const TEXTS: [&str; 3] = ["state", "version", "wire"];
 
 /// Fields that tell the objects of a list from each other.
 const IDENTITIES: [&str; 5] = ["name", "rule", "part", "protocol", "port"];
@@ -229,6 +229,7 @@ mod tests {
         };
         let lines = lines(Side::Server {
             listen: Vec::new(),
+            listen_tls: Vec::new(),
             families: None,
             clients: vec![client("one"), client("a \"b\"\n")],
         });

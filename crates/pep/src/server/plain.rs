@@ -263,6 +263,7 @@ impl SplitServer {
         };
         let side = Side::Server {
             listen: self.config.listen.to_vec(),
+            listen_tls: Vec::new(),
             families: None,
             clients: clients.iter().map(status).collect(),
         };

@@ -304,6 +304,7 @@ fn report(
         .flat_map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).clone())
         .collect();
     let uptime: Duration = process::now() - started;
+    let tls = config.listening.tls.as_ref();
     StatusReport {
         events: events::last(),
         sandbox: sandbox::entered(),
@@ -312,6 +313,7 @@ fn report(
             uptime.as_secs(),
             Side::Server {
                 listen: config.listening.addresses.to_vec(),
+                listen_tls: tls.map(|tls| tls.addresses.to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
                 clients: sessions,
             },

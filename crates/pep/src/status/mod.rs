@@ -141,6 +141,9 @@ pub enum Side {
     Server {
         /// UDP addresses served.
         listen: Vec<SocketAddr>,
+        /// TCP addresses that take TLS connections in place of UDP.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        listen_tls: Vec<SocketAddr>,
         /// Address families that this machine has a route of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         families: Option<Families>,

@@ -162,6 +162,7 @@ fn server_report() -> StatusReport {
         5,
         Side::Server {
             listen,
+            listen_tls: vec![([192, 0, 2, 1], 443).into()],
             families: Some(Families {
                 ipv4: true,
                 ipv6: false,

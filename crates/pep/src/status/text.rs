@@ -44,11 +44,16 @@ impl Display for StatusReport {
             Side::Client(client) => session(f, client, "server", self.uptime_s),
             Side::Server {
                 listen,
+                listen_tls,
                 families,
                 clients,
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 line(f, "listen", &listen.join(", "))?;
+                if !listen_tls.is_empty() {
+                    let tls: Vec<_> = listen_tls.iter().map(ToString::to_string).collect();
+                    line(f, "listen, TLS", &tls.join(", "))?;
+                }
                 if let Some(families) = families {
                     line(f, "reaches", &families.to_string())?;
                 }

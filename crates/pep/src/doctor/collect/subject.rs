@@ -159,6 +159,7 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
                 (Some((_, health)), _) => HandshakeResult::TunnelUp(health.clone()),
                 (None, Ok(key)) => {
                     let reached = handshake::shake(config, key, server, to);
+                    let reached = over_tls(server, reached);
                     enrols
                         .set(enrols.get() || is_unknown(&reached) && has_code(config, server, to));
                     reached
@@ -172,6 +173,24 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
         enrols: enrols.get(),
         public_key: key.as_ref().ok().map(|key| key.public().to_string()),
         ..front(&config.front)
+    }
+}
+
+/// Tries the server's TLS address where UDP leads nowhere.
+fn over_tls(server: &Server, by_udp: HandshakeResult) -> HandshakeResult {
+    let blocked = matches!(
+        by_udp,
+        HandshakeResult::Silent(_) | HandshakeResult::Unreachable(_)
+    );
+    let tls = server.tls.as_ref().filter(|_| blocked);
+    let addresses = tls.and_then(|tls| resolve(tls).ok()).unwrap_or_default();
+    let accepts = |address: &SocketAddr| {
+        let tried = handshake::connect(*address);
+        matches!(tried, HandshakeResult::Connected(_))
+    };
+    match addresses.into_iter().find(accepts) {
+        Some(address) => HandshakeResult::TlsAlone(address),
+        None => by_udp,
     }
 }
 
@@ -312,8 +331,12 @@ fn mtu(to: SocketAddr) -> Option<u32> {
 }
 
 fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts {
+    let mut listen = listens(&config.listening.addresses, running, udp);
+    if let Some(tls) = &config.listening.tls {
+        listen.extend(listens(&tls.addresses, running, tcp));
+    }
     ServerFacts {
-        listen: listens(&config.listening.addresses, running, udp),
+        listen,
         packets: config.packets.enabled,
         clients: config.clients.len(),
     }
@@ -326,8 +349,10 @@ fn listens(
     bind: fn(SocketAddr) -> (&'static str, io::Result<()>),
 ) -> Vec<ListenFacts> {
     let served = match running.map(|report| &report.side) {
-        Some(Side::Server { listen, .. }) => listen.as_slice(),
-        _ => &[],
+        Some(Side::Server {
+            listen, listen_tls, ..
+        }) => [&listen[..], listen_tls].concat(),
+        _ => Vec::new(),
     };
     let state = |address: SocketAddr| {
         if served.contains(&address) {

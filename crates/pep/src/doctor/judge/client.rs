@@ -118,6 +118,11 @@ fn reached(client: &ClientFacts, way: &WayThere) -> Finding {
                  or `[server] address` is wrong"
             )),
         ),
+        HandshakeResult::TlsAlone(tls) => warn(
+            "server",
+            format!("nothing comes back from {to} by UDP; {tls} accepts TCP, so the tunnel goes over TLS"),
+            Some(format!("let UDP port {port} pass, if the network is yours: over TLS each loss holds up all that follows")),
+        ),
         HandshakeResult::Unfinished(time) => fail(
             "server",
             format!("{to} answers, and its handshake does not end within {} s", time.as_secs()),

@@ -182,6 +182,12 @@ fn the_servers_answer_decides() {
         &["within 8 s", "UDP port 4433", "does not run"],
     );
     must_find(
+        with_reached(HandshakeResult::TlsAlone(([192, 0, 2, 1], 443).into())),
+        Level::Warn,
+        "server",
+        &["192.0.2.1:443 accepts TCP", "over TLS", "UDP port 4433"],
+    );
+    must_find(
         with_reached(HandshakeResult::Unreachable("port unreachable".into())),
         Fail,
         "server",
