@@ -66,8 +66,8 @@ enum Carrier {
     Plain,
     /// bentpipe, with this controller at both ends.
     Bentpipe(&'static str, Option<Tuned>),
-    /// bentpipe over TLS alone, as where no UDP passes.
-    BentpipeTls,
+    /// bentpipe over TLS alone, as where no UDP passes, with this controller at both ends.
+    BentpipeTls(&'static str),
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
     BesidePep,
     /// An operator's PEP at both ends, which is told the rates.
@@ -190,7 +190,7 @@ impl Contender {
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::Bentpipe(..) | Carrier::BentpipeTls | Carrier::Accelerator => bentpipe()?,
+            Carrier::Bentpipe(..) | Carrier::BentpipeTls(_) | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(stable)?,
@@ -246,7 +246,7 @@ impl Contender {
             Carrier::Bentpipe(..) | Carrier::BesidePep | Carrier::Accelerator => {
                 Some(Tunnel::Udp(SERVER_PORT))
             }
-            Carrier::BentpipeTls => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
+            Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
             Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
             Carrier::Split(_) => None,
             Carrier::Hosts(vpn, Some(pep)) if vpn.is_tcp() => {
@@ -317,8 +317,9 @@ impl Contender {
                 let settings = settings("satellite", None, true);
                 bentpipe::guard(&stable.bentpipe, topology, &settings)
             }
-            Carrier::BentpipeTls => {
-                bentpipe::guard(&stable.bentpipe, topology, &tls_settings(true))
+            Carrier::BentpipeTls(controller) => {
+                let settings = tls_settings(controller, true);
+                bentpipe::guard(&stable.bentpipe, topology, &settings)
             }
             _ => Ok(()),
         }
@@ -333,8 +334,8 @@ impl Contender {
                 let settings = settings(controller, *tuned, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
-            Carrier::BentpipeTls => {
-                let settings = tls_settings(local);
+            Carrier::BentpipeTls(controller) => {
+                let settings = tls_settings(controller, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
             }
             Carrier::BesidePep => {
@@ -393,11 +394,10 @@ fn settings(controller: &'static str, tuned: Option<Tuned>, local: bool) -> Sett
     }
 }
 
-fn tls_settings(local: bool) -> Settings {
+fn tls_settings(controller: &'static str, local: bool) -> Settings {
     Settings {
-        local,
         tls: true,
-        ..Settings::default()
+        ..settings(controller, None, local)
     }
 }
 

@@ -29,11 +29,14 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
     let mut all = vec![
         ("plain".to_owned(), Carrier::Plain),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
-        ("bentpipe-tls".to_owned(), Carrier::BentpipeTls),
+        ("bentpipe-tls".to_owned(), Carrier::BentpipeTls("satellite")),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
         ("accelerator".to_owned(), Carrier::Accelerator),
     ];
     all.extend(bentpipe);
+    let over_tls = ["bbr3", "cubic", "cubic-no-hystart"]
+        .map(|name| (format!("bentpipe-tls-{name}"), Carrier::BentpipeTls(name)));
+    all.extend(over_tls);
     let split = [
         ("split", Place::Distributed),
         ("split-terminal", Place::Terminal),

@@ -186,6 +186,10 @@ impl Reporter {
     /// Says so if the server sends with another controller than it was asked to.
     pub(super) fn compare_controllers(&self, wished: Option<ControllerKind>) {
         let used = self.tunnels.look(|connection| {
+            // Over TLS the controller is the wire's, not the operator's.
+            if connection.is_on_reliable_wire() {
+                return None;
+            }
             let hello = connection.tunnel.remote()?;
             hello.forward.controller.clone()
         });

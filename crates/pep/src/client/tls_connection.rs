@@ -11,13 +11,13 @@ use std::time::Duration;
 use bentpipe_tunnel::engine::identity;
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::servers::Servers;
 use crate::config::Server;
-use crate::net::tls::{TlsSocket, key_exchange};
+use crate::net::tls::{TlsSocket, key_exchange, tune};
 
 /// Time for a TCP connection and the handshake of TLS, at each address of a name.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,10 +31,6 @@ const SILENT: Duration = Duration::from_secs(30);
 
 /// Pause after which TCP asks whether the path still stands, in an idle tunnel.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// Congestion control of the outer TCP where the kernel lets us have it: losses of the link do not slow it down.
-#[cfg(target_os = "linux")]
-const CONGESTION: &[u8] = b"bbr";
 
 /// Opens a connection to the TLS address of `server`, with this `mark` on its packets.
 ///
@@ -69,13 +65,11 @@ async fn connect(
         Some(Protocol::TCP),
     )?;
     socket.set_nonblocking(true)?;
-    socket.set_tcp_nodelay(true)?;
+    tune(&SockRef::from(&socket))?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
     #[cfg(target_os = "linux")]
     {
         socket.set_tcp_user_timeout(Some(SILENT))?;
-        // Of most kernels only the administrator has it: the default serves as well.
-        let _ = socket.set_tcp_congestion(CONGESTION);
         if let Some(mark) = mark {
             bentpipe_sys::socket::set_mark(&socket, mark)?;
         }

@@ -30,7 +30,7 @@ use crate::shard::{TlsWire, WireEnd};
 use bentpipe_tunnel::engine::Connection;
 
 /// Time from one look at what is wanted to the next, at most.
-const LOOK: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Time for which a wire that is left still takes what is under way to this side.
 const LINGER: Duration = Duration::from_secs(3);
@@ -93,7 +93,7 @@ impl Wires {
         })
     }
 
-    /// True if the tunnel over this attempt's connection leaves by TLS now.
+    /// True if datagrams for a server leave by TLS now.
     pub(super) fn is_tls(&self, server: usize) -> bool {
         self.of[server].open.borrow().is_some()
     }
@@ -130,12 +130,8 @@ impl Wires {
 
     /// Looks after the wires; never ends.
     pub(super) async fn keep(self: &Rc<Self>) {
-        if self
-            .config
-            .servers
-            .iter()
-            .all(|server| server.tls.is_none())
-        {
+        let mut servers = self.config.servers.iter();
+        if servers.all(|server| server.tls.is_none()) {
             return pending().await;
         }
         loop {
@@ -330,7 +326,11 @@ impl Wires {
     fn on_ended(&self, server: usize, end: &WireEnd) {
         let wires = &self.of[server];
         let open = wires.open.take();
-        tracing::warn!("{end}; opening another one");
+        match self.need(server) {
+            // The server closes what no tunnel uses.
+            Need::Nothing => tracing::debug!("{end}"),
+            _ => tracing::warn!("{end}; opening another one"),
+        }
         wires.choice.borrow_mut().on_ended(process::now());
         if let Some(open) = open {
             self.hold_back(server, open.remote);

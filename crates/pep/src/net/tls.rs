@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustls::Connection;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+use socket2::SockRef;
 use tokio::net::TcpStream;
 
 /// Ciphertext that a socket holds back while TCP takes no more, in bytes.
@@ -19,6 +20,22 @@ pub(crate) fn key_exchange() -> Arc<CryptoProvider> {
         kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519],
         ..default_provider()
     })
+}
+
+/// Congestion control of the outer TCP, where the kernel lets us have it: losses of the link do not slow it down.
+#[cfg(target_os = "linux")]
+const CONGESTION: &[u8] = b"bbr";
+
+/// Has a socket send small pieces at once, and with the congestion control that suits satellites, if there is one.
+///
+/// # Errors
+/// The socket is no TCP connection.
+pub(crate) fn tune(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    // Of most kernels only the administrator has it: the default serves as well.
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_congestion(CONGESTION);
+    Ok(())
 }
 
 /// TLS connection that may be under way.

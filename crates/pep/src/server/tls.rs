@@ -26,6 +26,7 @@ use bentpipe_units::Seed;
 use bytes::BytesMut;
 use rustls::ServerConfig as TlsConfig;
 use rustls::server::Acceptor;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -34,7 +35,7 @@ use tokio::time::timeout;
 
 use crate::config::TlsListening;
 use crate::net::listen::{ListenFamilies, accept, listen};
-use crate::net::tls::TlsSocket;
+use crate::net::tls::{TlsSocket, tune};
 use crate::process::{self, RunError};
 use crate::shard::owner;
 
@@ -177,7 +178,7 @@ impl TlsDoor {
         peer: SocketAddr,
         unproven: OwnedSemaphorePermit,
     ) -> io::Result<Met> {
-        tcp.set_nodelay(true)?;
+        tune(&SockRef::from(&tcp))?;
         let (accepted, first) = match read_hello(&mut tcp).await? {
             (Some(accepted), first) => (accepted, first),
             (None, first) => return Ok(Met::Other(tcp, first)),

@@ -19,7 +19,6 @@ mod validation;
 use std::time::{Duration, Instant};
 
 use bentpipe_congestion::Saved;
-use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
@@ -28,6 +27,7 @@ use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent, VarInt}
 use super::gate::LEAST_MTU;
 use super::ledger::Books;
 use super::prober::Prober;
+use super::reliable::HEADERS;
 use super::settings::SendControl;
 use super::train::Train;
 use crate::transport::{Fault, Lane, OpenError, QueryKey, Streams, Tunnel, TunnelEvent};
@@ -136,7 +136,7 @@ impl Connection {
             self.quic.forget_rtt();
         }
         let frames = self.quic.stats().frame_rx;
-        let headers = self.control.path.headers();
+        let headers = self.headers();
         self.acks.on_frames(now, &frames);
         let handshake = !self.stage.is_established();
         self.books
@@ -313,21 +313,26 @@ impl Connection {
         self.start_train();
     }
 
-    /// Has what is lost repaired, on a wire that loses.
+    /// Has what is lost repaired as the settings in force say.
     fn configure_repairs(&mut self) {
-        let fec = match self.reliable {
-            true => Fec::Off,
-            false => self.control.current.fec,
-        };
-        self.lane.set_fec(&self.tunnel, fec);
+        self.lane.set_fec(&self.tunnel, self.control.current.fec);
     }
 
     /// Notes whether the wire below delivers in order whatever it takes. Then repairs, copies and trains are of no use: each
     /// waits behind what it is to make up for.
-    pub(super) fn set_reliable(&mut self, reliable: bool) {
+    pub(super) fn set_reliable(&mut self, now: Instant, reliable: bool) {
         if self.reliable != reliable {
             self.reliable = reliable;
+            self.control.set_reliable(now, reliable, self.quic.rtt());
             self.configure_repairs();
+        }
+    }
+
+    /// Headers of each datagram below QUIC, in bytes.
+    fn headers(&self) -> u64 {
+        match self.reliable {
+            true => HEADERS,
+            false => self.control.path.headers(),
         }
     }
 

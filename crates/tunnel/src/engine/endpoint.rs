@@ -10,7 +10,6 @@ mod schedule;
 mod wires;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,7 +27,7 @@ use super::identity;
 use super::ledger::Ledger;
 use super::placement::Placement;
 use super::reliable::Wires;
-use super::settings::{Wishes, headers};
+use super::settings::Wishes;
 use super::totals::{Allowance, Totals};
 use super::tuning;
 use crate::transport::MemoryPool;
@@ -177,7 +176,7 @@ impl Engine {
         let knocks = self.config.server.is_some() && is_initial(&arrival.data);
         let passes = !knocks || self.handshakes.knock(now, remote.ip());
         if !passes {
-            self.allowance.enter(size as u64 + headers_of(remote));
+            self.allowance.enter(size as u64 + self.headers_of(remote));
             self.strays.received.enter_stray(remote, size);
         }
         passes
@@ -193,7 +192,7 @@ impl Engine {
         } = arrival;
         let mut buf = Vec::new();
         let size = data.len();
-        self.allowance.enter(size as u64 + headers_of(remote));
+        self.allowance.enter(size as u64 + self.headers_of(remote));
         let kind = Kind {
             marked: ecn == Some(EcnCodepoint::Ce),
             initial: is_initial(&data),
@@ -379,7 +378,7 @@ impl Engine {
         let transmit = self.next_transmit(now, buf)?;
         let segment = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let datagrams = transmit.size.div_ceil(segment) as u64;
-        let headers = datagrams * headers_of(transmit.destination);
+        let headers = datagrams * self.headers_of(transmit.destination);
         self.allowance.enter_sent(transmit.size as u64 + headers);
         Some(transmit)
     }
@@ -395,7 +394,7 @@ impl Engine {
                 self.dirty.remove(id);
                 continue;
             };
-            if !self.wires.permit(id, connection) {
+            if !self.wires.permit(now, id, connection) {
                 self.hold(now, id);
                 continue;
             }
@@ -503,9 +502,4 @@ impl Engine {
 /// True for an Initial packet of QUIC (RFC 9000 §17.2.2): with one of these a connection begins.
 fn is_initial(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first & 0xf0 == 0xc0)
-}
-
-/// IP and UDP headers of a datagram from or to `other`, in bytes.
-fn headers_of(other: SocketAddr) -> u64 {
-    headers(other.ip().to_canonical().is_ipv6())
 }

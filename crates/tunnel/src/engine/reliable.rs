@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV6};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_units::BitRate;
 
@@ -17,6 +17,11 @@ const LONGEST_WAIT: Duration = Duration::from_millis(10);
 
 /// Bytes that may wait however slow the path is: two datagrams, so that TCP never runs dry between two of them.
 const LEAST_ROOM: u64 = 2 * 1400;
+
+/// Bytes that a datagram costs on a reliable wire beside its own: its length, a record of TLS, a segment of TCP over IPv4 with
+/// time stamps. Datagrams that leave together share records and segments; what that saves is about what the peer's TCP
+/// acknowledgements take, which nobody counts.
+pub(super) const HEADERS: u64 = 2 + 22 + 52;
 
 /// IPv6 scope of peers that are reached over TCP. No datagram comes from such a scope, which is an index of an interface, so
 /// these addresses differ from every address of the UDP socket, and still say who the peer is.
@@ -93,11 +98,16 @@ impl Wires {
     }
 
     /// Permits a connection to send, unless its wire is full; then it is named once there is room.
-    pub(super) fn permit(&mut self, id: ConnectionId, connection: &mut Connection) -> bool {
+    pub(super) fn permit(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        connection: &mut Connection,
+    ) -> bool {
         let remote = connection.remote();
         let turn = self.ask(id, remote, || connection.delivery_rate());
         if turn != Turn::Full {
-            connection.set_reliable(turn == Turn::Reliable);
+            connection.set_reliable(now, turn == Turn::Reliable);
         }
         turn != Turn::Full
     }

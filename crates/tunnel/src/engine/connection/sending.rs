@@ -43,7 +43,7 @@ impl Connection {
         let count = transmit.size.div_ceil(size_of_each(&transmit).max(1)) as u64;
         self.validation.on_sent(transmit.size, count);
         let frames = self.quic.stats().frame_tx;
-        let headers = self.control.path.headers();
+        let headers = self.headers();
         let handshake = !self.stage.is_established();
         self.books
             .on_sent(frames, transmit.size as u64, count, headers, handshake);

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::super::reliable::WireUse;
+use super::super::reliable::{HEADERS, WireUse};
+use super::super::settings::headers;
 use super::{Connection, ConnectionId, Engine};
 
 /// Time after which a connection whose wire is full looks at its timers again.
@@ -31,6 +32,14 @@ impl Engine {
     /// Use that connections make of the wire to `remote`; `None` if datagrams to it travel by themselves.
     pub fn wire_use(&self, remote: SocketAddr) -> Option<WireUse> {
         self.wires.usage(remote)
+    }
+
+    /// Headers of a datagram from or to `other` below QUIC, in bytes.
+    pub(super) fn headers_of(&self, other: SocketAddr) -> u64 {
+        match self.wires.usage(other) {
+            Some(_) => HEADERS,
+            None => headers(other.ip().to_canonical().is_ipv6()),
+        }
     }
 
     /// Connection that uses the wire to `remote`, if that is a reliable one and still leads to its peer.
