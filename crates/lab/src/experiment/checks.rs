@@ -17,6 +17,7 @@ const MOST_BYTES: ByteCount = ByteCount::new(1 << 33);
 const MOST_SAMPLES: u32 = 10_000;
 const MOST_REPEATS: u32 = 1000;
 const MOST_PATIENCE: Duration = Duration::from_secs(24 * 3600);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 const MOST_RUNS: usize = 100_000;
 
 /// A binary that nobody starts is a mistake.
@@ -76,6 +77,14 @@ pub(super) fn check_tasks(
         if task.is_cold() && task.warm_up().is_some() {
             return fault(format!(
                 "`{name}`: after a `warm_up` nothing is `cold`; leave one of them out"
+            ));
+        }
+        if let Task::Session { request, every, .. } = task
+            && (*request == ByteCount::ZERO
+                || every.is_some_and(|every| every.get() > LONGEST_PAUSE))
+        {
+            return fault(format!(
+                "`{name}`: a `request` from 1 B on and an `every` of one hour at most are possible"
             ));
         }
         check_page(task).or_else(|text| fault(format!("`{name}`: {text}")))?;

@@ -84,6 +84,17 @@ impl Pace {
                 figure(self.down.object(size.as_u64())) * count
             }
             Task::Handshake { count, .. } => figure(self.rtt) * count,
+            Task::Session {
+                count,
+                request,
+                response,
+                every,
+                ..
+            } => {
+                let one = figure(self.up.object(request.as_u64()))
+                    + figure(self.down.object(response.as_u64()));
+                every.map_or(one, |every| every.get().max(one)) * count
+            }
             Task::Parallel {
                 count,
                 size,

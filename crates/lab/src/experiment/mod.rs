@@ -8,6 +8,7 @@
 //!  EXPERIMENT.toml ──file──► Experiment ──plan──► runs, in order ──► filter ──► shard ──► not yet finished
 //! ```
 
+mod amounts;
 mod checks;
 mod choice;
 mod estimate;

@@ -14,6 +14,7 @@ mod goodput;
 mod heat;
 mod lines;
 mod ratios;
+mod series;
 mod sweep;
 mod table;
 
@@ -87,7 +88,7 @@ fn experiment(
             );
         }
     }
-    let over = [goodput::figures, sweep::figures];
+    let over = [goodput::figures, sweep::figures, series::figures];
     for (heading, figure) in over.map(|of| of(manifest, &summary, records)).concat() {
         let _ = writeln!(body, "<h3>{}</h3>", escape(&heading));
         draw(figure, body, figures);

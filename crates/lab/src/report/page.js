@@ -66,9 +66,11 @@
         bands,
         scales: { x: { time: false, distr: figure.ratios ? 3 : 1 }, y: { range: (_, least, most) => [0, most * 1.05] } },
         series,
-        // A tick for each place that was measured, and none for the powers of ten between.
+        // A tick for each place that was measured, unless they are too many, and none for the powers of ten between.
         axes: [
-          { splits: () => figure.x, filter: (_, places) => places, values: (_, places) => places.map((x) => `${x} ${figure.unit}`) },
+          figure.x.length > 24
+            ? {}
+            : { splits: () => figure.x, filter: (_, places) => places, values: (_, places) => places.map((x) => `${x} ${figure.unit}`) },
           { size: 50 },
         ],
       },

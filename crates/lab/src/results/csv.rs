@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 
 use super::Record;
 
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 19] = [
     "contender",
     "scenario",
     "task",
@@ -17,6 +17,8 @@ const COLUMNS: [&str; 17] = [
     "ratio",
     "first_paint_s",
     "lost",
+    "ended_s",
+    "client_bytes",
     "recovered_bytes",
     "wasted_bytes",
     "repair_overhead",
@@ -42,12 +44,13 @@ pub(super) fn table<'a>(records: impl Iterator<Item = &'a Record>) -> Result<Str
     String::from_utf8(bytes).context("cannot write the table")
 }
 
-fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 17] {
+fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 19] {
     let number = |value: Option<f64>| value.map(|value| format!("{value:.6}")).unwrap_or_default();
     let limit = record.limit(index);
     let ratio = seconds.zip(limit).map(|(seconds, limit)| seconds / limit);
     let repairs = record.repairs;
     let bytes = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let transaction = record.transactions.get(index);
     let [contender, scenario, task] = record.key.names().map(str::to_owned);
     [
         contender,
@@ -61,6 +64,8 @@ fn row(record: &Record, index: usize, seconds: Option<f64>) -> [String; 17] {
         number(ratio),
         number(record.first_paint_s.get(index).copied()),
         number(record.lost),
+        number(transaction.map(|one| one.ended_s)),
+        bytes(transaction.map(|one| one.client_bytes)),
         bytes(repairs.map(|repairs| repairs.recovered_bytes)),
         bytes(repairs.map(|repairs| repairs.wasted_bytes)),
         number(repairs.map(|repairs| repairs.overhead)),

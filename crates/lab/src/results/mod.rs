@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::capture::CaptureReport;
 use crate::contender::Repairs;
 use crate::experiment::RunKey;
+use crate::workload::Exchange;
 
 pub use cell::{Cell, Change};
 pub use compare::Comparison;
@@ -72,6 +73,9 @@ pub struct Record {
     /// The share of datagrams that did not arrive, or too late, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<f64>,
+    /// Transactions of a session, in order, where it was one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transactions: Vec<Transaction>,
     /// Repairs without a round trip, and their cost, where bentpipe carried the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repairs: Option<Repairs>,
@@ -105,6 +109,24 @@ pub enum Outcome {
         /// Thing that is missing.
         reason: String,
     },
+}
+
+/// Transaction of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// Time from the session's beginning to the last byte of the response, in seconds.
+    pub ended_s: f64,
+    /// Bytes that crossed the client's end of the link since the transaction before, both ways, with IP headers.
+    pub client_bytes: u64,
+}
+
+impl From<&Exchange> for Transaction {
+    fn from(exchange: &Exchange) -> Self {
+        Self {
+            ended_s: exchange.ended.as_secs_f64(),
+            client_bytes: exchange.bytes,
+        }
+    }
 }
 
 /// Status of a run in one word.
@@ -184,6 +206,7 @@ impl Record {
             first_paint_s: Vec::new(),
             crossed: None,
             lost: None,
+            transactions: Vec::new(),
             repairs: None,
             link: None,
         }

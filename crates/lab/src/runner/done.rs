@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::workload::{Call, Load};
+use crate::workload::{Call, Exchange, Load};
 
 /// Result of a task that was done.
 pub(super) enum Done {
@@ -12,6 +12,8 @@ pub(super) enum Done {
     Loaded(Vec<Load>),
     /// Datagrams of a call, or echoes, that were heard.
     Spoken(Call),
+    /// Transactions of a session, in order.
+    Conversed(Vec<Exchange>),
     /// Patience ended first.
     Unfinished,
 }
@@ -31,7 +33,7 @@ impl Done {
                     first.paint_ms = first.paint_ms.map(|ms| ms + spent.as_secs_f64() * 1e3);
                 }
             }
-            Self::Spoken(_) | Self::Unfinished => {}
+            Self::Spoken(_) | Self::Conversed(_) | Self::Unfinished => {}
         }
         self
     }

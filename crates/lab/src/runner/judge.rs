@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::bounds::Best;
-use super::perform::Prepared;
+use super::prepared::Prepared;
 use crate::capture::CaptureReport;
 use crate::contender::Carried;
 use crate::experiment::Direction;

@@ -14,6 +14,7 @@ mod done;
 mod judge;
 mod perform;
 mod police;
+mod prepared;
 mod residue;
 mod single;
 mod target;

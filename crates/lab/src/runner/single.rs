@@ -12,12 +12,13 @@ use super::Kit;
 use super::bounds::Watch;
 use super::done::Done;
 use super::judge::{Evidence, judge};
-use super::perform::{Prepared, TaskPlace, since};
+use super::perform::{TaskPlace, since};
 use super::police::police;
+use super::prepared::Prepared;
 use crate::capture::{Capture, ExpectedPackets};
 use crate::contender::{AtWork, hystart};
 use crate::experiment::{Experiment, NamedScenario, Run};
-use crate::results::{Outcome, Record};
+use crate::results::{Outcome, Record, Transaction};
 use crate::workload::{Authority, DNS_PORT, Hosts, Resolver, Web, corpus, iperf3_version};
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::topology::{
@@ -200,6 +201,13 @@ fn carry_out(
             Outcome::Measured {
                 seconds: call.delays.iter().map(Duration::as_secs_f64).collect(),
                 bytes: call.bytes(),
+            }
+        }
+        Ok(Done::Conversed(exchanges)) => {
+            record.transactions = exchanges.iter().map(Transaction::from).collect();
+            Outcome::Measured {
+                seconds: exchanges.iter().map(|one| one.took.as_secs_f64()).collect(),
+                bytes: prepared.bytes(),
             }
         }
         Ok(Done::Unfinished) => Outcome::Unfinished {

@@ -20,6 +20,9 @@ use tokio::net::TcpStream;
 
 use super::content::{Digest, Expected, Hasher, MARKER};
 
+/// Header of a response with the SHA-256 of the request's content.
+pub(super) const REQUEST_DIGEST: &str = "request-sha-256";
+
 /// Fetches `expected` in clear over a new connection to `address`; the time from calling `connect` to the last byte.
 /// `progress` is told how many bytes have come, whenever some do.
 ///
@@ -152,18 +155,40 @@ impl Connection {
         Ok(())
     }
 
+    /// One request with the whole of one object, and another object in response.
+    pub(super) async fn exchange(&mut self, request: &Expected, response: &Expected) -> Result<()> {
+        let content = request.object.content().boxed();
+        let path = response.object.path();
+        let answer = self.answered(Method::POST, &path, content).await?;
+        let digest = answer.headers().get(REQUEST_DIGEST);
+        ensure!(
+            digest.is_some_and(|digest| digest.as_bytes() == request.digest.to_string().as_bytes()),
+            "the SHA-256 of the request is wrong: it was changed on the way"
+        );
+        receive(body_of(answer)?, &response.into(), &mut |_| ()).await
+    }
+
     async fn ask(
         &mut self,
         method: Method,
         path: &str,
         body: BoxBody<Bytes, Infallible>,
     ) -> Result<Incoming> {
+        body_of(self.answered(method, path, body).await?)
+    }
+
+    async fn answered(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: BoxBody<Bytes, Infallible>,
+    ) -> Result<Response<Incoming>> {
         let request = request(method, path)
             .header(HOST, &self.host)
             .body(body)
             .context("request")?;
         self.sender.ready().await.context("connection lost")?;
-        body_of(self.sender.send_request(request).await.context("request")?)
+        self.sender.send_request(request).await.context("request")
     }
 }
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -23,7 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::content::{Hasher, Object};
+use super::content::{Digest, Hasher, Object};
+use super::fetch::REQUEST_DIGEST;
 use super::hosts::Hosts;
 use super::markup::content_type;
 use super::page::Page;
@@ -114,21 +115,31 @@ type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 async fn respond(request: Request<Incoming>, names: Names) -> Result<Answer, hyper::Error> {
     match *request.method() {
-        Method::PUT => take(request.into_body()).await,
+        Method::PUT => {
+            let digest = Bytes::from(take(request.into_body()).await?.to_string());
+            Ok(Response::new(Full::new(digest).boxed()))
+        }
+        Method::POST => {
+            let mut answer = answer(&request, &names);
+            let digest = take(request.into_body()).await?.to_string();
+            let value = HeaderValue::from_str(&digest).ok();
+            let headers = value.map(|value| (HeaderName::from_static(REQUEST_DIGEST), value));
+            answer.headers_mut().extend(headers);
+            Ok(answer)
+        }
         _ => Ok(answer(&request, &names)),
     }
 }
 
-/// Takes what is sent, whatever it is, and answers with its SHA-256.
-async fn take(mut body: Incoming) -> Result<Answer, hyper::Error> {
+/// Takes what is sent, whatever it is: its SHA-256.
+async fn take(mut body: Incoming) -> Result<Digest, hyper::Error> {
     let mut hasher = Hasher::new();
     while let Some(frame) = body.frame().await {
         if let Ok(data) = frame?.into_data() {
             hasher.update(&data);
         }
     }
-    let digest = Bytes::from(hasher.finish().to_string());
-    Ok(Response::new(Full::new(digest).boxed()))
+    Ok(hasher.finish())
 }
 
 fn answer<B>(request: &Request<B>, names: &[String]) -> Answer {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bentpipe_emulator::topology::LINK_DEVICE;
 use bentpipe_lab::workload::{
-    Authority, CONNECTIONS_PER_HOST, Client, Expected, ExpectedPage, Handshakes, Object, Page,
-    Shape, handshakes, load, run_in,
+    Authority, CONNECTIONS_PER_HOST, Client, DeviceBytes, Expected, ExpectedPage, HTTP_PORT,
+    Handshakes, Object, Page, Peer, Shape, handshakes, load, run_in, session,
 };
 use bentpipe_units::Seed;
 
@@ -88,6 +89,42 @@ fn a_handshake_takes_two_round_trips_with_those_of_tcp() {
     assert_eq!(times.len(), 3);
     for took in times {
         assert!(took >= 2 * rtt && took < 3 * rtt, "{took:?} of {rtt:?}");
+    }
+}
+
+#[test]
+fn transactions_follow_one_another_and_are_counted_at_the_client() {
+    let Some(world) = world("session") else {
+        return;
+    };
+    let (host, address) = world.hosts.get(0).unwrap();
+    let (rtt, every) = (world.limit.object(0), Duration::from_millis(300));
+    let exchanges: Vec<_> = (1..=4)
+        .map(|seed| [object(seed, 2000), object(10 + seed, 20_000)])
+        .collect();
+    for each in [false, true] {
+        let counter = DeviceBytes::open(world.topology.terminal(), LINK_DEVICE).unwrap();
+        let peer = Peer {
+            address: (address, HTTP_PORT).into(),
+            host,
+            each,
+        };
+        let done = run_in(world.topology.user(), &world.stop, PATIENCE, || {
+            session(&peer, &exchanges, every, &counter)
+        })
+        .unwrap();
+        assert_eq!(done.len(), 4);
+        for (one, number) in done.iter().zip(0..) {
+            // A connection of its own costs the handshake's round trip; 20 kB are more than a first window.
+            let trips = if each || number == 0 { 2 } else { 1 };
+            assert!(
+                one.took >= rtt * trips && one.took < rtt * (trips + 2),
+                "{one:?}"
+            );
+            let begun = one.ended - one.took;
+            assert!(begun >= every * number, "{one:?}, {number}");
+            assert!((22_000..30_000).contains(&one.bytes), "{one:?}");
+        }
     }
 }
 
