@@ -8,8 +8,8 @@ use bentpipe_units::Seed;
 
 use super::progress::Progress;
 use crate::workload::{
-    Authority, Client, Expected, ExpectedPage, HTTP_PORT, Handshakes, Hosts, LinkLimit, Object,
-    Page, Shape, get, load, run_in,
+    Authority, Client, ContentKind, Expected, ExpectedPage, HTTP_PORT, Handshakes, Hosts,
+    LinkLimit, Object, Page, Shape, get, load, run_in,
 };
 use bentpipe_emulator::Stop;
 
@@ -53,7 +53,11 @@ impl Workload {
     pub(super) fn new(hosts: Hosts, authority: Authority) -> Self {
         let object = |name, length| {
             let seed = SEED.stream(name);
-            Expected::from(Object { seed, length })
+            Expected::from(Object {
+                kind: ContentKind::Binary,
+                seed,
+                length,
+            })
         };
         let page = Page::new(&Shape::USUAL, SEED.stream("page"));
         Self {

@@ -3,7 +3,7 @@
 use bentpipe_units::{ByteCount, Seed};
 use rand_core::Rng as _;
 
-use super::{Direction, Task};
+use super::{ContentKind, Direction, Task};
 use crate::workload::{VOICE_INTERVAL, generator};
 
 impl Task {
@@ -32,6 +32,39 @@ impl Task {
             Self::Handshake { .. } | Self::Page { .. } | Self::Voice { .. } | Self::Echo { .. } => {
                 ByteCount::ZERO
             }
+        }
+    }
+
+    /// Nature of the content that it sends.
+    #[must_use]
+    pub fn content(&self) -> ContentKind {
+        let mut copy = *self;
+        copy.content_key().map_or(ContentKind::Binary, |kind| *kind)
+    }
+
+    /// The task that sends text, as it is with noise instead; none if it sends none.
+    #[must_use]
+    pub fn with_noise(mut self) -> Option<Self> {
+        let kind = self.content_key()?;
+        (*kind == ContentKind::Text).then(|| *kind = ContentKind::Binary)?;
+        Some(self)
+    }
+
+    /// Place of the key `content`, where the task has it.
+    fn content_key(&mut self) -> Option<&mut ContentKind> {
+        match self {
+            Self::Transfer { content, .. }
+            | Self::Request { content, .. }
+            | Self::Session { content, .. }
+            | Self::Loaded { content, .. }
+            | Self::Parallel { content, .. }
+            | Self::Objects { content, .. }
+            | Self::Ftp { content, .. } => Some(content),
+            Self::Iperf { .. }
+            | Self::Handshake { .. }
+            | Self::Page { .. }
+            | Self::Voice { .. }
+            | Self::Echo { .. } => None,
         }
     }
 

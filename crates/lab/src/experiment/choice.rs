@@ -5,7 +5,7 @@ use std::fmt;
 use bentpipe_units::Seed;
 use serde::Deserialize;
 
-pub use crate::workload::Direction;
+pub use crate::workload::{ContentKind, Direction};
 use crate::workload::{Page, Shape, corpus};
 
 /// Program that loads a page.

@@ -33,7 +33,9 @@ use serde::{Deserialize, Serialize};
 use bentpipe_emulator::topology::{Behind, EndHosts};
 
 use crate::contender::{Binary, Contender};
-pub use choice::{Background, Browser, Collection, Connections, Direction, Protocol, Tls};
+pub use choice::{
+    Background, Browser, Collection, Connections, ContentKind, Direction, Protocol, Tls,
+};
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::Task;

@@ -3,7 +3,9 @@
 use bentpipe_units::{ByteCount, TimeSpan};
 use serde::Deserialize;
 
-use super::choice::{Background, Browser, Collection, Connections, Direction, Protocol, Tls};
+use super::choice::{
+    Background, Browser, Collection, Connections, ContentKind, Direction, Protocol, Tls,
+};
 use crate::workload::{CONNECTIONS_PER_HOST, Handshakes};
 
 /// `[task.NAME]`
@@ -23,6 +25,9 @@ pub enum Task {
         /// True if the contender's start counts.
         #[serde(default)]
         cold: bool,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// One TCP stream of iperf3, by its own clock and count.
     Iperf {
@@ -45,6 +50,9 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// Transactions of an application, one after another: a request goes up, and when it is there, a response comes down.
     Session {
@@ -64,6 +72,9 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection.
     Handshake {
@@ -120,6 +131,9 @@ pub enum Task {
         /// A file of this size goes the same way first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// Small files, one after another over one connection that is kept.
     Objects {
@@ -130,6 +144,9 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// Files by FTP over one control connection, one after another, each over a data connection of its own.
     Ftp {
@@ -146,6 +163,9 @@ pub enum Task {
         /// A file of this size goes the same way first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// One direction of a telephone call: a datagram every 20 ms.
     Voice {
@@ -167,6 +187,9 @@ pub enum Task {
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
+        /// Nature of what is sent.
+        #[serde(default)]
+        content: ContentKind,
     },
     /// Datagrams to the web and back, five a second.
     Echo {

@@ -17,6 +17,7 @@ mod ratios;
 mod series;
 mod sweep;
 mod table;
+mod twins;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -93,6 +94,7 @@ fn experiment(
         let _ = writeln!(body, "<h3>{}</h3>", escape(&heading));
         draw(figure, body, figures);
     }
+    body.push_str(&twins::sentence(manifest, &summary));
     body.push_str(&ratios::table(&manifest.outline, &summary));
     body.push_str(&heat::maps(&manifest.outline, &summary));
     faults(&summary, body);

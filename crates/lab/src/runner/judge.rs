@@ -10,9 +10,6 @@ use crate::experiment::Direction;
 use crate::results::{Crossed, Outcome, Record};
 use bentpipe_emulator::{EmulatorStats, Verdict};
 
-/// A tunnel may carry this share of the content's bytes and still have carried all of it: markers in the content can be
-/// compressed, and nothing else.
-const LEAST_CARRIED: f64 = 0.85;
 /// Seconds by which a figure may be below the bound: clocks are read at other instants than packets leave.
 const TOLERANCE_S: f64 = 0.002;
 
@@ -54,7 +51,7 @@ pub(super) fn judge(
         }
     }
     let content = match &record.outcome {
-        Outcome::Measured { bytes, .. } => *bytes as f64 * LEAST_CARRIED,
+        Outcome::Measured { bytes, .. } => *bytes as f64 * prepared.least_carried(),
         _ => 0.0,
     };
     let delivered = match prepared.direction() {
@@ -140,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::capture::ClearPacket;
-    use crate::experiment::{RunKey, Task};
+    use crate::experiment::{ContentKind, RunKey, Task};
     use crate::results::Status;
     use bentpipe_emulator::Health;
 
@@ -204,6 +201,7 @@ mod tests {
                 direction: Direction::Down,
                 warm_up: ByteCount::ZERO,
                 cold: false,
+                content: ContentKind::Binary,
             };
             let rate = BitRate::megabits_per_second(10);
             let best = Best::new(Duration::from_millis(500), [rate, rate]);

@@ -7,7 +7,9 @@ use anyhow::Result;
 use bentpipe_units::{ByteCount, Seed};
 
 use crate::experiment::{Connections, Direction, Protocol, Task, Tls};
-use crate::workload::{Authority, Client, ECHO_SIZE, Expected, Hosts, LinkLimit, Object, Page};
+use crate::workload::{
+    Authority, Client, ContentKind, ECHO_SIZE, Expected, Hosts, LinkLimit, Object, Page,
+};
 
 /// A task with its content, which is made before any clock runs.
 pub(super) struct Prepared {
@@ -22,10 +24,15 @@ pub(super) struct Prepared {
     pub(super) seed: Seed,
 }
 
-/// Files of these lengths, each with content of its own.
-fn expected(lengths: impl IntoIterator<Item = u64>, seed: Seed) -> Vec<Expected> {
+/// Files of this kind and these lengths, each with content of its own.
+fn expected(
+    kind: ContentKind,
+    lengths: impl IntoIterator<Item = u64>,
+    seed: Seed,
+) -> Vec<Expected> {
     let file = |(length, place)| {
         Expected::from(Object {
+            kind,
             seed: seed.nth(place),
             length,
         })
@@ -46,7 +53,7 @@ fn exchanges(task: Task, seed: Seed) -> Vec<[Expected; 2]> {
     };
     let all = |name, size: ByteCount| {
         let lengths = std::iter::repeat_n(size.as_u64(), count as usize);
-        expected(lengths, seed.stream(name))
+        expected(task.content(), lengths, seed.stream(name))
     };
     let pairs = all("requests", request).into_iter();
     let pairs = pairs.zip(all("responses", response));
@@ -57,12 +64,13 @@ impl Prepared {
     pub(super) fn new(task: Task, seed: Seed) -> Self {
         let object = |name: &str, length: ByteCount| {
             let (seed, length) = (seed.stream(name), length.as_u64());
-            Expected::from(Object { seed, length })
+            let kind = task.content();
+            Expected::from(Object { kind, seed, length })
         };
         Self {
             task,
             object: object("object", task.size()),
-            files: expected(task.files(seed), seed.stream("files")),
+            files: expected(task.content(), task.files(seed), seed.stream("files")),
             exchanges: exchanges(task, seed),
             warm_up: task
                 .warm_up()
@@ -108,6 +116,14 @@ impl Prepared {
             .collect();
         let text = || format!("the resolver was never asked for {}", unasked.join(", "));
         (!unasked.is_empty()).then(text)
+    }
+
+    /// The least share of the content's bytes that a tunnel carries if it carries all of it: markers can be compressed, and text.
+    pub(super) fn least_carried(&self) -> f64 {
+        match self.task.content() {
+            ContentKind::Binary => 0.85,
+            ContentKind::Text => 0.2,
+        }
     }
 
     /// Direction of most of it.
@@ -182,7 +198,11 @@ impl Prepared {
         }
         let page = |(page, place): (&Page, u64)| {
             let lengths = page.objects().iter().map(|object| object.length);
-            expected(lengths, self.seed.stream("page").nth(place))
+            expected(
+                ContentKind::Binary,
+                lengths,
+                self.seed.stream("page").nth(place),
+            )
         };
         self.pages.iter().zip(0..).map(page).collect()
     }

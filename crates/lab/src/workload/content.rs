@@ -12,6 +12,9 @@ use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, SizeHint};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
+use serde::Deserialize;
+
+use super::text;
 
 /// Stands at the start of each 256 bytes of every body, and in every request: a capture that finds it has seen content.
 pub const MARKER: &[u8; 24] = b"<bentpipe-clear-content>";
@@ -22,8 +25,11 @@ const BLOCK: usize = 256;
 const CHUNK: usize = 64 * BLOCK;
 /// The longest body that the server makes.
 const MAX_LENGTH: u64 = 1 << 33;
-/// Prefix of the paths of objects.
-const PREFIX: &str = "/object/";
+/// Prefixes of the paths of objects.
+const PREFIXES: [(ContentKind, &str); 2] = [
+    (ContentKind::Binary, "/object/"),
+    (ContentKind::Text, "/text/"),
+];
 
 /// The generator of a seed's numbers.
 pub(crate) fn generator(seed: Seed) -> Pcg64Mcg {
@@ -31,9 +37,22 @@ pub(crate) fn generator(seed: Seed) -> Pcg64Mcg {
     Pcg64Mcg::new(high << 64 | low)
 }
 
+/// Nature of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentKind {
+    /// Noise, of which a compressor finds the marker alone.
+    #[default]
+    Binary,
+    /// Words, which zstd at its default level makes three to four times shorter.
+    Text,
+}
+
 /// Something to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object {
+    /// Nature of its bytes.
+    pub kind: ContentKind,
     /// Seed that its bytes follow from.
     pub seed: Seed,
     /// Number of bytes that it has.
@@ -41,19 +60,25 @@ pub struct Object {
 }
 
 impl Object {
-    /// Path at which the server has it: `/object/<seed>/<length>`.
+    /// Path at which the server has it: `/object/<seed>/<length>`, or `/text/` likewise.
     #[must_use]
     pub fn path(&self) -> String {
-        format!("{PREFIX}{}/{}", self.seed.as_u64(), self.length)
+        let own = PREFIXES.iter().find(|(kind, _)| *kind == self.kind);
+        let prefix = own.map_or("/", |(_, prefix)| prefix);
+        format!("{prefix}{}/{}", self.seed.as_u64(), self.length)
     }
 
     /// The object at a path; `None` if none is there.
     #[must_use]
     pub fn from_path(path: &str) -> Option<Self> {
-        let (seed, length) = path.strip_prefix(PREFIX)?.split_once('/')?;
+        let (kind, rest) = PREFIXES
+            .iter()
+            .find_map(|(kind, prefix)| Some((*kind, path.strip_prefix(prefix)?)))?;
+        let (seed, length) = rest.split_once('/')?;
         let length = u64::from_str(length).ok()?;
         (length <= MAX_LENGTH).then_some(())?;
         Some(Self {
+            kind,
             seed: Seed::new(seed.parse().ok()?),
             length,
         })
@@ -67,6 +92,7 @@ impl Object {
     /// [`Object::chunks`] that is a body as well.
     pub(super) fn content(&self) -> Content {
         Content {
+            kind: self.kind,
             generator: generator(self.seed),
             left: self.length,
         }
@@ -129,7 +155,11 @@ impl Expected {
     pub fn endless(seed: Seed) -> Self {
         let length = MAX_LENGTH;
         Self {
-            object: Object { seed, length },
+            object: Object {
+                kind: ContentKind::Binary,
+                seed,
+                length,
+            },
             digest: Digest([0; 32]),
         }
     }
@@ -150,6 +180,7 @@ impl From<Object> for Expected {
 
 /// An object's bytes: an iterator of chunks, and a body.
 pub(super) struct Content {
+    kind: ContentKind,
     generator: Pcg64Mcg,
     left: u64,
 }
@@ -164,7 +195,10 @@ impl Iterator for Content {
         }
         self.left -= length as u64;
         let mut chunk = BytesMut::zeroed(length);
-        self.generator.fill_bytes(&mut chunk);
+        match self.kind {
+            ContentKind::Binary => self.generator.fill_bytes(&mut chunk),
+            ContentKind::Text => text::fill(&mut chunk, BLOCK, &mut self.generator),
+        }
         for block in chunk.chunks_mut(BLOCK) {
             let marked = block.len().min(MARKER.len());
             block[..marked].copy_from_slice(&MARKER[..marked]);
@@ -195,15 +229,22 @@ impl Body for Content {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
+    use bentpipe_sys::command::tool;
+
     use super::*;
 
     #[test]
     fn a_path_names_its_object_and_no_other() {
-        let object = Object {
-            seed: Seed::new(7),
-            length: 1000,
-        };
-        assert_eq!(Object::from_path(&object.path()), Some(object));
+        for kind in [ContentKind::Binary, ContentKind::Text] {
+            let object = Object {
+                kind,
+                seed: Seed::new(7),
+                length: 1000,
+            };
+            assert_eq!(Object::from_path(&object.path()), Some(object));
+        }
         for path in [
             "/",
             "/object/7",
@@ -215,22 +256,50 @@ mod tests {
         }
     }
 
+    fn body(kind: ContentKind, seed: u64, length: u64) -> Vec<u8> {
+        let seed = Seed::new(seed);
+        let object = Object { kind, seed, length };
+        object.content().collect::<Vec<Bytes>>().concat()
+    }
+
+    /// Length of `bytes` divided by what zstd makes of them at its default level, 3.
+    fn shrinks(bytes: &[u8]) -> f64 {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let mut zstd = tool("zstd");
+        let zstd = zstd.args(["-3", "--stdout", "--quiet"]).arg(file.path());
+        let output = zstd.output().expect("`.ci/deps` installs zstd");
+        assert!(output.status.success());
+        bytes.len() as f64 / output.stdout.len() as f64
+    }
+
+    #[test]
+    fn text_shrinks_by_three_to_four_and_noise_does_not() {
+        for length in [50_000, 500_000, 5_000_000] {
+            for seed in 1..=3 {
+                let text = shrinks(&body(ContentKind::Text, seed, length));
+                assert!((3.0..=4.0).contains(&text), "{length} bytes: {text}");
+            }
+            let noise = shrinks(&body(ContentKind::Binary, 1, length));
+            assert!(noise < 1.12, "{length} bytes: {noise}");
+        }
+    }
+
     #[test]
     fn content_follows_from_seed_and_length_and_is_marked() {
-        let body = |seed, length| {
-            let seed = Seed::new(seed);
-            let chunks: Vec<Bytes> = Object { seed, length }.content().collect();
-            chunks.concat()
-        };
-        let long = body(1, 100_000);
-        assert_eq!(long.len(), 100_000);
-        assert_eq!(body(1, 1000), long[..1000]);
-        assert_ne!(body(2, 1000), long[..1000]);
-        for block in long.chunks(BLOCK) {
-            assert!(block.starts_with(&MARKER[..block.len().min(MARKER.len())]));
+        for kind in [ContentKind::Binary, ContentKind::Text] {
+            let body = |seed, length| body(kind, seed, length);
+            let long = body(1, 100_000);
+            assert_eq!(long.len(), 100_000);
+            assert_eq!(body(1, 1000), long[..1000]);
+            assert_ne!(body(2, 1000), long[..1000]);
+            for block in long.chunks(BLOCK) {
+                assert!(block.starts_with(&MARKER[..block.len().min(MARKER.len())]));
+            }
         }
         let expected = |length| {
             Expected::from(Object {
+                kind: ContentKind::Binary,
                 seed: Seed::new(1),
                 length,
             })

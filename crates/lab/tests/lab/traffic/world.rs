@@ -6,7 +6,7 @@ use bentpipe_emulator::Stop;
 use bentpipe_emulator::scenario::preset;
 use bentpipe_emulator::topology::{Topology, TopologyConfig, unique_prefix};
 use bentpipe_lab::workload::{
-    Authority, Expected, HTTP_PORT, Hosts, LinkLimit, Object, Web, corpus, get, run_in,
+    Authority, ContentKind, Expected, HTTP_PORT, Hosts, LinkLimit, Object, Web, corpus, get, run_in,
 };
 use bentpipe_link::{Orbit, Scenario, Standard};
 use bentpipe_units::{BitRate, Seed};
@@ -72,6 +72,7 @@ impl World {
 
 pub(crate) fn object(seed: u64, length: u64) -> Expected {
     Object {
+        kind: ContentKind::Binary,
         seed: Seed::new(seed),
         length,
     }
