@@ -8,12 +8,13 @@ use bentpipe_units::{Seed, TimeSpan};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::axis::{PlacedTask, axis};
 use super::checks::{
     check_name, check_size, check_takes_part, check_tasks, check_unique, checked_patience,
     checked_repeats,
 };
 use super::published::{Figure, Known, Ratio, expect_known, figures, ratios_of};
-use super::variant::{axis, scenarios};
+use super::variant::scenarios;
 use super::{Experiment, Extent, NamedTask, Task};
 use crate::contender::{Binary, Contender, Programs, check_programs};
 
@@ -21,7 +22,7 @@ use crate::contender::{Binary, Contender, Programs, check_programs};
 #[serde(deny_unknown_fields)]
 struct ExperimentFile {
     experiment: General,
-    task: BTreeMap<String, Task>,
+    task: BTreeMap<String, PlacedTask>,
     #[serde(default)]
     link: BTreeMap<String, toml::Table>,
     #[serde(default)]
@@ -78,7 +79,7 @@ pub(super) fn read(
 ) -> Result<Experiment, ConfigError> {
     let ExperimentFile {
         experiment: general,
-        task: tasks,
+        task: placed,
         link: mut links,
         contender: mut programs,
         quick,
@@ -86,6 +87,11 @@ pub(super) fn read(
         published_ratio: ratios,
     } = source.parse()?;
     check_name(source, &general.name)?;
+    let axis = axis(source, general.axis, &mut links, &placed)?;
+    let tasks = placed.into_iter();
+    let tasks: BTreeMap<String, Task> = tasks
+        .map(|(name, placed)| (name, placed.into_task()))
+        .collect();
     check_tasks(source, &tasks)?;
     for binary in binaries {
         check_takes_part(source, &general.contenders, binary)?;
@@ -93,7 +99,6 @@ pub(super) fn read(
     }
     // All of the file is judged, whichever part of it is run.
     let everybody = contenders(source, &general.contenders, &programs)?;
-    let axis = axis(source, general.axis, &mut links)?;
     let everywhere = scenarios(source, &general.scenarios, links)?;
     let known = [
         everybody.iter().map(|one| one.name().to_owned()).collect(),
@@ -241,6 +246,8 @@ mod tests {
                 7,
                 ["axis", "`at`"],
             ),
+            ("count = 1", "count = 1\nat = 3", 7, ["`at`", "axis"]),
+            ("count = 1", "count = 1\nat = \"3\"", 10, ["at", "3"]),
             (
                 "\"geo\"]\nrepeats = 1",
                 "\"mine\"]\nrepeats = 1\n[link.mine]\nbase = \"geo\"\nat = 1",

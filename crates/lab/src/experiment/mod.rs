@@ -9,6 +9,7 @@
 //! ```
 
 mod amounts;
+mod axis;
 mod checks;
 mod choice;
 mod estimate;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use bentpipe_emulator::topology::{Behind, EndHosts};
 
 use crate::contender::{Binary, Contender};
+pub(crate) use axis::PlacedTask;
 pub use choice::{
     Background, Browser, Collection, Connections, ContentKind, Direction, Protocol, Tls,
 };
@@ -85,7 +87,7 @@ pub struct Experiment {
     pub published: Vec<Published>,
     /// Ratios of one to another, where others have published those alone.
     pub published_ratios: Vec<PublishedRatio>,
-    /// Axis of which its links are a sweep.
+    /// Axis of which its links or tasks are a sweep.
     pub axis: Option<Axis>,
     /// The file, as it was named.
     pub file: String,
@@ -110,12 +112,26 @@ pub struct NamedScenario {
     pub end_hosts: EndHosts,
 }
 
-/// A parameter that links differ in, for figures over it.
+/// Things that lie on an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Along {
+    /// The experiment's links; also in results that were written before tasks could.
+    #[default]
+    Links,
+    /// Its tasks.
+    Tasks,
+}
+
+/// A parameter that links or tasks differ in, for figures over it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// Quantity of the axis, with its unit.
     pub of: String,
-    /// Place of each link on the axis, by its name.
+    /// Things that lie on it.
+    #[serde(default)]
+    pub along: Along,
+    /// Place of each on the axis, by its name.
     pub at: BTreeMap<String, f64>,
 }
 

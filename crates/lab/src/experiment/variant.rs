@@ -11,9 +11,9 @@ use bentpipe_link::Network;
 use bentpipe_units::{BitRate, ByteCount, TimeSpan};
 use toml::{Spanned, Table, Value};
 
+use super::NamedScenario;
 use super::checks::check_unique;
 use super::file::Names;
-use super::{Axis, NamedScenario};
 use bentpipe_emulator::scenario::{load_beside, load_changed};
 use bentpipe_emulator::topology::{Behind, EndHosts};
 
@@ -63,42 +63,6 @@ pub(super) fn scenarios(
                 format!("`scenarios` names no `{name}`; name it there, or remove this table");
             Err(source.error_at_key(&format!("link.{name}"), text))
         }
-    }
-}
-
-/// Takes out of the links where each lies on the axis that is called `of`.
-pub(super) fn axis(
-    source: &Source,
-    of: Option<Spanned<String>>,
-    links: &mut BTreeMap<String, Table>,
-) -> Result<Option<Axis>, ConfigError> {
-    let mut at = BTreeMap::new();
-    for (name, table) in links {
-        let fault = |text: &str| Err(source.error_at_key(&format!("link.{name}"), text.to_owned()));
-        let place = match table.remove("at") {
-            None => continue,
-            Some(Value::Float(place)) if place.is_finite() => place,
-            Some(Value::Integer(place)) => place as f64,
-            Some(_) => {
-                return fault("`at` is a number: where the link lies on the experiment's `axis`");
-            }
-        };
-        if of.is_none() {
-            return fault(
-                "`at` has no `axis` to lie on; say under `[experiment]` what it is, and its unit",
-            );
-        }
-        at.insert(name.clone(), place);
-    }
-    match of {
-        Some(of) if at.is_empty() => {
-            let text = "nothing lies on the `axis`; give links an `at`, or remove it";
-            Err(source.error(&of.span(), text))
-        }
-        of => Ok(of.map(|of| Axis {
-            of: of.into_inner(),
-            at,
-        })),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::experiment::{RunKey, Task};
+use crate::experiment::{PlacedTask, RunKey, Task};
 use crate::results::{Record, Row};
 
 /// From this ratio of the largest to the smallest place on, places are as far apart as their ratios say.
@@ -14,12 +14,14 @@ const RATIOS: f64 = 10.0;
 /// The part of an experiment's file that figures ask for.
 #[derive(Deserialize)]
 struct File {
-    task: BTreeMap<String, Task>,
+    task: BTreeMap<String, PlacedTask>,
 }
 
 /// The tasks in the text of an experiment. Results that were read have been an experiment; what is none has no tasks.
 pub(super) fn tasks(text: &str) -> BTreeMap<String, Task> {
-    toml::from_str::<File>(text).map_or_else(|_| BTreeMap::new(), |file| file.task)
+    let tasks = toml::from_str::<File>(text).map_or_else(|_| BTreeMap::new(), |file| file.task);
+    let task = |(name, placed): (String, PlacedTask)| (name, placed.into_task());
+    tasks.into_iter().map(task).collect()
 }
 
 /// A row, and where it lies.

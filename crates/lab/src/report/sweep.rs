@@ -1,12 +1,12 @@
-//! What a parameter changes: a line per contender over the links that an experiment places on its axis, and over the values
-//! of a setting that contenders are tuned with.
+//! What a parameter changes: a line per contender over the links or tasks that an experiment places on its axis, and over the
+//! values of a setting that contenders are tuned with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::lines::{self, Point};
-use crate::experiment::{RunKey, Task};
+use crate::experiment::{Along, Axis, Direction, RunKey, Task};
 use crate::results::{Manifest, Record, Row, Summary};
 
 /// A figure per task and axis, with its heading.
@@ -16,20 +16,24 @@ pub(super) fn figures(
     records: &BTreeMap<RunKey, Record>,
 ) -> Vec<(String, Value)> {
     let tasks = lines::tasks(&manifest.text);
-    let mut figures = links(manifest, summary, &tasks, records);
+    let mut figures = match &manifest.outline.axis {
+        None => Vec::new(),
+        Some(axis) => match axis.along {
+            Along::Links => along_links(axis, manifest, summary, &tasks, records),
+            Along::Tasks => along_tasks(axis, manifest, summary, &tasks, records),
+        },
+    };
     figures.extend(settings(summary, &tasks, records));
     figures
 }
 
-fn links(
+fn along_links(
+    axis: &Axis,
     manifest: &Manifest,
     summary: &Summary,
     tasks: &BTreeMap<String, Task>,
     records: &BTreeMap<RunKey, Record>,
 ) -> Vec<(String, Value)> {
-    let Some(axis) = &manifest.outline.axis else {
-        return Vec::new();
-    };
     let figure = |name: &String| {
         let rows = summary.rows.iter().filter(|row| row.task == *name);
         let points = rows.filter_map(|row| {
@@ -41,6 +45,32 @@ fn links(
         Some((format!("{name}, by {}", axis.of), figure))
     };
     manifest.outline.tasks.iter().filter_map(figure).collect()
+}
+
+/// A figure per link and direction.
+fn along_tasks(
+    axis: &Axis,
+    manifest: &Manifest,
+    summary: &Summary,
+    tasks: &BTreeMap<String, Task>,
+    records: &BTreeMap<RunKey, Record>,
+) -> Vec<(String, Value)> {
+    let mut figures = Vec::new();
+    for scenario in &manifest.outline.scenarios {
+        for direction in [Direction::Down, Direction::Up] {
+            let rows = summary.rows.iter().filter(|row| row.scenario == *scenario);
+            let points = rows.filter_map(|row| {
+                let goes = tasks.get(&row.task)?.direction() == direction;
+                let x = *axis.at.get(&row.task).filter(|_| goes)?;
+                Some(point(&row.contender, x, row, tasks))
+            });
+            let points: Vec<Point<'_>> = points.collect();
+            let found = lines::figure(&title(&points, &axis.of), "", &points, records);
+            let heading = || format!("{scenario}, {direction}, by {}", axis.of);
+            figures.extend(found.map(|figure| (heading(), figure)));
+        }
+    }
+    figures
 }
 
 /// Contenders that differ in one setting: `bentpipe-cubic:ack_packets=10`.
@@ -83,6 +113,7 @@ fn tuned(contender: &str) -> Option<(&str, &str, f64)> {
 fn point<'a>(line: &'a str, x: f64, row: &'a Row, tasks: &BTreeMap<String, Task>) -> Point<'a> {
     let bytes = match tasks.get(&row.task) {
         Some(Task::Transfer { size, .. } | Task::Iperf { size, .. }) => Some(size.as_u64()),
+        Some(Task::Parallel { size, count, .. }) => Some(size.as_u64() * u64::from(*count)),
         _ => None,
     };
     Point {
@@ -103,7 +134,6 @@ fn title(points: &[Point<'_>], axis: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Axis;
     use crate::results::{Figures, Known, Outline};
 
     fn row(contender: &str, scenario: &str, seconds: f64) -> Row {
@@ -137,6 +167,7 @@ mod tests {
             tasks: vec!["get".into()],
             axis: Some(Axis {
                 of: "loss in dB".into(),
+                along: Along::Links,
                 at: at.into(),
             }),
             ..Outline::default()
@@ -153,6 +184,39 @@ mod tests {
         assert_eq!(figure["x"], serde_json::json!([0.0, 5.0]));
         assert_eq!(figure["curves"][0]["y"], serde_json::json!([80.0, 20.0]));
         assert_eq!(figure["ratios"], false);
+    }
+
+    #[test]
+    fn tasks_lie_on_the_axis_and_show_what_all_of_their_files_get() {
+        let many = |count| {
+            format!(
+                "[task.p{count}]\nkind = \"parallel\"\nat = {count}\ncount = {count}\nsize = \"1 MB\"\n"
+            )
+        };
+        let mut manifest = Manifest::example(&(many(1) + &many(8)));
+        manifest.outline = Outline {
+            scenarios: vec!["geo".into()],
+            axis: Some(Axis {
+                of: "connections".into(),
+                along: Along::Tasks,
+                at: [("p1".to_owned(), 1.0), ("p8".to_owned(), 8.0)].into(),
+            }),
+            ..Outline::default()
+        };
+        let row = |task: &str, seconds| Row {
+            task: task.into(),
+            ..row("x", "geo", seconds)
+        };
+        let rows = vec![row("p8", 16.0), row("p1", 4.0), row("beside", 1.0)];
+        let question = String::new();
+        let found = figures(&manifest, &Summary { question, rows }, &BTreeMap::new());
+        let [(heading, figure)] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(heading, "geo, down, by connections");
+        assert_eq!(figure["title"], "Goodput in Mbit/s, by connections");
+        assert_eq!(figure["x"], serde_json::json!([1.0, 8.0]));
+        assert_eq!(figure["curves"][0]["y"], serde_json::json!([2.0, 4.0]));
     }
 
     #[test]

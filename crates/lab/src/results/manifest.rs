@@ -61,7 +61,7 @@ pub struct Outline {
     /// Ratios of others.
     #[serde(default)]
     pub published_ratios: Vec<PublishedRatio>,
-    /// Axis of which the links are a sweep.
+    /// Axis of which the links or tasks are a sweep.
     #[serde(default)]
     pub axis: Option<Axis>,
 }
