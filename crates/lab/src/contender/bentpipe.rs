@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bentpipe_sys::command::run_command;
@@ -12,6 +11,7 @@ use bentpipe_units::BitRate;
 use serde_json::Value;
 
 use super::Repairs;
+use super::ends::HANDSHAKE;
 use bentpipe_emulator::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
 
 /// The UDP port of the tunnel.
@@ -22,8 +22,6 @@ pub(super) const TLS_PORT: u16 = 443;
 pub const CLIENT_SOCKET: &str = "client.sock";
 const SERVER_SOCKET: &str = "server.sock";
 
-/// For a handshake over the satellite, on a busy machine.
-const COMES_UP: Duration = Duration::from_secs(30);
 /// Lines of a daemon's log that a failure shows.
 const LOG_TAIL: usize = 10;
 
@@ -270,6 +268,6 @@ pub(super) fn run_daemon(
     let mut command = Command::new(bentpipe);
     command.arg(role).arg("--config").arg(&file);
     let process = topology.spawn_in(namespace, command)?;
-    process.wait_for_line("ready", COMES_UP)?;
+    process.wait_for_line("ready", HANDSHAKE)?;
     Ok(process)
 }

@@ -9,12 +9,17 @@
 //! ```
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use anyhow::Result;
 use bentpipe_emulator::topology::{
     GATEWAY_SAT, TERMINAL_LAN, TERMINAL_SAT, Topology, USER, VPN_HOST,
 };
 use bentpipe_sys::netns::NetNs;
+
+/// Time that anybody has for a handshake over the satellite: the patience of the QPEP papers, whose links
+/// fade. A run that is timed has its own.
+pub(super) const HANDSHAKE: Duration = Duration::from_secs(180);
 
 /// An end's addresses inside a VPN, IPv4 and IPv6.
 pub(super) type Inside = [&'static str; 2];

@@ -13,7 +13,7 @@ use bentpipe_sys::command::{run_command, tool};
 use bentpipe_sys::netns::NetNs;
 
 use super::build::TunnelBuild;
-use super::ends::{Between, End, Inside};
+use super::ends::{Between, End, HANDSHAKE, Inside};
 use super::{Tuning, clamp, first_line, kernel};
 use bentpipe_emulator::topology::{Process, Topology, VPN_HOST};
 
@@ -24,8 +24,6 @@ const PACKAGES: &str = "install the packages charon-systemd, strongswan-swanctl,
     libcharon-extra-plugins";
 /// Of the daemon's control socket.
 const COMES_UP: Duration = Duration::from_secs(10);
-/// Two exchanges, and retransmissions.
-const HANDSHAKE: Duration = Duration::from_secs(60);
 
 /// The LAN of the terminal.
 const LAN: &str = "10.10.0.0/24,fd00:10::/64";

@@ -4,22 +4,19 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use aws_lc_rs::digest;
 use bentpipe_sys::command::tool;
 use rcgen::{CertificateParams, KeyPair};
 
-use super::ends::{Between, Inside};
+use super::ends::{Between, HANDSHAKE, Inside};
 use super::{Tuning, first_line};
 use crate::capture::Tunnel;
 use bentpipe_emulator::topology::{Process, Topology};
 
 const PORT: u16 = 1194;
 const DEVICE: &str = "tun0";
-/// Several round trips of TLS, and a machine that is busy.
-const COMES_UP: Duration = Duration::from_secs(60);
 /// Text that it writes when traffic may begin.
 const READY: &str = "Initialization Sequence Completed";
 
@@ -120,7 +117,7 @@ pub(super) fn start(
     // The user's end ends first.
     processes.reverse();
     for process in &processes {
-        process.wait_for_line(READY, COMES_UP)?;
+        process.wait_for_line(READY, HANDSHAKE)?;
     }
     between.route_through(topology, [DEVICE, DEVICE], INSIDE[0])?;
     Ok(processes)

@@ -30,12 +30,12 @@ use bentpipe_units::BitRate;
 use serde::Deserialize;
 
 use super::Tuning;
+use super::ends::HANDSHAKE;
 use super::interception::Interception;
 use super::openvpn::identity;
 use crate::capture::Tunnel;
 use bentpipe_emulator::topology::{GATEWAY_SAT, Process, Topology};
 
-const COMES_UP: Duration = Duration::from_secs(30);
 /// Time that a program gets at least that does not say when it is ready; one that takes connections in is waited for.
 const SETTLES: Duration = Duration::from_secs(1);
 /// Hysteria's name in its certificate, and its port.
@@ -290,7 +290,7 @@ impl Program {
                 command.stdout(Stdio::null());
                 let process = topology.spawn_in(namespace, command)?;
                 match &known.ready {
-                    Some(text) => process.wait_for_line(text, COMES_UP)?,
+                    Some(text) => process.wait_for_line(text, HANDSHAKE)?,
                     None => thread::sleep(SETTLES),
                 }
                 processes.push(process);
@@ -300,7 +300,7 @@ impl Program {
         processes.reverse();
         let intercept = |port| {
             if let Some(terminal) = processes.first() {
-                terminal.wait_for_listener(port, COMES_UP)?;
+                terminal.wait_for_listener(port, HANDSHAKE)?;
             }
             Interception::start(topology.terminal(), port)
         };

@@ -13,7 +13,7 @@ use bentpipe_sys::command::{run_command, run_with_input, tool};
 use bentpipe_sys::netns::NetNs;
 
 use super::build::TunnelBuild;
-use super::ends::{Between, Inside};
+use super::ends::{Between, HANDSHAKE, Inside};
 use super::{Tuning, clamp, first_line, kernel};
 use bentpipe_emulator::topology::{Process, Topology};
 
@@ -31,8 +31,6 @@ const INSIDE: [Inside; 2] = [["10.98.0.2", "fd00:98::2"], ["10.98.0.1", "fd00:98
 /// Lengths of their networks.
 const NETWORKS: [&str; 2] = ["24", "64"];
 const COMES_UP: Duration = Duration::from_secs(10);
-/// Tried again every 5 s.
-const HANDSHAKE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Looks for it; `namespace` is for trying.

@@ -8,7 +8,7 @@ use bentpipe_units::{ByteCount, TimeSpan};
 use toml::Spanned;
 
 use super::file::Names;
-use super::{Browser, Connections, Direction, Experiment, Protocol, Task, Tls};
+use super::{Browser, Connections, Direction, Experiment, HandshakeEnd, Protocol, Task, Tls};
 use crate::contender::Binary;
 use crate::workload::CONNECTIONS_PER_HOST;
 
@@ -85,6 +85,17 @@ pub(super) fn check_tasks(
         {
             return fault(format!(
                 "`{name}`: a `request` from 1 B on and an `every` of one hour at most are possible"
+            ));
+        }
+        if let Task::Handshake {
+            count,
+            to: HandshakeEnd::Contender,
+            ..
+        } = *task
+            && count != 1
+        {
+            return fault(format!(
+                "`{name}`: a contender is started once in each run; say `count = 1`, and `repeats` for more"
             ));
         }
         check_page(task).or_else(|text| fault(format!("`{name}`: {text}")))?;

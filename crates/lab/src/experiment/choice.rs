@@ -8,6 +8,17 @@ use serde::Deserialize;
 pub use crate::workload::{ContentKind, Direction};
 use crate::workload::{Page, Shape, corpus};
 
+/// End of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandshakeEnd {
+    /// TLS with a host of the web is done.
+    #[default]
+    Tls,
+    /// The contender is up.
+    Contender,
+}
+
 /// Program that loads a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]

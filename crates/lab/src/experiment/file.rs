@@ -257,6 +257,12 @@ mod tests {
             ("repeats = 1", "repeats = 0", 6, ["repeats", "1 to 1000"]),
             ("count = 1", "count = 0", 7, ["get", "1 to 10000"]),
             ("count = 1", "cuont = 1", 9, ["cuont", "count"]),
+            (
+                "\"request\"\ncount = 1",
+                "\"handshake\"\ncount = 2\nto = \"contender\"",
+                7,
+                ["`count = 1`", "`repeats`"],
+            ),
             ("name = \"e\"", "name = \"../e\"", 2, ["name", "letters"]),
             (
                 "count = 1",

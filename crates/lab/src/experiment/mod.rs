@@ -36,7 +36,8 @@ use bentpipe_emulator::topology::{Behind, EndHosts};
 use crate::contender::{Binary, Contender};
 pub(crate) use axis::PlacedTask;
 pub use choice::{
-    Background, Browser, Collection, Connections, ContentKind, Direction, Protocol, Tls,
+    Background, Browser, Collection, Connections, ContentKind, Direction, HandshakeEnd, Protocol,
+    Tls,
 };
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};

@@ -4,7 +4,8 @@ use bentpipe_units::{ByteCount, TimeSpan};
 use serde::Deserialize;
 
 use super::choice::{
-    Background, Browser, Collection, Connections, ContentKind, Direction, Protocol, Tls,
+    Background, Browser, Collection, Connections, ContentKind, Direction, HandshakeEnd, Protocol,
+    Tls,
 };
 use crate::workload::{CONNECTIONS_PER_HOST, Handshakes};
 
@@ -76,10 +77,13 @@ pub enum Task {
         #[serde(default)]
         content: ContentKind,
     },
-    /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection.
+    /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection; or the contender's own.
     Handshake {
-        /// Number of handshakes.
+        /// Number of handshakes; the contender has one in each run.
         count: u32,
+        /// End of the handshake.
+        #[serde(default)]
+        to: HandshakeEnd,
         /// A file of this size comes first, and is not measured.
         #[serde(default)]
         warm_up: ByteCount,
@@ -224,7 +228,12 @@ impl Task {
     pub fn is_cold(&self) -> bool {
         matches!(
             self,
-            Self::Transfer { cold: true, .. } | Self::Page { cold: true, .. }
+            Self::Transfer { cold: true, .. }
+                | Self::Page { cold: true, .. }
+                | Self::Handshake {
+                    to: HandshakeEnd::Contender,
+                    ..
+                }
         )
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use bentpipe_units::{ByteCount, Seed};
 
-use crate::experiment::{Connections, Direction, Protocol, Task, Tls};
+use crate::experiment::{Connections, Direction, HandshakeEnd, Protocol, Task, Tls};
 use crate::workload::{
     Authority, Client, ContentKind, ECHO_SIZE, Expected, Hosts, LinkLimit, Object, Page,
 };
@@ -156,7 +156,15 @@ impl Prepared {
                     .map(|file| link.object(file.object.length));
                 vec![each.sum()]
             }
-            Task::Handshake { .. } => vec![link.object(0)],
+            Task::Handshake {
+                to: HandshakeEnd::Tls,
+                ..
+            } => vec![link.object(0)],
+            // Some contenders have nothing to agree on.
+            Task::Handshake {
+                to: HandshakeEnd::Contender,
+                ..
+            } => Vec::new(),
             Task::Session { response, .. } => vec![link.object(response.as_u64())],
             // Each is asked for when the one before it is there.
             Task::Objects { count, .. } => {

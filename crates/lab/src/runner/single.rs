@@ -156,6 +156,9 @@ fn carry_out(
         }
         let spent = began.elapsed();
         let left = experiment.patience.saturating_sub(spent);
+        if left.is_zero() {
+            return Ok(Done::Unfinished);
+        }
         Ok(prepared.perform(&place, left, stop)?.after(spent))
     });
     if stop.wait(Duration::ZERO) {
