@@ -13,7 +13,7 @@ use super::checks::{
     check_name, check_size, check_takes_part, check_tasks, check_unique, checked_patience,
     checked_repeats,
 };
-use super::published::{Figure, Known, Ratio, expect_known, figures, ratios_of};
+use super::published::{Figure, Findings, Known, Ranking, Ratio, expect_known};
 use super::variant::scenarios;
 use super::{Experiment, Extent, NamedTask, Task};
 use crate::contender::{Binary, Contender, Programs, check_programs};
@@ -33,6 +33,8 @@ struct ExperimentFile {
     published: Vec<Figure>,
     #[serde(default)]
     published_ratio: Vec<Ratio>,
+    #[serde(default)]
+    published_order: Vec<Ranking>,
 }
 
 /// `[experiment]`
@@ -49,6 +51,8 @@ struct General {
     #[serde(default = "usual_patience")]
     patience: Spanned<TimeSpan>,
     axis: Option<Spanned<String>>,
+    #[serde(default)]
+    not_built: Names,
 }
 
 /// `[quick]`: what is different then.
@@ -84,7 +88,8 @@ pub(super) fn read(
         contender: mut programs,
         quick,
         published,
-        published_ratio: ratios,
+        published_ratio,
+        published_order,
     } = source.parse()?;
     check_name(source, &general.name)?;
     let axis = axis(source, general.axis, &mut links, &placed)?;
@@ -105,8 +110,13 @@ pub(super) fn read(
         everywhere.iter().map(|one| one.name.clone()).collect(),
         tasks.keys().cloned().collect::<BTreeSet<String>>(),
     ];
-    let published = figures(source, published, &known)?;
-    let published_ratios = ratios_of(source, ratios, &known)?;
+    let findings = Findings {
+        figures: published,
+        ratios: published_ratio,
+        orders: published_order,
+        not_built: general.not_built,
+    };
+    let claims = findings.claims(source, &known)?;
     let part = select(source, &quick, &known)?;
     let (repeats, patience) = match extent {
         Extent::Full => (None, None),
@@ -138,8 +148,7 @@ pub(super) fn read(
         tasks: tasks.filter(|one| wanted(&task, &one.name)).collect(),
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
-        published,
-        published_ratios,
+        claims,
         axis,
         file: source.path().display().to_string(),
         text: source.text().to_owned(),
@@ -183,6 +192,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::experiment::PublishedValue;
 
     const GOOD: &str = "[experiment]\nname = \"e\"\nquestion = \"?\"\ncontenders = [\"bentpipe\"]\n\
         scenarios = [\"geo\"]\nrepeats = 1\n[task.get]\nkind = \"request\"\ncount = 1\n";
@@ -290,10 +300,30 @@ mod tests {
     fn published_figures_belong_to_what_is_measured() {
         let figure = "[[published]]\ncontender = \"bentpipe\"\nscenario = \"geo\"\ntask = \"get\"\nseconds = 1.5\nstatistic = \"mean\"\nsource = \"S\"\n";
         let experiment = read_text(&format!("{GOOD}{figure}")).unwrap();
-        let found = &experiment.published[0];
-        assert_eq!((found.seconds, &*found.source), (1.5, "S"));
+        let found = &experiment.claims.published[0];
+        assert_eq!(
+            (found.value, &*found.source),
+            (PublishedValue::Seconds(1.5), "S")
+        );
         let error = read_text(&format!("{GOOD}{}", figure.replace("\"geo\"", "\"leo\"")));
         assert_eq!(error.unwrap_err().line(), 12);
+        for (from, to, expected) in [
+            ("seconds = 1.5\n", "", "one of `seconds`"),
+            (
+                "seconds = 1.5",
+                "seconds = 1.5\nfailed = \"1 of 5\"",
+                "one of `seconds`",
+            ),
+            ("seconds = 1.5", "failed = \"1 of 5\"", "no `statistic`"),
+            ("statistic = \"mean\"\n", "", "`statistic` is missing"),
+            ("seconds = 1.5", "failed = \"6 of 5\"", "`2 of 5`"),
+        ] {
+            let error = read_text(&format!("{GOOD}{}", figure.replace(from, to))).expect_err(to);
+            assert!(error.message().contains(expected), "{error}");
+        }
+        let failed = figure.replace("seconds = 1.5\nstatistic = \"mean\"", "failed = \"2 of 5\"");
+        let experiment = read_text(&format!("{GOOD}{failed}")).unwrap();
+        assert_eq!(experiment.claims.published[0].text(), "2 of 5 failed");
     }
 
     #[test]
@@ -302,9 +332,35 @@ mod tests {
             ratio = 0.5\nstatistic = \"median\"\nsource = \"S\"\n";
         let good = GOOD.replace("[\"bentpipe\"]", "[\"bentpipe\", \"plain\"]");
         let experiment = read_text(&format!("{good}{ratio}")).unwrap();
-        let found = &experiment.published_ratios[0];
+        let found = &experiment.claims.published_ratios[0];
         assert_eq!((found.ratio, &*found.to), (0.5, "plain"));
         let error = read_text(&format!("{GOOD}{ratio}")).unwrap_err();
         assert_eq!(error.line(), 12, "{error}");
+        // Nobody can start it yet, and still it may be compared with.
+        let named = GOOD.replace("repeats = 1", "repeats = 1\nnot_built = [\"plain\"]");
+        let experiment = read_text(&format!("{named}{ratio}")).unwrap();
+        assert_eq!(experiment.claims.not_built, ["plain"]);
+        let twice = good.replace("repeats = 1", "repeats = 1\nnot_built = [\"plain\"]");
+        assert_eq!(read_text(&twice).unwrap_err().line(), 7);
+    }
+
+    #[test]
+    fn published_orders_name_contenders_once() {
+        let order = "[[published_order]]\nscenario = \"geo\"\ntask = \"get\"\n\
+            order = [\"bentpipe ~ split\", \"plain\"]\nstatistic = \"mean\"\nsource = \"S\"\n";
+        let good = GOOD.replace("[\"bentpipe\"]", "[\"bentpipe\", \"plain\", \"split\"]");
+        let experiment = read_text(&format!("{good}{order}")).unwrap();
+        let found = &experiment.claims.published_orders[0];
+        assert_eq!(found.text(), "bentpipe ~ split < plain");
+        for (to, expected) in [("\"plan\"", "no `plan`"), ("\"split\"", "twice")] {
+            let error = read_text(&format!("{good}{}", order.replace("\"plain\"", to)));
+            let error = error.expect_err(to);
+            assert!(
+                error.line() == 13 && error.message().contains(expected),
+                "{error}"
+            );
+        }
+        let alone = order.replace("\"bentpipe ~ split\", ", "");
+        assert!(read_text(&format!("{good}{alone}")).is_err());
     }
 }

@@ -12,6 +12,7 @@ mod amounts;
 mod axis;
 mod checks;
 mod choice;
+mod claims;
 mod estimate;
 mod file;
 mod filter;
@@ -38,6 +39,10 @@ pub(crate) use axis::PlacedTask;
 pub use choice::{
     Background, Browser, Collection, Connections, ContentKind, Direction, HandshakeEnd, Protocol,
     Tls,
+};
+pub use claims::{
+    Claims, Comparable, FailureCount, Published, PublishedOrder, PublishedRatio, PublishedValue,
+    Statistic,
 };
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
@@ -84,10 +89,8 @@ pub struct Experiment {
     pub repeats: u32,
     /// A run that has not finished by then is given up; it counts as "longer than this".
     pub patience: Duration,
-    /// Figures of others, for the same.
-    pub published: Vec<Published>,
-    /// Ratios of one to another, where others have published those alone.
-    pub published_ratios: Vec<PublishedRatio>,
+    /// Findings of others, for the same.
+    pub claims: Claims,
     /// Axis of which its links or tasks are a sweep.
     pub axis: Option<Axis>,
     /// The file, as it was named.
@@ -143,66 +146,6 @@ pub struct NamedTask {
     pub name: String,
     /// The task itself.
     pub task: Task,
-}
-
-/// Statistic of a published figure; what is measured is summed up in the same way before both are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Statistic {
-    /// The arithmetic mean.
-    Mean,
-    /// The median; also of results that were written before files named a statistic.
-    #[default]
-    Median,
-}
-
-impl Statistic {
-    /// As tables call it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::Median => "median",
-        }
-    }
-}
-
-/// A figure that somebody has published.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Published {
-    /// Of which contender.
-    pub contender: String,
-    /// Over which link.
-    pub scenario: String,
-    /// Doing what.
-    pub task: String,
-    /// The figure, in seconds.
-    pub seconds: f64,
-    /// Of what it is the figure.
-    #[serde(default)]
-    pub statistic: Statistic,
-    /// Source of the figure.
-    pub source: String,
-}
-
-/// Ratio of the times of two contenders, as somebody has published it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PublishedRatio {
-    /// Of which contender.
-    pub contender: String,
-    /// Compared with which.
-    pub to: String,
-    /// Over which link.
-    pub scenario: String,
-    /// Doing what.
-    pub task: String,
-    /// Time of the contender as a multiple of the other's.
-    pub ratio: f64,
-    /// Of what the ratio is.
-    #[serde(default)]
-    pub statistic: Statistic,
-    /// Source of the ratio.
-    pub source: String,
 }
 
 impl Experiment {

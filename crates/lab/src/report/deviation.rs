@@ -1,5 +1,6 @@
 //! How far a figure is from the one that others have published, in words.
 
+use crate::experiment::FailureCount;
 use crate::results::Known;
 
 /// Deviation up to which a figure counts as reproduced, as a share of the published one.
@@ -23,6 +24,15 @@ pub(super) fn mark(ratio: Known) -> String {
     format!(" <b>{text}</b>")
 }
 
+/// The deviation of a share of failed runs; empty if it is near the published one.
+pub(super) fn mark_failures(own: FailureCount, published: FailureCount) -> &'static str {
+    match own.share() - published.share() {
+        more if more > NEAR => " <b>more</b>",
+        fewer if fewer < -NEAR => " <b>fewer</b>",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +40,12 @@ mod tests {
     #[test]
     fn what_is_far_is_said_with_its_sign() {
         let exactly = |ratio| mark(Known::exactly(ratio));
+        let failed = |text: &str| text.parse::<FailureCount>().unwrap();
+        assert_eq!(
+            mark_failures(failed("1 of 5"), failed("5 of 5")),
+            " <b>fewer</b>"
+        );
+        assert_eq!(mark_failures(failed("1 of 8"), failed("0 of 5")), "");
         assert_eq!(exactly(1.14), "");
         assert_eq!(exactly(0.86), "");
         assert_eq!(exactly(1.16), " <b>16 % more</b>");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::experiment::{PlacedTask, RunKey, Task};
+use crate::experiment::{Comparable, PlacedTask, PublishedValue, RunKey, Task};
 use crate::results::{Record, Row};
 
 /// From this ratio of the largest to the smallest place on, places are as far apart as their ratios say.
@@ -58,6 +58,17 @@ impl Point<'_> {
             ends.map(|(one, other)| one.min(other)),
             ends.map(|(one, other)| one.max(other)),
         ]
+    }
+
+    /// The first published figure that may be judged, as it is shown.
+    fn published(&self) -> Option<f64> {
+        let mut judged = self.row.published.iter();
+        let figure = judged.find(|figure| figure.comparable == Comparable::All)?;
+        match (figure.value, self.bytes) {
+            (PublishedValue::Seconds(seconds), _) => Some(self.shown(seconds)),
+            (value, Some(_)) => Some(value.bits_per_s()? / 1e6),
+            _ => None,
+        }
     }
 
     /// The median in seconds, if that is a number.
@@ -113,7 +124,7 @@ pub(super) fn figure(
                 "y": column(&own, &|point| point.median()[0]),
                 "low": column(&own, &|point| point.median()[1]),
                 "high": column(&own, &|point| point.median()[2]),
-                "published": column(&own, &|point| Some(point.shown(point.row.published?))),
+                "published": column(&own, &|point| point.published()),
             })
         })
         .collect();

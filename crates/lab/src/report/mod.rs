@@ -9,10 +9,13 @@
 //!                                       └─► figures ──► curves ──┘
 //! ```
 
+mod absent;
 mod deviation;
+mod failures;
 mod goodput;
 mod heat;
 mod lines;
+mod orders;
 mod ratios;
 mod series;
 mod sweep;
@@ -78,7 +81,7 @@ fn experiment(
     {
         let (scenario, task) = place(&rows[0]);
         let _ = writeln!(body, "<h3>{}, {}</h3>", escape(scenario), escape(task));
-        body.push_str(&table(rows, &manifest.outline));
+        body.push_str(&table(rows));
         let curves: Vec<Value> = rows.iter().filter_map(|row| curve(row, records)).collect();
         if !curves.is_empty() {
             let title = "Share of figures that are no larger";
@@ -96,7 +99,10 @@ fn experiment(
     }
     body.push_str(&twins::sentence(manifest, &summary));
     body.push_str(&ratios::table(&manifest.outline, &summary));
+    body.push_str(&orders::table(&manifest.outline, &summary));
+    body.push_str(&failures::table(&manifest.outline, &summary));
     body.push_str(&heat::maps(&manifest.outline, &summary));
+    body.push_str(&absent::list(&manifest.outline, &summary));
     faults(&summary, body);
     colophon(manifest, body);
 }
@@ -216,6 +222,47 @@ mod tests {
         Record {
             limit_s: Some(0.5),
             ..Record::new(key, bentpipe_units::Seed::new(1), outcome)
+        }
+    }
+
+    /// Of everybody a figure and a ratio to the first, published as 10 s and as 1: both tables mark what is more than 15 % off.
+    #[test]
+    fn whatever_is_far_from_what_was_published_has_a_mark_in_words() {
+        let shares = [1.0, 0.5, 0.84, 0.86, 1.14, 1.16, 3.0];
+        let names: Vec<String> = (0..shares.len()).map(|place| format!("c{place}")).collect();
+        let published = names.iter().map(|name| {
+            json!({ "contender": name, "scenario": "geo", "task": "get", "seconds": 10.0, "statistic": "mean", "source": "S" })
+        });
+        let ratios = names.iter().map(|name| {
+            json!({ "contender": name, "to": "c0", "scenario": "geo", "task": "get", "ratio": 1.0, "statistic": "mean", "source": "S" })
+        });
+        let outline = json!({
+            "question": "?", "contenders": names, "scenarios": ["geo"], "tasks": ["get"],
+            "published": published.collect::<Vec<_>>(), "published_ratios": ratios.collect::<Vec<_>>(),
+        });
+        let mut manifest = Manifest::example("e");
+        manifest.outline = serde_json::from_value(outline).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().to_owned();
+        let mut store = Store::open(&place, &manifest).unwrap();
+        for (name, share) in names.iter().zip(shares) {
+            let seconds = vec![10.0 * share];
+            store
+                .add(record(name, 1, Outcome::Measured { seconds, bytes: 1 }))
+                .unwrap();
+        }
+        let page = place.join("r.html");
+        report(&[place], &page).unwrap();
+        let text = fs::read_to_string(&page).unwrap();
+        for (name, share) in names.iter().zip(shares) {
+            let rows = text
+                .lines()
+                .filter(|line| line.starts_with(&format!("<tr><td>{name}</td>")));
+            let marks: Vec<bool> = rows
+                .map(|row| row.contains(" % more</b>") || row.contains(" % less</b>"))
+                .collect();
+            let far = (share - 1.0_f64).abs() > 0.15;
+            assert_eq!(marks, [far, far], "{name}: {share}");
         }
     }
 

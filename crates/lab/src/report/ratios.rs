@@ -12,7 +12,12 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
     let done = |ratio: &&PublishedRatio| {
         outline.scenarios.contains(&ratio.scenario) && outline.tasks.contains(&ratio.task)
     };
-    let ratios: Vec<&PublishedRatio> = outline.published_ratios.iter().filter(done).collect();
+    let ratios: Vec<&PublishedRatio> = outline
+        .claims
+        .published_ratios
+        .iter()
+        .filter(done)
+        .collect();
     if ratios.is_empty() {
         return String::new();
     }
@@ -28,7 +33,11 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
             row.figures.map(|figures| figures.statistic(one.statistic))
         };
         let here = figure(&one.contender).zip(figure(&one.to));
-        let here = here.map_or("–".into(), |(own, other)| {
+        let nobody = match outline.claims.not_built.contains(&one.contender) {
+            true => "not built yet",
+            false => "–",
+        };
+        let here = here.map_or(nobody.into(), |(own, other)| {
             let ratio = own.over(other);
             let mark = mark(ratio.over(Known::exactly(one.ratio)));
             format!("{} ×{mark}", escape(&ratio.ratio(2)))
@@ -55,7 +64,7 @@ pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Statistic;
+    use crate::experiment::{Claims, Statistic};
     use crate::results::{Figures, Row};
 
     #[test]
@@ -83,16 +92,23 @@ mod tests {
         let mut outline = Outline {
             scenarios: vec!["s1".into()],
             tasks: vec!["get".into()],
-            published_ratios: vec![ratio("get"), ratio("put")],
+            claims: Claims {
+                published_ratios: vec![ratio("get"), ratio("put")],
+                ..Claims::default()
+            },
             ..Outline::default()
         };
         let text = table(&outline, &summary);
         let cells = "<td>s1, get</td><td>1.25 × (median)</td><td>1.20 ×</td><td>S &amp; co</td>";
         assert!(text.contains(cells) && !text.contains("put"), "{text}");
-        outline.published_ratios[0].ratio = 2.0;
+        outline.claims.published_ratios[0].ratio = 2.0;
         let text = table(&outline, &summary);
         assert!(text.contains("<td>1.20 × <b>40 % less</b></td>"), "{text}");
-        outline.published_ratios.clear();
+        outline.claims.published_ratios[0].contender = "sle@hosts".into();
+        outline.claims.not_built = vec!["sle@hosts".into()];
+        let text = table(&outline, &summary);
+        assert!(text.contains("<td>not built yet</td>"), "{text}");
+        outline.claims.published_ratios.clear();
         assert_eq!(table(&outline, &summary), "");
     }
 }

@@ -14,7 +14,7 @@ const QUANTITIES: [Quantity; 2] = [
     ("Mean of all times so far, in seconds", running_mean),
     (
         "Load so far at the client's end of the link, in bit/s",
-        load,
+        Record::loads,
     ),
 ];
 
@@ -86,15 +86,6 @@ fn running_mean(record: &Record) -> Vec<f64> {
         sum / f64::from(number)
     };
     numbered.map(mean).collect()
-}
-
-fn load(record: &Record) -> Vec<f64> {
-    let mut bytes = 0;
-    let so_far = record.transactions.iter().map(|transaction| {
-        bytes += transaction.client_bytes;
-        bytes as f64 * 8.0 / transaction.ended_s
-    });
-    so_far.collect()
 }
 
 #[cfg(test)]

@@ -146,6 +146,7 @@ mod tests {
                 runs: 1,
                 median: Known::exactly(seconds),
                 mean: Known::exactly(seconds),
+                mean_inverse: Known::exactly(1.0 / seconds),
                 p95: Known::exactly(seconds),
                 spread: None,
             }),

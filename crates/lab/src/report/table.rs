@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::deviation::mark;
-use crate::experiment::Statistic;
-use crate::results::{Known, Outline, Row, Spread, Status};
+use super::deviation::{mark, mark_failures};
+use crate::experiment::{Comparable, Published, PublishedValue, Statistic};
+use crate::results::{Known, Row, Spread, Status};
 use bentpipe_plot::escape;
 
 /// Columns that only some tasks have: the heading, and what a row has there.
@@ -28,7 +28,7 @@ fn megabytes(bytes: f64) -> String {
 }
 
 /// Rows of one link and task: figures, bars, and what others have published.
-pub(super) fn table(rows: &[Row], outline: &Outline) -> String {
+pub(super) fn table(rows: &[Row]) -> String {
     let mut sources: Vec<&str> = Vec::new();
     let longest = rows.iter().filter_map(median).fold(0.0, f64::max);
     let seconds =
@@ -43,7 +43,7 @@ pub(super) fn table(rows: &[Row], outline: &Outline) -> String {
     for (name, ..) in more.clone() {
         let _ = write!(text, "<th>{name}</th>");
     }
-    let compared = rows.iter().any(|row| row.published.is_some());
+    let compared = rows.iter().any(|row| !row.published.is_empty());
     if compared {
         text.push_str("<th>published</th><th>× published</th>");
     }
@@ -57,7 +57,7 @@ pub(super) fn table(rows: &[Row], outline: &Outline) -> String {
             .map(|(.., shown)| shown(row).unwrap_or("–".into()));
         let more: String = more.map(|text| format!("<td>{text}</td>")).collect();
         let published = match compared {
-            true => beside(row, outline, &mut sources),
+            true => beside(row, &mut sources),
             false => String::new(),
         };
         let _ = writeln!(
@@ -83,31 +83,57 @@ pub(super) fn table(rows: &[Row], outline: &Outline) -> String {
     text
 }
 
-/// What others have published, with the number of its source, and what was measured as a multiple of it.
-fn beside<'a>(row: &Row, outline: &'a Outline, sources: &mut Vec<&'a str>) -> String {
-    let figure = outline.published(&row.contender, &row.scenario, &row.task);
-    let Some(figure) = figure else {
-        return "<td>–</td><td>–</td>".into();
+/// What others have published, with the numbers of the sources, and what was measured as a multiple of it.
+fn beside<'a>(row: &'a Row, sources: &mut Vec<&'a str>) -> String {
+    let mut number = |figure: &'a Published| {
+        let known = sources.iter().position(|source| *source == figure.source);
+        known.unwrap_or_else(|| {
+            sources.push(&figure.source);
+            sources.len() - 1
+        }) + 1
     };
-    let known = sources.iter().position(|source| *source == figure.source);
-    let place = known.unwrap_or(sources.len());
-    if known.is_none() {
-        sources.push(&figure.source);
-    }
-    let published = Known::exactly(figure.seconds);
-    let statistic = figure.statistic;
-    let ratio = row.figures.map_or("–".into(), |figures| {
-        let own = figures.statistic(statistic);
-        let ratio = own.over(published);
-        // The median has a column of its own.
-        let own = match statistic {
-            Statistic::Median => String::new(),
-            Statistic::Mean => format!(" ({} {})", statistic.name(), escape(&own.seconds())),
+    let said = row.published.iter().map(|figure| {
+        let (text, number) = (escape(&figure.text()), number(figure));
+        let class = match figure.comparable {
+            Comparable::All => "",
+            Comparable::Ratio => " class=\"other\"",
         };
-        escape(&ratio.ratio(2)) + &own + &mark(ratio)
+        format!("<span{class}>{text}<sup>{number}</sup></span>")
     });
-    let (seconds, name, number) = (figure.seconds, statistic.name(), place + 1);
-    format!("<td>{seconds:.2} s, {name}<sup>{number}</sup></td><td>{ratio}</td>")
+    let said: Vec<String> = said.collect();
+    let judged: Vec<String> = row
+        .published
+        .iter()
+        .map(|figure| judged(row, figure))
+        .collect();
+    if said.is_empty() {
+        return "<td>–</td><td>–</td>".into();
+    }
+    let [said, judged] = [said, judged].map(|texts| texts.join("<br>"));
+    format!("<td>{said}</td><td>{judged}</td>")
+}
+
+/// What was measured beside a published figure, in words where it is far from it.
+fn judged(row: &Row, figure: &Published) -> String {
+    if let PublishedValue::Failed(published) = figure.value {
+        return row.failures().map_or("–".into(), |own| {
+            format!("{own} failed{}", mark_failures(own, published))
+        });
+    }
+    if figure.comparable == Comparable::Ratio {
+        return "<span class=\"other\">other content</span>".into();
+    }
+    let Some(ratio) = row.over(figure) else {
+        return "–".into();
+    };
+    // The median has a column of its own.
+    let own = match (figure.value, figure.statistic) {
+        (PublishedValue::Seconds(_), Statistic::Mean) => row
+            .figures
+            .map(|figures| format!(" (mean {})", escape(&figures.mean.seconds()))),
+        _ => None,
+    };
+    escape(&ratio.ratio(2)) + &own.unwrap_or_default() + &mark(ratio)
 }
 
 /// Bounds of a median, and which.
@@ -150,7 +176,6 @@ fn bar(row: &Row, longest: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::Published;
     use crate::results::Figures;
 
     #[test]
@@ -160,7 +185,7 @@ mod tests {
             repairs: lost.map_or([None; 3], |_| [Some(2.5e6), Some(4e5), Some(0.031)]),
             ..Row::default()
         };
-        let text = table(&[row(Some(0.0125)), row(None)], &Outline::default());
+        let text = table(&[row(Some(0.0125)), row(None)]);
         let cells = ["<th>lost</th>", "<td>1.25 %</td>", "<td>–</td>"];
         assert!(cells.iter().all(|part| text.contains(part)), "{text}");
         let repairs = "<th>recovered</th><th>wasted</th><th>overhead</th>";
@@ -172,62 +197,72 @@ mod tests {
         assert!(!text.contains("first paint"), "{text}");
     }
 
-    #[test]
-    fn what_was_published_has_its_source_and_what_is_far_from_it_a_mark() {
-        let row = |contender: &str, seconds: f64| Row {
-            contender: contender.into(),
-            figures: Figures::of(seconds),
-            published: Some(10.0),
-            ..Row::default()
-        };
-        let figure = |contender: &str| Published {
-            contender: contender.into(),
+    fn figure(value: PublishedValue, statistic: Statistic) -> Published {
+        Published {
+            contender: String::new(),
             scenario: String::new(),
             task: String::new(),
-            seconds: 10.0,
-            statistic: Statistic::Median,
+            value,
+            statistic,
+            comparable: Comparable::All,
             source: "S & co".into(),
-        };
-        let outline = Outline {
-            published: vec![figure("near"), figure("far")],
-            ..Outline::default()
-        };
-        let rows = [row("near", 11.4), row("far", 11.6), row("alone", 1.0)];
-        let text = table(&rows, &outline);
+        }
+    }
+
+    fn row(seconds: f64, published: &[Published]) -> Row {
+        Row {
+            figures: Figures::of(seconds),
+            published: published.to_vec(),
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn what_was_published_has_its_source_and_what_is_far_from_it_a_mark() {
+        let ten = figure(PublishedValue::Seconds(10.0), Statistic::Median);
+        let mut other = ten.clone();
+        other.comparable = Comparable::Ratio;
+        let rows = [
+            row(11.4, &[ten.clone()]),
+            row(11.6, &[ten]),
+            row(1.0, &[]),
+            row(90.0, &[other]),
+        ];
+        let text = table(&rows);
         for part in [
-            "<td>10.00 s, median<sup>1</sup></td><td>1.14</td>",
-            "<td>10.00 s, median<sup>1</sup></td><td>1.16 <b>16 % more</b></td>",
-            "<td>–</td><td>–</td>",
+            "<td><span>10.00 s, median<sup>1</sup></span></td><td>1.14</td>",
+            "<td><span>10.00 s, median<sup>1</sup></span></td><td>1.16 <b>16 % more</b></td>",
+            "<td>–</td><td>–</td><td>0 of 0</td>",
+            "<td><span class=\"other\">10.00 s, median<sup>1</sup></span></td><td><span class=\"other\">other content</span></td>",
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
         }
         assert_eq!(text.matches("<sup>1</sup> S &amp; co</p>").count(), 1);
-        assert!(!table(&[Row::default()], &outline).contains("published"));
+        assert!(!table(&[Row::default()]).contains("published"));
     }
 
     #[test]
-    fn a_published_mean_is_compared_with_the_mean() {
-        let mut row = Row {
-            contender: "x".into(),
-            figures: Figures::of(20.0),
-            published: Some(10.0),
-            ..Row::default()
-        };
-        row.figures.as_mut().unwrap().mean = Known::exactly(8.0);
-        let outline = Outline {
-            published: vec![Published {
-                contender: "x".into(),
-                scenario: String::new(),
-                task: String::new(),
-                seconds: 10.0,
-                statistic: Statistic::Mean,
-                source: "S".into(),
-            }],
-            ..Outline::default()
-        };
-        let text = table(&[row], &outline);
-        let cells =
-            "<td>10.00 s, mean<sup>1</sup></td><td>0.80 (mean 8.00 s) <b>20 % less</b></td>";
-        assert!(text.contains(cells), "{text}");
+    fn figures_of_any_kind_are_compared_with_their_own() {
+        let mean = figure(PublishedValue::Seconds(10.0), Statistic::Mean);
+        let mut slow = row(20.0, &[mean.clone()]);
+        slow.figures.as_mut().unwrap().mean = Known::exactly(8.0);
+        let rate = figure(PublishedValue::BitsPerS(4e6), Statistic::Median);
+        let mut fast = row(2.0, &[mean, rate]);
+        fast.content = Some(1e6);
+        let failed = figure(
+            PublishedValue::Failed("2 of 5".parse().unwrap()),
+            Statistic::Median,
+        );
+        let mut faded = row(1.0, &[failed]);
+        faded.runs = [5, 3, 0, 0, 2];
+        let text = table(&[slow, fast, faded]);
+        for part in [
+            "<td><span>10.00 s, mean<sup>1</sup></span></td><td>0.80 (mean 8.00 s) <b>20 % less</b></td>",
+            "<span>4.00 Mbit/s, median<sup>1</sup></span></td>",
+            "0.20 (mean 2.00 s) <b>80 % less</b><br>1.00</td>",
+            "<td><span>2 of 5 failed<sup>1</sup></span></td><td>0 of 5 failed <b>fewer</b></td>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 }

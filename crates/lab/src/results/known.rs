@@ -83,6 +83,15 @@ impl Known {
         }
     }
 
+    /// The number times a known one.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        Self {
+            least: self.least * factor,
+            most: self.most * factor,
+        }
+    }
+
     /// As tables show a time.
     #[must_use]
     pub fn seconds(self) -> String {

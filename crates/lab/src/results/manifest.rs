@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Machine;
 use crate::contender::sha256;
-use crate::experiment::{Axis, Experiment, Published, PublishedRatio};
+use crate::experiment::{Axis, Claims, Experiment, Published};
 
 /// The manifest of a directory of results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,11 +56,9 @@ pub struct Outline {
     pub scenarios: Vec<String>,
     /// The tasks.
     pub tasks: Vec<String>,
-    /// Figures of others.
-    pub published: Vec<Published>,
-    /// Ratios of others.
-    #[serde(default)]
-    pub published_ratios: Vec<PublishedRatio>,
+    /// Findings of others.
+    #[serde(flatten)]
+    pub claims: Claims,
     /// Axis of which the links or tasks are a sweep.
     #[serde(default)]
     pub axis: Option<Axis>,
@@ -279,18 +277,17 @@ impl Outline {
                 .iter()
                 .map(|one| one.name.clone())
                 .collect(),
-            published: experiment.published.clone(),
-            published_ratios: experiment.published_ratios.clone(),
+            claims: experiment.claims.clone(),
             axis: experiment.axis.clone(),
         }
     }
 
-    /// The figure that others have published for this, if there is one.
+    /// The figures that others have published for this.
     #[must_use]
-    pub fn published(&self, contender: &str, scenario: &str, task: &str) -> Option<&Published> {
-        self.published.iter().find(|figure| {
-            [&*figure.contender, &*figure.scenario, &*figure.task] == [contender, scenario, task]
-        })
+    pub fn published(&self, names: [&str; 3]) -> Vec<Published> {
+        let own =
+            |figure: &&Published| [&*figure.contender, &*figure.scenario, &*figure.task] == names;
+        self.claims.published.iter().filter(own).cloned().collect()
     }
 }
 

@@ -244,6 +244,28 @@ impl Record {
         self.limits_s.get(place).copied().or(self.limit_s)
     }
 
+    /// Content of one figure, in bytes, where it was measured.
+    #[must_use]
+    pub fn content(&self) -> Option<f64> {
+        match &self.outcome {
+            Outcome::Measured { seconds, bytes } if !seconds.is_empty() => {
+                Some(*bytes as f64 / seconds.len() as f64)
+            }
+            _ => None,
+        }
+    }
+
+    /// Load at the client's end of the link after each transaction since the session began, in bit/s.
+    #[must_use]
+    pub fn loads(&self) -> Vec<f64> {
+        let mut bytes = 0;
+        let so_far = self.transactions.iter().map(|transaction| {
+            bytes += transaction.client_bytes;
+            bytes as f64 * 8.0 / transaction.ended_s
+        });
+        so_far.collect()
+    }
+
     /// Figures of the record, whether they count or not.
     #[must_use]
     pub fn seconds(&self) -> &[f64] {

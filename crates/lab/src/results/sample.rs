@@ -28,6 +28,8 @@ pub struct Figures {
     pub median: Known,
     /// The arithmetic mean.
     pub mean: Known,
+    /// The arithmetic mean of their inverses, of which rates are made, per second.
+    pub mean_inverse: Known,
     /// Nineteen of twenty are no larger.
     pub p95: Known,
     /// Distance that the median may have from the true one; none of a single figure.
@@ -50,6 +52,18 @@ impl Figures {
         match statistic {
             Statistic::Mean => self.mean,
             Statistic::Median => self.median,
+            Statistic::P95 => self.p95,
+        }
+    }
+
+    /// The inverse that a published rate is compared with, per second.
+    #[must_use]
+    pub fn inverse(&self, statistic: Statistic) -> Known {
+        match statistic {
+            Statistic::Mean => self.mean_inverse,
+            Statistic::Median | Statistic::P95 => {
+                Known::exactly(1.0).over(self.statistic(statistic))
+            }
         }
     }
 }
@@ -96,6 +110,8 @@ impl Sample {
     /// In few numbers; none of none.
     pub(super) fn figures(&self) -> Option<Figures> {
         let count = self.sorted.len();
+        let figures = self.sorted.iter().map(|(figure, _)| *figure);
+        let inverses = figures.map(|figure| Known::exactly(1.0).over(figure));
         // Nearest rank.
         let (p95, _) = self
             .sorted
@@ -105,6 +121,7 @@ impl Sample {
             runs: self.runs(),
             median: self.weighed(&vec![1; self.runs()])?,
             mean: Known::mean(self.sorted.iter().map(|(figure, _)| *figure))?,
+            mean_inverse: Known::mean(inverses)?,
             p95: *p95,
             spread: self.spread(),
         })

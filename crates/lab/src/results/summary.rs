@@ -9,7 +9,7 @@ use std::fmt;
 use super::sample::{Figures, Sample};
 use super::{Known, Outline, Record, Status};
 use crate::contender::Repairs;
-use crate::experiment::RunKey;
+use crate::experiment::{FailureCount, Published, PublishedValue, RunKey, Statistic};
 
 /// A whole experiment's.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,8 +40,12 @@ pub struct Row {
     /// Bytes that repairs brought back, bytes of repairs that were not needed, and the share of all bytes sent that repairs were:
     /// medians of valid runs that were carried by somebody who repairs.
     pub repairs: [Option<f64>; 3],
-    /// Figure that others have published, in seconds.
-    pub published: Option<f64>,
+    /// Figures that others have published.
+    pub published: Vec<Published>,
+    /// Content of one figure, in bytes, where all figures of a run have the same or there is one.
+    pub content: Option<f64>,
+    /// The mean load of sessions at the client's end of the link, in bit/s.
+    pub load: Option<f64>,
     /// Runs by status: valid, invalid, unfinished, failed, unsupported.
     pub runs: [usize; 5],
     /// Objections to the runs that are not valid, each text once.
@@ -52,6 +56,11 @@ pub struct Row {
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let runs = values.map(|value| vec![Known::exactly(value)]);
     Sample::new(runs.collect()).figures()?.median.value()
+}
+
+/// The arithmetic mean; none of none.
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    Known::mean(values.map(Known::exactly))?.value()
 }
 
 impl Summary {
@@ -70,12 +79,7 @@ impl Summary {
                     if own.is_empty() {
                         continue;
                     }
-                    let published = outline.published(contender, scenario, task);
-                    rows.push(Row::new(
-                        names,
-                        &own,
-                        published.map(|figure| figure.seconds),
-                    ));
+                    rows.push(Row::new(names, &own, outline.published(names)));
                 }
             }
         }
@@ -87,7 +91,7 @@ impl Summary {
 }
 
 impl Row {
-    fn new(names: [&str; 3], records: &[&Record], published: Option<f64>) -> Self {
+    fn new(names: [&str; 3], records: &[&Record], published: Vec<Published>) -> Self {
         let [contender, scenario, task] = names.map(str::to_owned);
         let valid = || {
             records
@@ -116,6 +120,8 @@ impl Row {
             ]
             .map(|of| median(valid().filter_map(|record| record.repairs.map(of)))),
             published,
+            content: median(valid().filter_map(|record| record.content())),
+            load: mean(valid().filter_map(|record| record.loads().last().copied())),
             runs,
             remarks,
             scenario,
@@ -126,6 +132,34 @@ impl Row {
 }
 
 impl Row {
+    /// Runs that failed or were given up, of those that a link or a machine did not spoil.
+    #[must_use]
+    pub fn failures(&self) -> Option<FailureCount> {
+        let of = |status: Status| self.runs[status as usize] as u32;
+        let failed = of(Status::Unfinished) + of(Status::Failed);
+        FailureCount::new(failed, of(Status::Valid) + failed)
+    }
+
+    /// The rate that a published one is compared with, in bit/s: of content, of sessions the load.
+    #[must_use]
+    pub fn rate(&self, statistic: Statistic) -> Option<Known> {
+        let load = self.load.map(Known::exactly);
+        load.or_else(|| Some(self.figures?.inverse(statistic).times(8.0 * self.content?)))
+    }
+
+    /// What was measured as a multiple of a published figure; none of failures, or where nothing was measured.
+    #[must_use]
+    pub fn over(&self, figure: &Published) -> Option<Known> {
+        let (own, published) = match (figure.value, figure.value.bits_per_s()) {
+            (PublishedValue::Seconds(seconds), _) => {
+                (self.figures?.statistic(figure.statistic), seconds)
+            }
+            (_, Some(rate)) => (self.rate(figure.statistic)?, rate),
+            _ => return None,
+        };
+        Some(own.over(Known::exactly(published)))
+    }
+
     /// Number of runs, by status.
     #[must_use]
     pub fn counts(&self) -> String {
@@ -165,7 +199,7 @@ impl fmt::Display for Row {
             let known = self.figures.map(of);
             known.map_or("-".into(), Known::seconds)
         };
-        let published = self.published.map(Known::exactly);
+        let published = self.published.first();
         write!(
             f,
             "  {:<32}{:>10}{:>10}{:>9}{:>11}  ",
@@ -173,7 +207,7 @@ impl fmt::Display for Row {
             figure(|figures| figures.median),
             figure(|figures| figures.p95),
             self.ratio.map_or("-".into(), |ratio| ratio.ratio(2)),
-            published.map_or("-".into(), Known::seconds),
+            published.map_or("-".into(), |figure| figure.value.to_string()),
         )?;
         f.write_str(&self.counts())?;
         self.remarks
@@ -217,7 +251,7 @@ mod tests {
             .map(|(repeat, outcome)| record(repeat, outcome))
             .collect();
         let records: Vec<&Record> = records.iter().collect();
-        Row::new(["x", "geo", "get"], &records, None)
+        Row::new(["x", "geo", "get"], &records, Vec::new())
     }
 
     #[test]
