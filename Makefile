@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint check-unix docs fuzz fuzz-long tests slow bench wire lab deny packages install install-test site
+.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint check-unix docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -38,6 +38,8 @@ help:
 	@echo "make site        the documentation as a site, in target/site"
 	@echo "make lab         bentpipe, plain TCP, OpenVPN and WireGuard over emulated satellites, files and pages in Chromium: half an"
 	@echo "                 hour after the build; as root. LAB_EXPERIMENTS=\"rain policer\" runs others of scenarios/"
+	@echo "make seeds       every experiment after the papers that bentpipe came from, beside what they published, on one page: an"
+	@echo "                 hour after the build; as root. SEEDS_BINARIES=\"qpep=/opt/qpep\" lets that program take part"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
 	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
 
@@ -145,6 +147,22 @@ lab: privileges
 	done
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/quick.html \
 		$(LAB_EXPERIMENTS:%=lab-results/%-quick)
+
+# The experiments after the seed papers, in their quick sizes, on one page: lab-results/seeds.html. A run whose figures are doubted is
+# made again once. Ended and started again it goes on where it was. A program of SEEDS_BINARIES is given to those that name it.
+SEEDS := skycasters skycasters-rtt les cnes qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
+SEEDS_BINARIES ?=
+seeds: privileges
+	@.ci/deps lab
+	cargo build --release --locked
+	for retry in "" --retry=invalid; do for name in $(SEEDS); do \
+		binaries=; \
+		for binary in $(SEEDS_BINARIES); do \
+			if grep -q "\"$${binary%%=*}\"" scenarios/$$name.toml; then binaries="$$binaries --binary $$binary"; fi; \
+		done; \
+		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $$retry $$binaries || exit 1; \
+	done; done
+	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html $(SEEDS:%=lab-results/%-quick)
 
 # target/site, from docs/ and the pages beside it; the page of commands comes from the program. tests/workspace follows its links.
 site: $(MDBOOK)/bin/mdbook

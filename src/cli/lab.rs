@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bentpipe_lab::Ratio;
 use bentpipe_lab::contender::{Binary, Contender};
 use bentpipe_lab::experiment::Shard;
+use bentpipe_lab::runner::Retry;
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
@@ -97,13 +98,17 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// Do runs again whose result is not valid
-    #[arg(long)]
-    pub(crate) retry: bool,
+    /// Do runs again whose result is not valid; with =invalid only those whose figures are doubted
+    #[arg(long, value_name = "WHICH", value_parser = retry, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub(crate) retry: Option<Retry>,
 
     /// Directory of the results [default: lab-results/NAME-quick, -full, and the shard's numbers]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
+}
+
+fn retry(text: &str) -> Result<Retry, &'static str> {
+    text.parse()
 }
 
 fn shard(text: &str) -> Result<Shard, &'static str> {

@@ -49,7 +49,7 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
         shard: options.shard,
         selection: selection(options),
         bentpipe: own_path()?,
-        retry: options.retry,
+        retry: options.retry.unwrap_or_default(),
         experiment,
     };
     let plan = config.plan();

@@ -22,6 +22,7 @@ mod target;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::Result;
 
@@ -49,8 +50,44 @@ pub struct RunnerConfig {
     pub bentpipe: PathBuf,
     /// The directory of results.
     pub output: PathBuf,
-    /// Runs whose result is not valid are done again.
-    pub retry: bool,
+    /// Runs that are done again.
+    pub retry: Retry,
+}
+
+/// Results for which a run is done again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Retry {
+    /// Those of runs that could not be made: what was missing may be there by now.
+    #[default]
+    Unsupported,
+    /// Those whose figures are doubted, too.
+    Invalid,
+    /// All that are not valid, as failures and runs that were given up.
+    All,
+}
+
+impl Retry {
+    /// True if a run with this status is not done again.
+    fn leaves(self, status: Status) -> bool {
+        match status {
+            Status::Valid => true,
+            Status::Unsupported => false,
+            Status::Invalid => self == Self::Unsupported,
+            Status::Unfinished | Status::Failed => self != Self::All,
+        }
+    }
+}
+
+impl FromStr for Retry {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "all" => Ok(Self::All),
+            "invalid" => Ok(Self::Invalid),
+            _ => Err("`--retry` alone, or with `=invalid` or `=all`"),
+        }
+    }
 }
 
 /// Tools that every run needs.
@@ -136,13 +173,8 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
     Ok(Summary::new(&store.manifest().outline, store.records()))
 }
 
-fn finished(store: &Store, retry: bool) -> BTreeSet<RunKey> {
-    // What was missing may be there by now.
-    let counts = |record: &&Record| match record.status() {
-        Status::Valid => true,
-        Status::Unsupported => false,
-        _ => !retry,
-    };
+fn finished(store: &Store, retry: Retry) -> BTreeSet<RunKey> {
+    let counts = |record: &&Record| retry.leaves(record.status());
     let records = store.records().values().filter(counts);
     records.map(|record| record.key.clone()).collect()
 }
@@ -156,4 +188,33 @@ fn opening(config: &RunnerConfig, left: usize, course: &Course) -> String {
         done => format!(", {done} of them finished before"),
     };
     format!("{name}, {extent}: {all} runs{known}, {}", course.left())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_results_unless_all_is_done_again() {
+        let again = |retry: Retry| {
+            let all = [
+                Status::Valid,
+                Status::Invalid,
+                Status::Unfinished,
+                Status::Failed,
+                Status::Unsupported,
+            ];
+            all.map(|status| !retry.leaves(status))
+        };
+        assert_eq!(again(Retry::default()), [false, false, false, false, true]);
+        assert_eq!(
+            again("invalid".parse().unwrap()),
+            [false, true, false, false, true]
+        );
+        assert_eq!(
+            again("all".parse().unwrap()),
+            [false, true, true, true, true]
+        );
+        assert!("some".parse::<Retry>().is_err());
+    }
 }
