@@ -8,7 +8,10 @@ use bentpipe_units::{ByteCount, TimeSpan};
 use toml::Spanned;
 
 use super::file::Names;
-use super::{Browser, Connections, Direction, Experiment, HandshakeEnd, Protocol, Task, Tls};
+use super::{
+    Browser, Claims, Connections, Direction, Experiment, HandshakeEnd, Protocol, Published, Task,
+    Tls,
+};
 use crate::contender::Binary;
 use crate::workload::CONNECTIONS_PER_HOST;
 
@@ -109,6 +112,27 @@ pub(super) fn check_tasks(
         }
     }
     Ok(())
+}
+
+/// Refuses published rates of tasks whose figures are not of so much content each.
+pub(super) fn check_rates(
+    source: &Source,
+    claims: &Claims,
+    tasks: &BTreeMap<String, Task>,
+) -> Result<(), ConfigError> {
+    let size = |name: &String| tasks.get(name).map_or(ByteCount::ZERO, Task::size);
+    let mut rates = claims.published.iter();
+    let wrong = rates.find(|figure| {
+        figure.value.bits_per_s().is_some() && size(&figure.task) == ByteCount::ZERO
+    });
+    match wrong {
+        None => Ok(()),
+        Some(Published { task, .. }) => {
+            let text =
+                format!("`{task}` has no rate, so none can be published of it; say `seconds`");
+            Err(source.error_at_key(&format!("task.{task}"), text))
+        }
+    }
 }
 
 /// Refuses combinations with which pages cannot be loaded.

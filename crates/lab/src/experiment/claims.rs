@@ -147,7 +147,11 @@ impl PublishedValue {
 impl fmt::Display for PublishedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Seconds(seconds) => write!(f, "{seconds:.2} s"),
+            // As it is printed: some have more digits than two.
+            Self::Seconds(seconds) => match format!("{seconds}") {
+                text if text.len() > format!("{seconds:.2}").len() => write!(f, "{text} s"),
+                _ => write!(f, "{seconds:.2} s"),
+            },
             Self::BitsPerS(rate) if *rate >= 1e6 => write!(f, "{:.2} Mbit/s", rate / 1e6),
             Self::BitsPerS(rate) if *rate >= 1e3 => write!(f, "{:.2} kbit/s", rate / 1e3),
             Self::BitsPerS(rate) => write!(f, "{rate:.2} bit/s"),
@@ -259,5 +263,6 @@ mod tests {
         let failed = text.replace("\"seconds\":11.0", "\"failed\":\"2 of 5\"");
         let failed: Published = serde_json::from_str(&failed).unwrap();
         assert_eq!(failed.text(), "2 of 5 failed");
+        assert_eq!(PublishedValue::Seconds(22.465).to_string(), "22.465 s");
     }
 }

@@ -10,8 +10,8 @@ use toml::Spanned;
 
 use super::axis::{PlacedTask, axis};
 use super::checks::{
-    check_name, check_size, check_takes_part, check_tasks, check_unique, checked_patience,
-    checked_repeats,
+    check_name, check_rates, check_size, check_takes_part, check_tasks, check_unique,
+    checked_patience, checked_repeats,
 };
 use super::published::{Figure, Findings, Known, Ranking, Ratio, expect_known};
 use super::variant::scenarios;
@@ -117,6 +117,7 @@ pub(super) fn read(
         not_built: general.not_built,
     };
     let claims = findings.claims(source, &known)?;
+    check_rates(source, &claims, &tasks)?;
     let part = select(source, &quick, &known)?;
     let (repeats, patience) = match extent {
         Extent::Full => (None, None),
@@ -324,6 +325,14 @@ mod tests {
         let failed = figure.replace("seconds = 1.5\nstatistic = \"mean\"", "failed = \"2 of 5\"");
         let experiment = read_text(&format!("{GOOD}{failed}")).unwrap();
         assert_eq!(experiment.claims.published[0].text(), "2 of 5 failed");
+        let rate = figure.replace("seconds = 1.5", "bytes_per_s = 1000");
+        assert!(read_text(&format!("{GOOD}{rate}")).is_ok());
+        let handshake = GOOD.replace("\"request\"", "\"handshake\"");
+        let error = read_text(&format!("{handshake}{rate}")).unwrap_err();
+        assert!(
+            error.line() == 7 && error.message().contains("no rate"),
+            "{error}"
+        );
     }
 
     #[test]

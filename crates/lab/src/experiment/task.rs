@@ -55,7 +55,8 @@ pub enum Task {
         #[serde(default)]
         content: ContentKind,
     },
-    /// Transactions of an application, one after another: a request goes up, and when it is there, a response comes down.
+    /// Transactions of an application, one after another: a request goes up, and when it is there, a
+    /// response comes down.
     Session {
         /// Number of transactions.
         count: u32,
@@ -77,7 +78,8 @@ pub enum Task {
         #[serde(default)]
         content: ContentKind,
     },
-    /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection; or the contender's own.
+    /// TLS 1.3 handshakes with the web's hosts by turns, one after another, each over a new connection;
+    /// or the contender's own.
     Handshake {
         /// Number of handshakes; the contender has one in each run.
         count: u32,

@@ -102,8 +102,8 @@ mod tests {
         );
         for part in [
             "do not hold: 2</summary>",
-            "<li>dssl, geo, get: 22.46 s, mean (S &amp; co); not built yet</li>",
-            "<li>qpep, geo, get: 22.46 s, mean (S &amp; co); not run</li>",
+            "<li>dssl, geo, get: 22.465 s, mean (S &amp; co); not built yet</li>",
+            "<li>qpep, geo, get: 22.465 s, mean (S &amp; co); not run</li>",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

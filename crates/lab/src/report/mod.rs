@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Of everybody a figure and a ratio to the first, published as 10 s and as 1: both tables mark what is more than 15 % off.
+    /// Published are 10 s of everybody, and a ratio of 1 to the first.
     #[test]
     fn whatever_is_far_from_what_was_published_has_a_mark_in_words() {
         let shares = [1.0, 0.5, 0.84, 0.86, 1.14, 1.16, 3.0];

@@ -1,4 +1,5 @@
-//! Sessions, by the number of the transaction: the mean of all times so far, and the load so far at the client's end of the link.
+//! Sessions, by the number of the transaction: the mean of all times so far, and the load so far at the
+//! client's end of the link.
 
 use std::collections::BTreeMap;
 

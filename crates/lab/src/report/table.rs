@@ -209,10 +209,10 @@ mod tests {
         }
     }
 
-    fn row(seconds: f64, published: &[Published]) -> Row {
+    fn row(seconds: f64, published: Vec<Published>) -> Row {
         Row {
             figures: Figures::of(seconds),
-            published: published.to_vec(),
+            published,
             ..Row::default()
         }
     }
@@ -223,10 +223,10 @@ mod tests {
         let mut other = ten.clone();
         other.comparable = Comparable::Ratio;
         let rows = [
-            row(11.4, &[ten.clone()]),
-            row(11.6, &[ten]),
-            row(1.0, &[]),
-            row(90.0, &[other]),
+            row(11.4, vec![ten.clone()]),
+            row(11.6, vec![ten]),
+            row(1.0, Vec::new()),
+            row(90.0, vec![other]),
         ];
         let text = table(&rows);
         for part in [
@@ -244,16 +244,16 @@ mod tests {
     #[test]
     fn figures_of_any_kind_are_compared_with_their_own() {
         let mean = figure(PublishedValue::Seconds(10.0), Statistic::Mean);
-        let mut slow = row(20.0, &[mean.clone()]);
+        let mut slow = row(20.0, vec![mean.clone()]);
         slow.figures.as_mut().unwrap().mean = Known::exactly(8.0);
         let rate = figure(PublishedValue::BitsPerS(4e6), Statistic::Median);
-        let mut fast = row(2.0, &[mean, rate]);
+        let mut fast = row(2.0, vec![mean, rate]);
         fast.content = Some(1e6);
         let failed = figure(
             PublishedValue::Failed("2 of 5".parse().unwrap()),
             Statistic::Median,
         );
-        let mut faded = row(1.0, &[failed]);
+        let mut faded = row(1.0, vec![failed]);
         faded.runs = [5, 3, 0, 0, 2];
         let text = table(&[slow, fast, faded]);
         for part in [

@@ -179,7 +179,7 @@ impl fmt::Display for Summary {
                 heading = Some((&row.scenario, &row.task));
                 writeln!(
                     f,
-                    "\n{:<34}{:>10}{:>10}{:>9}{:>11}  runs",
+                    "\n{:<34}{:>10}{:>10}{:>9}{:>16}  runs",
                     format!("{}, {}", row.scenario, row.task),
                     "median",
                     "p95",
@@ -202,7 +202,7 @@ impl fmt::Display for Row {
         let published = self.published.first();
         write!(
             f,
-            "  {:<32}{:>10}{:>10}{:>9}{:>11}  ",
+            "  {:<32}{:>10}{:>10}{:>9}{:>16}  ",
             self.contender,
             figure(|figures| figures.median),
             figure(|figures| figures.p95),

@@ -219,7 +219,8 @@ impl Prepared {
         })
     }
 
-    /// Does the transactions of a session, and counts bytes at the terminal's end of the link, where all contenders have the same.
+    /// Does the transactions of a session, and counts bytes at the terminal's end of the link, which
+    /// every contender's packets cross.
     fn converse(
         &self,
         place: &TaskPlace<'_>,

@@ -118,7 +118,8 @@ impl Prepared {
         (!unasked.is_empty()).then(text)
     }
 
-    /// The least share of the content's bytes that a tunnel carries if it carries all of it: markers can be compressed, and text.
+    /// The least share of the content's bytes that a tunnel carries if it carries all of it: markers can
+    /// be compressed, and text.
     pub(super) fn least_carried(&self) -> f64 {
         match self.task.content() {
             ContentKind::Binary => 0.85,

@@ -1,5 +1,5 @@
-//! A session: transactions of an application with one host, over HTTP in clear. A request with content of its own goes up; when all of it
-//! is there, a response comes down, with the SHA-256 of the request.
+//! A session: transactions of an application with one host, over HTTP in clear. A request with content
+//! of its own goes up; when all of it is there, a response comes down, with the SHA-256 of the request.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Words from a seed: content that a compressor shortens as it does prose and tables, and that is as long to whoever does not compress.
+//! Words from a seed: content that a compressor shortens as it does prose and tables, and that is
+//! as long to whoever does not compress.
 
 use std::sync::OnceLock;
 
