@@ -32,7 +32,7 @@ pub(super) fn sentence(manifest: &Manifest, summary: &Summary) -> String {
     } else {
         let way = if apart < 0.0 { "less" } else { "more" };
         format!(
-            "Text takes {percent:.0} % {way} time than noise with {} over {}, {}.",
+            "Text takes {percent:.0} % {way} time than noise with {} over {}, {}: chance, unless it compresses.",
             row.contender, row.scenario, row.task
         )
     };
