@@ -17,6 +17,7 @@ mod paths;
 mod plot;
 mod proxy;
 mod scenario;
+mod sle;
 mod stream;
 mod tunnel;
 
@@ -183,5 +184,15 @@ pub const TARGETS: &[Target] = &[
         name: "scenario",
         run: scenario::scenario,
         seeds: scenario::seeds,
+    },
+    Target {
+        name: "sle_record",
+        run: sle::record,
+        seeds: sle::record_seeds,
+    },
+    Target {
+        name: "sle_conn",
+        run: sle::conn,
+        seeds: sle::conn_seeds,
     },
 ];
