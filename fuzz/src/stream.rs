@@ -8,7 +8,7 @@ fn read(stream: &[u8], size: usize) -> (Vec<Vec<u8>>, Option<StreamFault>) {
     for piece in stream.chunks(size) {
         deframer.push(piece);
         loop {
-            match deframer.next() {
+            match deframer.read() {
                 Ok(Some(datagram)) => datagrams.push(datagram.to_vec()),
                 Ok(None) => break,
                 Err(fault) => return (datagrams, Some(fault)),

@@ -59,7 +59,7 @@ impl Deframer {
     ///
     /// # Errors
     /// [`StreamFault`]: nothing after it can be read.
-    pub fn next(&mut self) -> Result<Option<BytesMut>, StreamFault> {
+    pub fn read(&mut self) -> Result<Option<BytesMut>, StreamFault> {
         if !self.begun {
             let Some(first) = self.rest.first_chunk::<4>() else {
                 return Ok(None);
@@ -104,7 +104,7 @@ mod tests {
         let mut datagrams = Vec::new();
         for piece in bytes.chunks(size) {
             deframer.push(piece);
-            while let Some(datagram) = deframer.next()? {
+            while let Some(datagram) = deframer.read()? {
                 datagrams.push(datagram.to_vec());
             }
         }

@@ -193,7 +193,7 @@ impl TlsDoor {
         socket.handshake().await?;
         let mut deframer = Deframer::default();
         let first = loop {
-            if let Some(first) = deframer.next().map_err(io::Error::other)? {
+            if let Some(first) = deframer.read().map_err(io::Error::other)? {
                 break first;
             }
             let mut bytes = [0; 2048];

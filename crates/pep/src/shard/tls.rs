@@ -251,7 +251,7 @@ impl TlsWire {
     )]
     fn take_datagrams(&mut self, is_ours: &impl Fn(&[u8]) -> bool) -> Result<(), WireEnd> {
         let now = Instant::now();
-        while let Some(datagram) = self.deframer.next()? {
+        while let Some(datagram) = self.deframer.read()? {
             if is_ours(&datagram) {
                 self.deliver(now, datagram);
             }
