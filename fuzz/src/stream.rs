@@ -44,5 +44,9 @@ pub fn tls_wire_seeds() -> Vec<Vec<u8>> {
         }
         bytes
     };
-    vec![stream(&[]), stream(&[1, 1200]), stream(&[44, MAX_DATAGRAM, 3])]
+    vec![
+        stream(&[]),
+        stream(&[1, 1200]),
+        stream(&[44, MAX_DATAGRAM, 3]),
+    ]
 }

@@ -146,7 +146,9 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
     (
         "pep",
         &[
-            &["device", "filler", "firewall", "keys", "state", "throttle"],
+            &[
+                "device", "filler", "firewall", "keys", "state", "throttle", "tls",
+            ],
             &["config"],
             &["status"],
             &["shard"],
@@ -248,12 +250,7 @@ fn crates_use_only_those_below_them() {
 }
 
 /// Packages that only `demo`, `emulate` and `lab` need.
-const LAB_PACKAGES: [&str; 4] = [
-    "bentpipe-emulator",
-    "bentpipe-lab",
-    "bentpipe-link",
-    "rcgen",
-];
+const LAB_PACKAGES: [&str; 3] = ["bentpipe-emulator", "bentpipe-lab", "bentpipe-link"];
 
 #[test]
 fn the_daemon_without_the_lab_holds_nothing_of_it() {

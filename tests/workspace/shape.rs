@@ -25,8 +25,8 @@ const LARGE: [Large; 5] = [
     ("congestion/src/bbr3/mod.rs", "Bbr3", 21, PAPER),
     ("link/src/scenario/return_link.rs", "DvbRcs2", 20, FILE),
     ("pep/src/config/client.rs", "QuicClientFile", 20, FILE),
-    ("pep/src/config/server.rs", "QuicServerFile", 20, FILE),
-    ("pep/src/status/tunnel.rs", "Tunnel", 21, FILE),
+    ("pep/src/config/server.rs", "QuicServerFile", 22, FILE),
+    ("pep/src/status/tunnel.rs", "Tunnel", 22, FILE),
 ];
 
 /// Types whose methods are in more files than [`MOST_FILES`], and in how many.

@@ -39,6 +39,7 @@ mod state;
 pub mod status;
 mod stop;
 mod throttle;
+mod tls;
 mod web;
 
 #[cfg(target_os = "linux")]

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::servers::Servers;
 use crate::config::Server;
-use crate::net::tls::{TlsSocket, key_exchange, tune};
+use crate::tls::{TlsSocket, key_exchange, tune};
 
 /// Time for a TCP connection and the handshake of TLS, at each address of a name.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -66,7 +66,7 @@ pub(super) enum WireStep {
 
 /// Use of a TLS connection that was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum TlsFate {
     /// None: UDP was answered meanwhile.
     Unwanted,
     /// Datagrams leave by it, in place of UDP.
@@ -76,7 +76,7 @@ pub(super) enum Opened {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WireState {
     /// Datagrams leave by UDP.
     Udp,
     /// A TLS connection is being opened; `again`: in place of one that was in use.
@@ -94,7 +94,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct WireChoice {
     preference: WirePreference,
-    state: State,
+    state: WireState,
     /// Earliest instant at which a TLS connection is opened.
     earliest: Option<Instant>,
     /// TLS connections that could not be opened, one after the other.
@@ -112,7 +112,7 @@ impl WireChoice {
     pub(super) fn new(preference: WirePreference) -> Self {
         Self {
             preference,
-            state: State::Udp,
+            state: WireState::Udp,
             earliest: None,
             failures: 0,
             pause: ATTEMPTS[0],
@@ -130,24 +130,24 @@ impl WireChoice {
     pub(super) fn poll(&mut self, now: Instant, need: Need) -> WireStep {
         match &mut self.state {
             _ if self.preference == WirePreference::Udp => WireStep::Wait(None),
-            State::Opening { .. } => WireStep::Wait(None),
-            State::Tls { .. } if self.preference == WirePreference::Tls => WireStep::Wait(None),
-            State::Tls { next, .. } => match *next {
+            WireState::Opening { .. } => WireStep::Wait(None),
+            WireState::Tls { .. } if self.preference == WirePreference::Tls => WireStep::Wait(None),
+            WireState::Tls { next, .. } => match *next {
                 Some(due) if now >= due => {
                     *next = None;
                     WireStep::TryUdp
                 }
                 due => WireStep::Wait(due),
             },
-            State::Udp | State::Broken => {
+            WireState::Udp | WireState::Broken => {
                 let Some(due) = self.opens_at(now, need) else {
                     return WireStep::Wait(None);
                 };
                 if now < due {
                     return WireStep::Wait(Some(due));
                 }
-                let again = self.state == State::Broken;
-                self.state = State::Opening { again };
+                let again = self.state == WireState::Broken;
+                self.state = WireState::Opening { again };
                 WireStep::Open
             }
         }
@@ -155,7 +155,7 @@ impl WireChoice {
 
     /// Instant at which a TLS connection is to be opened.
     fn opens_at(&self, now: Instant, need: Need) -> Option<Instant> {
-        let at_once = !self.permits_udp() || self.state == State::Broken;
+        let at_once = !self.permits_udp() || self.state == WireState::Broken;
         let due = match need {
             Need::Nothing | Need::Attempt { heard: true, .. } => return None,
             _ if at_once => now,
@@ -171,17 +171,17 @@ impl WireChoice {
     }
 
     /// A TLS connection is open: says what becomes of it, for this `need`. The wire that is answered first wins.
-    pub(super) fn on_opened(&mut self, now: Instant, need: Need) -> Opened {
+    pub(super) fn on_opened(&mut self, now: Instant, need: Need) -> TlsFate {
         self.failures = 0;
         let answered = match need {
             Need::Attempt { heard, .. } => heard,
             Need::Tunnel { silent } => silent.is_none(),
             Need::Nothing => false,
         };
-        let again = self.state == State::Opening { again: true };
+        let again = self.state == WireState::Opening { again: true };
         if answered && self.permits_udp() && !again {
-            self.state = State::Udp;
-            return Opened::Unwanted;
+            self.state = WireState::Udp;
+            return TlsFate::Unwanted;
         }
         let [shortest, longest] = ATTEMPTS;
         let soon = self
@@ -192,7 +192,7 @@ impl WireChoice {
         } else {
             shortest
         };
-        self.state = State::Tls {
+        self.state = WireState::Tls {
             since: now,
             next: Some(match std::mem::take(&mut self.moved) {
                 true => now,
@@ -200,8 +200,8 @@ impl WireChoice {
             }),
         };
         match again {
-            true => Opened::Again,
-            false => Opened::Used,
+            true => TlsFate::Again,
+            false => TlsFate::Used,
         }
     }
 
@@ -210,33 +210,33 @@ impl WireChoice {
         let pause = FAILED[self.failures.min(FAILED.len() - 1)];
         self.failures += 1;
         self.earliest = Some(now + Duration::from_secs(pause));
-        self.state = State::Udp;
+        self.state = WireState::Udp;
     }
 
     /// The TLS connection in use has ended.
     pub(super) fn on_ended(&mut self, now: Instant) {
-        if let State::Tls { since, .. } = self.state {
+        if let WireState::Tls { since, .. } = self.state {
             let lasted = now.saturating_duration_since(since);
             let pause = Duration::from_secs(if lasted < SHORT { FAILED[0] } else { 0 });
             self.earliest = Some(now + pause);
-            self.state = State::Broken;
+            self.state = WireState::Broken;
         }
     }
 
     /// Nobody answers over the TLS connection either: the next attempt is made over UDP.
     pub(super) fn on_unanswered(&mut self, now: Instant) {
-        if let State::Tls { .. } = self.state {
+        if let WireState::Tls { .. } = self.state {
             self.on_not_opened(now);
         }
     }
 
     /// The handshake over UDP has ended. True if the server has `answered`, and datagrams leave by UDP again.
     pub(super) fn on_tried(&mut self, now: Instant, answered: bool) -> bool {
-        let State::Tls { next, .. } = &mut self.state else {
+        let WireState::Tls { next, .. } = &mut self.state else {
             return false;
         };
         if answered {
-            self.state = State::Udp;
+            self.state = WireState::Udp;
             self.returned = Some(now);
             self.earliest = None;
         } else {
@@ -251,8 +251,8 @@ impl WireChoice {
         self.pause = ATTEMPTS[0];
         self.earliest = None;
         match &mut self.state {
-            State::Tls { next, .. } => *next = next.map(|_| now),
-            State::Udp | State::Opening { .. } | State::Broken => self.moved = true,
+            WireState::Tls { next, .. } => *next = next.map(|_| now),
+            WireState::Udp | WireState::Opening { .. } | WireState::Broken => self.moved = true,
         }
     }
 }

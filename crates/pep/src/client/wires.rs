@@ -20,13 +20,13 @@ use super::retry::Failure;
 use super::schedule::Schedule;
 use super::servers::Servers;
 use super::tunnels::Tunnels;
-use super::wire_choice::{Need, Opened, WireChoice, WireStep};
+use super::wire_choice::{Need, TlsFate, WireChoice, WireStep};
 use super::{tls_connection, udp_trial};
 use crate::config::{ClientConfig, Server};
 use crate::events;
-use crate::net::tls::TlsSocket;
 use crate::process;
 use crate::shard::{TlsWire, WireEnd};
+use crate::tls::TlsSocket;
 use bentpipe_tunnel::engine::Connection;
 
 /// Time from one look at what is wanted to the next, at most.
@@ -261,14 +261,14 @@ impl Wires {
             return wires.choice.borrow_mut().on_not_opened(now);
         };
         let opened = wires.choice.borrow_mut().on_opened(now, need);
-        if opened == Opened::Unwanted {
+        if opened == TlsFate::Unwanted {
             return;
         }
         self.carry(server, self.servers.remote(attempt.address), socket);
         match need {
             Need::Tunnel { .. } => {
                 let address = attempt.address;
-                if opened == Opened::Again {
+                if opened == TlsFate::Again {
                     tracing::info!("the tunnel to {address} goes over another TLS connection");
                 } else {
                     tracing::info!(

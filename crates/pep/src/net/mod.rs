@@ -16,4 +16,3 @@ pub(crate) mod policy;
 mod race;
 pub(crate) mod resolver;
 pub(crate) mod sockets;
-pub(crate) mod tls;

@@ -35,9 +35,9 @@ use tokio::time::timeout;
 
 use crate::config::TlsListening;
 use crate::net::listen::{ListenFamilies, accept, listen};
-use crate::net::tls::{TlsSocket, tune};
 use crate::process::{self, RunError};
 use crate::shard::owner;
+use crate::tls::{TlsSocket, tune};
 
 pub(super) use carried::take_in;
 

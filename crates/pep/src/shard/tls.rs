@@ -22,7 +22,7 @@ use bentpipe_tunnel::engine::{Arrival, Output, is_over_tcp};
 use bytes::BytesMut;
 
 use super::Shard;
-use crate::net::tls::TlsSocket;
+use crate::tls::TlsSocket;
 
 /// Payload that one pass through a wire reads before others get a turn, in bytes.
 const TURN: usize = 128 * 1024;

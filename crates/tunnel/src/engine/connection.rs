@@ -68,8 +68,6 @@ pub struct Connection {
     liveness: Liveness,
     validation: AddressValidation,
     stage: Stage,
-    /// The wire below delivers in order whatever it takes: nothing is to be sent twice.
-    reliable: bool,
 }
 
 /// Properties of a datagram that came.
@@ -108,7 +106,6 @@ impl Connection {
             liveness: Liveness::new(Prober::new(seed.stream("prober")), now),
             validation,
             stage: Stage::default(),
-            reliable: false,
         }
     }
 
@@ -321,8 +318,7 @@ impl Connection {
     /// Notes whether the wire below delivers in order whatever it takes. Then repairs, copies and trains are of no use: each
     /// waits behind what it is to make up for.
     pub(super) fn set_reliable(&mut self, now: Instant, reliable: bool) {
-        if self.reliable != reliable {
-            self.reliable = reliable;
+        if self.control.is_reliable() != reliable {
             self.control.set_reliable(now, reliable, self.quic.rtt());
             self.configure_repairs();
         }
@@ -330,7 +326,7 @@ impl Connection {
 
     /// Headers of each datagram below QUIC, in bytes.
     fn headers(&self) -> u64 {
-        match self.reliable {
+        match self.control.is_reliable() {
             true => HEADERS,
             false => self.control.path.headers(),
         }
@@ -350,7 +346,7 @@ impl Connection {
 
     /// HELLO is about to leave, and for a round trip nothing follows it.
     fn start_train(&mut self) {
-        if !self.reliable && self.control.gate.flight().controller().wants_hint() {
+        if !self.control.is_reliable() && self.control.gate.flight().controller().wants_hint() {
             self.train.start();
         }
     }
@@ -484,7 +480,7 @@ impl Connection {
     /// answer with a full packet: to an address that is not validated it sends three times what came from there (RFC 9000 §8).
     fn probe(&mut self, now: Instant) {
         let loud = self.quic.side().is_client() && self.liveness.take_loud(now);
-        let content = (!self.reliable)
+        let content = (!self.control.is_reliable())
             .then(|| self.lane.awaited(&self.tunnel, if loud { LOUD } else { 0 }))
             .flatten();
         let content = content.or_else(|| loud.then(|| Bytes::from_static(&[0; LOUD])));

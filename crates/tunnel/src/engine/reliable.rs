@@ -106,10 +106,10 @@ impl Wires {
     ) -> bool {
         let remote = connection.remote();
         let turn = self.ask(id, remote, || connection.delivery_rate());
-        if turn != Turn::Full {
-            connection.set_reliable(now, turn == Turn::Reliable);
+        if turn != WireTurn::Full {
+            connection.set_reliable(now, turn == WireTurn::Reliable);
         }
-        turn != Turn::Full
+        turn != WireTurn::Full
     }
 
     /// Asks for a turn of a connection to `remote`, which delivers at `rate`.
@@ -118,21 +118,21 @@ impl Wires {
         id: ConnectionId,
         remote: SocketAddr,
         rate: impl FnOnce() -> BitRate,
-    ) -> Turn {
+    ) -> WireTurn {
         // Of most engines no peer is behind TCP.
         if self.wires.is_empty() {
-            return Turn::Datagrams;
+            return WireTurn::Datagrams;
         }
         let Some(wire) = self.wires.get_mut(&remote) else {
-            return Turn::Datagrams;
+            return WireTurn::Datagrams;
         };
         let room = rate().bytes_in(LONGEST_WAIT).as_u64().max(LEAST_ROOM);
         wire.usage = WireUse { room, by: Some(id) };
         if wire.waiting < room {
-            return Turn::Reliable;
+            return WireTurn::Reliable;
         }
         self.held.insert((remote, id));
-        Turn::Full
+        WireTurn::Full
     }
 
     /// Use that is made of the wire to `remote`; `None` if that is not a reliable one.
@@ -143,7 +143,7 @@ impl Wires {
 
 /// Answer to a connection that may have something to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum WireTurn {
     /// Its datagrams travel by themselves: they may be lost and overtaken.
     Datagrams,
     /// Its datagrams travel in order, and none is lost.
@@ -176,25 +176,25 @@ mod tests {
         let [slow, fast] = [512_000, 8_000_000].map(BitRate::bits_per_second);
         let [one, other] = [1, 2].map(|port| over_tcp(([192, 0, 2, 1], port).into()));
         let id = ConnectionId(7);
-        assert_eq!(wires.ask(id, one, || slow), Turn::Datagrams);
+        assert_eq!(wires.ask(id, one, || slow), WireTurn::Datagrams);
         assert!(wires.set(one, Some(0)).is_empty());
-        assert_eq!(wires.ask(id, one, || slow), Turn::Reliable);
-        assert_eq!(wires.ask(id, other, || slow), Turn::Datagrams);
+        assert_eq!(wires.ask(id, one, || slow), WireTurn::Reliable);
+        assert_eq!(wires.ask(id, other, || slow), WireTurn::Datagrams);
 
         assert!(wires.set(one, Some(LEAST_ROOM)).is_empty());
         assert_eq!(
             wires.ask(id, one, || fast),
-            Turn::Reliable,
+            WireTurn::Reliable,
             "10 ms are 10 kB"
         );
-        assert_eq!(wires.ask(id, one, || slow), Turn::Full);
+        assert_eq!(wires.ask(id, one, || slow), WireTurn::Full);
         assert!(wires.set(one, Some(LEAST_ROOM)).is_empty(), "still full");
         assert_eq!(wires.set(one, Some(LEAST_ROOM - 1)), [id]);
         assert!(wires.set(one, Some(0)).is_empty(), "released once");
 
         assert!(wires.set(one, Some(1 << 20)).is_empty());
-        assert_eq!(wires.ask(id, one, || fast), Turn::Full);
+        assert_eq!(wires.ask(id, one, || fast), WireTurn::Full);
         assert_eq!(wires.set(one, None), [id], "the wire is gone");
-        assert_eq!(wires.ask(id, one, || fast), Turn::Datagrams);
+        assert_eq!(wires.ask(id, one, || fast), WireTurn::Datagrams);
     }
 }

@@ -145,6 +145,11 @@ impl SendControl {
         }
     }
 
+    /// True if the wire below delivers in order whatever it takes: nothing is to be sent twice.
+    pub(super) fn is_reliable(&self) -> bool {
+        self.reliable
+    }
+
     /// Notes whether the wire below delivers in order whatever it takes.
     pub(super) fn set_reliable(&mut self, now: Instant, reliable: bool, rtt: Duration) {
         self.reliable = reliable;

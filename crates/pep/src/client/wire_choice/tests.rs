@@ -18,7 +18,7 @@ fn on_tls(start: Instant) -> WireChoice {
     let mut choice = WireChoice::new(WirePreference::Auto);
     let need = attempt(start);
     assert_eq!(choice.poll(start + PATIENCE, need), WireStep::Open);
-    assert_eq!(choice.on_opened(start + 2 * SECOND, need), Opened::Used);
+    assert_eq!(choice.on_opened(start + 2 * SECOND, need), TlsFate::Used);
     choice
 }
 
@@ -37,7 +37,7 @@ fn tls_is_tried_beside_an_attempt_that_nobody_answers() {
         rtt: None,
         blocked: false,
     };
-    assert_eq!(choice.on_opened(due + SECOND, heard), Opened::Unwanted);
+    assert_eq!(choice.on_opened(due + SECOND, heard), TlsFate::Unwanted);
     assert_eq!(choice.poll(due + SECOND, heard), WireStep::Wait(None));
 }
 
@@ -80,11 +80,11 @@ fn a_silent_tunnel_moves_to_tls_and_an_outage_is_borne() {
         now = next;
     }
     assert_eq!(choice.poll(now, silent), WireStep::Open);
-    assert_eq!(choice.on_opened(now, silent), Opened::Used);
+    assert_eq!(choice.on_opened(now, silent), TlsFate::Used);
     // The link came back meanwhile, and the tunnel was heard over UDP.
     let mut choice = WireChoice::new(WirePreference::Auto);
     assert_eq!(choice.poll(now, silent), WireStep::Open);
-    assert_eq!(choice.on_opened(now, heard), Opened::Unwanted);
+    assert_eq!(choice.on_opened(now, heard), TlsFate::Unwanted);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_network_that_passes_handshakes_alone_is_not_tried_every_minute() {
         let silent = Need::Tunnel { silent: Some(now) };
         now += SILENT;
         assert_eq!(choice.poll(now, silent), WireStep::Open);
-        assert_eq!(choice.on_opened(now, silent), Opened::Used);
+        assert_eq!(choice.on_opened(now, silent), TlsFate::Used);
     }
 }
 
@@ -136,7 +136,7 @@ fn a_tls_connection_that_ends_is_opened_again_at_once_unless_it_was_short() {
     let mut now = start + 30 * SECOND;
     choice.on_ended(now);
     assert_eq!(choice.poll(now, tunnel), WireStep::Open);
-    assert_eq!(choice.on_opened(now, tunnel), Opened::Again);
+    assert_eq!(choice.on_opened(now, tunnel), TlsFate::Again);
     now += SECOND;
     choice.on_ended(now);
     let due = now + 5 * SECOND;
@@ -158,7 +158,7 @@ fn in_another_network_udp_is_tried_as_soon_as_tls_is_open() {
     choice.on_ended(now);
     choice.on_moved(now);
     assert_eq!(choice.poll(now, tunnel), WireStep::Open);
-    assert_eq!(choice.on_opened(now + SECOND, tunnel), Opened::Again);
+    assert_eq!(choice.on_opened(now + SECOND, tunnel), TlsFate::Again);
     assert_eq!(choice.poll(now + SECOND, tunnel), WireStep::TryUdp);
     assert!(!choice.on_tried(now + 2 * SECOND, false));
     let next = now + 122 * SECOND;
@@ -177,7 +177,7 @@ fn who_wants_one_wire_gets_no_other() {
     let mut tls = WireChoice::new(WirePreference::Tls);
     assert!(!tls.permits_udp());
     assert_eq!(tls.poll(start, need), WireStep::Open);
-    assert_eq!(tls.on_opened(start, need), Opened::Used);
+    assert_eq!(tls.on_opened(start, need), TlsFate::Used);
     assert_eq!(tls.poll(start + 1000 * SECOND, need), WireStep::Wait(None));
     tls.on_ended(start + 1000 * SECOND);
     let tunnel = Need::Tunnel { silent: None };

@@ -12,9 +12,9 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::FreshWire;
-use crate::net::tls::TlsSocket;
 use crate::process;
 use crate::shard::{Shard, TlsWire, owner};
+use crate::tls::TlsSocket;
 
 /// Time that a wire is kept without a connection that uses it.
 const UNUSED: Duration = Duration::from_secs(10);

@@ -13,8 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::NoServerSessionStorage;
 
 use crate::config::{Placed, TlsListening};
-use crate::net::tls::key_exchange;
 use crate::process::RunError;
+use crate::tls::key_exchange;
 
 /// TLS 1.3 with the certificate of `listening`.
 ///

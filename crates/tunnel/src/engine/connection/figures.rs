@@ -43,7 +43,7 @@ impl Connection {
     /// True if the wire below delivers in order whatever it takes.
     #[must_use]
     pub fn is_on_reliable_wire(&self) -> bool {
-        self.reliable
+        self.control.is_reliable()
     }
 
     /// Streams that the peer may hold open now.

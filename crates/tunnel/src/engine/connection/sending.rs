@@ -190,7 +190,10 @@ impl Connection {
     /// Hands quinn a train: the first one while nothing else is to be sent, later ones in the midst of bulk.
     fn load_train(&mut self, now: Instant, mtu: usize) {
         let mut flight = self.control.gate.flight();
-        if !self.reliable && flight.controller().wants_train(now) && self.train.repeat() {
+        if !self.control.is_reliable()
+            && flight.controller().wants_train(now)
+            && self.train.repeat()
+        {
             flight.controller_mut().on_train(now);
             drop(flight);
             return self.train.load(&mut self.quic, MAX_TRAIN as usize);
@@ -253,7 +256,7 @@ impl Connection {
                 // quinn had less left than thought: write and ask once more.
                 continue;
             };
-            if written.alone > 0 && !self.reliable && self.lane.wants_copies() {
+            if written.alone > 0 && !self.control.is_reliable() && self.lane.wants_copies() {
                 // Behind what was left from before it may be anywhere in the batch; else it comes first.
                 let first = if had > 0 {
                     MOST
@@ -381,7 +384,9 @@ impl Connection {
 
     /// True if what leaves now may have to leave again.
     fn copies_handshake(&self) -> bool {
-        !self.reliable && self.duplicates.wants_handshake() && self.validation.permits_copies()
+        !self.control.is_reliable()
+            && self.duplicates.wants_handshake()
+            && self.validation.permits_copies()
     }
 
     /// Sends once more what stands alone.

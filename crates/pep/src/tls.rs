@@ -110,13 +110,13 @@ impl TlsSocket {
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.tcp.poll_read_ready(cx))?;
-            match self.tls.read_tls(&mut Ready(&self.tcp)) {
+            match self.tls.read_tls(&mut Unblocked(&self.tcp)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Ok(count) if count > 0 => {
                     let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
                     let state = self.tls.process_new_packets().map_err(|error| {
                         // The alert says why.
-                        let _ = self.tls.write_tls(&mut Ready(&self.tcp));
+                        let _ = self.tls.write_tls(&mut Unblocked(&self.tcp));
                         invalid(error)
                     })?;
                     let ended = state.peer_has_closed() && state.plaintext_bytes_to_read() == 0;
@@ -142,7 +142,7 @@ impl TlsSocket {
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             ready!(self.tcp.poll_write_ready(cx))?;
-            match self.tls.write_tls(&mut Ready(&self.tcp)) {
+            match self.tls.write_tls(&mut Unblocked(&self.tcp)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 done => drop(done?),
             }
@@ -153,20 +153,20 @@ impl TlsSocket {
     /// Says that nothing follows, as far as TCP takes that now.
     pub(crate) fn close(&mut self) {
         self.tls.send_close_notify();
-        let _ = self.tls.write_tls(&mut Ready(&self.tcp));
+        let _ = self.tls.write_tls(&mut Unblocked(&self.tcp));
     }
 }
 
 /// A socket that is read from and written to without waiting.
-struct Ready<'a>(&'a TcpStream);
+struct Unblocked<'a>(&'a TcpStream);
 
-impl Read for Ready<'_> {
+impl Read for Unblocked<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(into)
     }
 }
 
-impl Write for Ready<'_> {
+impl Write for Unblocked<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
