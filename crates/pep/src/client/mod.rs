@@ -117,7 +117,13 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         let mut driver = Driver::new(shard.clone(), socket, None, driver_pulse)?;
         driver.hear_failures();
         let keys = (&key, &enrolments[..]);
-        let session = Session::new(config.clone(), keys, &key_log, shard, dual_stack)?;
+        let session = Session::new(
+            config.clone(),
+            keys,
+            &key_log,
+            shard,
+            (dual_stack, frontend::own_mark(&config.front)),
+        )?;
         let served = serve(config, session, driver, &pulse, &pool).await;
         drop(claim);
         served

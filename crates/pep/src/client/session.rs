@@ -71,14 +71,14 @@ impl Session {
         keys: (&PrivateKey, &[Option<PrivateKey>]),
         key_log: &SharedKeyLog,
         shard: Rc<Shard>,
-        dual_stack: bool,
+        (dual_stack, mark): (bool, Option<u32>),
     ) -> Result<Rc<Self>, RunError> {
         let servers = Rc::new(Servers::new(config.clone(), keys, key_log, dual_stack)?);
         let tunnels = Tunnels::new(shard);
         let schedule = Rc::new(Schedule::new(servers.len()));
         let learned = Rc::new(Learned::load(config.clone(), tunnels.clone()));
         let reporter = Rc::new(Reporter::new(tunnels.clone()));
-        let wires = Wires::new(&config, &tunnels, (&schedule, &servers), &learned);
+        let wires = Wires::new(&config, &tunnels, (&schedule, &servers), &learned, mark);
         let session = Rc::new(Self {
             connector: Connector::new(
                 tunnels.clone(),

@@ -75,6 +75,7 @@ impl Wires {
         tunnels: &Rc<Tunnels>,
         (schedule, servers): (&Rc<Schedule>, &Rc<Servers>),
         learned: &Rc<Learned>,
+        mark: Option<u32>,
     ) -> Rc<Self> {
         let wires = |server: &Server| ServerWires {
             choice: RefCell::new(WireChoice::new(server.wire)),
@@ -83,7 +84,7 @@ impl Wires {
         };
         Rc::new(Self {
             of: config.servers.iter().map(wires).collect(),
-            mark: super::frontend::own_mark(&config.front),
+            mark,
             config: config.clone(),
             tunnels: tunnels.clone(),
             schedule: schedule.clone(),

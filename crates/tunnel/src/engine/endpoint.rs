@@ -390,14 +390,16 @@ impl Engine {
         }
         while let Some(id) = self.dirty.next() {
             self.pump(now, id);
-            let Some(connection) = self.connections.get_mut(id) else {
+            if self.connections.get(id).is_none() {
                 self.dirty.remove(id);
                 continue;
-            };
-            if !self.wires.permit(now, id, connection) {
-                self.hold(now, id);
+            }
+            if !self.permit(now, id) {
                 continue;
             }
+            let Some(connection) = self.connections.get_mut(id) else {
+                continue;
+            };
             if let Some(transmit) = connection.poll_transmit(now, buf) {
                 self.dirty.end_turn(id);
                 return Some(transmit);

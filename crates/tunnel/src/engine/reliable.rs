@@ -6,11 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV6};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bentpipe_units::BitRate;
-
-use super::{Connection, ConnectionId};
 
 /// Time that what waits at a wire takes to leave, at most.
 const LONGEST_WAIT: Duration = Duration::from_millis(10);
@@ -48,8 +46,8 @@ pub fn is_over_tcp(address: SocketAddr) -> bool {
 pub struct WireUse {
     /// Bytes that may wait there.
     pub room: u64,
-    /// Connection that had the last turn there; `None`: none has had one.
-    pub by: Option<ConnectionId>,
+    /// Number of the connection that had the last turn there; `None`: none has had one.
+    pub by: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -58,17 +56,17 @@ struct Wire {
     usage: WireUse,
 }
 
-/// Reliable wires, by the address that each leads to, and the connections that wait for one of them.
+/// Reliable wires, by the address that each leads to, and the connections that wait for one of them, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Wires {
     wires: BTreeMap<SocketAddr, Wire>,
-    held: BTreeSet<(SocketAddr, ConnectionId)>,
+    held: BTreeSet<(SocketAddr, u64)>,
 }
 
 impl Wires {
     /// Notes that so many bytes wait at the wire to `remote`; `None`: datagrams to it travel by themselves. Returns the
     /// connections that may send again.
-    pub(super) fn set(&mut self, remote: SocketAddr, waiting: Option<u64>) -> Vec<ConnectionId> {
+    pub(super) fn set(&mut self, remote: SocketAddr, waiting: Option<u64>) -> Vec<u64> {
         let Some(waiting) = waiting else {
             self.wires.remove(&remote);
             return self.release(remote);
@@ -88,8 +86,8 @@ impl Wires {
         }
     }
 
-    fn release(&mut self, remote: SocketAddr) -> Vec<ConnectionId> {
-        let all = (remote, ConnectionId(0))..=(remote, ConnectionId(u64::MAX));
+    fn release(&mut self, remote: SocketAddr) -> Vec<u64> {
+        let all = (remote, 0)..=(remote, u64::MAX);
         let held: Vec<_> = self.held.range(all).copied().collect();
         let released = held.into_iter().inspect(|entry| {
             self.held.remove(entry);
@@ -97,25 +95,10 @@ impl Wires {
         released.map(|(_, id)| id).collect()
     }
 
-    /// Permits a connection to send, unless its wire is full; then it is named once there is room.
-    pub(super) fn permit(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        connection: &mut Connection,
-    ) -> bool {
-        let remote = connection.remote();
-        let turn = self.ask(id, remote, || connection.delivery_rate());
-        if turn != WireTurn::Full {
-            connection.set_reliable(now, turn == WireTurn::Reliable);
-        }
-        turn != WireTurn::Full
-    }
-
     /// Asks for a turn of a connection to `remote`, which delivers at `rate`.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
-        id: ConnectionId,
+        id: u64,
         remote: SocketAddr,
         rate: impl FnOnce() -> BitRate,
     ) -> WireTurn {
@@ -143,7 +126,7 @@ impl Wires {
 
 /// Answer to a connection that may have something to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WireTurn {
+pub(super) enum WireTurn {
     /// Its datagrams travel by themselves: they may be lost and overtaken.
     Datagrams,
     /// Its datagrams travel in order, and none is lost.
@@ -175,7 +158,7 @@ mod tests {
         let mut wires = Wires::default();
         let [slow, fast] = [512_000, 8_000_000].map(BitRate::bits_per_second);
         let [one, other] = [1, 2].map(|port| over_tcp(([192, 0, 2, 1], port).into()));
-        let id = ConnectionId(7);
+        let id = 7;
         assert_eq!(wires.ask(id, one, || slow), WireTurn::Datagrams);
         assert!(wires.set(one, Some(0)).is_empty());
         assert_eq!(wires.ask(id, one, || slow), WireTurn::Reliable);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::super::reliable::{HEADERS, WireUse};
+use super::super::reliable::{HEADERS, WireTurn, WireUse};
 use super::super::settings::headers;
 use super::{Connection, ConnectionId, Engine};
 
@@ -11,8 +11,23 @@ use super::{Connection, ConnectionId, Engine};
 const HELD: Duration = Duration::from_millis(10);
 
 impl Engine {
+    /// Permits a connection to send, unless its wire is full; then its turn comes once there is room.
+    pub(super) fn permit(&mut self, now: Instant, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else {
+            return false;
+        };
+        let (remote, rate) = (connection.remote(), || connection.delivery_rate());
+        let turn = self.wires.ask(id.0, remote, rate);
+        if turn == WireTurn::Full {
+            self.hold(now, id);
+            return false;
+        }
+        connection.set_reliable(now, turn == WireTurn::Reliable);
+        true
+    }
+
     /// The wire of a connection is full. Its timers run on, but not in a loop: what is due cannot leave.
-    pub(super) fn hold(&mut self, now: Instant, id: ConnectionId) {
+    fn hold(&mut self, now: Instant, id: ConnectionId) {
         self.dirty.remove(id);
         let due = self
             .connections
@@ -25,7 +40,7 @@ impl Engine {
     /// wire any more, and datagrams travel by themselves.
     pub fn set_waiting(&mut self, remote: SocketAddr, waiting: Option<u64>) {
         for id in self.wires.set(remote, waiting) {
-            self.dirty.insert(id);
+            self.dirty.insert(ConnectionId(id));
         }
     }
 
@@ -44,7 +59,9 @@ impl Engine {
 
     /// Connection that uses the wire to `remote`, if that is a reliable one and still leads to its peer.
     pub fn wire_user(&self, remote: SocketAddr) -> Option<&Connection> {
-        let user = self.connections.get(self.wires.usage(remote)?.by?);
+        let user = self
+            .connections
+            .get(ConnectionId(self.wires.usage(remote)?.by?));
         user.filter(|connection| connection.remote() == remote)
     }
 }
