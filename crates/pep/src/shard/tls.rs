@@ -8,7 +8,7 @@
 //! The engine hears how many bytes wait, and gives a connection no turn while that is enough: what TCP has taken cannot be
 //! overtaken any more, and TCP takes more than its path does unless it is told not to (`TCP_NOTSENT_LOWAT`).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
@@ -41,6 +41,8 @@ pub(super) struct TlsWires(RefCell<BTreeMap<SocketAddr, Rc<Outbox>>>);
 #[derive(Default)]
 struct Outbox {
     bytes: RefCell<Vec<u8>>,
+    /// Bytes that the wire's task has taken, and TCP has not.
+    behind: Cell<usize>,
     /// Wakes the wire's task.
     waker: RefCell<Option<Waker>>,
 }
@@ -59,7 +61,7 @@ pub(super) fn send(shard: &Shard, output: &Output, bytes: &[u8]) -> bool {
     for datagram in datagrams.chunks(segment) {
         frame(datagram, &mut waiting);
     }
-    let waits = waiting.len() as u64;
+    let waits = (waiting.len() + outbox.behind.get()) as u64;
     shard.engine.borrow_mut().set_waiting(remote, Some(waits));
     if let Some(waker) = outbox.waker.borrow().as_ref() {
         waker.wake_by_ref();
@@ -191,7 +193,9 @@ impl TlsWire {
         if !self.leads() {
             return Ok(());
         }
-        let waiting = self.unflushed + self.pending.len() + self.outbox.bytes.borrow().len();
+        let behind = self.unflushed + self.pending.len();
+        self.outbox.behind.set(behind);
+        let waiting = behind + self.outbox.bytes.borrow().len();
         let remote = self.remote;
         let usage = self.shard.with(|engine| {
             engine.set_waiting(remote, Some(waiting as u64));

@@ -25,3 +25,4 @@ mod resume;
 mod satellite;
 mod settings;
 mod shared;
+mod wire;
