@@ -233,7 +233,7 @@ mod tests {
         assert_ne!(own, secret(&epoch(2)));
         let other = Exporter::new(Zeroizing::new([8; 32]));
         assert_ne!(own, secret(&other.epoch(1, Zeroizing::new([1; 32]))));
-        assert_ne!(own, *epoch(1).derive(b"purpose", b"contexT"));
+        assert_ne!(own, *epoch(1).derive(b"purpose", b"Context"));
         assert_ne!(own, *epoch(1).derive(b"purposE", b"context"));
     }
 
