@@ -1,7 +1,6 @@
 //! From a configured server to a connection under way: carries out what `retry.rs` decides, and tells it what came of it.
 
 use std::cell::RefCell;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -132,26 +131,36 @@ impl Connector {
 
     /// Starts an attempt, unless the client has `stopped` when the server's address is known; true if there is a connection.
     pub(super) async fn start(&self, start: Start, stopped: impl Fn() -> bool) -> bool {
-        let mut found = match self.wires.address(start.server) {
-            Some(address) => Ok(vec![address]),
-            None => self.servers.resolve(start.server).await,
-        };
-        if let Some(first) = found.as_ref().ok().and_then(|found| found.first().copied()) {
-            let prepared = self.wires.prepare(start.server, first).await;
-            found = found.and_then(|found| prepared.map(|()| found));
-        }
+        let found = self.find(start.server).await;
         if stopped() || !self.schedule.state().is_trying() {
             return false;
         }
-        let begun = self.begin(start, found);
+        let begun = found.and_then(|found| self.begin(start, found));
         begun.map_err(|why| self.fail(start.server, why)).is_ok()
     }
 
-    /// Connects to one of the addresses that were found.
-    fn begin(&self, start: Start, found: io::Result<Vec<SocketAddr>>) -> Result<(), Unbegun> {
-        let name = self.servers.address(start.server);
-        let mut addresses =
+    /// Addresses at which an attempt at a server may be made: the one that a TLS connection stands for, if there is one.
+    async fn find(&self, server: usize) -> Result<Vec<SocketAddr>, Unbegun> {
+        if let Some(address) = self.wires.address(server) {
+            return Ok(vec![address]);
+        }
+        let name = self.servers.address(server);
+        let found = self.servers.resolve(server).await;
+        let found =
             found.map_err(|error| Unbegun::Fault(format!("cannot resolve {name}: {error}")))?;
+        if let Some(first) = found.first() {
+            let prepared = self.wires.prepare(server, *first).await;
+            prepared.map_err(|error| {
+                Unbegun::Fault(format!(
+                    "no TLS connection for {name}: {error} (wrong `tls`, server not running, or a firewall)"
+                ))
+            })?;
+        }
+        Ok(self.wires.address(server).map_or(found, |one| vec![one]))
+    }
+
+    /// Connects to one of the addresses that were found.
+    fn begin(&self, start: Start, mut addresses: Vec<SocketAddr>) -> Result<(), Unbegun> {
         if let Some(silent) = self.installed() {
             addresses.retain(|address| *address != silent.address);
         }

@@ -102,7 +102,7 @@ impl Wires {
     /// Address of a server for which its open TLS connection stands: attempts are made at that.
     pub(super) fn address(&self, server: usize) -> Option<SocketAddr> {
         let open = self.of[server].open.borrow();
-        open.as_ref().map(|open| open.remote)
+        open.as_ref().map(|open| process::canonical(open.remote))
     }
 
     /// Opens the TLS connection of a server that is not to be reached by UDP, before an attempt at `address`.

@@ -44,7 +44,10 @@ fn a_full_wire_holds_its_own_tunnel_alone() {
     world.server.set_waiting(first, Some(0));
     world.run_until(SOON, "new bytes", |world| got(world, 0) > waiting);
     let took = world.now - held;
-    assert!(took < Duration::from_millis(600), "{took:?} after there was room");
+    assert!(
+        took < Duration::from_millis(600),
+        "{took:?} after there was room"
+    );
 }
 
 /// Puts the terminal's tunnel onto a TCP connection, as the shells do, or back.
@@ -89,7 +92,10 @@ fn a_download_goes_on_from_wire_to_wire() {
         change_wire(&mut world, tcp);
         world.run_for(Duration::from_secs(3));
         assert_eq!(is_over_tls(&world), [tcp; 2]);
-        assert!(world.reader(index).got > before + 1_000_000, "over TCP {tcp}");
+        assert!(
+            world.reader(index).got > before + 1_000_000,
+            "over TCP {tcp}"
+        );
     }
     world.run_until(SOON, "the end", |world| world.reader(index).end.is_some());
     assert_eq!(world.reader(index).end.map(|end| end.1), Some(Ending::Fin));
