@@ -35,6 +35,7 @@ mod sandbox;
 pub mod server;
 mod service_manager;
 mod shard;
+mod sle_traffic;
 mod state;
 pub mod status;
 mod stop;

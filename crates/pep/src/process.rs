@@ -302,8 +302,10 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Waits until no flow is left on a shard.
-pub(crate) async fn until_idle(shard: &Shard) {
-    while shard.peek(|engine| engine.connections().any(|(_, c)| c.tunnel.flow_count() > 0)) {
+pub(crate) async fn until_idle(shard: &Shard, others: impl Fn() -> u64) {
+    let flows =
+        || shard.peek(|engine| engine.connections().any(|(_, c)| c.tunnel.flow_count() > 0));
+    while flows() || others() > 0 {
         sleep(Duration::from_millis(20)).await;
     }
 }

@@ -110,6 +110,7 @@ impl Sampler {
             packets: packets(connection),
             associations: None,
             publish: Vec::new(),
+            sle: None,
         }
     }
 }

@@ -253,7 +253,8 @@ impl Relay {
     }
 }
 
-fn abort_code(error: &io::Error) -> AbortCode {
+/// Code by which the other end hears of a host's connection that failed with `error`.
+pub fn abort_code(error: &io::Error) -> AbortCode {
     match error.kind() {
         io::ErrorKind::TimedOut => AbortCode::TimedOut,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {

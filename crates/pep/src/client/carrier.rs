@@ -21,6 +21,7 @@ use tokio::sync::watch;
 #[cfg(target_os = "linux")]
 use super::kept_device::KeptDevice;
 use super::session::{Session, Unready};
+use super::sle::{Sle, SleFlow};
 use super::splitter::Splitter;
 use crate::config::FrontEnds;
 use crate::metrics::FirstByte;
@@ -37,6 +38,8 @@ const MAX_TUNNELS: usize = 3;
 pub(crate) enum Carrier {
     /// The QUIC tunnel.
     Tunnel(Rc<Session>),
+    /// A TCP connection for each, sealed, beside the QUIC tunnel, which carries the rest.
+    Sle(Rc<Session>, Rc<Sle>),
     /// A TCP connection for each, in clear.
     Plain(Rc<Splitter>),
 }
@@ -107,10 +110,26 @@ impl From<io::Error> for NotOpened {
 }
 
 impl Carrier {
+    /// Carrier of a client with a tunnel.
+    pub(super) fn of(session: &Rc<Session>) -> Self {
+        match session.sle() {
+            Some(sle) => Self::Sle(session.clone(), sle.clone()),
+            None => Self::Tunnel(session.clone()),
+        }
+    }
+
+    /// Session of the tunnel, if there is one.
+    pub(crate) fn session(&self) -> Option<&Rc<Session>> {
+        match self {
+            Self::Tunnel(session) | Self::Sle(session, _) => Some(session),
+            Self::Plain(_) => None,
+        }
+    }
+
     /// Front ends of the client.
     pub(crate) fn front(&self) -> &FrontEnds {
         match self {
-            Self::Tunnel(session) => session.front(),
+            Self::Tunnel(session) | Self::Sle(session, _) => session.front(),
             Self::Plain(splitter) => splitter.front(),
         }
     }
@@ -118,7 +137,7 @@ impl Carrier {
     /// Reach of the other side, now and after every change.
     pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
         match self {
-            Self::Tunnel(session) => session.reach(),
+            Self::Tunnel(session) | Self::Sle(session, _) => session.reach(),
             Self::Plain(splitter) => splitter.reach(),
         }
     }
@@ -136,7 +155,7 @@ impl Carrier {
     #[cfg(target_os = "linux")]
     pub(crate) fn open_device(&self) -> io::Result<Option<Arc<KeptDevice>>> {
         match self {
-            Self::Tunnel(session) => session.packet_road().open_device(),
+            Self::Tunnel(session) | Self::Sle(session, _) => session.packet_road().open_device(),
             Self::Plain(_) => Ok(None),
         }
     }
@@ -150,12 +169,75 @@ impl Carrier {
     ) -> Result<Flow, NotOpened> {
         match self {
             Self::Tunnel(session) => open_in_tunnel(session, destination, source, said).await,
+            Self::Sle(session, sle) => open_sealed(session, sle, destination, source, said).await,
             Self::Plain(splitter) => {
                 let far = Box::new(splitter.open(destination, source, said).await?);
                 let splitter = splitter.clone();
                 Ok(Flow::Plain { far, splitter })
             }
         }
+    }
+}
+
+/// Opens a flow beside the tunnel, or in it where that cannot be.
+async fn open_sealed(
+    session: &Session,
+    sle: &Rc<Sle>,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    said: Said<'_>,
+) -> Result<Flow, NotOpened> {
+    if !sle.takes(destination) {
+        return open_in_tunnel(session, destination, source, said).await;
+    }
+    session.tunnel().await?;
+    let Some(outer) = sle.connect().await else {
+        return open_in_tunnel(session, destination, source, said).await;
+    };
+    let words = Words::of(said, session).await?;
+    let sealed = sle.open(outer, destination, source, (&words.first, words.ended));
+    match sealed {
+        Some(flow) => Ok(Flow::Sle {
+            flow: Box::new(flow),
+            asked: words.asked(session),
+        }),
+        None => open_with_words(session, destination, source, words).await,
+    }
+}
+
+/// First words of an application.
+struct Words {
+    first: Bytes,
+    /// The application has sent FIN behind them.
+    ended: bool,
+    /// The application has said them at once: the time to an answer counts.
+    timed: bool,
+}
+
+impl Words {
+    async fn of(said: Said<'_>, session: &Session) -> io::Result<Self> {
+        let (first, socket) = match said {
+            Said::All(first) => (first, None),
+            Said::Soon(first, socket) => (first, Some(socket)),
+        };
+        let timed = socket.is_some();
+        let (first, ended) = match socket {
+            Some(socket) if first.is_empty() => {
+                relay::first_bytes(socket, session.shard().scratch()).await?
+            }
+            _ => (first, false),
+        };
+        Ok(Self {
+            timed: timed && !first.is_empty(),
+            first,
+            ended,
+        })
+    }
+
+    /// The present instant, and who takes the time from it to the first answer, if that counts.
+    fn asked(&self, session: &Session) -> Option<(Instant, FirstByte)> {
+        let asked = self.timed.then(process::now);
+        asked.zip(session.first_byte().cloned())
     }
 }
 
@@ -167,24 +249,25 @@ async fn open_in_tunnel(
     source: Option<SocketAddr>,
     said: Said<'_>,
 ) -> Result<Flow, NotOpened> {
-    let (first, ended, timed) = match said {
-        Said::All(first) => (first, false, false),
-        Said::Soon(first, socket) => {
-            session.tunnel().await?;
-            let (first, ended) = match first.is_empty() {
-                true => relay::first_bytes(socket, session.shard().scratch()).await?,
-                false => (first, false),
-            };
-            let timed = !first.is_empty();
-            (first, ended, timed)
-        }
-    };
-    let asked = timed.then(process::now);
-    let handle = open_handle(session, destination, source, &first).await?;
+    if matches!(said, Said::Soon(..)) {
+        session.tunnel().await?;
+    }
+    let words = Words::of(said, session).await?;
+    open_with_words(session, destination, source, words).await
+}
+
+async fn open_with_words(
+    session: &Session,
+    destination: &Destination,
+    source: Option<SocketAddr>,
+    words: Words,
+) -> Result<Flow, NotOpened> {
+    let asked = words.asked(session);
+    let handle = open_handle(session, destination, source, &words.first).await?;
     Ok(Flow::Tunnel {
         handle,
-        ended,
-        asked: asked.zip(session.first_byte().cloned()),
+        ended: words.ended,
+        asked,
     })
 }
 
@@ -229,6 +312,11 @@ pub(crate) enum Flow {
         /// Instant at which the application's request was at hand, if it came at once, and who takes the time to its answer.
         asked: Option<(Instant, FirstByte)>,
     },
+    Sle {
+        flow: Box<SleFlow>,
+        /// As with a flow of the tunnel.
+        asked: Option<(Instant, FirstByte)>,
+    },
     Plain {
         far: Box<Far>,
         splitter: Rc<Splitter>,
@@ -243,6 +331,7 @@ impl Flow {
     pub(crate) async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
         match self {
             Self::Tunnel { handle, .. } => handle.reply().await,
+            Self::Sle { flow, .. } => flow.reply().await,
             Self::Plain { far, .. } => far.reply().await,
         }
     }
@@ -256,21 +345,34 @@ impl Flow {
                 asked,
             } => {
                 let mut relay = Relay::new(handle, socket);
-                if let Some((asked, told)) = asked {
-                    relay = relay.on_first_byte(move || {
-                        told.observe(process::now().saturating_duration_since(asked));
-                    });
+                if let Some(asked) = asked {
+                    relay = relay.on_first_byte(observer(asked));
                 }
                 FlowRelay::Tunnel(if ended { relay.half_closed() } else { relay })
             }
+            Self::Sle { flow, asked } => FlowRelay::Sle {
+                flow,
+                socket,
+                asked,
+            },
             Self::Plain { far, splitter } => FlowRelay::Plain(splitter.split(socket, *far)),
         }
     }
 }
 
+/// Takes the time since an application has asked.
+fn observer((asked, told): (Instant, FirstByte)) -> impl FnOnce() + 'static {
+    move || told.observe(process::now().saturating_duration_since(asked))
+}
+
 /// Relay of a flow, by its carrier.
 pub(crate) enum FlowRelay {
     Tunnel(Relay),
+    Sle {
+        flow: Box<SleFlow>,
+        socket: TcpStream,
+        asked: Option<(Instant, FirstByte)>,
+    },
     Plain(Box<Split>),
 }
 
@@ -279,6 +381,14 @@ impl FlowRelay {
     pub(crate) async fn run(self) -> Outcome {
         match self {
             Self::Tunnel(relay) => relay.run().await,
+            Self::Sle {
+                flow,
+                socket,
+                asked,
+            } => {
+                let told = asked.map(|asked| Box::new(observer(asked)) as Box<dyn FnOnce()>);
+                Box::pin(flow.run(socket, told)).await
+            }
             // Apart: its lanes hold more than a relay of the tunnel.
             Self::Plain(split) => Box::pin(split.run()).await,
         }

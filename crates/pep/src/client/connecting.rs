@@ -14,6 +14,7 @@ use super::report::{Reporter, Told};
 use super::retry::{ANSWER, Failure, Retry, Start, Step};
 use super::schedule::Schedule;
 use super::servers::Servers;
+use super::sle::Sle;
 use super::tunnels::Tunnels;
 use super::wires::Wires;
 use crate::config::ServerAddress;
@@ -62,6 +63,8 @@ pub(super) struct Connector {
     learned: Rc<Learned>,
     reporter: Rc<Reporter>,
     wires: Rc<Wires>,
+    /// Flows are to be sealed beside the tunnel.
+    seals: bool,
     seen: RefCell<Surroundings>,
 }
 
@@ -72,6 +75,7 @@ impl Connector {
         (schedule, servers): (Rc<Schedule>, Rc<Servers>),
         (learned, wires): (Rc<Learned>, Rc<Wires>),
         reporter: Rc<Reporter>,
+        seals: bool,
     ) -> Self {
         Self {
             tunnels,
@@ -80,6 +84,7 @@ impl Connector {
             learned,
             reporter,
             wires,
+            seals,
             seen: RefCell::default(),
         }
     }
@@ -218,6 +223,9 @@ impl Connector {
         self.tunnels.change(id, |connection| {
             connection.set_first_words(first_words(start.copies));
             self.learned.resume(&attempt, connection);
+            if self.seals {
+                Sle::ask(connection);
+            }
         });
         self.tunnels.state_mut().start(attempt);
         self.wires.on_attempt();

@@ -4,12 +4,14 @@
 //! (`usage.json`), and the engine itself stops at the byte where `at_cap = "stop"`; what is on its way then still comes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AtCap, ClientConfig, Metering, Period};
 use crate::shard::Shard;
+use crate::sle_traffic::SleTraffic;
 use crate::status::{self, size};
 use crate::{process, state};
 use bentpipe_tunnel::engine::Engine;
@@ -152,6 +154,8 @@ pub(super) struct MeterLook {
 #[derive(Debug)]
 pub(super) struct Meter {
     config: Metering,
+    /// Flows that are sealed beside the tunnel.
+    sealed: Option<Arc<SleTraffic>>,
     usage: Usage,
     file: PathBuf,
     /// Time at which the count was last written, and its value.
@@ -164,12 +168,17 @@ pub(super) struct Meter {
 
 impl Meter {
     /// Reads the count of an earlier run, and grants the engine what is left.
-    pub(super) fn load(config: &ClientConfig, shard: &Shard) -> Self {
+    pub(super) fn load(
+        config: &ClientConfig,
+        shard: &Shard,
+        sealed: Option<Arc<SleTraffic>>,
+    ) -> Self {
         let file = config.state_dir.join(FILE);
         let period = config.metering.period;
         let mut meter = Self {
             usage: Usage::new(period, read(&file)),
             config: config.metering,
+            sealed,
             file,
             written: (process::now(), 0),
             used_up: false,
@@ -190,7 +199,7 @@ impl Meter {
         let stops = self.config.at_cap == AtCap::Stop;
         let cap = self.config.cap.filter(|_| stops);
         shard.with(|engine| {
-            let used = self.usage.used(engine.crossed());
+            let used = self.usage.used(engine.crossed() + self.crossed_beside());
             engine.allow(cap.map(|cap| cap.as_u64().saturating_sub(used)));
         });
     }
@@ -204,7 +213,7 @@ impl Meter {
         if !self.is_kept() {
             return;
         }
-        let count = self.usage.to_save(shard.peek(Engine::crossed));
+        let count = self.usage.to_save(self.crossed(shard));
         self.written = (process::now(), count.bytes);
         let bytes = serde_json::to_vec(&count).expect("a count has string keys only");
         if let Err(error) = state::replace(&self.file, &bytes)
@@ -227,13 +236,27 @@ impl Meter {
         }
     }
 
+    /// Bytes that have crossed the link in this run.
+    fn crossed(&self, shard: &Shard) -> u64 {
+        shard.peek(Engine::crossed) + self.crossed_beside()
+    }
+
+    /// Those of them that have crossed beside the tunnel.
+    fn crossed_beside(&self) -> u64 {
+        self.sealed.as_ref().map_or(0, |sealed| sealed.crossed())
+    }
+
     fn used(&self, shard: &Shard) -> u64 {
-        self.usage.used(shard.peek(Engine::crossed))
+        self.usage.used(self.crossed(shard))
     }
 
     /// Looks at clock and count; warns where the cap is reached and that is all that is asked for.
     pub(super) fn look(&mut self, shard: &Shard) -> MeterLook {
-        let crossed = shard.peek(Engine::crossed);
+        let crossed = self.crossed(shard);
+        if self.crossed_beside() > 0 {
+            // Of this the engine does not know.
+            self.grant(shard);
+        }
         let mut look = MeterLook::default();
         if self.usage.look(process::since_1970(), crossed) {
             self.grant(shard);

@@ -35,6 +35,7 @@ mod routes;
 mod schedule;
 mod servers;
 mod session;
+mod sle;
 mod splitter;
 mod tls_connection;
 mod tunnels;
@@ -145,7 +146,7 @@ async fn serve(
     let metrics = Metrics::bind(monitoring.metrics.as_ref(), session.first_byte().cloned())?;
     let page = PageServer::bind(monitoring.page.as_ref())?;
     let status = process::status_socket(Role::Client, monitoring.status_socket.as_ref())?;
-    let carrier = Carrier::Tunnel(session.clone());
+    let carrier = Carrier::of(&session);
     let front_ends = FrontEnds::start(&config.front, &carrier, config.dns.as_ref())?;
     let dns = front_ends.dns();
     process::raise_file_limit();
@@ -197,7 +198,7 @@ async fn serve(
             stop::tell_of_first(config.drain_timeout);
             manager.stopping(config.drain_timeout);
             session.drain();
-            stop.drain(config.drain_timeout, process::until_idle(session.shard())).await;
+            stop.drain(config.drain_timeout, session.until_idle()).await;
             session.close();
             rtt.set(process::flush(session.shard()).await);
         } => {}

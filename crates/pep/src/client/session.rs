@@ -23,6 +23,7 @@ use super::report::{self, Reporter, Told, is_replaced};
 use super::retry::{Failure, Retry};
 use super::schedule::Schedule;
 use super::servers::Servers;
+use super::sle::Sle;
 use super::tunnels::Tunnels;
 use super::wires::Wires;
 use crate::config::{ClientConfig, FrontEnds};
@@ -61,6 +62,8 @@ pub(crate) struct Session {
     pub(super) meter: RefCell<Meter>,
     packet_road: PacketRoad,
     pub(super) published: Rc<Published>,
+    /// Flows that are sealed beside the tunnel.
+    sle: Option<Rc<Sle>>,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
 }
@@ -79,20 +82,24 @@ impl Session {
         let learned = Rc::new(Learned::load(config.clone(), tunnels.clone()));
         let reporter = Rc::new(Reporter::new(tunnels.clone()));
         let wires = Wires::new(&config, &tunnels, (&schedule, &servers), &learned, mark);
+        let sle = config.sle.clone().map(|sle| Sle::new(sle, &tunnels, mark));
+        let traffic = sle.as_ref().map(|sle| sle.traffic().clone());
         let session = Rc::new(Self {
             connector: Connector::new(
                 tunnels.clone(),
                 (schedule.clone(), servers.clone()),
                 (learned.clone(), wires.clone()),
                 reporter.clone(),
+                sle.is_some(),
             ),
             wires,
             reach: watch::Sender::new(Reach::of(Vec::new())),
             waiting: Cell::new(0),
             draining: Cell::new(false),
-            meter: RefCell::new(Meter::load(&config, tunnels.shard())),
+            meter: RefCell::new(Meter::load(&config, tunnels.shard(), traffic)),
             packet_road: PacketRoad::new(config.clone(), tunnels.clone()),
             published: Published::new(config.clone(), tunnels.clone()),
+            sle,
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             config,
             tunnels,
@@ -202,6 +209,17 @@ impl Session {
         &self.published
     }
 
+    /// Flows that are sealed beside the tunnel, if some are to be.
+    pub(super) fn sle(&self) -> Option<&Rc<Sle>> {
+        self.sle.as_ref()
+    }
+
+    /// Waits until no flow is open.
+    pub(crate) async fn until_idle(&self) {
+        let sealed = || self.sle.as_ref().map_or(0, |sle| sle.active());
+        process::until_idle(self.shard(), sealed).await;
+    }
+
     /// Gives the device what the server has assigned; never ends.
     pub(crate) async fn follow_assigned(&self) {
         let changed = || self.tell_reach();
@@ -249,6 +267,11 @@ impl Session {
                 if self.tunnels.ready() == Some(id) {
                     self.reporter.tell_families();
                     self.tell_reach();
+                }
+            }
+            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, _)) => {
+                if let Some(sle) = &self.sle {
+                    sle.on_epoch(id, epoch);
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::Published(entry, code)) => {
@@ -323,6 +346,9 @@ impl Session {
         if self.packet_road.has_device() {
             self.reporter.compare_packets();
         }
+        if let Some(sle) = &self.sle {
+            sle.on_ready(&attempt);
+        }
         self.packet_road.on_ready();
         self.published.ask(id);
         self.tell_reach();
@@ -352,6 +378,9 @@ impl Session {
     /// The tunnel is no more; `next` was ready beside it and follows.
     fn unready(&self, next: Option<Attempt>, reason: &str, replaced: bool) {
         self.published.forget();
+        if let Some(sle) = &self.sle {
+            sle.on_lost();
+        }
         if let Some(next) = next {
             return self.install(next);
         }
@@ -384,6 +413,9 @@ impl Session {
     pub(crate) fn close(&self) {
         self.learned.learn_path();
         self.meter.borrow_mut().save(self.tunnels.shard());
+        if let Some(sle) = &self.sle {
+            sle.close();
+        }
         let all = self.tunnels.state_mut().close();
         all.into_iter().for_each(|id| self.tunnels.close(id));
     }
@@ -400,6 +432,7 @@ impl Session {
         session.flows.waiting = self.waiting.get();
         session.metering = self.meter.borrow().report(self.shard());
         session.publish = self.published.report();
+        session.sle = self.sle.as_ref().map(|sle| sle.report());
         self.packet_road.fill(&mut session);
         session.memory.ceiling = self.config.memory.as_u64();
         let peer = self.servers.address(0);

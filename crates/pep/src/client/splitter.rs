@@ -238,6 +238,7 @@ impl Splitter {
             bytes: self.splits.volumes(),
             packets: None,
             publish: Vec::new(),
+            sle: None,
             memory: status::Memory::default(),
         };
         StatusReport {

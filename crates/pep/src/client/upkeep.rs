@@ -104,6 +104,9 @@ impl Session {
             if self.tunnels.ready().is_some() {
                 self.learned.measure_link();
             }
+            if let Some(sle) = self.sle() {
+                sle.tick();
+            }
             self.look_at_meter();
             self.shard().share_memory();
             self.reporter.sample();

@@ -20,6 +20,7 @@ use super::monitoring::Monitoring;
 use super::page;
 use super::publish::{self, Publish};
 use super::rule::Rule;
+use super::sle::{self, ClientSle};
 use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, state_dir};
 use crate::keys::PublicKey;
@@ -53,6 +54,8 @@ pub struct ClientConfig {
     pub total_memory: Option<ByteCount>,
     /// Ports of the server that deliver to hosts behind this client.
     pub publish: Vec<Publish>,
+    /// Flows that it seals beside the tunnel, if it does.
+    pub sle: Option<ClientSle>,
     /// Cost of the bytes on the link.
     pub metering: Metering,
     /// Settings of DNS here, if it is answered.
@@ -132,6 +135,13 @@ pub struct Link {
     pub forward: Direction,
     /// Settings that this client sends with.
     pub return_link: Direction,
+}
+
+impl Link {
+    /// True if one of its directions has a highest rate.
+    fn is_paced(&self) -> bool {
+        self.forward.max_rate.is_some() || self.return_link.max_rate.is_some()
+    }
 }
 
 /// Settings of one direction; `None`: as the sender thinks best. Rates are of the IP layer.
@@ -269,6 +279,7 @@ impl ClientConfig {
             identity,
             servers: file.server,
             publish: publish::asked(source, file.publish, &front)?,
+            sle: sle::client(source, file.sle, file.link.iter().any(Link::is_paced))?,
             front,
             dns,
             metering: metering::checked(source, file.metering)?,
@@ -299,6 +310,7 @@ struct QuicClientFile {
     link: Vec<Link>,
     socks5: Option<Spanned<ProxyFrontEnd>>,
     http: Option<Spanned<ProxyFrontEnd>>,
+    sle: Option<Spanned<ClientSle>>,
     dns: Option<Spanned<ClientDns>>,
     metering: Option<Spanned<Metering>>,
     open_wait: Option<TimeSpan>,

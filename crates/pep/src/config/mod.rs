@@ -22,6 +22,7 @@ mod publish;
 mod responder;
 mod rule;
 mod server;
+mod sle;
 mod value;
 pub(crate) mod written;
 
@@ -57,6 +58,7 @@ pub(crate) use server::NAT64_LENGTHS;
 pub use server::{
     Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig, TlsListening,
 };
+pub use sle::{ClientSle, ServerSle};
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
 /// Time for which a stop waits for open flows when nothing else is said.

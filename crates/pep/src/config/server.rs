@@ -22,6 +22,7 @@ use super::metrics::MetricsTable;
 use super::monitoring::Monitoring;
 use super::page::{self, Page};
 use super::responder::{self, Responder};
+use super::sle::{self, ServerSle};
 use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, state_dir};
 use clients::{Entry, Limits};
@@ -62,6 +63,8 @@ pub struct ServerConfig {
     pub monitoring: Monitoring,
     /// Responder that clients measure their link with.
     pub responder: Option<Responder>,
+    /// Addresses for flows that are sealed beside the tunnels, if it takes some.
+    pub sle: Option<ServerSle>,
     /// The server gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -118,6 +121,7 @@ impl ServerConfig {
             controller: file.controller,
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             responder: file.responder.map(|table| table.placed(source)),
+            sle: sle::server(source, file.sle)?,
             sandbox: file.sandbox,
         })
     }
@@ -127,6 +131,7 @@ impl ServerConfig {
     pub fn needing_restart(&self, fresh: &Self) -> Vec<&'static str> {
         let listens = |page: &Option<Page>| page.as_ref().map(|page| *page.listen);
         let opens = |page: &Option<Page>| page.as_ref().and_then(|page| page.token.clone());
+        let seals = |config: &Self| config.sle.as_ref().map(|sle| sle.addresses.to_vec());
         let told_tls = |config: &Self| {
             let tls = config.listening.tls.as_ref();
             tls.map(|tls| {
@@ -184,6 +189,7 @@ impl ServerConfig {
                 opens(&self.monitoring.page) != opens(&fresh.monitoring.page),
             ),
             ("responder", self.asks_otherwise(fresh)),
+            ("sle.listen", seals(self) != seals(fresh)),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
@@ -241,6 +247,7 @@ struct QuicServerFile {
     metrics: Option<MetricsTable>,
     page: Option<page::PageTable>,
     responder: Option<responder::Table>,
+    sle: Option<sle::Table>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

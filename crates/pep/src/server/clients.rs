@@ -50,6 +50,16 @@ impl Client {
         packets.take(now)
     }
 
+    /// Bytes that its tunnel may hold, and its sealed flows as many.
+    pub(super) fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// True if what it is sent has a highest rate.
+    pub(super) fn is_paced(&self) -> bool {
+        self.max_rate.is_some()
+    }
+
     /// Sets the limits of a connection of this client.
     pub(super) fn limit(&self, now: Instant, connection: &mut Connection) {
         connection.tunnel.set_memory(self.memory);

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bentpipe_proto::tunnel::{AbortCode, Open, ReplyCode};
+use bentpipe_proto::tunnel::{AbortCode, Destination, Open, ReplyCode};
+use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use super::clients::Client;
@@ -73,14 +74,14 @@ impl FlowRights {
             let destination = open.destination;
             let handle = FlowHandle::new(this.shard.clone(), id, flow);
             // Apart, so that what dialling needs does not stay with the flow for its life.
-            let dialling = Box::pin(this.dialler.dial(&destination, &client.rights));
+            let dialling = Box::pin(this.dial(&client, &destination));
             let dialled = tokio::select! {
                 dialled = dialling => dialled,
                 // Nobody is left to connect for; an abort alone is no reason, for bytes may precede it.
                 () = handle.gone() => return,
             };
             let connected = dialled.and_then(|(stream, to)| {
-                this.enter(id, flow, to)?;
+                this.enter(id, flow, to).map_err(|refused| refused.code)?;
                 Ok(stream)
             });
             match connected {
@@ -90,18 +91,34 @@ impl FlowRights {
                     this.leave(id, flow);
                     tracing::debug!(client = client.name, %destination, ?outcome, "flow ended");
                 }
-                Err(NotDialled { code, denied }) => {
-                    tracing::debug!(client = client.name, %destination, ?code, "flow refused");
-                    if let Some((address, denied)) = denied {
-                        let what = format!("{address} {denied:?}");
-                        this.tell_once(&client.name, &what, |name| {
-                            format!("{address} is denied: {denied} of [[client]] {name}")
-                        });
-                    }
-                    this.reply(id, flow, code, None);
-                }
+                Err(code) => this.reply(id, flow, code, None),
             }
         });
+    }
+
+    /// Connects to `destination` with the rights of `client`; says what it has connected to, and logs a refusal.
+    pub(super) async fn dial(
+        &self,
+        client: &Client,
+        destination: &Destination,
+    ) -> Result<(TcpStream, SocketAddr), ReplyCode> {
+        let dialled = self.dialler.dial(destination, &client.rights).await;
+        dialled.map_err(|NotDialled { code, denied }| {
+            tracing::debug!(client = client.name, %destination, ?code, "flow refused");
+            if let Some((address, denied)) = denied {
+                let what = format!("{address} {denied:?}");
+                self.tell_once(&client.name, &what, |name| {
+                    format!("{address} is denied: {denied} of [[client]] {name}")
+                });
+            }
+            code
+        })
+    }
+
+    /// True if `client` may have a connection to `address`.
+    pub(super) fn permits(&self, client: &Client, address: SocketAddr) -> bool {
+        let policy = &client.rights.policy;
+        self.dialler.permits(policy, address).is_ok()
     }
 
     /// Reason why a client may not open one more flow now, if it may not.
@@ -113,7 +130,12 @@ impl FlowRights {
         if draining {
             return Some(ReplyCode::Draining);
         }
-        let text = if count > client.max_flows {
+        self.beyond_limits(client, count > client.max_flows)
+    }
+
+    /// The code for a client that has `too_many` flows open, or opens them too fast; `None` if it may open one more now.
+    pub(super) fn beyond_limits(&self, client: &Client, too_many: bool) -> Option<ReplyCode> {
+        let text = if too_many {
             "has as many flows open as it may: more are refused (max_flows)"
         } else if !client.may_open(process::now()) {
             "opens more flows a second than it may: the rest is refused (max_flows_per_s)"
@@ -143,8 +165,7 @@ impl FlowRights {
 
     /// Ends the flows of a client that its rights do not permit any more.
     fn revoke(&self, id: ConnectionId, holder: &FlowHolder) {
-        let policy = &holder.client.rights.policy;
-        let permitted = |to: &SocketAddr| self.dialler.permits(policy, *to).is_ok();
+        let permitted = |to: &SocketAddr| self.permits(&holder.client, *to);
         let connected = holder.connected.iter();
         let denied: Vec<_> = connected.filter(|(_, to)| !permitted(to)).collect();
         if denied.is_empty() {

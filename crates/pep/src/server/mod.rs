@@ -27,6 +27,8 @@ mod publishing;
 mod queries;
 mod responder;
 mod sessions;
+mod sle;
+mod strangers;
 mod tls;
 mod worker;
 
@@ -58,6 +60,7 @@ use no_packets as packets;
 use packets::Network;
 use pool::Pool;
 use responder::ResponderServer;
+use sle::{SealedTunnels, SleDoor};
 use tls::TlsDoor;
 
 /// Keys that the clients of `config` have named that joined by a code, by the one-time key of the code.
@@ -95,14 +98,21 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     Needs::of_server(config, diagnosis).enter()?;
     let sockets = bind_all(&config.listening)?;
     let runtime = process::runtime()?;
-    let (orders, door) = {
+    let sealed = config
+        .sle
+        .as_ref()
+        .map(|sle| SealedTunnels::new(sle.port()));
+    let (orders, door, sle) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;
         let tls = config.listening.tls.as_ref();
         let door = tls.map(|tls| TlsDoor::open(tls, sockets.len()));
-        (orders, door.transpose()?)
+        let sle = config.sle.as_ref().zip(sealed.as_ref());
+        let sle = sle.map(|(sle, tunnels)| SleDoor::open(sle, tunnels, sockets.len()));
+        (orders, door.transpose()?, sle.transpose()?)
     };
     let (door, wires) = door.unzip();
+    let (sle, flows) = sle.unzip();
     // Last of what another daemon may have: with it comes a device.
     let mut network = Network::start(config, sockets.len());
     let paths = Arc::new(PathMemory::load(&config.state_dir, Role::Server));
@@ -117,9 +127,13 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
         qlog,
         sockets,
         wires.unwrap_or_default(),
+        (sealed, flows.unwrap_or_default()),
     )?;
     let supervision = async {
         if let Some(door) = &door {
+            door.serve();
+        }
+        if let Some(door) = &sle {
             door.serve();
         }
         pool.supervise(config, orders, &clients, &paths, &network)

@@ -259,12 +259,14 @@ impl SplitServer {
                 memory: status::Memory::default(),
                 packets: None,
                 publish: Vec::new(),
+                sle: None,
             },
         };
         let side = Side::Server {
             listen: self.config.listen.to_vec(),
             listen_tls: Vec::new(),
             families: None,
+            sle: None,
             clients: clients.iter().map(status).collect(),
         };
         StatusReport {

@@ -16,6 +16,7 @@ use super::clients::{Clients, Registry};
 use super::command::Command;
 use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
+use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::Inboxes;
 use super::worker::{Shared, Worker};
 use crate::config::{Client, ServerConfig};
@@ -66,6 +67,7 @@ impl Pool {
         qlog: Option<Qlog>,
         sockets: Vec<UdpSocket>,
         wires: Inboxes,
+        (sealed, flows): (Option<Arc<SealedTunnels>>, Vec<mpsc::Receiver<FreshFlow>>),
     ) -> Result<Self, RunError> {
         let (senders, receivers): (Vec<_>, Vec<_>) =
             sockets.iter().map(|_| mpsc::unbounded_channel()).unzip();
@@ -79,8 +81,9 @@ impl Pool {
             pool: Arc::new(memory),
             notices: Arc::default(),
             translations: Translations::new(&config.dialling.nat64),
+            sealed,
         };
-        let mut wires = wires.into_iter();
+        let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
         let (end, ended) = mpsc::unbounded_channel();
         let (mut reports, mut pulses) = (Vec::new(), Vec::new());
         let mut routes = DefaultRoutes::new();
@@ -114,6 +117,7 @@ impl Pool {
                 responder,
                 inbox: network.inboxes[index].take(),
                 wires: wires.next(),
+                flows: flows.next(),
                 qlog: qlog.clone(),
                 families: found,
             };
@@ -160,10 +164,11 @@ impl Pool {
         let families = Cell::new(self.reached.now());
         let memory = self.shared.pool.clone();
         let repairs = network.repairs();
+        let sealed = self.shared.sealed.clone();
         let snapshot = || StatusReport {
             all_tunnels_memory: Some(Memory::of(&memory)),
             kernel: repairs.as_ref().map(|it| it.report()).unwrap_or_default(),
-            ..report(config, started, families.get(), &reports)
+            ..report(config, started, families.get(), &reports, sealed.as_deref())
         };
         let listening = process::join(&config.listening.addresses);
         tracing::info!(
@@ -298,6 +303,7 @@ fn report(
     started: Instant,
     families: Families,
     reports: &[Reports],
+    sealed: Option<&SealedTunnels>,
 ) -> StatusReport {
     let sessions = reports
         .iter()
@@ -315,6 +321,7 @@ fn report(
                 listen: config.listening.addresses.to_vec(),
                 listen_tls: tls.map(|tls| tls.addresses.to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
+                sle: sealed.map(SealedTunnels::report),
                 clients: sessions,
             },
         )

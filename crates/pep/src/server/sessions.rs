@@ -5,11 +5,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::CloseCode;
@@ -25,6 +26,7 @@ use super::notices::Say;
 use super::packets::{Inbox, Rule};
 use super::pool::Reports;
 use super::queries::Queries;
+use super::sle::{FreshFlow, SealedFlows, SealedTunnels};
 use super::worker::{Shared, Worker};
 use crate::config::Nat64;
 use crate::net::dial::Dialler;
@@ -32,7 +34,7 @@ use crate::net::judge::Judge;
 use crate::net::resolver::Resolver;
 use crate::process;
 use crate::shard::Shard;
-use crate::status::ClientStatus;
+use crate::status::{self, ClientStatus};
 use bentpipe_tunnel::engine::identity::{self, PublicKey};
 use bentpipe_tunnel::engine::{ConnectionId, ConnectionNotice, Engine, Event};
 use bentpipe_tunnel::text::printable;
@@ -44,6 +46,7 @@ pub(super) struct Sessions {
     pub(super) index: u8,
     pub(super) shared: Shared,
     flows: Rc<FlowRights>,
+    sealed: Option<Rc<SealedFlows>>,
     queries: Rc<Queries>,
     rule: Rule,
     pub(super) open: RefCell<HashMap<ConnectionId, Connected>>,
@@ -61,8 +64,19 @@ impl Sessions {
             .with_responder(worker.responder);
         let discovers = worker.index == 0 && dialling.nat64 == Nat64::Discovered;
         let translations = discovers.then(|| shared.translations.clone());
+        let flows = FlowRights::new(shard.clone(), dialler, shared.notices.clone());
+        let sealed = |tunnels: &Arc<SealedTunnels>| {
+            let place = (shard.clone(), worker.index);
+            SealedFlows::new(
+                tunnels.clone(),
+                place,
+                shared.clients.clone(),
+                flows.clone(),
+            )
+        };
         Rc::new(Self {
-            flows: FlowRights::new(shard.clone(), dialler, shared.notices.clone()),
+            sealed: shared.sealed.as_ref().map(sealed),
+            flows,
             queries: Queries::new(shard.clone(), resolver, translations),
             rule: Rule {
                 judge,
@@ -95,6 +109,13 @@ impl Sessions {
             }
             ConnectionNotice::Tunnel(TunnelEvent::Publish(asked)) => self.on_publish(id, asked),
             ConnectionNotice::Tunnel(TunnelEvent::Enrol(key)) => self.on_enrol(id, key),
+            ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, random)) => {
+                let sealed = self.sealed.as_ref().zip(random);
+                if !sealed.is_some_and(|(sealed, random)| sealed.on_epoch(id, epoch, random)) {
+                    let why = "an epoch of SLE that does not follow";
+                    self.close(id, CloseCode::ProtocolViolation, why);
+                }
+            }
             ConnectionNotice::Tunnel(
                 TunnelEvent::Goaway
                 | TunnelEvent::Flow(_)
@@ -155,6 +176,10 @@ impl Sessions {
                 let crossing = Crossing::new(&self.shared, &self.rule, &self.shard, (id, &client));
                 self.shard
                     .change(id, |connection| crossing.announce(connection));
+                if let Some(sealed) = &self.sealed {
+                    self.shard
+                        .change(id, |connection| sealed.offer(id, key, &client, connection));
+                }
                 self.flows.permit(id, client.clone());
                 let session = Connected::new(key, client, crossing);
                 self.open.borrow_mut().insert(id, session);
@@ -185,6 +210,20 @@ impl Sessions {
                 .registry
                 .arrive(session.key, instance, self.index, id);
             session.crossing.enter(shared, (self.index, id));
+        }
+        if let Some(sealed) = &self.sealed {
+            sealed.on_ready(id);
+        }
+    }
+
+    /// Takes in sealed flows; never ends.
+    pub(super) async fn take_in_sealed(
+        &self,
+        inbox: Option<mpsc::Receiver<FreshFlow>>,
+    ) -> Infallible {
+        match &self.sealed {
+            Some(sealed) => sealed.take_in(inbox).await,
+            None => pending().await,
         }
     }
 
@@ -255,6 +294,9 @@ impl Sessions {
             self.shared.registry.leave(&key, self.index, id);
         }
         self.flows.forget(id);
+        if let Some(sealed) = &self.sealed {
+            sealed.forget(id);
+        }
         if let Some(session) = self.open.borrow_mut().remove(&id) {
             self.shared.registry.leave(&session.key, self.index, id);
             if let Some(packets) = &self.shared.packets {
@@ -298,7 +340,7 @@ impl Sessions {
         }
         self.drain();
         tokio::select! {
-            _ = timeout(patience, process::until_idle(&self.shard)) => {}
+            _ = timeout(patience, process::until_idle(&self.shard, || self.sealed.as_ref().map_or(0, |it| it.active()))) => {}
             () = command::until_end(commands) => {}
         }
         self.close_all().await;
@@ -320,6 +362,9 @@ impl Sessions {
                 None => removed.push(id),
             }
         }
+        if let Some(sealed) = &self.sealed {
+            sealed.recheck();
+        }
         let left: Vec<_> = self.open.borrow().keys().copied().collect();
         left.into_iter().for_each(|id| self.check_ports(id));
         for id in removed {
@@ -334,6 +379,9 @@ impl Sessions {
 
     /// Takes in nothing new, and tells the clients so.
     fn drain(&self) {
+        if let Some(sealed) = &self.sealed {
+            sealed.drain();
+        }
         let open: Vec<_> = self.open.borrow().keys().copied().collect();
         self.shard.with(|engine| {
             engine.stop_accepting();
@@ -365,15 +413,22 @@ impl Sessions {
             }
             let now = process::now();
             self.shard.share_memory();
+            if let Some(sealed) = &self.sealed {
+                sealed.tick();
+            }
             let mut sessions = self.open.borrow_mut();
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Connected)| {
                     let connection = engine.peek(id)?;
                     session.learn(now, connection, &self.shared.paths);
+                    let sealed = self.sealed.as_ref();
                     Some(ClientStatus {
                         name: session.client.name.clone(),
                         shard: Some(self.index),
-                        session: session.sample(now, connection),
+                        session: status::Session {
+                            sle: sealed.map(|sealed| sealed.report(&session.key)),
+                            ..session.sample(now, connection)
+                        },
                     })
                 };
                 sessions.iter_mut().filter_map(status).collect()

@@ -5,14 +5,13 @@
 //!             └─ ours ─► TLS handshake ─► preface, first datagram ─► the shard whose connection that names
 //! ```
 //!
-//! All this happens on the main thread, so that a stranger's handshakes take no time from tunnels. Who comes in is judged as
-//! for UDP (`engine/handshakes.rs`), by the real address; what is inside is QUIC, which proves who the two ends are.
+//! All this happens on the main thread, so that a stranger's handshakes take no time from tunnels. Who comes in is judged in
+//! `strangers.rs`; what is inside is QUIC, which proves who the two ends are.
 
 mod carried;
 mod certificate;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};
@@ -21,8 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::stream::Deframer;
-use bentpipe_tunnel::engine::{ConnectionId, Handshakes, Verdict};
-use bentpipe_units::Seed;
 use bytes::BytesMut;
 use rustls::ServerConfig as TlsConfig;
 use rustls::server::Acceptor;
@@ -30,12 +27,12 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::timeout;
 
+use super::strangers::Strangers;
 use crate::config::TlsListening;
 use crate::net::listen::{ListenFamilies, accept, listen};
-use crate::process::{self, RunError};
+use crate::process::RunError;
 use crate::shard::owner;
 use crate::tls::{TlsSocket, tune};
 
@@ -43,9 +40,6 @@ pub(super) use carried::take_in;
 
 /// Time from a stranger's connection to its first datagram.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Connections that nobody has shown a client's key on yet, at once.
-const UNPROVEN: usize = 1024;
 
 /// Connections to the web server that stands behind the same port, at once.
 const GUESTS: usize = 1024;
@@ -69,7 +63,7 @@ pub(super) struct FreshWire {
     /// First datagram.
     pub(super) first: BytesMut,
     /// Place among those that are not proven, given back once the client is.
-    pub(super) unproven: OwnedSemaphorePermit,
+    pub(super) unproven: Option<OwnedSemaphorePermit>,
 }
 
 /// Ends of the channels by which wires come to shards.
@@ -83,17 +77,9 @@ pub(super) struct TlsDoor {
     shards: Vec<mpsc::Sender<FreshWire>>,
     /// Shard that gets the next wire which names none.
     turn: Cell<usize>,
-    strangers: RefCell<Strangers>,
-    unproven: Arc<Semaphore>,
+    strangers: Rc<Strangers>,
     /// Places for connections to the web server.
     guests: Semaphore,
-}
-
-/// Connections that have not come as far as a shard.
-struct Strangers {
-    handshakes: Handshakes,
-    tasks: HashMap<ConnectionId, AbortHandle>,
-    next: u64,
 }
 
 impl TlsDoor {
@@ -116,12 +102,7 @@ impl TlsDoor {
             fallback: listening.fallback,
             shards,
             turn: Cell::new(0),
-            strangers: RefCell::new(Strangers {
-                handshakes: Handshakes::new(Seed::new(process::random_u64())),
-                tasks: HashMap::new(),
-                next: 0,
-            }),
-            unproven: Arc::new(Semaphore::new(UNPROVEN)),
+            strangers: Strangers::new(),
             guests: Semaphore::new(GUESTS),
         };
         Ok((Rc::new(door), inboxes))
@@ -140,27 +121,11 @@ impl TlsDoor {
 
     /// Begins to talk with a stranger, unless it or its network has had its share.
     fn admit(self: &Rc<Self>, tcp: TcpStream, peer: SocketAddr) {
-        let Ok(unproven) = self.unproven.clone().try_acquire_owned() else {
-            return tracing::debug!(%peer, "too many TLS connections of strangers");
-        };
-        let mut strangers = self.strangers.borrow_mut();
-        let now = process::now();
-        // Its address is proven: TCP has taken a round trip.
-        let Verdict::Take { instead_of } = strangers.handshakes.admit(now, peer.ip(), true) else {
-            return tracing::debug!(%peer, "this host begins too many TLS connections");
-        };
-        if let Some(other) = instead_of
-            && let Some(task) = strangers.forget(other)
-        {
-            task.abort();
-        }
-        let id = ConnectionId(strangers.next);
-        strangers.next += 1;
-        strangers.handshakes.enter(now, id, peer.ip());
         let door = self.clone();
-        let task = spawn_local(async move {
-            let met = timeout(PATIENCE, door.meet(tcp, peer, unproven)).await;
-            door.strangers.borrow_mut().forget(id);
+        let met = self.strangers.meet(peer, |mut stranger| async move {
+            let place = stranger.take_place();
+            let met = timeout(PATIENCE, door.meet(tcp, peer, place)).await;
+            drop(stranger);
             match met {
                 Ok(Ok(Met::Ours(wire))) => door.hand_over(*wire),
                 Ok(Ok(Met::Other(tcp, first))) => door.fall_back(tcp, &first).await,
@@ -168,7 +133,9 @@ impl TlsDoor {
                 Err(_) => tracing::debug!(%peer, "TLS: silent for {} s", PATIENCE.as_secs()),
             }
         });
-        strangers.tasks.insert(id, task.abort_handle());
+        if !met {
+            tracing::debug!(%peer, "too many TLS connections of strangers");
+        }
     }
 
     /// Finds out who is there.
@@ -176,7 +143,7 @@ impl TlsDoor {
         &self,
         mut tcp: TcpStream,
         peer: SocketAddr,
-        unproven: OwnedSemaphorePermit,
+        unproven: Option<OwnedSemaphorePermit>,
     ) -> io::Result<Met> {
         tune(&SockRef::from(&tcp))?;
         let (accepted, first) = match read_hello(&mut tcp).await? {
@@ -241,14 +208,6 @@ impl TlsDoor {
         if let Err(error) = done.await {
             tracing::debug!("fallback {address}: {error}");
         }
-    }
-}
-
-impl Strangers {
-    /// Forgets a connection; its task is not ended.
-    fn forget(&mut self, id: ConnectionId) -> Option<AbortHandle> {
-        self.handshakes.forget(id);
-        self.tasks.remove(&id)
     }
 }
 

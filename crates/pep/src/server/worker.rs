@@ -18,6 +18,7 @@ use super::notices::Notices;
 use super::packets::{Inbox, Packets, Sockets};
 use super::pool::Reports;
 use super::sessions::Sessions;
+use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::{self, FreshWire};
 use crate::config::{Dialling, ServerDns as Dns};
 use crate::net::nat64::Translations;
@@ -44,6 +45,8 @@ pub(super) struct Shared {
     pub(super) pool: Arc<MemoryPool>,
     pub(super) notices: Arc<Notices>,
     pub(super) translations: Translations,
+    /// Tunnels with sealed flows, where some are taken.
+    pub(super) sealed: Option<Arc<SealedTunnels>>,
 }
 
 /// Everything that a shard's thread is started with.
@@ -63,6 +66,8 @@ pub(super) struct Worker {
     pub(super) inbox: Option<Inbox>,
     /// TLS connections for the shard, where it takes some.
     pub(super) wires: Option<mpsc::Receiver<FreshWire>>,
+    /// Sealed flows for the shard, where it takes some.
+    pub(super) flows: Option<mpsc::Receiver<FreshFlow>>,
     pub(super) qlog: Option<Qlog>,
     pub(super) families: Families,
 }
@@ -100,6 +105,7 @@ impl Worker {
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
                 () = sessions.discover() => Ok(()),
+                never = sessions.take_in_sealed(self.flows.take()) => match never {},
                 never = tls::take_in(&shard, place, self.wires.take()) => match never {},
             }
         })

@@ -18,6 +18,7 @@ mod metering;
 mod packets;
 mod publish;
 mod screen;
+mod sle;
 mod socket;
 mod text;
 mod tunnel;
@@ -43,6 +44,7 @@ pub use metering::Metering;
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
 pub use publish::{PublishState, PublishStatus};
 pub use screen::{Blocks, Screen};
+pub use sle::{Sle, SleRefused};
 #[cfg(target_os = "linux")]
 pub(crate) use socket::run_directories;
 pub use socket::{Found, QueryError, SocketError, StatusSocket, query};
@@ -147,6 +149,9 @@ pub enum Side {
         /// Address families that this machine has a route of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         families: Option<Families>,
+        /// Flows of all clients that are sealed beside their tunnels, if it takes some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sle: Option<Sle>,
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },
@@ -203,6 +208,9 @@ pub struct Session {
     /// Ports of the server that lead to hosts behind the client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub publish: Vec<PublishStatus>,
+    /// Flows that are sealed beside the tunnel, if some are to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sle: Option<Sle>,
 }
 
 impl Session {

@@ -46,6 +46,7 @@ impl Display for StatusReport {
                 listen,
                 listen_tls,
                 families,
+                sle,
                 clients,
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
@@ -56,6 +57,9 @@ impl Display for StatusReport {
                 }
                 if let Some(families) = families {
                     line(f, "reaches", &families.to_string())?;
+                }
+                if let Some(sle) = sle.filter(|sle| !sle.is_idle()) {
+                    line(f, "sealed", &sle.to_string())?;
                 }
                 for client in clients {
                     writeln!(f)?;
@@ -156,6 +160,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
         && associations.opened_total > 0
     {
         line(f, "SOCKS5 UDP", &associations.to_string())?;
+    }
+    if let Some(sle) = session.sle.filter(|sle| !sle.is_idle()) {
+        line(f, "sealed", &sle.to_string())?;
     }
     for port in &session.publish {
         line(f, "published", &port.to_string())?;

@@ -7,8 +7,8 @@ use bentpipe_units::BitRate;
 
 use super::wire::{Reader, put_sized, split_sized};
 use super::{
-    AbortCode, Acks, DecodeError, ENROL_KEY, EnrolCode, Families, FlowId, Hello, Publish,
-    PublishCode, varint,
+    AbortCode, Acks, DecodeError, ENROL_KEY, EnrolCode, EpochRandom, Families, FlowId, Hello,
+    Publish, PublishCode, varint,
 };
 
 /// Longest value of a control frame, bytes.
@@ -26,6 +26,7 @@ const KEEP: u64 = 0x18;
 const ACKS: u64 = 0x19;
 const ENROL: u64 = 0x1c;
 const ENROLLED: u64 = 0x1d;
+const SLE_EPOCH: u64 = 0x20;
 
 /// One frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,13 @@ pub enum Control {
         /// Time at which the enrolment key was used or has expired, seconds since 1970; else 0.
         at: u64,
     },
+    /// Next epoch of SLE.
+    SleEpoch {
+        /// Number of the epoch.
+        epoch: u16,
+        /// Random bytes, from a client; a server says that it has begun the epoch.
+        random: Option<EpochRandom>,
+    },
 }
 
 impl Control {
@@ -149,6 +157,13 @@ impl Control {
                 varint::encode(code.code(), &mut value);
                 varint::encode(*at, &mut value);
                 ENROLLED
+            }
+            Self::SleEpoch { epoch, random } => {
+                value.extend_from_slice(&epoch.to_be_bytes());
+                if let Some(random) = random {
+                    random.encode(&mut value);
+                }
+                SLE_EPOCH
             }
         };
         varint::encode(kind, out);
@@ -226,6 +241,16 @@ impl Control {
                 let at = reader.varint()?;
                 reader.end()?;
                 Ok(Some(Self::Enrolled { code, at }))
+            }
+            SLE_EPOCH => {
+                let mut reader = Reader::new(value, "SLE_EPOCH");
+                let epoch = u16::from_be_bytes(reader.array()?);
+                let random = match reader.is_empty() {
+                    true => None,
+                    false => Some(EpochRandom::read(&mut reader)?),
+                };
+                reader.end()?;
+                Ok(Some(Self::SleEpoch { epoch, random }))
             }
             _ => Ok(None),
         }

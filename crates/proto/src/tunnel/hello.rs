@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use crate::fec::Fec;
 
 use super::address::{get_ip, put_ip};
+use super::sle::SleHello;
 use super::wire::{Reader, put_tlv, put_tlv_varint};
 use super::{DecodeError, varint};
 
@@ -65,6 +66,7 @@ impl PacketKinds {
 
 const REPAIR_WINDOW: u64 = 24;
 const REPAIR: u64 = 25;
+const SLE: u64 = 32;
 
 /// Address families in which a server can reach the world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -174,6 +176,8 @@ pub struct Hello {
     pub return_controller: Option<String>,
     /// Bytes that the sender can keep of what streams bring it, to mend what is missing; 0 if it mends nothing.
     pub repair_window: u64,
+    /// Facts about flows that are sealed beside the tunnel.
+    pub sle: Option<SleHello>,
 }
 
 impl Hello {
@@ -227,6 +231,9 @@ impl Hello {
         if let Some(fec) = self.forward.fec {
             put_tlv(REPAIR, &encode_fec(fec), out);
         }
+        if let Some(sle) = &self.sle {
+            put_tlv(SLE, &sle.encode(), out);
+        }
     }
 
     /// Reads the value of a HELLO frame.
@@ -273,6 +280,10 @@ impl Hello {
             }
             REPAIR_WINDOW => self.repair_window = reader.varint()?,
             REPAIR => self.forward.fec = Some(decode_fec(&mut reader)?),
+            SLE => {
+                self.sle = Some(SleHello::decode(value)?);
+                return Ok(());
+            }
             _ => return Ok(()),
         }
         if matches!(id, AGENT | CONTROLLER | RETURN_CONTROLLER) {

@@ -15,6 +15,7 @@ mod hello;
 mod inbound;
 mod open;
 mod reply;
+mod sle;
 mod train;
 pub mod varint;
 mod wire;
@@ -31,6 +32,7 @@ pub use hello::{
 pub use inbound::{Inbound, MAX_PUBLISHED, Publish, PublishCode};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
+pub use sle::{EpochRandom, SleHello};
 pub use train::{MAX_TRAIN, TrainPacket};
 
 /// The application protocol in the TLS handshake (RFC 7301; `PROTOCOL.md` §2).
@@ -51,6 +53,8 @@ pub mod capability {
     pub const PUBLISH: u64 = 1 << 3;
     /// Acknowledgements as the control frame ACKS asks for them (`PROTOCOL.md` §5.7).
     pub const ACKS: u64 = 1 << 4;
+    /// Flows beside the tunnel, each sealed in a TCP connection of its own (`PROTOCOL.md` §18).
+    pub const SLE: u64 = 1 << 5;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC

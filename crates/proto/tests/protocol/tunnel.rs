@@ -66,13 +66,33 @@ fn hello() -> Hello {
             .to_vec(),
         carried: PacketKinds::Sockets,
         repair_window: 64 << 20,
+        sle: Some(SleHello::Random(random(7))),
     }
+}
+
+fn random(byte: u8) -> EpochRandom {
+    EpochRandom::new(Zeroizing::new([byte; 32]))
 }
 
 fn frames() -> Vec<Control> {
     vec![
         Control::Hello(hello()),
         Control::Hello(Hello::default()),
+        Control::Hello(Hello {
+            sle: Some(SleHello::Server {
+                id: 0x0102_0304,
+                port: 4434,
+            }),
+            ..Hello::default()
+        }),
+        Control::SleEpoch {
+            epoch: u16::MAX,
+            random: Some(random(9)),
+        },
+        Control::SleEpoch {
+            epoch: 1,
+            random: None,
+        },
         Control::Keep { bytes: 1 << 20 },
         Control::FlowCredit {
             flow: FlowId(7),

@@ -10,6 +10,9 @@
 //! Operators' splitters may cut and merge the bytes as they like. What they drop, alter, repeat or
 //! cut off resets the flow.
 
+/// Label of the TLS exporter from which the secrets of a tunnel's epochs come (RFC 8446 §7.5).
+pub const EXPORTER: &[u8] = b"EXPORTER-bentpipe-sle";
+
 mod accept;
 mod association;
 mod conn;

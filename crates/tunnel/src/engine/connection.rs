@@ -23,6 +23,7 @@ use bentpipe_proto::tunnel::CloseCode;
 use bentpipe_units::{BitRate, Seed};
 use bytes::Bytes;
 use quinn_proto::{ConnectionEvent, ConnectionHandle, Event, StreamEvent, VarInt};
+use zeroize::Zeroizing;
 
 use super::gate::LEAST_MTU;
 use super::ledger::Books;
@@ -230,6 +231,7 @@ impl Connection {
                     | TunnelEvent::Query(..)
                     | TunnelEvent::Answer(..)
                     | TunnelEvent::Families
+                    | TunnelEvent::SleEpoch(..)
                     | TunnelEvent::Goaway => {}
                 }
                 return Some(ConnectionNotice::Tunnel(event));
@@ -493,6 +495,20 @@ impl Connection {
     /// The tunnel together with the streams that its flows use, for calls that need both.
     pub fn parts(&mut self) -> (&mut Tunnel, &mut Streams) {
         (&mut self.tunnel, &mut self.quic)
+    }
+
+    /// Secret of 32 bytes that this side and the peer have from the TLS session, and nobody else, for the use that `label` names
+    /// (RFC 8446 §7.5); `None` before the handshake is complete.
+    pub fn exporter(&self, label: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
+        let mut secret = Zeroizing::new([0; 32]);
+        let session = self.quic.quic().crypto_session();
+        let exported = session.export_keying_material(&mut *secret, label, &[]);
+        exported.ok().map(|()| secret)
+    }
+
+    /// Has both directions use new keys from now on (RFC 9001 §6): what was sent before cannot be opened with them.
+    pub fn renew_keys(&mut self) {
+        self.quic.force_key_update();
     }
 
     /// Client: sends a query; its answer is a [`TunnelEvent::Answer`].

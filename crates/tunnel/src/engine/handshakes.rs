@@ -185,7 +185,7 @@ impl Handshakes {
     }
 
     /// The client of a connection has proven its key.
-    pub(super) fn succeed(&mut self, id: ConnectionId) {
+    pub fn succeed(&mut self, id: ConnectionId) {
         if let Some(source) = self.leave(id) {
             let [of_host, of_network] = &mut self.begun;
             of_host.give_back(source.host);

@@ -4,8 +4,8 @@ use std::ops::AddAssign;
 
 use bentpipe_proto::relay::CreditExceeded;
 use bentpipe_proto::tunnel::{
-    CloseCode, DecodeError, ENROL_KEY, EnrolCode, Inbound, Open, Publish, PublishCode, ReplyCode,
-    VERSION,
+    CloseCode, DecodeError, ENROL_KEY, EnrolCode, EpochRandom, Inbound, Open, Publish, PublishCode,
+    ReplyCode, VERSION,
 };
 use bytes::Bytes;
 use thiserror::Error;
@@ -40,6 +40,8 @@ pub enum TunnelEvent {
     Packets,
     /// The server reaches other address families than before (client only): [`super::Tunnel::remote`] says which.
     Families,
+    /// Next epoch of SLE (server only), or the word that the server has begun it (client only).
+    SleEpoch(u16, Option<EpochRandom>),
     /// The peer drains: it opens no more flows, and takes none.
     Goaway,
 }

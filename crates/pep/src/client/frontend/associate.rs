@@ -107,7 +107,7 @@ impl Associates {
         port: Option<u16>,
     ) -> Result<OpenedAssociation, Vec<u8>> {
         let refused = |code| socks5::reply(code, None);
-        let Carrier::Tunnel(session) = &self.carrier else {
+        let Some(session) = self.carrier.session() else {
             let mend =
                 "`transport = \"plain\"` carries TCP only; use a tunnel (`transport = \"quic\"`)";
             self.explain(mend);

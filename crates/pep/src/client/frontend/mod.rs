@@ -76,8 +76,8 @@ impl FrontEnds {
             decisions: &decisions,
             open: &open,
         };
-        let answering = match (dns, carrier) {
-            (Some(dns), Carrier::Tunnel(session)) => {
+        let answering = match dns.zip(carrier.session()) {
+            Some((dns, session)) => {
                 let intercepts = config.intercept.is_some();
                 Some(Dns::start(
                     dns, intercepts, session, &decisions, &mut tasks,

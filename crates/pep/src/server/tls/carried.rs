@@ -48,7 +48,7 @@ async fn carry(shard: &Rc<Shard>, (own, shards): (usize, usize), fresh: FreshWir
     let mut wire = TlsWire::resumed(shard, remote, socket, fresh.deframer);
     wire.deliver(process::now(), fresh.first);
     let is_ours = |datagram: &[u8]| owner(shards, datagram).is_none_or(|owner| owner == own);
-    let mut unproven = Some(fresh.unproven);
+    let mut unproven = fresh.unproven;
     let unused = async {
         loop {
             sleep(UNUSED).await;

@@ -13,6 +13,7 @@ mod memory;
 mod outbox;
 mod packets;
 mod pool;
+mod sle;
 mod stream;
 mod turns;
 
@@ -173,6 +174,7 @@ impl Tunnel {
             Control::Published { entry, code } => return self.on_published(entry, code),
             Control::Enrol { key } => return self.on_enrol(key),
             Control::Enrolled { code, at } => return self.on_enrolled(code, at),
+            Control::SleEpoch { epoch, random } => return self.on_sle_epoch(epoch, random),
             Control::Goaway => {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);

@@ -1,0 +1,326 @@
+//! Flows that are sealed beside the tunnel (SLE, `PROTOCOL.md` §18): keys by the tunnel, bytes by a TCP connection each, so that
+//! an operator's proxies can split it.
+//!
+//! ```text
+//!   tunnel ready ─► Association: exporter, epochs ─► keys of one connection ─► SealedFlow ══ TCP ══ server
+//! ```
+//!
+//! A flow that cannot be sealed goes through the tunnel, unless bytes of it may have reached its destination: then its
+//! application is reset.
+
+mod trust;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::tunnel::{Destination, EpochRandom, FlowId, Open, Reply, ReplyCode};
+use bentpipe_sealed::Exporter;
+use bentpipe_sealed::sle::{Conn, EXPORTER, Keys, Offers};
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::connections::Attempt;
+use super::tunnels::Tunnels;
+use crate::config::ClientSle;
+use crate::net::dial;
+use crate::process;
+use crate::relay::{Outcome, SealedFlow};
+use crate::sle_traffic::SleTraffic;
+use crate::status;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
+use trust::Trust;
+
+/// Time for which an outer connection is waited for before its flow goes through the tunnel.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Time from one epoch to the next.
+const EPOCH: Duration = Duration::from_secs(3600);
+
+/// Flows of a client that are sealed beside its tunnel.
+pub(crate) struct Sle {
+    config: ClientSle,
+    tunnels: Rc<Tunnels>,
+    /// Mark of our own sockets, where this machine's traffic is intercepted.
+    mark: Option<u32>,
+    association: RefCell<Option<Association>>,
+    trust: RefCell<Trust>,
+    /// A server without SLE is in the log.
+    lacking_told: Cell<bool>,
+    traffic: Arc<SleTraffic>,
+    /// Ends all flows at once.
+    cut: Notify,
+}
+
+/// What one tunnel has agreed on.
+struct Association {
+    tunnel: ConnectionId,
+    /// Address of the server for outer connections.
+    server: SocketAddr,
+    exporter: Exporter,
+    offers: Offers,
+    epoch: u16,
+    begun: Instant,
+    /// Random bytes of the next epoch, which the server has not confirmed yet.
+    next: Option<EpochRandom>,
+}
+
+impl Association {
+    /// The agreement of a tunnel that is ready; `None` if its server seals nothing.
+    fn of(attempt: &Attempt, connection: &mut Connection, now: Instant) -> Option<Self> {
+        let (id, port) = connection.tunnel.sle_offered()?;
+        let random = connection.tunnel.take_sle_random()?;
+        let exporter = Exporter::new(connection.exporter(EXPORTER)?);
+        // Outer connections that go to the flows' own destinations are not built.
+        (port != 0).then(|| Self {
+            tunnel: attempt.id,
+            server: (attempt.address.ip(), port).into(),
+            offers: Offers::new(id, exporter.epoch(0, random.into_bytes())),
+            exporter,
+            epoch: 0,
+            begun: now,
+            next: None,
+        })
+    }
+}
+
+impl Sle {
+    /// Sealed flows as `config` says, over the tunnels of `tunnels`.
+    pub(super) fn new(config: ClientSle, tunnels: &Rc<Tunnels>, mark: Option<u32>) -> Rc<Self> {
+        Rc::new(Self {
+            config,
+            tunnels: tunnels.clone(),
+            mark,
+            association: RefCell::default(),
+            trust: RefCell::default(),
+            lacking_told: Cell::new(false),
+            traffic: Arc::default(),
+            cut: Notify::new(),
+        })
+    }
+
+    /// Asks the server of a connection that begins for sealed flows.
+    pub(super) fn ask(connection: &mut Connection) {
+        connection.tunnel.ask_for_sle(random());
+    }
+
+    /// The tunnel is the one of this attempt from now on.
+    pub(super) fn on_ready(&self, attempt: &Attempt) {
+        let now = process::now();
+        let agreed = self.tunnels.change(attempt.id, |connection| {
+            Association::of(attempt, connection, now)
+        });
+        let agreed = agreed.flatten();
+        let lacking = agreed.is_none();
+        if lacking && !self.lacking_told.replace(lacking) {
+            tracing::warn!(
+                "the server seals no flows: they go through the tunnel; give its configuration `[sle]`, and this client no `max_rate` there"
+            );
+        }
+        self.lacking_told.set(lacking);
+        self.association.replace(agreed);
+    }
+
+    /// There is no tunnel any more. Flows that are open go on: they have their keys.
+    pub(super) fn on_lost(&self) {
+        self.association.replace(None);
+    }
+
+    /// The server has begun the next epoch.
+    pub(super) fn on_epoch(&self, tunnel: ConnectionId, epoch: u16) {
+        let mut association = self.association.borrow_mut();
+        let Some(agreed) = association.as_mut().filter(|it| it.tunnel == tunnel) else {
+            return;
+        };
+        let Some(random) = agreed.next.take().filter(|_| agreed.epoch + 1 == epoch) else {
+            return tracing::debug!("epoch {epoch} of SLE was not asked for");
+        };
+        let now = process::now();
+        let next = agreed.exporter.epoch(epoch, random.into_bytes());
+        if agreed.offers.begin(now, next).is_ok() {
+            (agreed.epoch, agreed.begun) = (epoch, now);
+            // So that the random bytes cannot be opened later in what was recorded.
+            self.tunnels.change(tunnel, Connection::renew_keys);
+        }
+    }
+
+    /// Looks whether an epoch is to begin or to be forgotten; to be called every second.
+    pub(super) fn tick(&self) {
+        let now = process::now();
+        let mut association = self.association.borrow_mut();
+        let Some(agreed) = association.as_mut() else {
+            return;
+        };
+        agreed.offers.handle_timeout(now);
+        if now < agreed.begun + EPOCH || agreed.next.is_some() {
+            return;
+        }
+        let Some(epoch) = agreed.epoch.checked_add(1) else {
+            // No number is left: what begins now goes through the tunnel.
+            *association = None;
+            return;
+        };
+        let random = random();
+        agreed.next = Some(random.clone());
+        self.tunnels.change(agreed.tunnel, |connection| {
+            connection.tunnel.begin_sle_epoch(epoch, random);
+        });
+    }
+
+    /// True if a flow to `destination` is to be sealed, as far as its destination says.
+    pub(super) fn takes(&self, destination: &Destination) -> bool {
+        self.config.takes(destination)
+    }
+
+    /// Connects to the server for one flow; `None` if that is to go through the tunnel.
+    pub(super) async fn connect(&self) -> Option<TcpStream> {
+        let server = self.association.borrow().as_ref().map(|it| it.server)?;
+        if !self.trust.borrow_mut().permits(process::now()) {
+            self.traffic.fell_back();
+            return None;
+        }
+        let connected = timeout(CONNECT, dial::open(server, self.mark)).await;
+        match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(outer) => Some(outer),
+            Err(error) => {
+                self.traffic.fell_back();
+                self.distrust(&format!("no connection to {server}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Begins a flow over `outer`; `None` if the tunnel whose keys it needs was lost meanwhile.
+    pub(super) fn open(
+        self: &Rc<Self>,
+        outer: TcpStream,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+        (first, ended): (&Bytes, bool),
+    ) -> Option<SleFlow> {
+        let keys = self.keys()?;
+        let open = Open {
+            flow: FlowId(0),
+            destination: destination.clone(),
+            source,
+            credit: 0,
+        };
+        let mut body = Vec::with_capacity(64);
+        open.encode(&mut body);
+        // The stream's kind, one byte, is of the tunnel.
+        let conn = Conn::client(process::now(), keys, &body[1..], is_connected);
+        let shard = self.tunnels.shard();
+        let mut flow = SealedFlow::new(conn, (outer, Bytes::new()), shard, &self.traffic);
+        flow.say_first(first, ended);
+        Some(SleFlow {
+            flow,
+            reading: !ended,
+            sle: self.clone(),
+        })
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        let mut association = self.association.borrow_mut();
+        Some(association.as_mut()?.offers.open())
+    }
+
+    /// A flow has ended before the server's answer, or never left.
+    fn distrust(&self, why: &str) {
+        let pause = self.trust.borrow_mut().on_failed(process::now());
+        if let Some(pause) = pause {
+            tracing::warn!(
+                "flows cannot be sealed beside the tunnel: {why}; they go through the tunnel for {} s",
+                pause.as_secs()
+            );
+        }
+    }
+
+    /// Resets every flow.
+    pub(super) fn close(&self) {
+        self.on_lost();
+        self.cut.notify_waiters();
+    }
+
+    /// Flows that are open.
+    pub(crate) fn active(&self) -> u64 {
+        self.traffic.active()
+    }
+
+    /// Flows and bytes, counted.
+    pub(super) fn traffic(&self) -> &Arc<SleTraffic> {
+        &self.traffic
+    }
+
+    /// Part of `status`.
+    pub(super) fn report(&self) -> status::Sle {
+        self.traffic.report()
+    }
+}
+
+/// Random bytes for one epoch.
+fn random() -> EpochRandom {
+    let mut bytes = Zeroizing::new([0; 32]);
+    bentpipe_tunnel::engine::random(&mut *bytes);
+    EpochRandom::new(bytes)
+}
+
+/// True if the body of a REPLY is that of a connected flow.
+fn is_connected(body: &[u8]) -> bool {
+    matches!(Reply::decode(body), Ok(Some((reply, _))) if reply.code == ReplyCode::Ok)
+}
+
+/// A flow that is sealed beside the tunnel.
+pub(crate) struct SleFlow {
+    flow: SealedFlow,
+    /// The application has not sent FIN.
+    reading: bool,
+    sle: Rc<Sle>,
+}
+
+impl SleFlow {
+    /// Waits for the server's answer: the address that it connected from.
+    ///
+    /// # Errors
+    /// Its code.
+    pub(super) async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
+        let sle = self.sle.clone();
+        let reply = tokio::select! {
+            reply = self.flow.reply() => reply,
+            () = sle.cut.notified() => return Err(ReplyCode::Internal),
+        };
+        self.judge();
+        reply.map(|reply| reply.bound)
+    }
+
+    /// Learns from the answer, or from an end without one.
+    fn judge(&self) {
+        if self.flow.is_answered() {
+            self.sle.trust.borrow_mut().on_answered();
+        } else if self.flow.is_broken() {
+            self.sle
+                .distrust("a connection to the server ended before its answer");
+        }
+    }
+
+    /// Relays between the flow and its application until the flow is over; `on_first_byte` is told of the first answer.
+    pub(super) async fn run(
+        mut self,
+        lan: TcpStream,
+        on_first_byte: Option<Box<dyn FnOnce()>>,
+    ) -> Outcome {
+        let sle = self.sle.clone();
+        tokio::select! {
+            outcome = self.flow.run(lan, self.reading, on_first_byte) => {
+                self.judge();
+                outcome
+            }
+            () = sle.cut.notified() => Outcome::TunnelLost,
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! Between one TCP socket and one outer connection of SLE (`PROTOCOL.md` §18): the sockets and tasks of `sealed/sle/conn`, at
+//! both ends.
+//!
+//! ```text
+//!   LAN host ── socket ──► Conn ── records ──► outer connection
+//!   LAN host ◄─ socket ◄── Conn ◄─ records ◄── outer connection
+//! ```
+//!
+//! Both sockets carry SO_LINGER 0 until their end is known to be in order, so a crash of the daemon resets them.
+
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bentpipe_proto::tunnel::{AbortCode, Reply, ReplyCode};
+use bentpipe_sealed::sle::{Action, Conn, Outcome as End};
+use bentpipe_tunnel::relay::{LanSocket as _, abort_code};
+use bytes::Bytes;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep_until};
+
+use super::{LanSide, Outcome, delivered};
+use crate::process;
+use crate::shard::Shard;
+use crate::sle_traffic::{OpenFlow, SleTraffic};
+
+/// Looks at all sockets of a flow before others get a turn.
+const TURN: usize = 16;
+
+/// One flow over one outer connection.
+pub(crate) struct SealedFlow {
+    conn: Conn,
+    outer: Outer,
+    /// The server's answer, once it is here (client).
+    reply: Option<Bytes>,
+    timer: Option<(Instant, Pin<Box<Sleep>>)>,
+    counted: OpenFlow,
+}
+
+/// Outer connection.
+struct Outer {
+    side: LanSide,
+    /// Bytes read for which the flow had no room.
+    unread: Bytes,
+    /// The outer connection takes no more; what it brought may still have to be read.
+    deaf: bool,
+    /// The outer connection has ended.
+    gone: bool,
+}
+
+/// Host's connection at this end.
+struct Lan {
+    side: LanSide,
+    /// The host has not sent FIN.
+    reading: bool,
+    /// The host was lost while it was written to; what it said before may still have to be read.
+    lost: Option<AbortCode>,
+}
+
+impl LanSide {
+    fn new(socket: TcpStream, shard: &Rc<Shard>) -> Self {
+        Self {
+            socket: Rc::new(socket),
+            shard: shard.clone(),
+            hangup: None,
+            on_first_byte: None,
+        }
+    }
+
+    /// Lets the kernel end the connection in order.
+    fn close_in_order(&self) {
+        let _ = SockRef::from(&*self.socket).set_linger(None);
+    }
+}
+
+impl SealedFlow {
+    /// A flow whose state is `conn`, over the connection `outer` of which `unread` was read already. `outer` must have been
+    /// [`super::prepare`]d.
+    pub(crate) fn new(
+        conn: Conn,
+        (outer, unread): (TcpStream, Bytes),
+        shard: &Rc<Shard>,
+        traffic: &Arc<SleTraffic>,
+    ) -> Self {
+        Self {
+            conn,
+            outer: Outer {
+                side: LanSide::new(outer, shard),
+                unread,
+                deaf: false,
+                gone: false,
+            },
+            reply: None,
+            timer: None,
+            counted: traffic.open(),
+        }
+    }
+
+    /// Client: takes the first bytes of the application, at most [`bentpipe_sealed::sle::MAX_HELD`], and whether it has ended
+    /// there.
+    pub(crate) fn say_first(&mut self, first: &[u8], ended: bool) {
+        let now = process::now();
+        let taken = self.conn.on_lan(now, first);
+        debug_assert_eq!(taken, first.len(), "nothing was taken before");
+        if ended {
+            self.conn.on_lan_end(now);
+        }
+    }
+
+    /// Client: waits for the server's answer.
+    ///
+    /// # Errors
+    /// Code of the refusal; INTERNAL if the outer connection broke.
+    pub(crate) async fn reply(&mut self) -> Result<Reply, ReplyCode> {
+        poll_fn(|cx| self.poll_until(cx, None, |flow| flow.reply.is_some())).await;
+        let (reply, _) = self
+            .reply
+            .as_ref()
+            .and_then(|body| Reply::decode(body).ok().flatten())
+            .ok_or(ReplyCode::Internal)?;
+        match reply.code {
+            ReplyCode::Ok => Ok(reply),
+            code => Err(code),
+        }
+    }
+
+    /// Client: true once the server has answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// True if the flow ended otherwise than its two sides wanted.
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self.conn.outcome(), Some(End::Broken(_)))
+    }
+
+    /// Server: ready once nobody is left to dial for.
+    pub(crate) async fn gone(&mut self) {
+        poll_fn(|cx| self.poll_until(cx, None, |_| false)).await;
+    }
+
+    /// Server: the dial has succeeded, with this answer.
+    pub(crate) fn on_dialled(&mut self, reply: &Reply) {
+        let mut body = Vec::with_capacity(32);
+        reply.encode(&mut body);
+        self.conn.on_dialled(&body);
+    }
+
+    /// Server: refuses the flow, and ends with the outer connection.
+    pub(crate) async fn refuse(mut self, code: ReplyCode) {
+        let mut body = Vec::with_capacity(32);
+        let reply = Reply {
+            code,
+            bound: None,
+            credit: 0,
+        };
+        reply.encode(&mut body);
+        self.conn.on_refused(process::now(), &body);
+        self.gone().await;
+    }
+
+    /// Relays between `lan`, which must have been [`super::prepare`]d, and the outer connection until the flow is over.
+    /// `on_first_byte` is told of the first byte for the host.
+    pub(crate) async fn run(
+        &mut self,
+        lan: TcpStream,
+        reading: bool,
+        on_first_byte: Option<Box<dyn FnOnce()>>,
+    ) -> Outcome {
+        let mut lan = Lan {
+            side: LanSide {
+                on_first_byte,
+                ..LanSide::new(lan, self.shard())
+            },
+            reading,
+            lost: None,
+        };
+        poll_fn(|cx| self.poll_until(cx, Some(&mut lan), |_| false)).await;
+        let outcome = self.outcome();
+        match outcome {
+            Outcome::PeerReset => Box::pin(delivered(&lan.side.socket)).await,
+            Outcome::Closed => lan.side.close_in_order(),
+            Outcome::LanReset | Outcome::Refused(_) | Outcome::TunnelLost => {}
+        }
+        outcome
+    }
+
+    fn shard(&self) -> &Rc<Shard> {
+        &self.outer.side.shard
+    }
+
+    /// Way in which the flow ended, in the words of a relay.
+    fn outcome(&self) -> Outcome {
+        match self.conn.outcome() {
+            Some(End::Closed) => Outcome::Closed,
+            Some(End::Aborted(_)) => Outcome::LanReset,
+            Some(End::PeerAborted(_)) => Outcome::PeerReset,
+            Some(End::Refused) => {
+                let reply = self.reply.as_ref().map(|body| Reply::decode(body));
+                let code = match reply {
+                    Some(Ok(Some((reply, _)))) => reply.code,
+                    _ => ReplyCode::Internal,
+                };
+                Outcome::Refused(code)
+            }
+            Some(End::Broken(fault)) => {
+                tracing::debug!("sealed flow broken: {fault}");
+                Outcome::TunnelLost
+            }
+            None => Outcome::TunnelLost,
+        }
+    }
+
+    /// Moves what can be moved. Ready once the flow is over, or `enough`.
+    fn poll_until(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut lan: Option<&mut Lan>,
+        enough: impl Fn(&Self) -> bool,
+    ) -> Poll<()> {
+        for _ in 0..TURN {
+            let mut moved = self.outer.write(cx, &mut self.conn, &self.counted);
+            moved |= self.outer.read(cx, &mut self.conn, &self.counted);
+            if let Some(lan) = lan.as_deref_mut() {
+                moved |= lan.write(cx, &mut self.conn);
+                moved |= lan.read(cx, &mut self.conn);
+            }
+            moved |= self.act(lan.as_deref_mut());
+            moved |= self.poll_timer(cx);
+            if self.conn.outcome().is_some() || enough(self) {
+                // What the end itself asks for.
+                self.act(lan.as_deref_mut());
+                return Poll::Ready(());
+            }
+            if !moved {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Takes the steps that the state machine asks for; true if there were any.
+    fn act(&mut self, mut lan: Option<&mut Lan>) -> bool {
+        let mut acted = false;
+        while let Some(action) = self.conn.poll_action() {
+            acted = true;
+            match action {
+                Action::Replied(body) => self.reply = Some(body),
+                Action::ShutLan => {
+                    if let Some(lan) = lan.as_deref_mut() {
+                        lan.shut(&mut self.conn);
+                    }
+                }
+                // By dropping the socket, once the flow is over.
+                Action::ResetLan => {}
+                Action::CloseOuter => self.outer.side.close_in_order(),
+                Action::ResetOuter if self.is_broken() => self.counted.broke(),
+                // It was reset from birth on.
+                Action::ResetOuter => {}
+            }
+        }
+        acted
+    }
+
+    /// Looks after the deadline of the state machine; true if it has passed.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(due) = self.conn.deadline() else {
+            self.timer = None;
+            return false;
+        };
+        match &mut self.timer {
+            Some((set, _)) if *set == due => {}
+            Some((set, timer)) => {
+                *set = due;
+                timer.as_mut().reset(due.into());
+            }
+            None => self.timer = Some((due, Box::pin(sleep_until(due.into())))),
+        }
+        let passed = self
+            .timer
+            .as_mut()
+            .is_some_and(|(_, timer)| timer.as_mut().poll(cx).is_ready());
+        if passed {
+            self.timer = None;
+            self.conn.handle_timeout(process::now());
+        }
+        passed
+    }
+}
+
+/// Number of a code on the wire.
+fn byte(code: AbortCode) -> u8 {
+    u8::try_from(code.code()).unwrap_or(u8::MAX)
+}
+
+impl Outer {
+    /// Conn → outer connection; true if something has changed.
+    fn write(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
+        if self.deaf || self.gone || conn.outer_output().is_empty() {
+            return false;
+        }
+        match self
+            .side
+            .poll_write(cx, &[IoSlice::new(conn.outer_output())])
+        {
+            Poll::Pending => false,
+            Poll::Ready(Ok(count)) => {
+                counted.sent(count);
+                conn.outer_written(process::now(), count);
+                true
+            }
+            Poll::Ready(Err(_)) => {
+                self.deaf = true;
+                true
+            }
+        }
+    }
+
+    /// Outer connection → Conn; true if something has changed.
+    fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
+        let room = conn.outer_room();
+        if room == 0 || self.gone {
+            return false;
+        }
+        if self.unread.is_empty() {
+            match self.side.poll_read(cx, room) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(bytes)) if bytes.is_empty() => {
+                    self.gone = true;
+                    // A write has taken the error: this is no end in order.
+                    match self.deaf {
+                        true => conn.on_outer_reset(),
+                        false => conn.on_outer_end(),
+                    }
+                    return true;
+                }
+                Poll::Ready(Ok(bytes)) => {
+                    counted.received(bytes.len());
+                    self.unread = bytes;
+                }
+                Poll::Ready(Err(_)) => {
+                    self.gone = true;
+                    conn.on_outer_reset();
+                    return true;
+                }
+            }
+        }
+        let taken = conn.on_outer(process::now(), &self.unread);
+        self.unread = self.unread.slice(taken..);
+        true
+    }
+}
+
+impl Lan {
+    /// Conn → host; true if something has changed.
+    fn write(&mut self, cx: &mut Context<'_>, conn: &mut Conn) -> bool {
+        let held = conn.lan_output().len();
+        if held == 0 {
+            return false;
+        }
+        let now = process::now();
+        if self.lost.is_some() {
+            // Nobody takes it, and the peer's last words, which come behind, must not wait for that.
+            conn.lan_written(now, held);
+            return true;
+        }
+        match self.side.poll_write(cx, &[IoSlice::new(conn.lan_output())]) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(count)) => {
+                conn.lan_written(now, count);
+                true
+            }
+            Poll::Ready(Err(error)) => {
+                self.lose(conn, abort_code(&error));
+                true
+            }
+        }
+    }
+
+    /// Host → Conn; true if something has changed.
+    fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn) -> bool {
+        if !self.reading {
+            if self.lost.is_none()
+                && let Poll::Ready(error) = self.side.poll_hangup(cx)
+            {
+                self.lose(conn, abort_code(&error));
+                return true;
+            }
+            return false;
+        }
+        let room = conn.lan_room();
+        if room == 0 {
+            return false;
+        }
+        let now = process::now();
+        match self.side.poll_read(cx, room) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(bytes)) if bytes.is_empty() => {
+                self.reading = false;
+                match self.lost {
+                    // A write has taken the error: this is no FIN.
+                    Some(code) => conn.abort(now, byte(code)),
+                    None => conn.on_lan_end(now),
+                }
+                true
+            }
+            Poll::Ready(Ok(bytes)) => {
+                conn.on_lan(now, &bytes);
+                true
+            }
+            Poll::Ready(Err(error)) => {
+                self.reading = false;
+                self.lose(conn, abort_code(&error));
+                true
+            }
+        }
+    }
+
+    /// Tells the host that the peer has ended its direction.
+    fn shut(&mut self, conn: &mut Conn) {
+        if self.lost.is_some() {
+            return;
+        }
+        match self.side.finish() {
+            Ok(()) => conn.on_lan_shut(process::now()),
+            Err(error) => self.lose(conn, abort_code(&error)),
+        }
+    }
+
+    /// The host is lost: the peer hears of it once all that the host said before has been read.
+    fn lose(&mut self, conn: &mut Conn, code: AbortCode) {
+        let code = *self.lost.get_or_insert(code);
+        if !self.reading {
+            conn.abort(process::now(), byte(code));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The server's TCP port for sealed flows: who is there is found out on the main thread, before anything is dialled.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bentpipe_sealed::sle::{Accepted, Acceptor, MAX_RECORD, PREFACE, Refusal};
+use bytes::{Bytes, BytesMut};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::sleep_until;
+
+use super::super::strangers::{Stranger, Strangers};
+use super::{FreshFlow, SealedTunnels, shard_of};
+use crate::config::ServerSle;
+use crate::net::listen::{ListenFamilies, accept, listen};
+use crate::process::{self, RunError};
+use crate::relay::prepare;
+
+/// Flows that may wait for a shard to take them in.
+const QUEUE: usize = 1024;
+
+/// Bytes that are read before it is known who is there: preface and first record.
+const FIRST_BYTES: usize = PREFACE + MAX_RECORD;
+
+/// Listeners for outer connections, and the shards that they lead to.
+pub(in crate::server) struct SleDoor {
+    listeners: RefCell<Vec<TcpListener>>,
+    tunnels: Arc<SealedTunnels>,
+    shards: Vec<mpsc::Sender<FreshFlow>>,
+    strangers: Rc<Strangers>,
+}
+
+/// Reason why there is no flow.
+enum NotMet {
+    Refused(Refusal),
+    Lost(io::Error),
+}
+
+impl From<io::Error> for NotMet {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl SleDoor {
+    /// Binds the addresses of `sle` for so many `shards`, which get what comes by the receivers; to be called inside a runtime.
+    ///
+    /// # Errors
+    /// An address cannot be had.
+    pub(in crate::server) fn open(
+        sle: &ServerSle,
+        tunnels: &Arc<SealedTunnels>,
+        shards: usize,
+    ) -> Result<(Rc<Self>, Vec<mpsc::Receiver<FreshFlow>>), RunError> {
+        let place = &sle.addresses.place;
+        let bind = |address: &SocketAddr| listen(*address, ListenFamilies::One, place);
+        let listeners: Result<_, _> = sle.addresses.iter().map(bind).collect();
+        let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
+        let door = Self {
+            listeners: RefCell::new(listeners?),
+            tunnels: tunnels.clone(),
+            shards,
+            strangers: Strangers::new(),
+        };
+        Ok((Rc::new(door), inboxes))
+    }
+
+    /// Takes in connections; to be called inside a set of local tasks.
+    pub(in crate::server) fn serve(self: &Rc<Self>) {
+        for listener in self.listeners.take() {
+            let door = self.clone();
+            accept(listener, move |outer, peer| {
+                door.admit(outer, peer);
+                std::future::ready(())
+            });
+        }
+    }
+
+    /// Finds out who is there, unless the host or its network has had its share.
+    fn admit(self: &Rc<Self>, outer: TcpStream, peer: SocketAddr) {
+        // Also a refusal is a reset.
+        if prepare(&outer).is_err() {
+            return;
+        }
+        let door = self.clone();
+        let met = self.strangers.meet(peer, |stranger| async move {
+            door.welcome(outer, peer, stranger).await;
+        });
+        if !met {
+            self.tunnels.refused.crowded.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%peer, "too many outer connections of strangers");
+        }
+    }
+
+    async fn welcome(&self, mut outer: TcpStream, peer: SocketAddr, stranger: Stranger) {
+        match self.meet(&mut outer).await {
+            Ok((accepted, unread)) => {
+                stranger.prove();
+                self.hand_over(outer, accepted, unread);
+            }
+            Err(NotMet::Refused(refusal)) => {
+                self.tunnels.count(refusal);
+                tracing::debug!(%peer, "outer connection refused: {refusal}");
+            }
+            Err(NotMet::Lost(error)) => {
+                self.tunnels.count(Refusal::Late);
+                tracing::debug!(%peer, "outer connection lost before its request: {error}");
+            }
+        }
+    }
+
+    /// Reads until the first record is open; then also what was read behind that.
+    async fn meet(&self, outer: &mut TcpStream) -> Result<(Accepted, Bytes), NotMet> {
+        let mut acceptor = Acceptor::new(process::now());
+        let mut read = BytesMut::with_capacity(FIRST_BYTES);
+        loop {
+            // From here on: what changes before this one waits is not missed.
+            let changed = self.tunnels.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let now = process::now();
+            let mut input = &read[..];
+            let pushed = acceptor.push(now, &mut input, &mut self.tunnels.associations());
+            let left = input.len();
+            let _ = read.split_to(read.len() - left);
+            if let Some(accepted) = pushed.map_err(NotMet::Refused)? {
+                return Ok((accepted, read.freeze()));
+            }
+            let due = acceptor.deadline().unwrap_or(now);
+            let room = FIRST_BYTES - left;
+            let mut more = (&mut *outer).take(room as u64);
+            tokio::select! {
+                count = more.read_buf(&mut read), if room > 0 => {
+                    if count? == 0 {
+                        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+                    }
+                }
+                () = &mut changed => {}
+                () = sleep_until(due.into()) => {
+                    let due = acceptor.handle_timeout(process::now());
+                    due.map_err(NotMet::Refused)?;
+                }
+            }
+        }
+    }
+
+    /// Gives a flow to the shard of its tunnel.
+    fn hand_over(&self, outer: TcpStream, accepted: Accepted, unread: Bytes) {
+        let Ok(outer) = outer.into_std() else {
+            return;
+        };
+        let fresh = FreshFlow {
+            outer,
+            unread,
+            accepted,
+        };
+        let shard = self.shards.get(shard_of(fresh.accepted.id));
+        if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
+            tracing::debug!("the shard takes in no sealed flow now");
+        }
+    }
+}

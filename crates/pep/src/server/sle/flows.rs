@@ -1,0 +1,337 @@
+//! Sealed flows of one shard's clients: keys from their tunnels, rights as for flows in the tunnels.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bentpipe_proto::tunnel::{EpochRandom, Open, Reply, ReplyCode, StreamKind};
+use bentpipe_sealed::Exporter;
+use bentpipe_sealed::sle::{Admissions, EXPORTER, MAX_HELD};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_local;
+
+use super::super::clients::{Client, Clients};
+use super::super::flows::FlowRights;
+use super::{FreshFlow, SealedTunnels};
+use crate::process;
+use crate::relay::SealedFlow;
+use crate::shard::Shard;
+use crate::status;
+use bentpipe_tunnel::engine::identity::PublicKey;
+use bentpipe_tunnel::engine::{Connection, ConnectionId};
+
+/// Memory that a sealed flow may hold: payload in both directions, bytes.
+const HELD: u64 = 2 * MAX_HELD as u64;
+
+/// Numbers of tunnels on one shard: the name's other byte is the shard's.
+const NUMBERS: u32 = 1 << 24;
+
+/// Sealed flows of one shard.
+pub(in crate::server) struct SealedFlows {
+    tunnels: Arc<SealedTunnels>,
+    shard: Rc<Shard>,
+    index: u8,
+    clients: Arc<Clients>,
+    rights: Rc<FlowRights>,
+    /// Next number of a tunnel.
+    next: Cell<u32>,
+    agreed: RefCell<HashMap<ConnectionId, Agreed>>,
+    open: RefCell<HashMap<u64, OpenFlow>>,
+    /// Name of the next flow here.
+    counter: Cell<u64>,
+    draining: Cell<bool>,
+}
+
+/// What one tunnel has been offered.
+struct Agreed {
+    id: u32,
+    key: PublicKey,
+    /// The client has said HELLO, and has agreed.
+    exporter: Option<Exporter>,
+}
+
+/// A flow at work.
+struct OpenFlow {
+    key: PublicKey,
+    /// Address that it is connected to, once it is.
+    to: Option<SocketAddr>,
+    cut: Rc<Notify>,
+}
+
+/// A client's wish for a flow.
+struct Wish {
+    key: PublicKey,
+    client: Arc<Client>,
+    open: Open,
+}
+
+impl SealedFlows {
+    /// Flows of shard `index`, with the rights that `clients` have and `rights` judges.
+    pub(in crate::server) fn new(
+        tunnels: Arc<SealedTunnels>,
+        (shard, index): (Rc<Shard>, u8),
+        clients: Arc<Clients>,
+        rights: Rc<FlowRights>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            tunnels,
+            shard,
+            index,
+            clients,
+            rights,
+            next: Cell::default(),
+            agreed: RefCell::default(),
+            open: RefCell::default(),
+            counter: Cell::default(),
+            draining: Cell::new(false),
+        })
+    }
+
+    /// Offers sealed flows to a client that has connected. One with a `max_rate` gets none: nobody would keep it.
+    pub(in crate::server) fn offer(
+        &self,
+        id: ConnectionId,
+        key: PublicKey,
+        client: &Client,
+        connection: &mut Connection,
+    ) {
+        if client.is_paced() {
+            return;
+        }
+        let name = self.name();
+        connection.tunnel.offer_sle(name, self.tunnels.port);
+        let agreed = Agreed {
+            id: name,
+            key,
+            exporter: None,
+        };
+        self.agreed.borrow_mut().insert(id, agreed);
+    }
+
+    /// A name that no tunnel of this shard has.
+    fn name(&self) -> u32 {
+        let agreed = self.agreed.borrow();
+        loop {
+            let number = self.next.get();
+            self.next.set((number + 1) % NUMBERS);
+            let name = u32::from(self.index) * NUMBERS + number;
+            if agreed.values().all(|other| other.id != name) {
+                return name;
+            }
+        }
+    }
+
+    /// The client of a tunnel has said HELLO.
+    pub(in crate::server) fn on_ready(&self, id: ConnectionId) {
+        let mut agreed = self.agreed.borrow_mut();
+        let Some(tunnel) = agreed.get_mut(&id) else {
+            return;
+        };
+        let asked = self.shard.change(id, |connection| {
+            let random = connection.tunnel.take_sle_random()?;
+            Some((random, connection.exporter(EXPORTER)?))
+        });
+        let Some((random, exporter)) = asked.flatten() else {
+            return;
+        };
+        let exporter = Exporter::new(exporter);
+        let epoch = exporter.epoch(0, random.into_bytes());
+        tunnel.exporter = Some(exporter);
+        let admissions = Admissions::new(epoch);
+        self.tunnels.associations().insert(tunnel.id, admissions);
+        self.tunnels.changed.notify_waiters();
+    }
+
+    /// The client of a tunnel begins the next epoch; false if it may not.
+    pub(in crate::server) fn on_epoch(
+        &self,
+        id: ConnectionId,
+        number: u16,
+        random: EpochRandom,
+    ) -> bool {
+        let agreed = self.agreed.borrow();
+        let Some((name, exporter)) = agreed
+            .get(&id)
+            .and_then(|it| Some((it.id, it.exporter.as_ref()?)))
+        else {
+            return false;
+        };
+        let epoch = exporter.epoch(number, random.into_bytes());
+        let begun = self
+            .tunnels
+            .associations()
+            .get_mut(&name)
+            .is_some_and(|it| it.begin(process::now(), epoch).is_ok());
+        if begun {
+            self.shard
+                .change(id, |connection| connection.tunnel.confirm_sle_epoch(number));
+            self.tunnels.changed.notify_waiters();
+        }
+        begun
+    }
+
+    /// The tunnel is over: no flow begins with its keys any more. Those that are open have their own.
+    pub(in crate::server) fn forget(&self, id: ConnectionId) {
+        if let Some(agreed) = self.agreed.borrow_mut().remove(&id) {
+            self.tunnels.associations().remove(&agreed.id);
+        }
+    }
+
+    /// Erases the secrets of epochs that are over; to be called every second.
+    pub(in crate::server) fn tick(&self) {
+        let now = process::now();
+        let mut associations = self.tunnels.associations();
+        for agreed in self.agreed.borrow().values() {
+            if let Some(admissions) = associations.get_mut(&agreed.id) {
+                admissions.handle_timeout(now);
+            }
+        }
+    }
+
+    /// The list of clients has changed: ends the flows of those that are gone, and those that are not permitted any more.
+    pub(in crate::server) fn recheck(&self) {
+        for flow in self.open.borrow().values() {
+            let stays = self.clients.get(&flow.key).is_some_and(|client| {
+                let permitted = |to| self.rights.permits(&client, to);
+                flow.to.is_none_or(permitted)
+            });
+            if !stays {
+                flow.cut.notify_one();
+            }
+        }
+    }
+
+    /// Refuses new flows from now on.
+    pub(in crate::server) fn drain(&self) {
+        self.draining.set(true);
+    }
+
+    /// Flows that are open.
+    pub(in crate::server) fn active(&self) -> u64 {
+        self.open.borrow().len() as u64
+    }
+
+    /// A client's part of `status`.
+    pub(in crate::server) fn report(&self, key: &PublicKey) -> status::Sle {
+        self.tunnels.traffic_of(key).report()
+    }
+
+    /// Takes in flows from the main thread; never ends.
+    pub(in crate::server) async fn take_in(
+        self: &Rc<Self>,
+        inbox: Option<mpsc::Receiver<FreshFlow>>,
+    ) -> Infallible {
+        if let Some(mut inbox) = inbox {
+            while let Some(fresh) = inbox.recv().await {
+                self.begin(fresh);
+            }
+        }
+        pending().await
+    }
+
+    /// Begins a flow; one whose tunnel is gone meanwhile is reset.
+    fn begin(self: &Rc<Self>, fresh: FreshFlow) {
+        let FreshFlow {
+            outer,
+            unread,
+            accepted,
+        } = fresh;
+        let Ok(outer) = TcpStream::from_std(outer) else {
+            return;
+        };
+        let Some(wish) = self.wish(accepted.id, &accepted.open) else {
+            return;
+        };
+        let traffic = self.tunnels.traffic_of(&wish.key);
+        let flow = SealedFlow::new(accepted.conn, (outer, unread), &self.shard, &traffic);
+        let (name, cut) = (self.counter.get(), Rc::new(Notify::new()));
+        self.counter.set(name + 1);
+        let entry = OpenFlow {
+            key: wish.key,
+            to: None,
+            cut: cut.clone(),
+        };
+        let refusal = self.refusal(&wish);
+        self.open.borrow_mut().insert(name, entry);
+        let this = self.clone();
+        spawn_local(async move {
+            tokio::select! {
+                () = this.carry(name, flow, wish, refusal) => {}
+                () = cut.notified() => {}
+            }
+            this.open.borrow_mut().remove(&name);
+        });
+    }
+
+    /// What the client of tunnel `id` wants, if it still is one.
+    fn wish(&self, id: u32, body: &[u8]) -> Option<Wish> {
+        let agreed = self.agreed.borrow();
+        let key = agreed.values().find(|agreed| agreed.id == id)?.key;
+        let mut bytes = Vec::with_capacity(body.len() + 1);
+        // Left out on the way, for there is no other.
+        StreamKind::Flow.encode(&mut bytes);
+        bytes.extend_from_slice(body);
+        match Open::decode(&bytes) {
+            Ok(Some((open, used))) if used == bytes.len() => Some(Wish {
+                client: self.clients.get(&key)?,
+                key,
+                open,
+            }),
+            _ => {
+                tracing::debug!("sealed flow with a request that cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Reason why a client may not open one more flow now, if it may not.
+    fn refusal(&self, wish: &Wish) -> Option<ReplyCode> {
+        if self.draining.get() {
+            return Some(ReplyCode::Draining);
+        }
+        let open = self.open.borrow();
+        let count = open.values().filter(|flow| flow.key == wish.key).count() as u64;
+        let most = wish.client.max_flows.min(wish.client.memory() / HELD);
+        self.rights.beyond_limits(&wish.client, count >= most)
+    }
+
+    /// Dials and relays, or refuses.
+    async fn carry(&self, name: u64, mut flow: SealedFlow, wish: Wish, refusal: Option<ReplyCode>) {
+        if let Some(code) = refusal {
+            return flow.refuse(code).await;
+        }
+        let destination = &wish.open.destination;
+        let dialled = tokio::select! {
+            dialled = Box::pin(self.rights.dial(&wish.client, destination)) => dialled,
+            () = flow.gone() => return,
+        };
+        let entered = dialled.and_then(|(lan, to)| {
+            // Its client's rights may have changed while that took place.
+            let client = self.clients.get(&wish.key).ok_or(ReplyCode::Denied)?;
+            if !self.rights.permits(&client, to) {
+                return Err(ReplyCode::Denied);
+            }
+            if let Some(flow) = self.open.borrow_mut().get_mut(&name) {
+                flow.to = Some(to);
+            }
+            Ok(lan)
+        });
+        match entered {
+            Ok(lan) => {
+                flow.on_dialled(&Reply {
+                    code: ReplyCode::Ok,
+                    bound: lan.local_addr().ok(),
+                    credit: 0,
+                });
+                let outcome = flow.run(lan, true, None).await;
+                tracing::debug!(client = wish.client.name, %destination, ?outcome, "sealed flow ended");
+            }
+            Err(code) => flow.refuse(code).await,
+        }
+    }
+}

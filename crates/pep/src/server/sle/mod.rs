@@ -1,0 +1,117 @@
+//! Flows that clients seal beside their tunnels (SLE, `PROTOCOL.md` §18): what all threads of the server share of them.
+//!
+//! ```text
+//!  TCP ─► door (main thread): preface, record 0, window ─► the shard of the tunnel: rights, dial, relay
+//!              ▲ secrets of epochs                                │
+//!              ╰──────────────── SealedTunnels ◄──────────────────╯ tunnel ready, next epoch, tunnel over
+//! ```
+
+mod door;
+mod flows;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bentpipe_sealed::sle::{Accepted, Associations, Refusal};
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use crate::sle_traffic::SleTraffic;
+use crate::status;
+use bentpipe_tunnel::engine::identity::PublicKey;
+pub(super) use door::SleDoor;
+pub(super) use flows::SealedFlows;
+
+/// Outer connection whose first record has been opened, on its way to the shard of its tunnel.
+pub(super) struct FreshFlow {
+    outer: std::net::TcpStream,
+    /// Bytes that were read behind the first record.
+    unread: Bytes,
+    accepted: Accepted,
+}
+
+/// Tunnels that have agreed on sealed flows.
+#[derive(Default)]
+pub(super) struct SealedTunnels {
+    /// TCP port that clients are told.
+    port: u16,
+    associations: Mutex<Associations>,
+    /// Somebody may wait for a tunnel or an epoch that has just come.
+    changed: Notify,
+    traffic: Mutex<HashMap<PublicKey, Arc<SleTraffic>>>,
+    refused: Refused,
+}
+
+/// Outer connections that were refused, by cause.
+#[derive(Default)]
+struct Refused {
+    preface: AtomicU64,
+    association: AtomicU64,
+    epoch: AtomicU64,
+    replayed: AtomicU64,
+    record: AtomicU64,
+    incomplete: AtomicU64,
+    crowded: AtomicU64,
+}
+
+/// Shard whose tunnel has this name: its first byte says so.
+fn shard_of(id: u32) -> usize {
+    usize::from(id.to_be_bytes()[0])
+}
+
+impl SealedTunnels {
+    /// No tunnel yet; outer connections come to `port`.
+    pub(super) fn new(port: u16) -> Arc<Self> {
+        Arc::new(Self {
+            port,
+            ..Self::default()
+        })
+    }
+
+    fn associations(&self) -> MutexGuard<'_, Associations> {
+        self.associations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Count of a client's flows, since the server started.
+    fn traffic_of(&self, key: &PublicKey) -> Arc<SleTraffic> {
+        let mut traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.entry(*key).or_default().clone()
+    }
+
+    fn count(&self, refusal: Refusal) {
+        let refused = &self.refused;
+        let cause = match refusal {
+            Refusal::Preface(_) => &refused.preface,
+            Refusal::Association(_) => &refused.association,
+            Refusal::Epoch(_) => &refused.epoch,
+            Refusal::Stale(_) => &refused.replayed,
+            Refusal::Record(_) | Refusal::NotOpen(_) => &refused.record,
+            Refusal::Late => &refused.incomplete,
+        };
+        cause.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Figures of all clients for `status`.
+    pub(super) fn report(&self) -> status::Sle {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let refused = &self.refused;
+        let mut report = status::Sle {
+            refused_total: status::SleRefused {
+                preface: get(&refused.preface),
+                association: get(&refused.association),
+                epoch: get(&refused.epoch),
+                replayed: get(&refused.replayed),
+                record: get(&refused.record),
+                incomplete: get(&refused.incomplete),
+                crowded: get(&refused.crowded),
+            },
+            ..status::Sle::default()
+        };
+        let traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.values().for_each(|one| report.add(&one.report()));
+        report
+    }
+}
