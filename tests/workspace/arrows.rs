@@ -56,6 +56,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 15] = [
             "bentpipe-congestion",
             "bentpipe-plot",
             "bentpipe-proto",
+            "bentpipe-sealed",
             "bentpipe-sys",
             "bentpipe-tunnel",
             "bentpipe-units",
@@ -110,6 +111,9 @@ const TUNNEL_LIBRARIES: [&str; 6] = [
     "zeroize",
 ];
 
+/// What formats of the tunnel may use besides: what wipes the random bytes of a key.
+const PROTO_LIBRARIES: [&str; 1] = ["zeroize"];
+
 /// What sealed carriers may use besides: AEAD and HKDF, and what wipes keys. Their random bytes are arguments, as is the time.
 const SEALED_LIBRARIES: [&str; 2] = ["aws-lc-rs", "zeroize"];
 
@@ -151,7 +155,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             ],
             &["config"],
             &["status"],
-            &["shard"],
+            &["shard", "sle_traffic"],
             &["process", "relay"],
             &["web"],
             &[
@@ -289,7 +293,8 @@ fn pure_crates_use_pure_libraries() {
         for dependency in outside {
             let other = text(dependency, "name");
             let besides = match name {
-                "bentpipe-sealed" => &SEALED_LIBRARIES[..],
+                "bentpipe-proto" => &PROTO_LIBRARIES[..],
+                "bentpipe-sealed" => &SEALED_LIBRARIES,
                 "bentpipe-tunnel" => &TUNNEL_LIBRARIES,
                 _ => &[],
             };

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use bentpipe_emulator::topology::GATEWAY_SAT;
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
@@ -122,6 +123,21 @@ fn bentpipe_passes_every_case() {
     }
     let site = Site::start(SiteConfig {
         scenario: fast_geo(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    judge(&all_cases(&site.routes()), &site.logs());
+}
+
+#[test]
+fn sealed_flows_pass_every_case() {
+    if !privileged("fidelity of sealed flows") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:4434\"\n"),
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n[sle]\n".into(),
         ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");

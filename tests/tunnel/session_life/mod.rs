@@ -6,6 +6,7 @@ mod known_link;
 mod known_path;
 mod link;
 mod reload;
+mod sealed;
 mod silence;
 mod trace;
 mod wire;

@@ -195,7 +195,12 @@ async fn open_sealed(
         return open_in_tunnel(session, destination, source, said).await;
     };
     let words = Words::of(said, session).await?;
-    let sealed = sle.open(outer, destination, source, (&words.first, words.ended));
+    let sealed = sle.open(
+        outer,
+        destination,
+        source,
+        (words.first.clone(), words.ended),
+    );
     match sealed {
         Some(flow) => Ok(Flow::Sle {
             flow: Box::new(flow),

@@ -82,7 +82,9 @@ impl Session {
         let learned = Rc::new(Learned::load(config.clone(), tunnels.clone()));
         let reporter = Rc::new(Reporter::new(tunnels.clone()));
         let wires = Wires::new(&config, &tunnels, (&schedule, &servers), &learned, mark);
-        let sle = config.sle.clone().map(|sle| Sle::new(sle, &tunnels, mark));
+        let memory = config.memory.as_u64();
+        let sealed = config.sle.clone();
+        let sle = sealed.map(|sle| Sle::new((sle, memory), &tunnels, mark));
         let traffic = sle.as_ref().map(|sle| sle.traffic().clone());
         let session = Rc::new(Self {
             connector: Connector::new(

@@ -17,9 +17,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bentpipe_proto::tunnel::{AbortCode, Reply, ReplyCode};
-use bentpipe_sealed::sle::{Action, Conn, Outcome as End};
+use bentpipe_sealed::sle::{Action, Conn, MAX_HELD, Outcome as End};
 use bentpipe_tunnel::relay::{LanSocket as _, abort_code};
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
@@ -32,10 +32,15 @@ use crate::sle_traffic::{OpenFlow, SleTraffic};
 /// Looks at all sockets of a flow before others get a turn.
 const TURN: usize = 16;
 
+/// Most that a flow holds, bytes: payload in both directions, and what was read and had no room.
+pub(crate) const MOST_HELD: u64 = 3 * MAX_HELD as u64;
+
 /// One flow over one outer connection.
 pub(crate) struct SealedFlow {
     conn: Conn,
     outer: Outer,
+    /// First bytes of the application for which there was no room yet (client).
+    first: Option<First>,
     /// The server's answer, once it is here (client).
     reply: Option<Bytes>,
     timer: Option<(Instant, Pin<Box<Sleep>>)>,
@@ -51,6 +56,13 @@ struct Outer {
     deaf: bool,
     /// The outer connection has ended.
     gone: bool,
+}
+
+/// Bytes that an application had said before its flow began.
+struct First {
+    bytes: Bytes,
+    /// The application has sent FIN behind them.
+    ended: bool,
 }
 
 /// Host's connection at this end.
@@ -95,21 +107,38 @@ impl SealedFlow {
                 deaf: false,
                 gone: false,
             },
+            first: None,
             reply: None,
             timer: None,
             counted: traffic.open(),
         }
     }
 
-    /// Client: takes the first bytes of the application, at most [`bentpipe_sealed::sle::MAX_HELD`], and whether it has ended
-    /// there.
-    pub(crate) fn say_first(&mut self, first: &[u8], ended: bool) {
+    /// Client: takes the first bytes of the application, and whether it has ended there.
+    pub(crate) fn say_first(&mut self, first: Bytes, ended: bool) {
+        self.first = Some(First {
+            bytes: first,
+            ended,
+        });
+        self.say();
+    }
+
+    /// First bytes of the application → Conn; true if something has changed.
+    fn say(&mut self) -> bool {
+        let Some(First { bytes, ended }) = &mut self.first else {
+            return false;
+        };
         let now = process::now();
-        let taken = self.conn.on_lan(now, first);
-        debug_assert_eq!(taken, first.len(), "nothing was taken before");
-        if ended {
-            self.conn.on_lan_end(now);
+        let taken = self.conn.on_lan(now, bytes);
+        bytes.advance(taken);
+        let said = bytes.is_empty();
+        if said {
+            if *ended {
+                self.conn.on_lan_end(now);
+            }
+            self.first = None;
         }
+        said || taken > 0
     }
 
     /// Client: waits for the server's answer.
@@ -137,6 +166,11 @@ impl SealedFlow {
     /// True if the flow ended otherwise than its two sides wanted.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self.conn.outcome(), Some(End::Broken(_)))
+    }
+
+    /// Server: so many bytes were read before the flow began.
+    pub(crate) fn count_received(&self, bytes: usize) {
+        self.counted.received(bytes);
     }
 
     /// Server: ready once nobody is left to dial for.
@@ -224,11 +258,14 @@ impl SealedFlow {
         enough: impl Fn(&Self) -> bool,
     ) -> Poll<()> {
         for _ in 0..TURN {
-            let mut moved = self.outer.write(cx, &mut self.conn, &self.counted);
+            let mut moved = self.say();
+            moved |= self.outer.write(cx, &mut self.conn, &self.counted);
             moved |= self.outer.read(cx, &mut self.conn, &self.counted);
             if let Some(lan) = lan.as_deref_mut() {
                 moved |= lan.write(cx, &mut self.conn);
-                moved |= lan.read(cx, &mut self.conn);
+                if self.first.is_none() {
+                    moved |= lan.read(cx, &mut self.conn);
+                }
             }
             moved |= self.act(lan.as_deref_mut());
             moved |= self.poll_timer(cx);
@@ -352,7 +389,7 @@ impl Outer {
             }
         }
         let taken = conn.on_outer(process::now(), &self.unread);
-        self.unread = self.unread.slice(taken..);
+        self.unread.advance(taken);
         true
     }
 }

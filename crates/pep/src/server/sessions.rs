@@ -67,12 +67,8 @@ impl Sessions {
         let flows = FlowRights::new(shard.clone(), dialler, shared.notices.clone());
         let sealed = |tunnels: &Arc<SealedTunnels>| {
             let place = (shard.clone(), worker.index);
-            SealedFlows::new(
-                tunnels.clone(),
-                place,
-                shared.clients.clone(),
-                flows.clone(),
-            )
+            let rights = (shared.clients.clone(), flows.clone());
+            SealedFlows::new(tunnels.clone(), place, rights, shared.pool.clone())
         };
         Rc::new(Self {
             sealed: shared.sealed.as_ref().map(sealed),

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, CloseCode, Control, ControlReader, DecodeError, Families, FlowId, Forward,
-    Hello, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, PacketKinds, Reply, ReplyCode, StreamKind, varint,
+    AbortCode, Acks, CloseCode, Control, ControlReader, DecodeError, EpochRandom, Families, FlowId,
+    Forward, Hello, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, PacketKinds, Reply, ReplyCode, SleHello,
+    StreamKind, varint,
 };
 use bentpipe_units::BitRate;
+use zeroize::Zeroizing;
 
 fn opens() -> Vec<Open> {
     let v6 = SocketAddr::from((Ipv6Addr::LOCALHOST, 40_000));

@@ -8,12 +8,13 @@ use bentpipe_proto::dns::Query;
 use bentpipe_proto::fec::{Fec, Incoming, Mended, Outgoing, Repair};
 use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
-    AbortCode, Acks, Again, Awaited, Control, ControlReader, EnrolCode, Families, FlowId, Forward,
-    Hello, Inbound, Open, PacketKinds, Place, Publish, PublishCode, Reply, ReplyCode, StreamKind,
-    TrainPacket, capability,
+    AbortCode, Acks, Again, Awaited, Control, ControlReader, EnrolCode, EpochRandom, Families,
+    FlowId, Forward, Hello, Inbound, Open, PacketKinds, Place, Publish, PublishCode, Reply,
+    ReplyCode, SleHello, StreamKind, TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
+use zeroize::Zeroizing;
 
 use crate::released;
 
@@ -301,6 +302,26 @@ fn enrolment() {
             at: 1_700_000_000,
         },
     );
+}
+
+#[test]
+fn sealed_flows() {
+    let hello = Hello {
+        version: 1,
+        instance: 1,
+        capabilities: capability::SLE,
+        sle: Some(SleHello::Server {
+            id: 0x0a0b_0c0d,
+            port: 4434,
+        }),
+        ..Hello::default()
+    };
+    check_control("HELLO of a server with SLE", &Control::Hello(hello));
+    let random = std::array::from_fn(|i| 0x20 + u8::try_from(i).expect("below 32"));
+    let next = |random| Control::SleEpoch { epoch: 5, random };
+    let random = EpochRandom::new(Zeroizing::new(random));
+    check_control("SLE_EPOCH of a client", &next(Some(random)));
+    check_control("SLE_EPOCH of a server", &next(None));
 }
 
 #[test]

@@ -31,7 +31,7 @@ use super::tunnels::Tunnels;
 use crate::config::ClientSle;
 use crate::net::dial;
 use crate::process;
-use crate::relay::{Outcome, SealedFlow};
+use crate::relay::{MOST_HELD, Outcome, SealedFlow};
 use crate::sle_traffic::SleTraffic;
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
@@ -47,6 +47,8 @@ const EPOCH: Duration = Duration::from_secs(3600);
 pub(crate) struct Sle {
     config: ClientSle,
     tunnels: Rc<Tunnels>,
+    /// Memory of the tunnel; sealed flows may hold as much again.
+    memory: u64,
     /// Mark of our own sockets, where this machine's traffic is intercepted.
     mark: Option<u32>,
     association: RefCell<Option<Association>>,
@@ -92,10 +94,15 @@ impl Association {
 
 impl Sle {
     /// Sealed flows as `config` says, over the tunnels of `tunnels`.
-    pub(super) fn new(config: ClientSle, tunnels: &Rc<Tunnels>, mark: Option<u32>) -> Rc<Self> {
+    pub(super) fn new(
+        (config, memory): (ClientSle, u64),
+        tunnels: &Rc<Tunnels>,
+        mark: Option<u32>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             config,
             tunnels: tunnels.clone(),
+            memory,
             mark,
             association: RefCell::default(),
             trust: RefCell::default(),
@@ -181,7 +188,8 @@ impl Sle {
     /// Connects to the server for one flow; `None` if that is to go through the tunnel.
     pub(super) async fn connect(&self) -> Option<TcpStream> {
         let server = self.association.borrow().as_ref().map(|it| it.server)?;
-        if !self.trust.borrow_mut().permits(process::now()) {
+        let crowded = (self.active() + 1) * MOST_HELD > self.memory;
+        if crowded || !self.trust.borrow_mut().permits(process::now()) {
             self.traffic.fell_back();
             return None;
         }
@@ -202,7 +210,7 @@ impl Sle {
         outer: TcpStream,
         destination: &Destination,
         source: Option<SocketAddr>,
-        (first, ended): (&Bytes, bool),
+        (first, ended): (Bytes, bool),
     ) -> Option<SleFlow> {
         let keys = self.keys()?;
         let open = Open {

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bentpipe_sealed::sle::{Accepted, Acceptor, MAX_RECORD, PREFACE, Refusal};
-use bytes::{Bytes, BytesMut};
+use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, PREFACE, Refusal};
+use bytes::{Buf as _, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -97,11 +97,14 @@ impl SleDoor {
         }
     }
 
-    async fn welcome(&self, mut outer: TcpStream, peer: SocketAddr, stranger: Stranger) {
-        match self.meet(&mut outer).await {
-            Ok((accepted, unread)) => {
+    async fn welcome(&self, outer: TcpStream, peer: SocketAddr, stranger: Stranger) {
+        match self.meet(outer).await {
+            Ok(fresh) => {
                 stranger.prove();
-                self.hand_over(outer, accepted, unread);
+                let shard = self.shards.get(shard_of(fresh.accepted.id));
+                if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
+                    tracing::debug!(%peer, "the shard takes in no sealed flow now");
+                }
             }
             Err(NotMet::Refused(refusal)) => {
                 self.tunnels.count(refusal);
@@ -114,54 +117,42 @@ impl SleDoor {
         }
     }
 
-    /// Reads until the first record is open; then also what was read behind that.
-    async fn meet(&self, outer: &mut TcpStream) -> Result<(Accepted, Bytes), NotMet> {
+    /// Reads until the first record is open.
+    async fn meet(&self, mut outer: TcpStream) -> Result<FreshFlow, NotMet> {
         let mut acceptor = Acceptor::new(process::now());
-        let mut read = BytesMut::with_capacity(FIRST_BYTES);
+        let (mut unread, mut read) = (BytesMut::with_capacity(FIRST_BYTES), 0);
         loop {
             // From here on: what changes before this one waits is not missed.
             let changed = self.tunnels.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             let now = process::now();
-            let mut input = &read[..];
+            let mut input = &unread[..];
             let pushed = acceptor.push(now, &mut input, &mut self.tunnels.associations());
             let left = input.len();
-            let _ = read.split_to(read.len() - left);
+            unread.advance(unread.len() - left);
             if let Some(accepted) = pushed.map_err(NotMet::Refused)? {
-                return Ok((accepted, read.freeze()));
+                return Ok(FreshFlow {
+                    outer: outer.into_std()?,
+                    unread: unread.freeze(),
+                    read,
+                    accepted,
+                });
             }
             let due = acceptor.deadline().unwrap_or(now);
             let room = FIRST_BYTES - left;
-            let mut more = (&mut *outer).take(room as u64);
+            let mut more = (&mut outer).take(room as u64);
             tokio::select! {
-                count = more.read_buf(&mut read), if room > 0 => {
-                    if count? == 0 {
-                        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-                    }
-                }
+                count = more.read_buf(&mut unread), if room > 0 => match count? {
+                    0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                    count => read += count,
+                },
                 () = &mut changed => {}
                 () = sleep_until(due.into()) => {
                     let due = acceptor.handle_timeout(process::now());
                     due.map_err(NotMet::Refused)?;
                 }
             }
-        }
-    }
-
-    /// Gives a flow to the shard of its tunnel.
-    fn hand_over(&self, outer: TcpStream, accepted: Accepted, unread: Bytes) {
-        let Ok(outer) = outer.into_std() else {
-            return;
-        };
-        let fresh = FreshFlow {
-            outer,
-            unread,
-            accepted,
-        };
-        let shard = self.shards.get(shard_of(fresh.accepted.id));
-        if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
-            tracing::debug!("the shard takes in no sealed flow now");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bentpipe_proto::tunnel::{EpochRandom, Open, Reply, ReplyCode, StreamKind};
 use bentpipe_sealed::Exporter;
-use bentpipe_sealed::sle::{Admissions, EXPORTER, MAX_HELD};
+use bentpipe_sealed::sle::{Admissions, EXPORTER};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
@@ -19,14 +19,12 @@ use super::super::clients::{Client, Clients};
 use super::super::flows::FlowRights;
 use super::{FreshFlow, SealedTunnels};
 use crate::process;
-use crate::relay::SealedFlow;
+use crate::relay::{MOST_HELD, SealedFlow};
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::identity::PublicKey;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
-
-/// Memory that a sealed flow may hold: payload in both directions, bytes.
-const HELD: u64 = 2 * MAX_HELD as u64;
+use bentpipe_tunnel::transport::MemoryPool;
 
 /// Numbers of tunnels on one shard: the name's other byte is the shard's.
 const NUMBERS: u32 = 1 << 24;
@@ -38,6 +36,8 @@ pub(in crate::server) struct SealedFlows {
     index: u8,
     clients: Arc<Clients>,
     rights: Rc<FlowRights>,
+    /// Memory of all tunnels; sealed flows may hold as much again.
+    pool: Arc<MemoryPool>,
     /// Next number of a tunnel.
     next: Cell<u32>,
     agreed: RefCell<HashMap<ConnectionId, Agreed>>,
@@ -75,8 +75,8 @@ impl SealedFlows {
     pub(in crate::server) fn new(
         tunnels: Arc<SealedTunnels>,
         (shard, index): (Rc<Shard>, u8),
-        clients: Arc<Clients>,
-        rights: Rc<FlowRights>,
+        (clients, rights): (Arc<Clients>, Rc<FlowRights>),
+        pool: Arc<MemoryPool>,
     ) -> Rc<Self> {
         Rc::new(Self {
             tunnels,
@@ -84,6 +84,7 @@ impl SealedFlows {
             index,
             clients,
             rights,
+            pool,
             next: Cell::default(),
             agreed: RefCell::default(),
             open: RefCell::default(),
@@ -239,6 +240,7 @@ impl SealedFlows {
         let FreshFlow {
             outer,
             unread,
+            read,
             accepted,
         } = fresh;
         let Ok(outer) = TcpStream::from_std(outer) else {
@@ -249,6 +251,7 @@ impl SealedFlows {
         };
         let traffic = self.tunnels.traffic_of(&wish.key);
         let flow = SealedFlow::new(accepted.conn, (outer, unread), &self.shard, &traffic);
+        flow.count_received(read);
         let (name, cut) = (self.counter.get(), Rc::new(Notify::new()));
         self.counter.set(name + 1);
         let entry = OpenFlow {
@@ -296,8 +299,10 @@ impl SealedFlows {
         }
         let open = self.open.borrow();
         let count = open.values().filter(|flow| flow.key == wish.key).count() as u64;
-        let most = wish.client.max_flows.min(wish.client.memory() / HELD);
-        self.rights.beyond_limits(&wish.client, count >= most)
+        let most = wish.client.max_flows.min(wish.client.memory() / MOST_HELD);
+        let crowded = self.tunnels.active() * MOST_HELD > self.pool.ceiling();
+        self.rights
+            .beyond_limits(&wish.client, count >= most || crowded)
     }
 
     /// Dials and relays, or refuses.

@@ -28,6 +28,8 @@ pub(super) struct FreshFlow {
     outer: std::net::TcpStream,
     /// Bytes that were read behind the first record.
     unread: Bytes,
+    /// Bytes that were read in all.
+    read: usize,
     accepted: Accepted,
 }
 
@@ -79,6 +81,12 @@ impl SealedTunnels {
     fn traffic_of(&self, key: &PublicKey) -> Arc<SleTraffic> {
         let mut traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
         traffic.entry(*key).or_default().clone()
+    }
+
+    /// Flows of all clients that are open.
+    fn active(&self) -> u64 {
+        let traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
+        traffic.values().map(|one| one.active()).sum()
     }
 
     fn count(&self, refusal: Refusal) {

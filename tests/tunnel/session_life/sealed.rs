@@ -1,0 +1,134 @@
+//! Flows that are sealed beside the tunnel: what crosses so, what goes through the tunnel instead, and what ends them.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bentpipe_emulator::topology::{GATEWAY_SAT, WEB};
+use bentpipe_testbed::peer::{Service, echo, read_to_reset};
+use bentpipe_testbed::reload::reload;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::transfer::{Transfer, Way};
+use serde_json::Value;
+
+use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
+use crate::BENTPIPE;
+
+/// TCP port of the server for outer connections.
+const OUTER: u16 = 4434;
+
+/// Time for which a client waits for an outer connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+fn sealing() -> SiteConfig {
+    SiteConfig {
+        server_tables: format!("[sle]\nlisten = \"{GATEWAY_SAT}:{OUTER}\"\n"),
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\n[sle]\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    }
+}
+
+/// A figure of the client's `status` about sealed flows.
+fn figure(site: &Site, name: &str) -> Result<u64> {
+    let mut command = Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]);
+    let socket = site.client_home().join("client.sock");
+    let output = command.arg(socket).output()?;
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(report["sle"][name].as_u64().unwrap_or_default())
+}
+
+#[test]
+fn flows_are_sealed_beside_the_tunnel() {
+    on_site("sealed flows", sealing(), |site| {
+        let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+        let began = Instant::now();
+        let mut stream = connect(site, web.address, RTT)?;
+        exchange(&mut stream)?;
+        let took = began.elapsed();
+        // As clear TCP: one round trip for the outer connection, one for the answer.
+        ensure!(took <= 2 * RTT + SLACK, "answered after {took:?}");
+        let download = Transfer::start(&route(site, RTT), Way::Download, 3_000_000)?;
+        let upload = Transfer::start(&route(site, RTT), Way::Upload, 3_000_000)?;
+        let web = WEB.to_string();
+        let ping = ["-c", "1", "-W", "5", &web];
+        site.topology.user().run("ping", &ping)?;
+        download.finish_whole()?;
+        upload.finish_whole()?;
+        let flows = figure(site, "flows_total")?;
+        ensure!(flows == 3, "{flows} sealed flows");
+        for name in ["bytes_in", "bytes_out"] {
+            let bytes = figure(site, name)?;
+            let most = 3_000_000 + 3_000_000 / 60;
+            ensure!((3_000_000..most).contains(&bytes), "{name}: {bytes}");
+        }
+        let broken = figure(site, "broken_total")?;
+        ensure!(broken == 0, "{broken} broken");
+        Ok(())
+    });
+}
+
+#[test]
+fn flows_that_cannot_be_sealed_go_through_the_tunnel() {
+    on_site("a way that is shut", sealing(), |site| {
+        let web = Service::start(&Place::from(site.topology.web()), echo_address(), echo)?;
+        let table = format!(
+            "add table inet shut; \
+             add chain inet shut input {{ type filter hook input priority -300; }}; \
+             add rule inet shut input tcp dport {OUTER} drop"
+        );
+        site.topology.gateway().run("nft", &[&table])?;
+        let began = Instant::now();
+        exchange(&mut connect(site, web.address, RTT)?)?;
+        let took = began.elapsed();
+        ensure!(took <= CONNECT + RTT + SLACK, "answered after {took:?}");
+        let line = "flows cannot be sealed beside the tunnel";
+        site.client().wait_for_line(line, SOON)?;
+        // Nobody waits for it again.
+        let began = Instant::now();
+        exchange(&mut connect(site, web.address, RTT)?)?;
+        let took = began.elapsed();
+        ensure!(took <= RTT + SLACK, "answered after {took:?}");
+        let fell_back = figure(site, "fell_back_total")?;
+        ensure!(fell_back == 2, "{fell_back} fell back");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_without_sealed_flows_gets_them_through_the_tunnel() {
+    let config = SiteConfig {
+        server_tables: String::new(),
+        ..sealing()
+    };
+    on_site("a server without [sle]", config, |site| {
+        exchange(&mut talk(&route(site, RTT))?)?;
+        let line = "the server seals no flows";
+        site.client().wait_for_line(line, SOON)
+    });
+}
+
+#[test]
+fn sealed_flows_end_with_the_rights_of_their_client_and_with_its_server() {
+    on_site("rights of sealed flows", sealing(), |site| {
+        let mut permitted = talk(&route(site, RTT))?;
+        let server = site.server_file();
+        let whole = fs::read_to_string(&server)?;
+        let narrow = whole.replace("allow = [", "allow = [\"192.0.2.1\"] # [");
+        ensure!(narrow != whole, "no `allow` in {whole}");
+        fs::write(&server, narrow)?;
+        reload(site, "reloaded: +0 -0 ~1 clients")?;
+        read_to_reset(&mut permitted)?;
+
+        fs::write(&server, whole)?;
+        reload(site, "reloaded: +0 -0 ~1 clients")?;
+        let mut flow = talk(&route(site, RTT))?;
+        let flows = figure(site, "flows_active")?;
+        ensure!(flows == 1, "{flows} sealed flows");
+        site.kill_server()?;
+        read_to_reset(&mut flow)?;
+        Ok(())
+    });
+}
