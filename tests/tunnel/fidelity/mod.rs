@@ -3,6 +3,7 @@
 //! The twelve cases that a split connection must get right, over IPv4 and IPv6, between namespaces with an emulated
 //! satellite of 500 ms RTT between them. Needs root, except for the relays on loopback.
 mod cases;
+mod hosts;
 mod mixture;
 mod wrong;
 
@@ -18,6 +19,7 @@ use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, nea
 
 use crate::BENTPIPE;
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
+use hosts::SealedHosts;
 use wrong::Fault;
 
 /// How one case ended on one route.
@@ -142,6 +144,28 @@ fn sealed_flows_pass_every_case() {
     })
     .expect("a site");
     judge(&all_cases(&site.routes()), &site.logs());
+}
+
+/// An operator's PEP between the two hosts splits their outer connections, and resets nothing of what is in them.
+#[test]
+fn sealed_flows_pass_every_case_through_splitters() {
+    if !privileged("fidelity of sealed flows through splitters") {
+        return;
+    }
+    let site = Site::start(SiteConfig {
+        scenario: fast_geo(),
+        carried: Carried::Distributed,
+        // The tunnel's UDP passes by the splitters.
+        client_tables: "[intercept]\ninterfaces = [\"lan0\"]\nother = \"direct\"\n".into(),
+        ..SiteConfig::new(BENTPIPE)
+    })
+    .expect("a site");
+    let hosts = SealedHosts::start(&site).expect("bentpipe on the hosts");
+    let mut outcomes = Vec::new();
+    for phase in [ENDS, TRAPS, MANY, BULK, LOSS] {
+        outcomes.extend(together(&site.routes(), phase));
+    }
+    judge(&outcomes, &format!("{}\n{}", site.logs(), hosts.logs()));
 }
 
 /// SplitServer without a tunnel is held to the same.

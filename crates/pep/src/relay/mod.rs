@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 pub(crate) use bentpipe_tunnel::relay::Outcome;
 pub(crate) use handle::FlowHandle;
-pub(crate) use sealed::{MOST_HELD, SealedFlow};
+pub(crate) use sealed::SealedFlow;
 
 use crate::shard::Shard;
 

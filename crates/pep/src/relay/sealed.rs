@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bentpipe_proto::tunnel::{AbortCode, Reply, ReplyCode};
-use bentpipe_sealed::sle::{Action, Conn, MAX_HELD, Outcome as End};
+use bentpipe_sealed::sle::{Action, Conn, Outcome as End};
 use bentpipe_tunnel::relay::{LanSocket as _, abort_code};
 use bytes::{Buf as _, Bytes};
 use socket2::SockRef;
@@ -31,9 +31,6 @@ use crate::sle_traffic::{OpenFlow, SleTraffic};
 
 /// Looks at all sockets of a flow before others get a turn.
 const TURN: usize = 16;
-
-/// Most that a flow holds, bytes: payload in both directions, and what was read and had no room.
-pub(crate) const MOST_HELD: u64 = 3 * MAX_HELD as u64;
 
 /// One flow over one outer connection.
 pub(crate) struct SealedFlow {
@@ -264,7 +261,7 @@ impl SealedFlow {
             if let Some(lan) = lan.as_deref_mut() {
                 moved |= lan.write(cx, &mut self.conn);
                 if self.first.is_none() {
-                    moved |= lan.read(cx, &mut self.conn);
+                    moved |= lan.read(cx, &mut self.conn, &self.counted);
                 }
             }
             moved |= self.act(lan.as_deref_mut());
@@ -361,8 +358,8 @@ impl Outer {
 
     /// Outer connection → Conn; true if something has changed.
     fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
-        let room = conn.outer_room();
-        if room == 0 || self.gone {
+        let room = counted.room(conn.outer_room());
+        if self.gone || room == 0 && self.unread.is_empty() {
             return false;
         }
         if self.unread.is_empty() {
@@ -390,7 +387,7 @@ impl Outer {
         }
         let taken = conn.on_outer(process::now(), &self.unread);
         self.unread.advance(taken);
-        true
+        taken > 0
     }
 }
 
@@ -421,7 +418,7 @@ impl Lan {
     }
 
     /// Host → Conn; true if something has changed.
-    fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn) -> bool {
+    fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
         if !self.reading {
             if self.lost.is_none()
                 && let Poll::Ready(error) = self.side.poll_hangup(cx)
@@ -431,7 +428,7 @@ impl Lan {
             }
             return false;
         }
-        let room = conn.lan_room();
+        let room = counted.room(conn.lan_room());
         if room == 0 {
             return false;
         }

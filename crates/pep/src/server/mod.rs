@@ -98,10 +98,9 @@ fn serve(config: &ServerConfig, diagnosis: &Diagnosis) -> Result<(), RunError> {
     Needs::of_server(config, diagnosis).enter()?;
     let sockets = bind_all(&config.listening)?;
     let runtime = process::runtime()?;
-    let sealed = config
-        .sle
-        .as_ref()
-        .map(|sle| SealedTunnels::new(sle.port()));
+    let memory = process::total_memory(config.total_memory);
+    let sealed = config.sle.as_ref();
+    let sealed = sealed.map(|sle| SealedTunnels::new(sle.port(), memory));
     let (orders, door, sle) = {
         let _inside = runtime.enter();
         let orders = Orders::take(&config.monitoring, config.responder.as_ref())?;

@@ -252,6 +252,9 @@ impl Pool {
                 self.shared
                     .pool
                     .set_ceiling(process::total_memory(fresh.total_memory));
+                if let Some(sealed) = &self.shared.sealed {
+                    sealed.set_memory(process::total_memory(fresh.total_memory));
+                }
                 if let Some(Err(error)) = self
                     .shared
                     .packets

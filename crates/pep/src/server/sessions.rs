@@ -67,8 +67,8 @@ impl Sessions {
         let flows = FlowRights::new(shard.clone(), dialler, shared.notices.clone());
         let sealed = |tunnels: &Arc<SealedTunnels>| {
             let place = (shard.clone(), worker.index);
-            let rights = (shared.clients.clone(), flows.clone());
-            SealedFlows::new(tunnels.clone(), place, rights, shared.pool.clone())
+            let clients = shared.clients.clone();
+            SealedFlows::new(tunnels.clone(), place, clients, flows.clone())
         };
         Rc::new(Self {
             sealed: shared.sealed.as_ref().map(sealed),

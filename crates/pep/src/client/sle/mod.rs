@@ -31,8 +31,8 @@ use super::tunnels::Tunnels;
 use crate::config::ClientSle;
 use crate::net::dial;
 use crate::process;
-use crate::relay::{MOST_HELD, Outcome, SealedFlow};
-use crate::sle_traffic::SleTraffic;
+use crate::relay::{Outcome, SealedFlow};
+use crate::sle_traffic::{SleMemory, SleTraffic};
 use crate::status;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
 use trust::Trust;
@@ -47,8 +47,6 @@ const EPOCH: Duration = Duration::from_secs(3600);
 pub(crate) struct Sle {
     config: ClientSle,
     tunnels: Rc<Tunnels>,
-    /// Memory of the tunnel; sealed flows may hold as much again.
-    memory: u64,
     /// Mark of our own sockets, where this machine's traffic is intercepted.
     mark: Option<u32>,
     association: RefCell<Option<Association>>,
@@ -93,7 +91,7 @@ impl Association {
 }
 
 impl Sle {
-    /// Sealed flows as `config` says, over the tunnels of `tunnels`.
+    /// Sealed flows as `config` says, which may hold `memory` bytes, over the tunnels of `tunnels`.
     pub(super) fn new(
         (config, memory): (ClientSle, u64),
         tunnels: &Rc<Tunnels>,
@@ -102,12 +100,11 @@ impl Sle {
         Rc::new(Self {
             config,
             tunnels: tunnels.clone(),
-            memory,
             mark,
             association: RefCell::default(),
             trust: RefCell::default(),
             lacking_told: Cell::new(false),
-            traffic: Arc::default(),
+            traffic: SleTraffic::new(memory, &SleMemory::new(memory)),
             cut: Notify::new(),
         })
     }
@@ -188,8 +185,7 @@ impl Sle {
     /// Connects to the server for one flow; `None` if that is to go through the tunnel.
     pub(super) async fn connect(&self) -> Option<TcpStream> {
         let server = self.association.borrow().as_ref().map(|it| it.server)?;
-        let crowded = (self.active() + 1) * MOST_HELD > self.memory;
-        if crowded || !self.trust.borrow_mut().permits(process::now()) {
+        if !self.trust.borrow_mut().permits(process::now()) {
             self.traffic.fell_back();
             return None;
         }

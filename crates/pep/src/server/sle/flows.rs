@@ -19,12 +19,11 @@ use super::super::clients::{Client, Clients};
 use super::super::flows::FlowRights;
 use super::{FreshFlow, SealedTunnels};
 use crate::process;
-use crate::relay::{MOST_HELD, SealedFlow};
+use crate::relay::SealedFlow;
 use crate::shard::Shard;
 use crate::status;
 use bentpipe_tunnel::engine::identity::PublicKey;
 use bentpipe_tunnel::engine::{Connection, ConnectionId};
-use bentpipe_tunnel::transport::MemoryPool;
 
 /// Numbers of tunnels on one shard: the name's other byte is the shard's.
 const NUMBERS: u32 = 1 << 24;
@@ -36,8 +35,6 @@ pub(in crate::server) struct SealedFlows {
     index: u8,
     clients: Arc<Clients>,
     rights: Rc<FlowRights>,
-    /// Memory of all tunnels; sealed flows may hold as much again.
-    pool: Arc<MemoryPool>,
     /// Next number of a tunnel.
     next: Cell<u32>,
     agreed: RefCell<HashMap<ConnectionId, Agreed>>,
@@ -75,8 +72,8 @@ impl SealedFlows {
     pub(in crate::server) fn new(
         tunnels: Arc<SealedTunnels>,
         (shard, index): (Rc<Shard>, u8),
-        (clients, rights): (Arc<Clients>, Rc<FlowRights>),
-        pool: Arc<MemoryPool>,
+        clients: Arc<Clients>,
+        rights: Rc<FlowRights>,
     ) -> Rc<Self> {
         Rc::new(Self {
             tunnels,
@@ -84,7 +81,6 @@ impl SealedFlows {
             index,
             clients,
             rights,
-            pool,
             next: Cell::default(),
             agreed: RefCell::default(),
             open: RefCell::default(),
@@ -250,6 +246,7 @@ impl SealedFlows {
             return;
         };
         let traffic = self.tunnels.traffic_of(&wish.key);
+        traffic.set_memory(wish.client.memory());
         let flow = SealedFlow::new(accepted.conn, (outer, unread), &self.shard, &traffic);
         flow.count_received(read);
         let (name, cut) = (self.counter.get(), Rc::new(Notify::new()));
@@ -299,10 +296,8 @@ impl SealedFlows {
         }
         let open = self.open.borrow();
         let count = open.values().filter(|flow| flow.key == wish.key).count() as u64;
-        let most = wish.client.max_flows.min(wish.client.memory() / MOST_HELD);
-        let crowded = self.tunnels.active() * MOST_HELD > self.pool.ceiling();
         self.rights
-            .beyond_limits(&wish.client, count >= most || crowded)
+            .beyond_limits(&wish.client, count >= wish.client.max_flows)
     }
 
     /// Dials and relays, or refuses.

@@ -17,7 +17,7 @@ use bentpipe_sealed::sle::{Accepted, Associations, Refusal};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::sle_traffic::SleTraffic;
+use crate::sle_traffic::{SleMemory, SleTraffic};
 use crate::status;
 use bentpipe_tunnel::engine::identity::PublicKey;
 pub(super) use door::SleDoor;
@@ -34,7 +34,6 @@ pub(super) struct FreshFlow {
 }
 
 /// Tunnels that have agreed on sealed flows.
-#[derive(Default)]
 pub(super) struct SealedTunnels {
     /// TCP port that clients are told.
     port: u16,
@@ -42,6 +41,7 @@ pub(super) struct SealedTunnels {
     /// Somebody may wait for a tunnel or an epoch that has just come.
     changed: Notify,
     traffic: Mutex<HashMap<PublicKey, Arc<SleTraffic>>>,
+    memory: Arc<SleMemory>,
     refused: Refused,
 }
 
@@ -63,12 +63,21 @@ fn shard_of(id: u32) -> usize {
 }
 
 impl SealedTunnels {
-    /// No tunnel yet; outer connections come to `port`.
-    pub(super) fn new(port: u16) -> Arc<Self> {
+    /// No tunnel yet; outer connections come to `port`, and their flows may hold `memory` bytes together.
+    pub(super) fn new(port: u16, memory: u64) -> Arc<Self> {
         Arc::new(Self {
             port,
-            ..Self::default()
+            associations: Mutex::default(),
+            changed: Notify::new(),
+            traffic: Mutex::default(),
+            memory: SleMemory::new(memory),
+            refused: Refused::default(),
         })
+    }
+
+    /// Gives the flows of all clients so many bytes from now on.
+    pub(super) fn set_memory(&self, memory: u64) {
+        self.memory.set_ceiling(memory);
     }
 
     fn associations(&self) -> MutexGuard<'_, Associations> {
@@ -80,13 +89,8 @@ impl SealedTunnels {
     /// Count of a client's flows, since the server started.
     fn traffic_of(&self, key: &PublicKey) -> Arc<SleTraffic> {
         let mut traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
-        traffic.entry(*key).or_default().clone()
-    }
-
-    /// Flows of all clients that are open.
-    fn active(&self) -> u64 {
-        let traffic = self.traffic.lock().unwrap_or_else(PoisonError::into_inner);
-        traffic.values().map(|one| one.active()).sum()
+        let fresh = || SleTraffic::new(u64::MAX, &self.memory);
+        traffic.entry(*key).or_insert_with(fresh).clone()
     }
 
     fn count(&self, refusal: Refusal) {
