@@ -189,6 +189,7 @@ mod tests {
         let side = Side::Server {
             listen: Vec::new(),
             listen_tls: Vec::new(),
+            listen_sle: Vec::new(),
             families: None,
             clients: names.iter().map(client).collect(),
         };

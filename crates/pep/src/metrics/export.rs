@@ -230,6 +230,7 @@ mod tests {
         let lines = lines(Side::Server {
             listen: Vec::new(),
             listen_tls: Vec::new(),
+            listen_sle: Vec::new(),
             families: None,
             clients: vec![client("one"), client("a \"b\"\n")],
         });

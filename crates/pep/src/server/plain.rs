@@ -265,6 +265,7 @@ impl SplitServer {
         let side = Side::Server {
             listen: self.config.listen.to_vec(),
             listen_tls: Vec::new(),
+            listen_sle: Vec::new(),
             families: None,
             sle: None,
             clients: clients.iter().map(status).collect(),

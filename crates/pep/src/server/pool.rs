@@ -313,7 +313,7 @@ fn report(
         .flat_map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).clone())
         .collect();
     let uptime: Duration = process::now() - started;
-    let tls = config.listening.tls.as_ref();
+    let (tls, sle) = (config.listening.tls.as_ref(), config.sle.as_ref());
     StatusReport {
         events: events::last(),
         sandbox: sandbox::entered(),
@@ -323,6 +323,7 @@ fn report(
             Side::Server {
                 listen: config.listening.addresses.to_vec(),
                 listen_tls: tls.map(|tls| tls.addresses.to_vec()).unwrap_or_default(),
+                listen_sle: sle.map(|sle| sle.addresses.to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
                 sle: sealed.map(SealedTunnels::report),
                 clients: sessions,

@@ -146,6 +146,9 @@ pub enum Side {
         /// TCP addresses that take TLS connections in place of UDP.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         listen_tls: Vec<SocketAddr>,
+        /// TCP addresses that take flows which clients seal beside their tunnels.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        listen_sle: Vec<SocketAddr>,
         /// Address families that this machine has a route of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         families: Option<Families>,

@@ -163,6 +163,7 @@ fn server_report() -> StatusReport {
         Side::Server {
             listen,
             listen_tls: vec![([192, 0, 2, 1], 443).into()],
+            listen_sle: vec![([192, 0, 2, 1], 4434).into()],
             families: Some(Families {
                 ipv4: true,
                 ipv6: false,

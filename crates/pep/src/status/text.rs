@@ -45,15 +45,18 @@ impl Display for StatusReport {
             Side::Server {
                 listen,
                 listen_tls,
+                listen_sle,
                 families,
                 sle,
                 clients,
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 line(f, "listen", &listen.join(", "))?;
-                if !listen_tls.is_empty() {
-                    let tls: Vec<_> = listen_tls.iter().map(ToString::to_string).collect();
-                    line(f, "listen, TLS", &tls.join(", "))?;
+                for (label, addresses) in [("listen, TLS", listen_tls), ("listen, SLE", listen_sle)] {
+                    if !addresses.is_empty() {
+                        let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                        line(f, label, &all.join(", "))?;
+                    }
                 }
                 if let Some(families) = families {
                     line(f, "reaches", &families.to_string())?;

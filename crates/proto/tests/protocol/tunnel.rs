@@ -275,8 +275,8 @@ fn repeated_and_disordered_parameters_are_refused() {
         Err(DecodeError::ParameterOrder(4))
     );
     assert_eq!(
-        read(&hello_frame(&[1, 0x20, 0, 0x20, 0])),
-        Err(DecodeError::ParameterOrder(0x20))
+        read(&hello_frame(&[1, 0x3e, 0, 0x3e, 0])),
+        Err(DecodeError::ParameterOrder(0x3e))
     );
 }
 

@@ -335,6 +335,9 @@ fn server(config: &ServerConfig, running: Option<&StatusReport>) -> ServerFacts 
     if let Some(tls) = &config.listening.tls {
         listen.extend(listens(&tls.addresses, running, tcp));
     }
+    if let Some(sle) = &config.sle {
+        listen.extend(listens(&sle.addresses, running, tcp));
+    }
     ServerFacts {
         listen,
         packets: config.packets.enabled,
@@ -350,8 +353,11 @@ fn listens(
 ) -> Vec<ListenFacts> {
     let served = match running.map(|report| &report.side) {
         Some(Side::Server {
-            listen, listen_tls, ..
-        }) => [&listen[..], listen_tls].concat(),
+            listen,
+            listen_tls,
+            listen_sle,
+            ..
+        }) => [&listen[..], listen_tls, listen_sle].concat(),
         _ => Vec::new(),
     };
     let state = |address: SocketAddr| {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, PREFACE, Refusal};
+use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, OPENING, PREFACE, Refusal};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -47,6 +47,17 @@ impl From<io::Error> for NotMet {
     }
 }
 
+/// Has the kernel keep connections until they have said something: a client says all that is waited for right behind its SYN, so
+/// that hundreds which begin at once take no place of a stranger.
+fn defer(listener: &TcpListener) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = bentpipe_sys::socket::defer_accept(listener, OPENING) {
+        tracing::debug!("outer connections are taken in before they say anything: {error}");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = listener;
+}
+
 impl SleDoor {
     /// Binds the addresses of `sle` for so many `shards`, which get what comes by the receivers; to be called inside a runtime.
     ///
@@ -59,10 +70,14 @@ impl SleDoor {
     ) -> Result<(Rc<Self>, Vec<mpsc::Receiver<FreshFlow>>), RunError> {
         let place = &sle.addresses.place;
         let bind = |address: &SocketAddr| listen(*address, ListenFamilies::One, place);
-        let listeners: Result<_, _> = sle.addresses.iter().map(bind).collect();
+        let listeners: Result<Vec<_>, _> = sle.addresses.iter().map(bind).collect();
+        let listeners = listeners?;
+        for listener in &listeners {
+            defer(listener);
+        }
         let (shards, inboxes) = (0..shards).map(|_| mpsc::channel(QUEUE)).unzip();
         let door = Self {
-            listeners: RefCell::new(listeners?),
+            listeners: RefCell::new(listeners),
             tunnels: tunnels.clone(),
             shards,
             strangers: Strangers::new(),
