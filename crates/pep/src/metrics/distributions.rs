@@ -190,6 +190,7 @@ mod tests {
             listen: Vec::new(),
             listen_tls: Vec::new(),
             families: None,
+            sle: None,
             clients: names.iter().map(client).collect(),
         };
         StatusReport::new(PathBuf::from("x.toml"), 1, side)

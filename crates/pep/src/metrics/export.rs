@@ -231,6 +231,7 @@ mod tests {
             listen: Vec::new(),
             listen_tls: Vec::new(),
             families: None,
+            sle: None,
             clients: vec![client("one"), client("a \"b\"\n")],
         });
         let of = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();

@@ -122,6 +122,7 @@ fn session() -> Session {
             },
         }),
         associations: None,
+        sle: None,
         publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]
             .map(|code| {
                 let to = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".parse();
@@ -167,6 +168,7 @@ fn server_report() -> StatusReport {
                 ipv4: true,
                 ipv6: false,
             }),
+            sle: None,
             clients,
         },
     )
