@@ -9,6 +9,7 @@ mod over_tls;
 mod reload;
 mod sealed;
 mod silence;
+mod tls_restart;
 mod trace;
 mod wire;
 

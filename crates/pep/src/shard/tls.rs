@@ -33,9 +33,9 @@ const RECORD: usize = 16 * 1024;
 /// Least and most bytes that the kernel may hold unsent.
 const UNSENT: [u64; 2] = [2 * 1400, 256 * 1024];
 
-/// Outboxes of the wires of a shard, by the address that the engine knows the peer by.
+/// Outboxes of the wires of a shard, by the address that the engine knows the peer by; `None`: what is for it is lost.
 #[derive(Default)]
-pub(super) struct TlsWires(RefCell<BTreeMap<SocketAddr, Rc<Outbox>>>);
+pub(super) struct TlsWires(RefCell<BTreeMap<SocketAddr, Option<Rc<Outbox>>>>);
 
 /// Datagrams for the peer, in the stream's form.
 #[derive(Default)]
@@ -50,10 +50,12 @@ struct Outbox {
 /// Sends a batch by the wire that leads to its destination; false if that is the UDP socket.
 pub(super) fn send(shard: &Shard, output: &Output, bytes: &[u8]) -> bool {
     let remote = output.destination;
-    let outbox = shard.tls.0.borrow().get(&remote).cloned();
-    let Some(outbox) = outbox else {
-        // The wire has just ended: the datagrams are lost, as in a network.
-        return is_over_tcp(remote);
+    let wire = shard.tls.0.borrow().get(&remote).cloned();
+    let outbox = match wire {
+        Some(Some(outbox)) => outbox,
+        // The wire has ended: the datagrams are lost, as in a network.
+        Some(None) => return true,
+        None => return is_over_tcp(remote),
     };
     let datagrams = &bytes[..output.size];
     let segment = output.segment_size.unwrap_or(output.size).max(1);
@@ -76,9 +78,10 @@ impl Shard {
         self.with(|engine| engine.set_waiting(remote, None));
     }
 
-    /// Lets nothing leave for `remote` until a TLS connection leads there.
-    pub(crate) fn hold(&self, remote: SocketAddr) {
-        self.with(|engine| engine.set_waiting(remote, Some(u64::MAX)));
+    /// Has what is for `remote` be lost until a TLS connection leads there: to a tunnel that is an outage.
+    pub(crate) fn lose(&self, remote: SocketAddr) {
+        self.tls.0.borrow_mut().insert(remote, None);
+        self.with(|engine| engine.set_waiting(remote, Some(0)));
     }
 }
 
@@ -126,7 +129,11 @@ impl TlsWire {
         deframer: Deframer,
     ) -> Self {
         let outbox = Rc::new(Outbox::default());
-        shard.tls.0.borrow_mut().insert(remote, outbox.clone());
+        shard
+            .tls
+            .0
+            .borrow_mut()
+            .insert(remote, Some(outbox.clone()));
         shard.with(|engine| engine.set_waiting(remote, Some(0)));
         let mut wire = Self {
             shard: shard.clone(),
@@ -208,7 +215,7 @@ impl TlsWire {
     /// True while datagrams for the peer are led here: another wire may have taken the place, or UDP.
     fn leads(&self) -> bool {
         let wires = self.shard.tls.0.borrow();
-        let leading = wires.get(&self.remote);
+        let leading = wires.get(&self.remote).and_then(Option::as_ref);
         leading.is_some_and(|outbox| Rc::ptr_eq(outbox, &self.outbox))
     }
 
