@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_WAN, LINK_DEVICE, USER, WEB, WEB6};
@@ -12,9 +13,10 @@ use bentpipe_testbed::echo::{Echo, cross};
 use bentpipe_testbed::expect_tunnel_alone;
 use bentpipe_testbed::peer::{Service, echo, read_exactly};
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT};
+use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT, near};
 use bentpipe_testbed::transfer::{Transfer, Way};
 
+use super::wire::tunnel;
 use super::{RTT, SLACK, on_site, route, talk, wire_is};
 use crate::dns::resolver::{Resolver, TRUE};
 use crate::dns::{Host, LISTEN, verdict, web};
@@ -56,6 +58,38 @@ fn everything_crosses_over_tls() {
         published(site).context("published ports")?;
         wire_is(site, "tls")?;
         expect_tunnel_alone(capture)
+    });
+}
+
+/// The share of what had to wait for lost packets is that of the kernel's counters.
+#[test]
+fn status_tells_how_much_waited_for_lost_packets() {
+    let config = SiteConfig {
+        scenario: near(),
+        ..SiteConfig::new(BENTPIPE)
+    };
+    on_site("losses over TLS", config.with_tls("tls"), |site| {
+        let [route, _] = site.routes();
+        Transfer::start(&route, Way::Download, 10_000_000)?.finish_whole()?;
+        // Figures of the last second.
+        thread::sleep(Duration::from_secs(2));
+        let told = tunnel(site)?["wire_blocked_ratio"].as_f64();
+        let told = told.context("no share")?;
+        let filter = format!("dport = :{TLS_PORT}");
+        let sockets = site.topology.terminal().run("ss", &["-tinH", &filter])?;
+        let counter = |name: &str| -> Result<f64> {
+            let value = sockets
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix(name));
+            Ok(value.context("no counter")?.parse()?)
+        };
+        let counted = counter("rcv_ooopack:")? / counter("data_segs_in:")?;
+        println!("{told:.3} waited, {counted:.3} counted");
+        ensure!(
+            told > 0.01 && (told - counted).abs() < 0.01,
+            "{told}, {counted}"
+        );
+        Ok(())
     });
 }
 

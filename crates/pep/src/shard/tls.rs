@@ -8,6 +8,8 @@
 //! The engine hears how many bytes wait, and gives a connection no turn while that is enough: what TCP has taken cannot be
 //! overtaken any more, and TCP takes more than its path does unless it is told not to (`TCP_NOTSENT_LOWAT`).
 
+mod late;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,7 +22,9 @@ use std::time::Instant;
 use bentpipe_proto::stream::{Deframer, PREFACE, StreamFault, frame};
 use bentpipe_tunnel::engine::{Arrival, Output, is_over_tcp};
 use bytes::BytesMut;
+use tokio::net::TcpStream;
 
+use self::late::LateSegments;
 use super::Shard;
 use crate::tls::TlsSocket;
 
@@ -38,13 +42,27 @@ const UNSENT: [u64; 2] = [2 * 1400, 256 * 1024];
 pub(super) struct TlsWires(RefCell<BTreeMap<SocketAddr, Option<Rc<Outbox>>>>);
 
 /// Datagrams for the peer, in the stream's form.
-#[derive(Default)]
 struct Outbox {
+    /// TCP connection that they leave by.
+    tcp: Rc<TcpStream>,
+    late: Cell<LateSegments>,
     bytes: RefCell<Vec<u8>>,
     /// Bytes that the wire's task has taken, and TCP has not.
     behind: Cell<usize>,
     /// Wakes the wire's task.
     waker: RefCell<Option<Waker>>,
+}
+
+impl Outbox {
+    fn new(tcp: &Rc<TcpStream>) -> Rc<Self> {
+        Rc::new(Self {
+            tcp: tcp.clone(),
+            late: Cell::default(),
+            bytes: RefCell::default(),
+            behind: Cell::default(),
+            waker: RefCell::default(),
+        })
+    }
 }
 
 /// Sends a batch by the wire that leads to its destination; false if that is the UDP socket.
@@ -76,6 +94,16 @@ impl Shard {
     pub(crate) fn leave_tls(&self, remote: SocketAddr) {
         self.tls.0.borrow_mut().remove(&remote);
         self.with(|engine| engine.set_waiting(remote, None));
+    }
+
+    /// Share of the TCP segments from `remote` that came behind a missing one, since the TLS connection was opened, 0 to 1;
+    /// `None` if there is no such connection, or the kernel does not tell.
+    pub(crate) fn blocked_ratio(&self, remote: SocketAddr) -> Option<f64> {
+        let outbox = self.tls.0.borrow().get(&remote).cloned()??;
+        let mut late = outbox.late.get();
+        late.count(&outbox.tcp)?;
+        outbox.late.set(late);
+        Some(late.ratio())
     }
 
     /// Has what is for `remote` be lost until a TLS connection leads there: to a tunnel that is an outage.
@@ -128,7 +156,7 @@ impl TlsWire {
         socket: TlsSocket,
         deframer: Deframer,
     ) -> Self {
-        let outbox = Rc::new(Outbox::default());
+        let outbox = Outbox::new(socket.tcp());
         shard
             .tls
             .0
@@ -229,7 +257,7 @@ impl TlsWire {
         self.unsent = room;
         #[cfg(target_os = "linux")]
         {
-            let socket = socket2::SockRef::from(self.socket.tcp());
+            let socket = socket2::SockRef::from(&**self.socket.tcp());
             let _ = socket.set_tcp_notsent_lowat(u32::try_from(room).unwrap_or(u32::MAX));
         }
     }
