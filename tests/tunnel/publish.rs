@@ -114,7 +114,7 @@ fn said(site: &Site, client: bool, protocol: &str, port: u16) -> Result<(String,
 }
 
 /// Waits until both ends say `state` of a port; returns the client's reason.
-fn expect(site: &Site, protocol: &str, port: u16, state: &str) -> Result<String> {
+pub(crate) fn expect(site: &Site, protocol: &str, port: u16, state: &str) -> Result<String> {
     expect_within(site, protocol, port, state, PATIENCE)
 }
 
@@ -139,7 +139,7 @@ fn expect_within(
     }
 }
 
-fn connect(site: &Site, to: SocketAddr) -> Result<TcpStream> {
+pub(crate) fn connect(site: &Site, to: SocketAddr) -> Result<TcpStream> {
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
     let stream = site.topology.web().enter(connect)??;
     set_patience(&stream, PATIENCE)?;

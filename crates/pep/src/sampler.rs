@@ -68,6 +68,7 @@ impl Sampler {
                     true => WireKind::Tls,
                     false => WireKind::Udp,
                 }),
+                wire_blocked_ratio: None,
                 since_s: now.saturating_duration_since(self.since).as_secs(),
                 last_heard_s: connection
                     .heard()

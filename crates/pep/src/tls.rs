@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -40,7 +41,7 @@ pub(crate) fn tune(socket: &SockRef<'_>) -> io::Result<()> {
 
 /// TLS connection that may be under way.
 pub(crate) struct TlsSocket {
-    tcp: TcpStream,
+    tcp: Rc<TcpStream>,
     tls: Connection,
 }
 
@@ -49,20 +50,24 @@ impl TlsSocket {
     pub(crate) fn new(tcp: TcpStream, tls: impl Into<Connection>) -> Self {
         let mut tls = tls.into();
         tls.set_buffer_limit(Some(UNSENT));
-        Self { tcp, tls }
+        Self {
+            tcp: Rc::new(tcp),
+            tls,
+        }
     }
 
-    /// The TCP connection, to set its options.
-    pub(crate) fn tcp(&self) -> &TcpStream {
+    /// The TCP connection, to set its options and to look at its counters.
+    pub(crate) fn tcp(&self) -> &Rc<TcpStream> {
         &self.tcp
     }
 
     /// Parts that another thread can go on with.
     ///
     /// # Errors
-    /// The runtime does not let go of the socket.
+    /// The runtime does not let go of the socket, or somebody else has it.
     pub(crate) fn into_parts(self) -> io::Result<(std::net::TcpStream, Connection)> {
-        Ok((self.tcp.into_std()?, self.tls))
+        let tcp = Rc::into_inner(self.tcp).ok_or(io::ErrorKind::ResourceBusy)?;
+        Ok((tcp.into_std()?, self.tls))
     }
 
     /// Completes the handshake.

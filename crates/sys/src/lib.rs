@@ -41,5 +41,6 @@ pub mod sandbox;
 pub mod schedule;
 pub mod socket;
 pub mod stand_in;
+pub mod tcp_arrivals;
 pub mod tun;
 pub mod watch;

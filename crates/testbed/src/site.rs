@@ -1,5 +1,7 @@
 //! A terminal and a gateway with bentpipe on both, a user and a web, over an emulated satellite.
 
+mod config;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
@@ -22,11 +24,16 @@ use bentpipe_sys::netns::NetNs;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+pub use config::{Carried, SiteConfig};
+
 use super::keys;
 use super::route::{Place, Route};
 
 /// The UDP port of the server.
 pub const PORT: u16 = 4433;
+
+/// TCP port of the server's TLS door, where there is one.
+pub const TLS_PORT: u16 = 443;
 
 /// User ID of a client without privileges.
 const NOBODY: u32 = 65_534;
@@ -80,62 +87,6 @@ fn losing(rate: &str) -> Scenario {
             direction: Direction::Both,
         },
         ..geo()
-    }
-}
-
-/// Ways to carry connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carried {
-    /// In the tunnel.
-    Tunnel,
-    /// In TCP, split at both ends.
-    Distributed,
-    /// In TCP, split at the terminal alone.
-    IntegratedAtTerminal,
-    /// In TCP, split at the gateway alone.
-    IntegratedAtGateway,
-}
-
-/// Differences between sites.
-#[derive(Debug, Clone)]
-pub struct SiteConfig {
-    /// Path of bentpipe.
-    pub program: &'static str,
-    /// Link between terminal and gateway.
-    pub scenario: Scenario,
-    /// Way to carry connections.
-    pub carried: Carried,
-    /// Keys of the client's configuration, before its first table.
-    pub client_keys: String,
-    /// Tables of the server's configuration, before its client's.
-    pub server_tables: String,
-    /// More keys of the client's entry in the server's configuration.
-    pub grants: String,
-    /// Tables of the client's configuration: front ends and rules.
-    pub client_tables: String,
-    /// The client runs as nobody, without capabilities.
-    pub unprivileged: bool,
-    /// The server has no capabilities.
-    pub server_unprivileged: bool,
-    /// The server's /etc/hosts; it then knows no other name server than a silent one.
-    pub server_hosts: Option<String>,
-}
-
-impl SiteConfig {
-    /// Configuration of a site with a tunnel over [`geo`] that takes in the LAN; `program` is the path of bentpipe.
-    pub fn new(program: &'static str) -> Self {
-        Self {
-            program,
-            scenario: geo(),
-            carried: Carried::Tunnel,
-            client_keys: String::new(),
-            server_tables: String::new(),
-            grants: String::new(),
-            client_tables: "[intercept]\ninterfaces = [\"lan0\"]\n".into(),
-            unprivileged: false,
-            server_unprivileged: false,
-            server_hosts: None,
-        }
     }
 }
 
@@ -227,13 +178,14 @@ impl Site {
         fs::write(server.join("server.toml"), text)?;
         let SiteConfig {
             client_keys,
+            server_keys,
             client_tables,
             ..
         } = &self.config;
         let text = format!(
             "private_key_file = \"client.key\"\nstate_dir = \"state\"\nstatus_socket = \"client.sock\"\n\
              drain_timeout = \"5 s\"\n{client_keys}\n\
-             [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n\
+             [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{server_keys}\
              [link]\nprofile = \"geo\"\n{client_tables}"
         );
         fs::write(client.join("client.toml"), text)?;

@@ -20,12 +20,12 @@ use resolver::{Resolver, TRUE, question_end};
 use crate::BENTPIPE;
 
 /// Where the client answers.
-const LISTEN: &str = "127.0.0.1:5300";
+pub(crate) const LISTEN: &str = "127.0.0.1:5300";
 
 /// One miss may take so much longer than the bare path.
 const SLACK: Duration = Duration::from_millis(15);
 
-fn web() -> SocketAddr {
+pub(crate) fn web() -> SocketAddr {
     SocketAddr::new(WEB.into(), 53)
 }
 
@@ -42,10 +42,10 @@ fn site() -> Site {
 }
 
 /// A host that asks.
-struct Host(UdpSocket);
+pub(crate) struct Host(UdpSocket);
 
 impl Host {
-    fn at(site: &Site) -> Self {
+    pub(crate) fn at(site: &Site) -> Self {
         let place: Place = site.topology.terminal().into();
         let socket = place
             .at(|| UdpSocket::bind("0.0.0.0:0"))
@@ -57,7 +57,7 @@ impl Host {
     }
 
     /// Asks `server` and returns the answer, and how long it took.
-    fn ask(&self, server: SocketAddr, name: &str) -> Result<(Vec<u8>, Duration)> {
+    pub(crate) fn ask(&self, server: SocketAddr, name: &str) -> Result<(Vec<u8>, Duration)> {
         let query = query(name);
         let start = Instant::now();
         self.0.send_to(&query, server)?;
@@ -97,7 +97,7 @@ fn query(name: &str) -> Vec<u8> {
 }
 
 /// The response code and the first address.
-fn verdict(answer: &[u8]) -> (u8, Option<Ipv4Addr>) {
+pub(crate) fn verdict(answer: &[u8]) -> (u8, Option<Ipv4Addr>) {
     let record = question_end(answer) + 12;
     let found = answer.get(6..8) != Some(&[0, 0]);
     let address = answer.get(record..).and_then(<[u8]>::first_chunk::<4>);

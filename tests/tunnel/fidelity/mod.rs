@@ -18,6 +18,7 @@ use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Carried, Site, SiteConfig, fast_geo, lossy_geo, near};
 
 use crate::BENTPIPE;
+use crate::session_life::wire_is;
 use cases::{BULK, Case, ENDS, LOSS, MANY, SILENCE, TRAPS};
 use hosts::SealedHosts;
 use wrong::Fault;
@@ -166,6 +167,23 @@ fn sealed_flows_pass_every_case_through_splitters() {
         outcomes.extend(together(&site.routes(), phase));
     }
     judge(&outcomes, &format!("{}\n{}", site.logs(), hosts.logs()));
+}
+
+#[test]
+fn bentpipe_over_tls_passes_every_case() {
+    if !privileged("fidelity of bentpipe over TLS") {
+        return;
+    }
+    let config = SiteConfig {
+        scenario: fast_geo(),
+        ..SiteConfig::new(BENTPIPE)
+    };
+    let site = Site::start(config.with_tls("tls")).expect("a site");
+    let routes = site.routes();
+    let mut outcomes = all_cases(&routes);
+    outcomes.extend(together(&routes, LOSS));
+    judge(&outcomes, &site.logs());
+    wire_is(&site, "tls").expect("the wire that was asked for");
 }
 
 /// SplitServer without a tunnel is held to the same.

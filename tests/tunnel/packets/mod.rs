@@ -53,7 +53,7 @@ fn site_with(mut scenario: Scenario, keys: &str) -> Site {
 }
 
 /// The addresses on the client's device, once it has them.
-fn assigned(site: &Site) -> Vec<String> {
+pub(crate) fn assigned(site: &Site) -> Vec<String> {
     assigned_at(site, site.topology.terminal())
 }
 
@@ -105,7 +105,7 @@ fn everything(site: &Site) -> Result<()> {
     refused(site)
 }
 
-fn ping(user: &NetNs, address: &str, size: usize) -> Result<()> {
+pub(crate) fn ping(user: &NetNs, address: &str, size: usize) -> Result<()> {
     let size = size.to_string();
     let said = user.run(
         "ping",

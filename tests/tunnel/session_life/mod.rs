@@ -5,9 +5,11 @@ mod drain;
 mod known_link;
 mod known_path;
 mod link;
+mod over_tls;
 mod reload;
 mod sealed;
 mod silence;
+mod tls_restart;
 mod trace;
 mod wire;
 
@@ -26,6 +28,8 @@ use bentpipe_testbed::route::{Place, Route};
 use bentpipe_testbed::site::{Site, SiteConfig, geo};
 use bentpipe_testbed::start;
 use bentpipe_testbed::transfer::{Arrivals, Transfer, Way};
+
+pub(crate) use wire::wire_is;
 
 use crate::BENTPIPE;
 

@@ -9,20 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bentpipe_emulator::topology::{GATEWAY_SAT, TERMINAL_SAT, WEB};
 use bentpipe_sys::netns::NetNs;
-use bentpipe_testbed::edit::edit;
 use bentpipe_testbed::moving::change_address;
 use bentpipe_testbed::peer::{PATIENCE, Service, echo, read_exactly, read_to_eof, set_patience};
 use bentpipe_testbed::privileged;
 use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig};
+use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT};
 use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 
 use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
 use crate::BENTPIPE;
-
-/// TCP port of the server's TLS door.
-const TLS: u16 = 443;
 
 /// A web server's port behind that door.
 const FALLBACK: u16 = 8443;
@@ -34,18 +30,15 @@ const PACKETS: &str = "[intercept]\ninterfaces = [\"lan0\"]\nother = \"tunnel\"\
 
 /// A site whose two ends know of TLS; nothing runs.
 fn site(client_tables: &str) -> Result<Site> {
-    let site = Site::plain(SiteConfig {
-        server_tables: format!("listen_tls = \"{GATEWAY_SAT}:{TLS}\"\n"),
+    let config = SiteConfig {
         client_tables: client_tables.into(),
         ..SiteConfig::new(BENTPIPE)
-    })?;
-    let tls = format!("tls = \"{GATEWAY_SAT}:{TLS}\"\n[link]\n");
-    edit(&site.client_file(), "[link]\n", &tls)?;
-    Ok(site)
+    };
+    Site::plain(config.with_tls("auto"))
 }
 
 /// Has nobody hear UDP that comes over the satellite, as behind a firewall that lets TCP pass.
-fn block_udp(site: &Site) -> Result<()> {
+pub(super) fn block_udp(site: &Site) -> Result<()> {
     for namespace in [site.topology.terminal(), site.topology.gateway()] {
         let table = "add table inet udp_firewall; \
                      add chain inet udp_firewall input { type filter hook input priority -300; }; \
@@ -62,17 +55,22 @@ fn free_udp(site: &Site) -> Result<()> {
     Ok(())
 }
 
+/// What `status` says of the client's tunnel.
+pub(super) fn tunnel(site: &Site) -> Result<Value> {
+    let mut command = Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]);
+    let output = command
+        .arg(site.client_home().join("client.sock"))
+        .output()?;
+    let mut report: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(report["tunnel"].take())
+}
+
 /// The client's `status` names this wire within a few seconds.
-fn wire_is(site: &Site, expected: &str) -> Result<()> {
+pub(crate) fn wire_is(site: &Site, expected: &str) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
-        let mut command = Command::new(BENTPIPE);
-        command.args(["status", "--json", "--socket"]);
-        let output = command
-            .arg(site.client_home().join("client.sock"))
-            .output()?;
-        let report: Value = serde_json::from_slice(&output.stdout)?;
-        let wire = &report["tunnel"]["wire"];
+        let wire = &tunnel(site)?["wire"];
         if wire == expected {
             return Ok(());
         }
@@ -182,12 +180,10 @@ fn changes_wire(site: &mut Site) -> Result<()> {
 #[test]
 fn strangers_at_the_tls_port_get_the_web_server() {
     let config = SiteConfig {
-        server_tables: format!(
-            "listen_tls = \"{GATEWAY_SAT}:{TLS}\"\n[tls]\nfallback = \"127.0.0.1:{FALLBACK}\"\n"
-        ),
+        server_tables: format!("[tls]\nfallback = \"127.0.0.1:{FALLBACK}\"\n"),
         ..SiteConfig::new(BENTPIPE)
     };
-    on_site("fallback", config, |site| {
+    on_site("fallback", config.with_tls("auto"), |site| {
         let local: SocketAddr = (Ipv4Addr::LOCALHOST, FALLBACK).into();
         let gateway = Place::from(site.topology.gateway());
         let web = Service::start(&gateway, local, echo)?;
@@ -215,7 +211,7 @@ fn strangers_at_the_tls_port_get_the_web_server() {
 
 /// A connection from the terminal to the server's TLS port.
 fn tls_port(site: &Site) -> Result<TcpStream> {
-    let address = SocketAddr::new(IpAddr::V4(GATEWAY_SAT), TLS);
+    let address = SocketAddr::new(IpAddr::V4(GATEWAY_SAT), TLS_PORT);
     let place = Place::from(site.topology.terminal());
     let stream = place.at(|| TcpStream::connect_timeout(&address, PATIENCE))??;
     set_patience(&stream, PATIENCE)?;

@@ -237,9 +237,11 @@ impl Reporter {
         };
         let mut sampler = self.sampler.borrow_mut();
         let sampled = self.tunnels.look_at(id, |connection| {
-            Some(sampler.sample(now, connection, TunnelState::Ready))
+            let session = sampler.sample(now, connection, TunnelState::Ready);
+            Some((session, connection.remote()))
         });
-        if let Some(sampled) = sampled {
+        if let Some((mut sampled, remote)) = sampled {
+            sampled.tunnel.wire_blocked_ratio = self.tunnels.shard().blocked_ratio(remote);
             *self.latest.borrow_mut() = sampled;
         }
     }

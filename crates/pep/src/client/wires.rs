@@ -115,7 +115,7 @@ impl Wires {
         address: SocketAddr,
     ) -> io::Result<()> {
         let wires = &self.of[server];
-        if wires.choice.borrow().permits_udp() || self.is_tls(server) {
+        if self.permits_udp(server) || self.is_tls(server) {
             return Ok(());
         }
         let socket = tls_connection::open(&self.config.servers[server], &self.servers, self.mark);
@@ -175,7 +175,7 @@ impl Wires {
         }
         if let Some(open) = wires.open.take() {
             self.leave(&open);
-            self.hold_back(server, open.remote);
+            self.lose(server, open.remote);
         }
         let now = process::now();
         let mut choice = wires.choice.borrow_mut();
@@ -189,11 +189,22 @@ impl Wires {
         open.leave.notify_one();
     }
 
-    /// Where UDP is not to be used, nothing leaves until another TLS connection is open.
-    fn hold_back(&self, server: usize, remote: SocketAddr) {
-        if !self.of[server].choice.borrow().permits_udp() {
-            self.tunnels.shard().hold(remote);
+    /// Where UDP is not to be used, all is lost until another TLS connection is open. The tunnel asks for an answer, so that it
+    /// finds out, and connections wait.
+    fn lose(&self, server: usize, remote: SocketAddr) {
+        if self.permits_udp(server) {
+            return;
         }
+        self.tunnels.shard().lose(remote);
+        if let (Need::Tunnel { .. }, Some(tunnel)) = (self.need(server), self.current(server)) {
+            let now = process::now();
+            self.tunnels
+                .change(tunnel.id, |connection| connection.change_wire(now));
+        }
+    }
+
+    fn permits_udp(&self, server: usize) -> bool {
+        self.of[server].choice.borrow().permits_udp()
     }
 
     /// Use that is made of a server now.
@@ -248,9 +259,11 @@ impl Wires {
         if !self.of[server].told.replace(true)
             && let Some(address) = &self.config.servers[server].tls
         {
-            tracing::warn!(
-                "no answer by UDP, and no TLS connection to {address}: {error}; trying on"
-            );
+            let udp = match self.permits_udp(server) {
+                true => "no answer by UDP, and ",
+                false => "",
+            };
+            tracing::warn!("{udp}no TLS connection to {address}: {error}; trying on");
         }
     }
 
@@ -269,19 +282,21 @@ impl Wires {
         match need {
             Need::Tunnel { .. } => {
                 let address = attempt.address;
-                if opened == TlsFate::Again {
+                if opened == TlsFate::Again || !self.permits_udp(server) {
                     tracing::info!("the tunnel to {address} goes over another TLS connection");
                 } else {
                     tracing::info!(
                         target: events::STATE,
-                        "the tunnel goes over TLS from now on: by UDP {address} does not answer; no connection is reset"
+                        "the tunnel goes over TLS from now on: by UDP {address} does not answer"
                     );
                 }
                 self.tunnels
                     .change(attempt.id, |connection| connection.change_wire(now));
             }
             Need::Attempt { .. } | Need::Nothing => {
-                tracing::info!("no answer from {} by UDP: trying over TLS", attempt.address);
+                if self.permits_udp(server) {
+                    tracing::info!("no answer from {} by UDP: trying over TLS", attempt.address);
+                }
                 self.restart();
             }
         }
@@ -334,7 +349,7 @@ impl Wires {
         }
         wires.choice.borrow_mut().on_ended(process::now());
         if let Some(open) = open {
-            self.hold_back(server, open.remote);
+            self.lose(server, open.remote);
         }
         self.kick.notify_one();
     }

@@ -191,6 +191,7 @@ mod tests {
             listen_tls: Vec::new(),
             listen_sle: Vec::new(),
             families: None,
+            sle: None,
             clients: names.iter().map(client).collect(),
         };
         StatusReport::new(PathBuf::from("x.toml"), 1, side)

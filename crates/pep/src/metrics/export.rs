@@ -232,6 +232,7 @@ mod tests {
             listen_tls: Vec::new(),
             listen_sle: Vec::new(),
             families: None,
+            sle: None,
             clients: vec![client("one"), client("a \"b\"\n")],
         });
         let of = |name: &str| lines.iter().filter(|line| line.starts_with(name)).count();

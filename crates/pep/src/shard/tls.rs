@@ -8,6 +8,8 @@
 //! The engine hears how many bytes wait, and gives a connection no turn while that is enough: what TCP has taken cannot be
 //! overtaken any more, and TCP takes more than its path does unless it is told not to (`TCP_NOTSENT_LOWAT`).
 
+mod late;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -20,7 +22,9 @@ use std::time::Instant;
 use bentpipe_proto::stream::{Deframer, PREFACE, StreamFault, frame};
 use bentpipe_tunnel::engine::{Arrival, Output, is_over_tcp};
 use bytes::BytesMut;
+use tokio::net::TcpStream;
 
+use self::late::LateSegments;
 use super::Shard;
 use crate::tls::TlsSocket;
 
@@ -33,13 +37,15 @@ const RECORD: usize = 16 * 1024;
 /// Least and most bytes that the kernel may hold unsent.
 const UNSENT: [u64; 2] = [2 * 1400, 256 * 1024];
 
-/// Outboxes of the wires of a shard, by the address that the engine knows the peer by.
+/// Outboxes of the wires of a shard, by the address that the engine knows the peer by; `None`: what is for it is lost.
 #[derive(Default)]
-pub(super) struct TlsWires(RefCell<BTreeMap<SocketAddr, Rc<Outbox>>>);
+pub(super) struct TlsWires(RefCell<BTreeMap<SocketAddr, Option<Rc<Outbox>>>>);
 
 /// Datagrams for the peer, in the stream's form.
-#[derive(Default)]
 struct Outbox {
+    /// TCP connection that they leave by.
+    tcp: Rc<TcpStream>,
+    late: Cell<LateSegments>,
     bytes: RefCell<Vec<u8>>,
     /// Bytes that the wire's task has taken, and TCP has not.
     behind: Cell<usize>,
@@ -47,13 +53,27 @@ struct Outbox {
     waker: RefCell<Option<Waker>>,
 }
 
+impl Outbox {
+    fn new(tcp: &Rc<TcpStream>) -> Rc<Self> {
+        Rc::new(Self {
+            tcp: tcp.clone(),
+            late: Cell::default(),
+            bytes: RefCell::default(),
+            behind: Cell::default(),
+            waker: RefCell::default(),
+        })
+    }
+}
+
 /// Sends a batch by the wire that leads to its destination; false if that is the UDP socket.
 pub(super) fn send(shard: &Shard, output: &Output, bytes: &[u8]) -> bool {
     let remote = output.destination;
-    let outbox = shard.tls.0.borrow().get(&remote).cloned();
-    let Some(outbox) = outbox else {
-        // The wire has just ended: the datagrams are lost, as in a network.
-        return is_over_tcp(remote);
+    let wire = shard.tls.0.borrow().get(&remote).cloned();
+    let outbox = match wire {
+        Some(Some(outbox)) => outbox,
+        // The wire has ended: the datagrams are lost, as in a network.
+        Some(None) => return true,
+        None => return is_over_tcp(remote),
     };
     let datagrams = &bytes[..output.size];
     let segment = output.segment_size.unwrap_or(output.size).max(1);
@@ -76,9 +96,20 @@ impl Shard {
         self.with(|engine| engine.set_waiting(remote, None));
     }
 
-    /// Lets nothing leave for `remote` until a TLS connection leads there.
-    pub(crate) fn hold(&self, remote: SocketAddr) {
-        self.with(|engine| engine.set_waiting(remote, Some(u64::MAX)));
+    /// Share of the TCP segments from `remote` that came behind a missing one, since the TLS connection was opened, 0 to 1;
+    /// `None` if there is no such connection, or the kernel does not tell.
+    pub(crate) fn blocked_ratio(&self, remote: SocketAddr) -> Option<f64> {
+        let outbox = self.tls.0.borrow().get(&remote).cloned()??;
+        let mut late = outbox.late.get();
+        late.count(&outbox.tcp)?;
+        outbox.late.set(late);
+        Some(late.ratio())
+    }
+
+    /// Has what is for `remote` be lost until a TLS connection leads there: to a tunnel that is an outage.
+    pub(crate) fn lose(&self, remote: SocketAddr) {
+        self.tls.0.borrow_mut().insert(remote, None);
+        self.with(|engine| engine.set_waiting(remote, Some(0)));
     }
 }
 
@@ -125,8 +156,12 @@ impl TlsWire {
         socket: TlsSocket,
         deframer: Deframer,
     ) -> Self {
-        let outbox = Rc::new(Outbox::default());
-        shard.tls.0.borrow_mut().insert(remote, outbox.clone());
+        let outbox = Outbox::new(socket.tcp());
+        shard
+            .tls
+            .0
+            .borrow_mut()
+            .insert(remote, Some(outbox.clone()));
         shard.with(|engine| engine.set_waiting(remote, Some(0)));
         let mut wire = Self {
             shard: shard.clone(),
@@ -208,7 +243,7 @@ impl TlsWire {
     /// True while datagrams for the peer are led here: another wire may have taken the place, or UDP.
     fn leads(&self) -> bool {
         let wires = self.shard.tls.0.borrow();
-        let leading = wires.get(&self.remote);
+        let leading = wires.get(&self.remote).and_then(Option::as_ref);
         leading.is_some_and(|outbox| Rc::ptr_eq(outbox, &self.outbox))
     }
 
@@ -222,7 +257,7 @@ impl TlsWire {
         self.unsent = room;
         #[cfg(target_os = "linux")]
         {
-            let socket = socket2::SockRef::from(self.socket.tcp());
+            let socket = socket2::SockRef::from(&**self.socket.tcp());
             let _ = socket.set_tcp_notsent_lowat(u32::try_from(room).unwrap_or(u32::MAX));
         }
     }

@@ -19,6 +19,7 @@ fn session() -> Session {
             state: TunnelState::Ready,
             peer: Some("10.20.0.1:4433".to_owned()),
             wire: Some(WireKind::Tls),
+            wire_blocked_ratio: Some(0.0123),
             since_s: 7384,
             last_heard_s: Some(3),
             next_attempt_s: None,
@@ -122,6 +123,7 @@ fn session() -> Session {
             },
         }),
         associations: None,
+        sle: None,
         publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]
             .map(|code| {
                 let to = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".parse();
@@ -168,6 +170,7 @@ fn server_report() -> StatusReport {
                 ipv4: true,
                 ipv6: false,
             }),
+            sle: None,
             clients,
         },
     )

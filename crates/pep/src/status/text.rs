@@ -290,8 +290,15 @@ fn kinds(packets: &Packets) -> String {
 /// Writes what a tunnel in use knows of its path.
 fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
     if tunnel.wire == Some(WireKind::Tls) {
-        let price = "TLS over TCP, as UDP does not pass; each loss holds up all that follows";
-        line(f, "wire", price)?;
+        let blocked = tunnel.wire_blocked_ratio.map(|ratio| {
+            let percent = ratio * 100.0;
+            format!(": {percent:.1} % of what came had to wait for a lost packet")
+        });
+        let price = format!(
+            "TLS over TCP; each loss holds up all that follows{}",
+            blocked.unwrap_or_default()
+        );
+        line(f, "wire", &price)?;
     }
     if let Some(exchange) = &tunnel.key_exchange {
         let kind = if exchange.contains("MLKEM") {

@@ -16,6 +16,9 @@ pub struct Tunnel {
     /// Wire below the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireKind>,
+    /// Share of the TCP segments received on the wire that came behind a missing one, and waited for that, 0 to 1 (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire_blocked_ratio: Option<f64>,
     /// Seconds in this state.
     pub since_s: u64,
     /// Seconds since the other end was last heard.

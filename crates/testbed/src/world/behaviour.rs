@@ -33,4 +33,6 @@ pub struct Impairments {
     pub mark_all: bool,
     /// Larger UDP payloads are lost without a word, bytes.
     pub largest: Option<usize>,
+    /// Tunnels' datagrams are lost unless they travel by TCP.
+    pub blocks_udp: bool,
 }

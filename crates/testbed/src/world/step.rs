@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use bentpipe_link::Duplex;
 use bentpipe_link::sim::next_wakeup;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_tunnel::engine::{Arrival, ConnectionNotice, Event};
+use bentpipe_tunnel::engine::{ConnectionNotice, Event};
 use bentpipe_tunnel::transport::TunnelEvent;
 
+use super::stream::{TcpWire, arrival};
 use super::wire::{Access, Packet, Towards, packets};
 use super::{Competitor, SERVER, Terminal, World};
 
@@ -16,6 +17,7 @@ impl World {
     pub(super) fn step(&mut self, deadline: Instant) {
         let now = self.now;
         self.deliver();
+        self.deliver_by_tcp();
         for terminal in &mut self.terminals {
             terminal.wake(now);
         }
@@ -30,9 +32,18 @@ impl World {
             self.behaviour.refusals.first().map(|(due, ..)| *due),
             self.inner.poll_timeout(),
         ];
+        let tcp = self
+            .terminals
+            .iter()
+            .filter_map(|terminal| terminal.tcp.as_ref());
+        let tcp = next_wakeup(tcp.map(TcpWire::poll_timeout));
         let terminals = self.terminals.iter_mut().map(Terminal::poll_timeout);
         let competitors = self.competitors.iter().map(Competitor::poll_timeout);
-        let all = timeouts.into_iter().chain(terminals).chain(competitors);
+        let all = timeouts
+            .into_iter()
+            .chain([tcp])
+            .chain(terminals)
+            .chain(competitors);
         let next = next_wakeup(all).unwrap_or(deadline);
         // In real time this would be a busy loop.
         self.spins = if next > now { 0 } else { self.spins + 1 };
@@ -164,6 +175,9 @@ impl World {
         {
             return;
         }
+        if self.impairments.blocks_udp {
+            return;
+        }
         let engine = if datagram.to == SERVER.into() {
             &mut self.server
         } else {
@@ -174,14 +188,7 @@ impl World {
                 None => return,
             }
         };
-        let arrival = Arrival {
-            at: self.now,
-            remote: datagram.from,
-            local: None,
-            ecn: datagram.ecn,
-            data: datagram.data,
-        };
-        engine.handle_datagram(self.now, arrival);
+        engine.handle_datagram(self.now, arrival(self.now, datagram));
     }
 
     fn transmit(&mut self) -> bool {
@@ -192,6 +199,9 @@ impl World {
             while let Some(output) = terminal.engine.poll_transmit(now, &mut buf) {
                 for packet in packets(terminal.address, &output, &buf) {
                     self.sent[1].count(packet.size());
+                    let Some(packet) = terminal.send_by_tcp(now, packet) else {
+                        continue;
+                    };
                     let way = (Towards::Server, terminal.access);
                     send(now, &mut self.link, &mut self.access, way, packet);
                 }
@@ -204,6 +214,9 @@ impl World {
             let before = turned_away(&self.link);
             for packet in packets(SERVER.into(), &output, &buf) {
                 self.sent[0].count(packet.size());
+                let Some(packet) = self.reply_by_tcp(packet) else {
+                    continue;
+                };
                 let way = (Towards::Terminals, Duration::ZERO);
                 send(now, &mut self.link, &mut self.access, way, packet);
             }

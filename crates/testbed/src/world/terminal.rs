@@ -9,6 +9,7 @@ use bentpipe_tunnel::engine::{ConnectionId, ConnectionNotice, Engine};
 use bentpipe_tunnel::transport::{FlowKey, TunnelEvent};
 
 use super::apps::Apps;
+use super::stream::TcpWire;
 
 /// A client with its applications.
 pub struct Terminal {
@@ -20,6 +21,8 @@ pub struct Terminal {
     pub apps: Apps,
     /// One-way delay between the terminal and the shared link, on top of the link's own.
     pub(super) access: Duration,
+    /// TCP connection that carries datagrams, if one does.
+    pub(super) tcp: Option<TcpWire>,
     /// Connections in the order of their beginning.
     pub tunnels: Vec<ConnectionId>,
     /// Reasons for which connections were lost.
@@ -45,6 +48,7 @@ impl Terminal {
             address,
             apps: Apps::default(),
             access,
+            tcp: None,
             tunnels: Vec::new(),
             notices: Vec::new(),
             answers: Vec::new(),

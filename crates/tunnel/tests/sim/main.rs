@@ -15,6 +15,7 @@ mod ledger;
 mod memory;
 mod model;
 mod outage;
+mod over_tcp;
 mod packets;
 mod physics;
 mod policed;

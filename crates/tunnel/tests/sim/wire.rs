@@ -3,10 +3,19 @@
 use std::time::Duration;
 
 use bentpipe_congestion::Kind;
-use bentpipe_testbed::world::{Ending, Setup, World, preset};
-use bentpipe_tunnel::engine::{is_over_tcp, over_tcp};
+use bentpipe_testbed::world::{Ending, Setup, TcpPath, World, preset};
+use bentpipe_tunnel::engine::is_over_tcp;
+use bentpipe_units::{BitRate, ByteCount};
 
 const SOON: Duration = Duration::from_secs(60);
+
+/// TCP over the `geo` preset.
+pub(crate) const GEO: TcpPath = TcpPath {
+    rate: BitRate::megabits_per_second(10),
+    one_way_delay: Duration::from_millis(250),
+    loss: 0.0,
+    buffer: ByteCount::new(1 << 20),
+};
 
 /// Terminals on the `geo` preset, with their tunnels up.
 fn world(terminals: usize) -> World {
@@ -50,21 +59,6 @@ fn a_full_wire_holds_its_own_tunnel_alone() {
     );
 }
 
-/// Puts the terminal's tunnel onto a TCP connection, as the shells do, or back.
-fn change_wire(world: &mut World, tcp: bool) {
-    let (now, terminal) = (world.now, &mut world.terminals[0]);
-    let udp = terminal.address.ip().to_canonical();
-    let udp = (udp, terminal.address.port()).into();
-    let tunnel = terminal.tunnel();
-    let server = terminal.engine.peek(tunnel).expect("a tunnel").remote();
-    let waiting = tcp.then_some(0);
-    terminal.engine.set_waiting(server, waiting);
-    terminal.address = if tcp { over_tcp(udp) } else { udp };
-    world.server.set_waiting(over_tcp(udp), waiting);
-    let connection = terminal.engine.connection(tunnel).expect("a tunnel");
-    connection.change_wire(now);
-}
-
 /// Both ends know of the wire: what sends, and where to.
 fn is_over_tls(world: &World) -> [bool; 2] {
     let (_, server) = world.server.connections().next().expect("a tunnel");
@@ -89,7 +83,7 @@ fn a_download_goes_on_from_wire_to_wire() {
     assert_eq!(is_over_tls(&world), [false; 2]);
     for tcp in [true, false] {
         let before = world.reader(index).got;
-        change_wire(&mut world, tcp);
+        world.change_wire(0, tcp.then_some(GEO));
         world.run_for(Duration::from_secs(3));
         assert_eq!(is_over_tls(&world), [tcp; 2]);
         assert!(
@@ -107,7 +101,7 @@ fn a_download_goes_on_from_wire_to_wire() {
 #[test]
 fn nothing_is_repaired_on_a_reliable_wire() {
     let mut world = world(1);
-    change_wire(&mut world, true);
+    world.change_wire(0, Some(GEO));
     world.run_for(Duration::from_secs(2));
     let repair = |world: &World| {
         let (_, server) = world.server.connections().next().expect("a tunnel");

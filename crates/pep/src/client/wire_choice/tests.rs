@@ -1,5 +1,9 @@
 //! The choice of the wire in virtual time.
 
+// Its worlds are Linux's.
+#[cfg(target_os = "linux")]
+mod blocked;
+
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
