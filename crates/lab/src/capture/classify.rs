@@ -32,34 +32,29 @@ pub(super) fn classify(
     bytes: &[u8],
     expected: impl Into<ExpectedPackets>,
 ) -> Class {
-    let ExpectedPackets {
-        tunnel,
-        idle,
-        names_beside,
-    } = expected.into();
+    let expected = expected.into();
     if ether_type == ARP {
         return Class::LinkScope;
     }
     let packet = LaxSlicedPacket::from_ether_type(EtherType(ether_type), bytes);
-    if is_tunnel(&packet, tunnel) {
-        return Class::Tunnel;
-    }
-    if idle.is_some_and(|idle| is_tunnel(&packet, idle)) {
-        return Class::Idle;
+    if let Some(own) = own(&packet, &expected) {
+        return own;
     }
     let Some(ends) = Ends::of(&packet) else {
         return Class::Clear;
     };
     match &packet.transport {
         Some(TransportSlice::Icmpv4(icmp)) if icmp.type_u8() == 3 => {
-            about_tunnel(icmp.payload(), tunnel)
+            about_own(icmp.payload(), &expected)
         }
         Some(TransportSlice::Icmpv6(icmp)) if matches!(icmp.type_u8(), 1 | 2) => {
-            about_tunnel(icmp.payload(), tunnel)
+            about_own(icmp.payload(), &expected)
         }
         Some(TransportSlice::Icmpv6(icmp)) if is_link_scope(icmp, &ends) => Class::LinkScope,
         Some(TransportSlice::Igmp(_)) if ends.is_to_local_group() => Class::LinkScope,
-        Some(TransportSlice::Udp(udp)) if names_beside && is_name(udp, &ends) => Class::Name,
+        Some(TransportSlice::Udp(udp)) if expected.names_beside && is_name(udp, &ends) => {
+            Class::Name
+        }
         _ => Class::Clear,
     }
 }
@@ -210,10 +205,19 @@ fn is_name(udp: &UdpSlice<'_>, ends: &Ends) -> bool {
     resolves((ends.from, udp.source_port())) || resolves((ends.to, udp.destination_port()))
 }
 
+/// Which of the contender's own tunnels a packet is of.
+fn own(packet: &LaxSlicedPacket<'_>, expected: &ExpectedPackets) -> Option<Class> {
+    if is_tunnel(packet, expected.tunnel) {
+        return Some(Class::Tunnel);
+    }
+    let idle = expected.idle?;
+    is_tunnel(packet, idle).then_some(Class::Idle)
+}
+
 /// For errors that quote a packet.
-fn about_tunnel(quoted: &[u8], tunnel: Tunnel) -> Class {
+fn about_own(quoted: &[u8], expected: &ExpectedPackets) -> Class {
     match LaxSlicedPacket::from_ip(quoted) {
-        Ok(quoted) if is_tunnel(&quoted, tunnel) => Class::TunnelError,
+        Ok(quoted) if own(&quoted, expected).is_some() => Class::TunnelError,
         _ => Class::Clear,
     }
 }
@@ -391,6 +395,11 @@ mod tests {
         assert_eq!(classify(V4, &about, TUNNEL), Class::TunnelError);
         let other = error(&udp(40_000, 53));
         assert_eq!(classify(V4, &other, TUNNEL), Class::Clear);
+        let idle = ExpectedPackets {
+            idle: Some(Tunnel::Udp(53)),
+            ..TUNNEL.into()
+        };
+        assert_eq!(classify(V4, &other, idle), Class::TunnelError);
     }
 
     #[test]

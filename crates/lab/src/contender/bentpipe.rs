@@ -1,6 +1,7 @@
 //! bentpipe at both ends of the link, started as an operator starts it: keys, files, commands.
 
 use std::fs::{self, File};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,11 +12,16 @@ use bentpipe_units::BitRate;
 use serde_json::Value;
 
 use super::Repairs;
-use super::ends::HANDSHAKE;
-use bentpipe_emulator::topology::{GATEWAY_SAT, Process, RESOLVER, Topology};
+use super::ends::{Between, End, HANDSHAKE};
+use crate::workload::corpus;
+use bentpipe_emulator::topology::{Process, RESOLVER, RESOLVER6, Topology, WEB, WEB6, host, host6};
 
 /// The UDP port of the tunnel.
 pub const SERVER_PORT: u16 = 4433;
+/// The UDP port of the tunnel between hosts: another, for an operator's PEP may be under it.
+pub(super) const HOSTS_PORT: u16 = 4435;
+/// The TCP port of flows that are sealed beside the tunnel.
+pub(super) const SLE_PORT: u16 = 4434;
 /// The TCP port of the tunnel over TLS.
 pub(super) const TLS_PORT: u16 = 443;
 /// Socket at which the client answers `bentpipe status`.
@@ -42,6 +48,50 @@ pub struct Settings {
     pub local: bool,
     /// True if the tunnel goes over TLS, and nothing by UDP.
     pub tls: bool,
+    /// True if TCP is sealed beside the tunnel, a connection for each.
+    pub sle: bool,
+    /// Place of both ends.
+    pub between: Between,
+}
+
+impl Between {
+    /// Port of the tunnel.
+    fn port(self) -> u16 {
+        match self {
+            Self::Nodes => SERVER_PORT,
+            Self::Hosts => HOSTS_PORT,
+        }
+    }
+
+    /// Beginning of the names of its files.
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Nodes => "",
+            Self::Hosts => "host-",
+        }
+    }
+
+    /// Traffic that the client takes in; `local`: its own machine's, too.
+    fn taken(self, local: bool) -> String {
+        match self {
+            Self::Nodes => format!("interfaces = [\"lan0\"]\nlocal = {local}\n"),
+            Self::Hosts => "local = true\n".to_owned(),
+        }
+    }
+
+    /// Destinations that the server opens.
+    fn allowed(self) -> String {
+        match self {
+            Self::Nodes => "\"10.30.0.0/24\", \"fd00:30::/64\"".to_owned(),
+            // These are the server's own, which are opened one by one.
+            Self::Hosts => {
+                let hosts = (0..corpus::HOSTS).flat_map(|i| [host(i).into(), host6(i).into()]);
+                let own: [IpAddr; 4] = [WEB.into(), WEB6.into(), RESOLVER.into(), RESOLVER6.into()];
+                let all: Vec<_> = hosts.chain(own).map(|one| format!("\"{one}\"")).collect();
+                all.join(", ")
+            }
+        }
+    }
 }
 
 /// A key of `[link]` that is a number, for both directions.
@@ -79,16 +129,31 @@ impl Daemons {
     /// # Errors
     /// A daemon did not come up; the text has what it wrote.
     pub fn start(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<Self> {
-        configure(bentpipe, topology, settings)?;
-        let run = |role, namespace| run_daemon(bentpipe, topology, namespace, role, role);
-        let server = run("server", topology.gateway())?;
-        let client = run("client", topology.terminal())?;
+        let [near, far] = settings.between.ends(topology)?;
+        configure(bentpipe, topology, settings, far.address)?;
+        let prefix = settings.between.prefix();
+        let run = |role, end: End<'_>| {
+            run_daemon(
+                bentpipe,
+                topology,
+                end.namespace,
+                role,
+                &format!("{prefix}{role}"),
+            )
+        };
+        let (server, client) = (run("server", far)?, run("client", near)?);
+        let socket = |name| topology.directory().join(format!("{prefix}{name}"));
         Ok(Self {
             client,
             server,
             bentpipe: bentpipe.to_owned(),
-            sockets: [CLIENT_SOCKET, SERVER_SOCKET].map(|name| topology.directory().join(name)),
+            sockets: [CLIENT_SOCKET, SERVER_SOCKET].map(socket),
         })
+    }
+
+    /// The processes alone, which end in this order.
+    pub(super) fn into_processes(self) -> Vec<Process> {
+        vec![self.client, self.server]
     }
 
     /// Bytes of content that the client has carried, both ways.
@@ -132,42 +197,70 @@ impl Daemons {
 
 /// Keeps everything in at the terminal until there is no topology any more, whatever becomes of daemons.
 pub(super) fn guard(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<()> {
-    configure(bentpipe, topology, settings)?;
-    let file = topology.directory().join("client.toml");
-    let mut command = topology.terminal().command(bentpipe);
+    let [near, far] = settings.between.ends(topology)?;
+    configure(bentpipe, topology, settings, far.address)?;
+    let file = format!("{}client.toml", settings.between.prefix());
+    let file = topology.directory().join(file);
+    let mut command = near.namespace.command(bentpipe);
     command.args(["guard", "on", "--config"]).arg(file);
     run_command(&mut command).map(drop)?;
     Ok(())
 }
 
-/// Writes keys and files of both ends.
-fn configure(bentpipe: &Path, topology: &Topology, settings: &Settings) -> Result<()> {
-    let directory = topology.directory();
-    let keys = |name| keys(bentpipe, directory, name);
-    let (client_key, server_key) = (keys("client")?, keys("server")?);
-    let listen = format!("{GATEWAY_SAT}:{SERVER_PORT}");
-    let (listen_tls, tls) = settings.tls_keys();
+/// Writes keys and files of both ends; the server is at `address`.
+fn configure(
+    bentpipe: &Path,
+    topology: &Topology,
+    settings: &Settings,
+    address: Ipv4Addr,
+) -> Result<()> {
+    let between = settings.between;
+    let (directory, prefix) = (topology.directory(), between.prefix());
+    let [client, server] = ["client", "server"].map(|role| format!("{prefix}{role}"));
+    let keys = |name: &str| keys(bentpipe, directory, name);
+    let (client_key, server_key) = (keys(&client)?, keys(&server)?);
+    let listen = format!("{address}:{}", between.port());
+    let own = |name: &str, socket| {
+        format!(
+            "private_key_file = \"{name}.key\"\nstatus_socket = \"{prefix}{socket}\"\nstate_dir = \"{prefix}state\"\n"
+        )
+    };
+    let (listen_tls, tls) = settings.tls_keys(address);
+    let (listen_sle, sle) = settings.sle_tables(address);
     let server_file = format!(
-        "private_key_file = \"server.key\"\nlisten = \"{listen}\"\n{listen_tls}status_socket = \"{SERVER_SOCKET}\"\nstate_dir = \"state\"\n\n\
-         [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\n\
-         allow = [\"10.30.0.0/24\", \"fd00:30::/64\"]\n\n[dns]\nservers = \"{RESOLVER}\"\n"
+        "{}listen = \"{listen}\"\n{listen_tls}\n\
+         [[client]]\nname = \"terminal-1\"\npublic_key = \"{client_key}\"\nallow = [{}]\n\n\
+         [dns]\nservers = \"{RESOLVER}\"\n{listen_sle}",
+        own(&server, SERVER_SOCKET),
+        between.allowed(),
     );
-    let (local, other) = (settings.local, settings.other());
     let client_file = format!(
-        "private_key_file = \"client.key\"\nstatus_socket = \"{CLIENT_SOCKET}\"\nstate_dir = \"state\"\n\n\
-         [server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{tls}\n\
-         [intercept]\ninterfaces = [\"lan0\"]\nlocal = {local}\n{other}\n\
-         [link]\n{}",
+        "{}\n[server]\naddress = \"{listen}\"\npublic_key = \"{server_key}\"\n{tls}\n\
+         [intercept]\n{}{}\n{sle}[link]\n{}",
+        own(&client, CLIENT_SOCKET),
+        between.taken(settings.local),
+        settings.other(),
         settings.lines()
     );
-    write(topology, "server", &server_file)?;
-    write(topology, "client", &client_file)
+    write(topology, &server, &server_file)?;
+    write(topology, &client, &client_file)
 }
 
 impl Settings {
+    /// Tables about sealed flows, of the server's file and the client's.
+    fn sle_tables(&self, address: Ipv4Addr) -> (String, &'static str) {
+        match self.sle {
+            true => (
+                format!("\n[sle]\nlisten = \"{address}:{SLE_PORT}\"\n"),
+                "[sle]\n\n",
+            ),
+            false => Default::default(),
+        }
+    }
+
     /// Lines about TLS of the server's file, and of the client's `[server]`.
-    fn tls_keys(&self) -> (String, String) {
-        let address = format!("{GATEWAY_SAT}:{TLS_PORT}");
+    fn tls_keys(&self, address: Ipv4Addr) -> (String, String) {
+        let address = format!("{address}:{TLS_PORT}");
         match self.tls {
             true => (
                 format!("listen_tls = \"{address}\"\n"),

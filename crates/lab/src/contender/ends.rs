@@ -1,11 +1,11 @@
-//! Where a VPN has its ends: at terminal and gateway, as between sites, or at the hosts that talk, where an operator's PEP sees no
+//! Where a contender has its ends: at terminal and gateway, as between sites, or at the hosts that talk, where an operator's PEP sees no
 //! more than its packets.
 //!
 //! ```text
 //!  Nodes   user ─────── terminal ══ link ══ gateway ─────── web
-//!                          └────── VPN ───────┘
+//!                          └── contender ─────┘
 //!  Hosts   user ─────── terminal ══ link ══ gateway ─────── web
-//!            └───────────────────── VPN ─────────────────────┘
+//!            └────────────────── contender ──────────────────┘
 //! ```
 
 use std::net::Ipv4Addr;
@@ -27,22 +27,23 @@ pub(super) type Inside = [&'static str; 2];
 /// The networks of the web.
 const WEB_NETWORKS: Inside = ["10.30.0.0/24", "fd00:30::/64"];
 
-/// Between whom a VPN is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Between {
+/// Nodes that have a contender's ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Between {
     /// Terminal and gateway.
+    #[default]
     Nodes,
     /// User and web.
     Hosts,
 }
 
-/// One end of a VPN.
+/// One end of a contender.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End<'a> {
     /// Name of its node.
     pub(super) name: &'static str,
     pub(super) namespace: &'a NetNs,
-    /// Address of the VPN's own packets.
+    /// Address of the contender's own packets.
     pub(super) address: Ipv4Addr,
 }
 

@@ -8,7 +8,7 @@
 //!              └─ one end of the contender ─┘ the other
 //! ```
 //!
-//! A VPN may also have its ends at user and web, and an operator's PEP under it.
+//! A VPN may also have its ends at user and web, and an operator's PEP under it; SLE has them there alone.
 
 mod accelerator;
 mod bentpipe;
@@ -19,6 +19,7 @@ mod interception;
 mod ipsec;
 mod name;
 mod openvpn;
+mod packets;
 mod program;
 mod repairs;
 mod split;
@@ -32,11 +33,10 @@ use anyhow::{Context as _, Result};
 use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 
-use crate::capture::Tunnel;
 use bentpipe_emulator::topology::{Congestion, Process, Topology};
-use ends::Between;
 
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
+pub use ends::Between;
 use interception::Interception;
 pub(crate) use name::check_programs;
 pub use name::{Binary, UnknownContender};
@@ -68,6 +68,8 @@ enum Carrier {
     Bentpipe(&'static str, Option<Tuned>),
     /// bentpipe over TLS alone, as where no UDP passes, with this controller at both ends.
     BentpipeTls(&'static str),
+    /// bentpipe that seals TCP beside its tunnel, a connection for each.
+    BentpipeSle,
     /// bentpipe, and an operator's PEP in the gateway, which splits what TCP comes over the satellite beside the tunnel.
     BesidePep,
     /// An operator's PEP at both ends, which is told the rates.
@@ -76,7 +78,7 @@ enum Carrier {
     Split(split::Place),
     /// A VPN, and splitters inside or around it.
     Vpn(Vpn, Tuning, Option<split::Place>),
-    /// A VPN between user and web, and an operator's PEP between terminal and gateway, through which TCP of the VPN goes.
+    /// A VPN, or SLE, between user and web, and an operator's PEP between terminal and gateway, through which TCP of the VPN goes.
     Hosts(Vpn, Option<Pep>),
     /// A program that the user names.
     Program(Program),
@@ -190,7 +192,10 @@ impl Contender {
         let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
-            Carrier::Bentpipe(..) | Carrier::BentpipeTls(_) | Carrier::Accelerator => bentpipe()?,
+            Carrier::Bentpipe(..)
+            | Carrier::BentpipeTls(_)
+            | Carrier::BentpipeSle
+            | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
             Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(stable)?,
@@ -215,7 +220,7 @@ impl Contender {
         matches!(self.carrier, Carrier::Program(_))
     }
 
-    /// Checks that it carries UDP.
+    /// Checks that what it is measured by carries UDP.
     ///
     /// # Errors
     /// It does not: why.
@@ -224,64 +229,10 @@ impl Contender {
             Carrier::Split(_) | Carrier::Accelerator => {
                 Err("it splits TCP; UDP passes it by".into())
             }
+            Carrier::BentpipeSle | Carrier::Hosts(Vpn::Sle, _) => Err(
+                "it seals TCP; UDP goes through the tunnel beside, as that of `bentpipe`".into(),
+            ),
             _ => Ok(()),
-        }
-    }
-
-    /// True if it takes in TCP alone, so that names are asked for beside it: the terminal forwards what it does not take.
-    #[must_use]
-    pub fn leaves_names(&self) -> bool {
-        match &self.carrier {
-            Carrier::Split(_) | Carrier::Accelerator => true,
-            Carrier::Program(program) => program.intercepts(),
-            _ => false,
-        }
-    }
-
-    /// Tunnel that crosses the satellite if it does its work; without, everything may.
-    #[must_use]
-    pub fn tunnel(&self) -> Option<Tunnel> {
-        match &self.carrier {
-            Carrier::Plain => None,
-            Carrier::Bentpipe(..) | Carrier::BesidePep | Carrier::Accelerator => {
-                Some(Tunnel::Udp(SERVER_PORT))
-            }
-            Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
-            Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
-            Carrier::Split(_) => None,
-            Carrier::Hosts(vpn, Some(pep)) if vpn.is_tcp() => {
-                pep.tunnel().or_else(|| Some(vpn.tunnel()))
-            }
-            Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, _) => Some(vpn.tunnel()),
-            Carrier::Program(program) => program.tunnel(),
-        }
-    }
-
-    /// Tunnel beside [`Self::tunnel`] that crosses the satellite without content: an operator's PEP under a VPN that it does not split.
-    #[must_use]
-    pub fn idle_tunnel(&self) -> Option<Tunnel> {
-        match &self.carrier {
-            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => pep.tunnel(),
-            _ => None,
-        }
-    }
-
-    /// Tunnel that crosses the LANs of both ends, if it reaches from host to host.
-    #[must_use]
-    pub fn tunnel_on_lans(&self) -> Option<Tunnel> {
-        match &self.carrier {
-            Carrier::Hosts(vpn, _) => Some(vpn.tunnel()),
-            _ => None,
-        }
-    }
-
-    /// True if content may be read in its tunnel.
-    #[must_use]
-    pub fn is_readable(&self) -> bool {
-        match &self.carrier {
-            Carrier::Split(_) => true,
-            Carrier::Program(program) => program.readable(),
-            _ => false,
         }
     }
 
@@ -308,20 +259,35 @@ impl Contender {
     /// # Errors
     /// It could not be done.
     pub fn arm(&self, stable: &Stable, topology: &Topology) -> Result<()> {
-        match &self.carrier {
-            Carrier::Bentpipe(controller, tuned) => {
-                let settings = settings(controller, *tuned, true);
-                bentpipe::guard(&stable.bentpipe, topology, &settings)
-            }
-            Carrier::BesidePep => {
-                let settings = settings("satellite", None, true);
-                bentpipe::guard(&stable.bentpipe, topology, &settings)
-            }
-            Carrier::BentpipeTls(controller) => {
-                let settings = tls_settings(controller, true);
-                bentpipe::guard(&stable.bentpipe, topology, &settings)
-            }
-            _ => Ok(()),
+        match self.bentpipe(true) {
+            Some(settings) => bentpipe::guard(&stable.bentpipe, topology, &settings),
+            None => Ok(()),
+        }
+    }
+
+    /// Settings of bentpipe between terminal and gateway, if that is what carries; `local`: the terminal's own traffic is taken
+    /// in, too.
+    fn bentpipe(&self, local: bool) -> Option<Settings> {
+        let settings = |controller| Settings {
+            controller: Some(controller),
+            local,
+            ..Settings::default()
+        };
+        match self.carrier {
+            Carrier::Bentpipe(controller, tuned) => Some(Settings {
+                tuned,
+                ..settings(controller)
+            }),
+            Carrier::BentpipeTls(controller) => Some(Settings {
+                tls: true,
+                ..settings(controller)
+            }),
+            Carrier::BentpipeSle => Some(Settings {
+                sle: true,
+                ..settings("satellite")
+            }),
+            Carrier::BesidePep => Some(settings("satellite")),
+            _ => None,
         }
     }
 
@@ -329,20 +295,11 @@ impl Contender {
         let splitters = |place| split::start(&stable.bentpipe, topology, place, self.tcp);
         let mut at_work = AtWork::default();
         match &self.carrier {
-            Carrier::Plain => {}
-            Carrier::Bentpipe(controller, tuned) => {
-                let settings = settings(controller, *tuned, local);
-                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
-            }
-            Carrier::BentpipeTls(controller) => {
-                let settings = tls_settings(controller, local);
-                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
-            }
-            Carrier::BesidePep => {
-                at_work.splitters = Some(splitters(split::Place::Gateway)?);
-                let settings = settings("satellite", None, local);
-                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
-            }
+            Carrier::Plain
+            | Carrier::Bentpipe(..)
+            | Carrier::BentpipeTls(_)
+            | Carrier::BentpipeSle => {}
+            Carrier::BesidePep => at_work.splitters = Some(splitters(split::Place::Gateway)?),
             Carrier::Accelerator => {
                 let settings = accelerator::settings(topology, local);
                 at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
@@ -381,23 +338,10 @@ impl Contender {
                 (at_work.processes, at_work.interception) = program.start(topology)?;
             }
         }
+        if let Some(settings) = self.bentpipe(local) {
+            at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+        }
         Ok(at_work)
-    }
-}
-
-fn settings(controller: &'static str, tuned: Option<Tuned>, local: bool) -> Settings {
-    Settings {
-        controller: Some(controller),
-        tuned,
-        local,
-        ..Settings::default()
-    }
-}
-
-fn tls_settings(controller: &'static str, local: bool) -> Settings {
-    Settings {
-        tls: true,
-        ..settings(controller, None, local)
     }
 }
 

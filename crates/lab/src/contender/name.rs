@@ -30,6 +30,7 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
         ("plain".to_owned(), Carrier::Plain),
         ("bentpipe".to_owned(), Carrier::Bentpipe("satellite", None)),
         ("bentpipe-tls".to_owned(), Carrier::BentpipeTls("satellite")),
+        ("bentpipe-sle".to_owned(), Carrier::BentpipeSle),
         ("bentpipe-pep-a".to_owned(), Carrier::BesidePep),
         ("accelerator".to_owned(), Carrier::Accelerator),
     ];
@@ -58,8 +59,8 @@ pub(super) fn carriers() -> Vec<(String, Carrier)> {
             }));
         }
     }
-    let hosts = VPNS.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None)));
-    all.extend(hosts);
+    let hosts = VPNS.into_iter().chain([("sle", Vpn::Sle)]);
+    all.extend(hosts.map(|(name, vpn)| (format!("{name}@hosts"), Carrier::Hosts(vpn, None))));
     let known = KnownProgram::ALL
         .map(|(name, kind)| (name.to_owned(), Carrier::Program(Program::unnamed(kind))));
     all.extend(known);
@@ -78,7 +79,7 @@ impl fmt::Display for UnknownContender {
         let tcp = Congestion::ALL.map(Congestion::name).join("`, `");
         write!(
             f,
-            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`",
+            "`{}` is no contender; known are `{}` and those of `[contender.NAME]`, alone or with `/` and the TCP of user and web: `{tcp}`; bentpipe may be tuned, as in `bentpipe:ack_packets=10`, the first window of `plain` and `split`, as in `plain:iw=30`, and a VPN or SLE of the hosts may have an operator's PEP under it: `+accelerator`, `+split` or `+pepsal`, as in `ipsec@hosts+accelerator`",
             self.0,
             carriers.join("`, `")
         )
@@ -269,23 +270,47 @@ mod tests {
         let [udp, tcp] = ["ipsec@hosts+accelerator/bbr", "openvpn-tcp@hosts+split"]
             .map(|name| parsed(name).unwrap());
         assert_eq!(
-            (udp.tunnel(), udp.idle_tunnel(), udp.tunnel_on_lans()),
+            (udp.tunnel(), udp.idle_tunnel(), udp.on_lans()),
             (
                 Some(Tunnel::Ipsec),
                 Some(Tunnel::Udp(4433)),
-                Some(Tunnel::Ipsec)
+                Some(Tunnel::Ipsec.into())
             )
         );
         assert_eq!(
-            (tcp.tunnel(), tcp.idle_tunnel(), tcp.tunnel_on_lans()),
-            (Some(Tunnel::Tcp(4433)), None, Some(Tunnel::Tcp(1194)))
+            (tcp.tunnel(), tcp.idle_tunnel(), tcp.on_lans()),
+            (
+                Some(Tunnel::Tcp(4433)),
+                None,
+                Some(Tunnel::Tcp(1194).into())
+            )
         );
         assert!(!tcp.is_readable());
+        // Content in the PEP's connections, or in SLE's own; its tunnel beside both.
+        let sle = |name: &str| {
+            let sle = parsed(name).unwrap();
+            let [link, lans] = [sle.on_link(false), sle.on_lans()].map(Option::unwrap);
+            (link.tunnel, link.idle, lans.tunnel, lans.idle)
+        };
+        let (own, beside) = (Tunnel::Tcp(4434), Some(Tunnel::Udp(4435)));
+        for name in ["sle@hosts", "sle@hosts+pepsal"] {
+            assert_eq!(sle(name), (own, beside, own, beside));
+        }
+        let carried = [
+            ("accelerator", Tunnel::Udp(4433)),
+            ("split", Tunnel::Tcp(4433)),
+        ];
+        for (pep, tunnel) in carried {
+            let name = format!("sle@hosts+{pep}");
+            assert_eq!(sle(&name), (tunnel, beside, own, beside));
+        }
         for wrong in [
             "plain+split",
             "ipsec+accelerator",
             "ipsec@hosts+",
             "ipsec-best@hosts",
+            "sle",
+            "sle-best@hosts",
         ] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

@@ -1,8 +1,9 @@
-//! VPNs, and the PEP of an operator that one between hosts may have under it.
+//! VPNs, SLE, which has its ends where they have theirs, and the PEP of an operator that one between hosts may have under it.
 
 use anyhow::Result;
 use bentpipe_emulator::topology::{Process, Topology};
 
+use super::bentpipe::{Daemons, HOSTS_PORT, SLE_PORT, Settings};
 use super::ends::Between;
 use super::openvpn::OpenVpnProtocol;
 use super::program::Program;
@@ -15,6 +16,9 @@ pub(super) enum Vpn {
     WireGuard,
     Openvpn(OpenVpnProtocol),
     Ipsec,
+    /// bentpipe that seals each TCP connection in one of its own, and has its tunnel beside them. No VPN, but it is under way
+    /// between hosts as they are.
+    Sle,
 }
 
 /// An operator's PEP between terminal and gateway, under a VPN of the hosts.
@@ -28,7 +32,7 @@ pub(super) enum Pep {
 impl Vpn {
     /// True if its packets are carried in TCP, which a PEP splits.
     pub(super) fn is_tcp(self) -> bool {
-        self == Self::Openvpn(OpenVpnProtocol::Tcp)
+        matches!(self, Self::Openvpn(OpenVpnProtocol::Tcp) | Self::Sle)
     }
 
     pub(super) fn tunnel(self) -> Tunnel {
@@ -36,7 +40,13 @@ impl Vpn {
             Self::WireGuard => Tunnel::Udp(wireguard::PORT),
             Self::Openvpn(protocol) => protocol.tunnel(),
             Self::Ipsec => Tunnel::Ipsec,
+            Self::Sle => Tunnel::Tcp(SLE_PORT),
         }
+    }
+
+    /// Tunnel of its own beside [`Self::tunnel`], without the content of TCP.
+    pub(super) fn idle_tunnel(self) -> Option<Tunnel> {
+        (self == Self::Sle).then_some(Tunnel::Udp(HOSTS_PORT))
     }
 
     pub(super) fn version(self, stable: &Stable) -> Result<String, String> {
@@ -44,6 +54,7 @@ impl Vpn {
             Self::WireGuard => &stable.wireguard,
             Self::Openvpn(_) => return stable.openvpn.clone(),
             Self::Ipsec => &stable.ipsec,
+            Self::Sle => return first_line(&stable.bentpipe, &["--version"]),
         };
         build
             .as_ref()
@@ -63,6 +74,14 @@ impl Vpn {
             Self::WireGuard => wireguard::start(&stable.wireguard, tuning, topology, between),
             Self::Openvpn(protocol) => openvpn::start(protocol, tuning, topology, between),
             Self::Ipsec => ipsec::start(&stable.ipsec, tuning, topology, between),
+            Self::Sle => {
+                let settings = Settings {
+                    sle: true,
+                    between,
+                    ..Settings::default()
+                };
+                Daemons::start(&stable.bentpipe, topology, &settings).map(Daemons::into_processes)
+            }
         }
     }
 }

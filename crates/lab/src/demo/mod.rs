@@ -24,7 +24,7 @@ use bentpipe_sys::netns::NetNs;
 use bentpipe_units::BitRate;
 
 use crate::capture::{Capture, CaptureReport};
-use crate::contender::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, hystart};
+use crate::contender::{Between, CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, hystart};
 use crate::workload::{Authority, HTTPS_PORT, Hosts, LinkLimit, Shape, Web};
 use bentpipe_emulator::EmulatorStats;
 use bentpipe_emulator::Stop;
@@ -51,6 +51,8 @@ const SETTINGS: Settings = Settings {
     tcp_alone: false,
     local: false,
     tls: false,
+    sle: false,
+    between: Between::Nodes,
 };
 
 /// Settings of a demonstration.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::capture::{Capture, CaptureReport, Tunnel};
+use crate::capture::{Capture, CaptureReport, ExpectedPackets};
 use crate::contender::{Contender, Stable};
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::scenario::preset;
@@ -93,9 +93,8 @@ pub fn run(
     say: &mut dyn FnMut(&str),
 ) -> Result<Leaks> {
     let name = contender.name();
-    let tunnel = contender.tunnel();
-    let tunnel =
-        tunnel.with_context(|| format!("{name} has no tunnel: all that it does is in clear"))?;
+    let own = contender.on_link(false);
+    let own = own.with_context(|| format!("{name} has no tunnel: all that it does is in clear"))?;
     let missing = |reason| anyhow::anyhow!("{name}: {reason}");
     contender.version(stable).map_err(missing)?;
     let topology = Topology::build(&TopologyConfig {
@@ -124,7 +123,7 @@ pub fn run(
     for (state, step) in states() {
         ensure!(!stop.wait(Duration::ZERO), "stopped");
         say(state);
-        let crossed = watched(&topology, tunnel, || step(&mut run))
+        let crossed = watched(&topology, own, || step(&mut run))
             .with_context(|| format!("{name}, {state}"))?;
         for packet in &crossed.clear {
             say(&format!("  {packet}"));
@@ -141,10 +140,10 @@ pub fn run(
 /// Does `step` while the link is watched.
 fn watched(
     topology: &Topology,
-    tunnel: Tunnel,
+    own: ExpectedPackets,
     step: impl FnOnce() -> Result<()>,
 ) -> Result<CaptureReport> {
-    let capture = Capture::start(topology.terminal(), LINK_DEVICE, tunnel)?;
+    let capture = Capture::start(topology.terminal(), LINK_DEVICE, own)?;
     let inner = InnerWatch::start(topology.gateway())?;
     let done = step();
     let mut crossed = capture.stop()?;
@@ -170,10 +169,11 @@ impl fmt::Display for Leaks {
             self.contender
         )?;
         for LeakRow { state, crossed } in &self.rows {
+            let own = crossed.tunnel_packets + crossed.idle_packets;
             write!(
                 f,
-                "{state:<34}{:>9}{:>10}{:>10}  ",
-                crossed.tunnel_packets, crossed.clear_packets, crossed.marker_packets
+                "{state:<34}{own:>9}{:>10}{:>10}  ",
+                crossed.clear_packets, crossed.marker_packets
             )?;
             writeln!(f, "{}", kinds(&crossed.clear_kinds))?;
         }

@@ -129,18 +129,9 @@ fn carry_out(
     };
     let web = Web::start(topology.web(), &hosts, &authority)?;
     let watch = Watch::start(live)?;
-    let expected = contender.tunnel().map(|tunnel| ExpectedPackets {
-        tunnel,
-        idle: contender.idle_tunnel(),
-        names_beside: names && contender.leaves_names(),
-    });
     let routers = [topology.terminal(), topology.gateway()];
-    let on_link = captures(expected, routers, [LINK_DEVICE; 2])?;
-    let on_lans = captures(
-        contender.tunnel_on_lans().map(ExpectedPackets::from),
-        routers,
-        LAN_DEVICES,
-    )?;
+    let on_link = captures(contender.on_link(names), routers, [LINK_DEVICE; 2])?;
+    let on_lans = captures(contender.on_lans(), routers, LAN_DEVICES)?;
     let place = TaskPlace {
         topology: &topology,
         hosts: &hosts,

@@ -1,0 +1,79 @@
+//! Packets that a contender sends of its own, by which captures know them, and what may be in them or beside them.
+
+use super::{Carrier, Contender, SERVER_PORT, bentpipe, split};
+use crate::capture::{ExpectedPackets, Tunnel};
+
+impl Contender {
+    /// Packets of its own that cross the satellite; `None` where any may. `names`: they are asked for, and pass beside one that takes
+    /// in TCP alone.
+    #[must_use]
+    pub fn on_link(&self, names: bool) -> Option<ExpectedPackets> {
+        let tunnel = self.tunnel()?;
+        Some(ExpectedPackets {
+            tunnel,
+            idle: self.idle_tunnel(),
+            names_beside: names && self.leaves_names(),
+        })
+    }
+
+    /// Packets of its own that cross the LANs of both ends, if it reaches from host to host.
+    #[must_use]
+    pub fn on_lans(&self) -> Option<ExpectedPackets> {
+        match &self.carrier {
+            Carrier::Hosts(vpn, _) => Some(ExpectedPackets {
+                idle: vpn.idle_tunnel(),
+                ..vpn.tunnel().into()
+            }),
+            _ => None,
+        }
+    }
+
+    /// Tunnel that crosses the satellite if it does its work; without, everything may.
+    pub(super) fn tunnel(&self) -> Option<Tunnel> {
+        match &self.carrier {
+            Carrier::Plain => None,
+            Carrier::Bentpipe(..) | Carrier::BesidePep | Carrier::Accelerator => {
+                Some(Tunnel::Udp(SERVER_PORT))
+            }
+            Carrier::BentpipeTls(_) => Some(Tunnel::Tcp(bentpipe::TLS_PORT)),
+            Carrier::BentpipeSle => Some(Tunnel::Tcp(bentpipe::SLE_PORT)),
+            Carrier::Split(split::Place::Distributed) => Some(Tunnel::Tcp(split::PORT)),
+            Carrier::Split(_) => None,
+            Carrier::Hosts(vpn, Some(pep)) if vpn.is_tcp() => {
+                pep.tunnel().or_else(|| Some(vpn.tunnel()))
+            }
+            Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, _) => Some(vpn.tunnel()),
+            Carrier::Program(program) => program.tunnel(),
+        }
+    }
+
+    /// Tunnel beside [`Self::tunnel`] that crosses the satellite without the content of TCP: an operator's PEP under a VPN that it
+    /// does not split, or bentpipe's where TCP is sealed beside it.
+    pub(super) fn idle_tunnel(&self) -> Option<Tunnel> {
+        match &self.carrier {
+            Carrier::BentpipeSle => Some(Tunnel::Udp(SERVER_PORT)),
+            Carrier::Hosts(vpn, Some(pep)) if !vpn.is_tcp() => pep.tunnel(),
+            Carrier::Hosts(vpn, _) => vpn.idle_tunnel(),
+            _ => None,
+        }
+    }
+
+    /// True if it takes in TCP alone, so that names are asked for beside it: the terminal forwards what it does not take.
+    fn leaves_names(&self) -> bool {
+        match &self.carrier {
+            Carrier::Split(_) | Carrier::Accelerator => true,
+            Carrier::Program(program) => program.intercepts(),
+            _ => false,
+        }
+    }
+
+    /// True if content may be read in its tunnel.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        match &self.carrier {
+            Carrier::Split(_) => true,
+            Carrier::Program(program) => program.readable(),
+            _ => false,
+        }
+    }
+}
