@@ -14,6 +14,7 @@ mod limits;
 mod policy;
 mod privacy;
 mod sandbox;
+mod sealed;
 mod strangers;
 
 use std::time::Duration;

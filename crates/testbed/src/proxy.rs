@@ -43,7 +43,7 @@ impl Proxy {
         }
     }
 
-    /// Asks for `target`, a name or an address, and returns the answer.
+    /// Asks a site's client for `target`, a name or an address, and returns the answer.
     pub fn connect(self, site: &Site, target: &str, port: u16) -> Result<(TcpStream, Answer)> {
         let address: SocketAddr = match self {
             Self::Socks5 => SOCKS5,
@@ -53,12 +53,17 @@ impl Proxy {
         let connect = || TcpStream::connect_timeout(&address, PATIENCE);
         let mut stream = site.topology.terminal().enter(connect)??;
         set_patience(&stream, PATIENCE)?;
-        let answer = match self {
-            Self::Socks5 => socks5(&mut stream, target, port),
-            Self::Http => http(&mut stream, target, port),
-        };
-        let answer = answer.with_context(|| format!("{self:?} to {target}:{port}"))?;
+        let answer = self.ask(&mut stream, target, port)?;
         Ok((stream, answer))
+    }
+
+    /// Asks the client behind `stream` for `target`, a name or an address, and returns the answer.
+    pub fn ask(self, stream: &mut TcpStream, target: &str, port: u16) -> Result<Answer> {
+        let answer = match self {
+            Self::Socks5 => socks5(stream, target, port),
+            Self::Http => http(stream, target, port),
+        };
+        answer.with_context(|| format!("{self:?} to {target}:{port}"))
     }
 }
 
