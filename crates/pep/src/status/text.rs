@@ -52,7 +52,8 @@ impl Display for StatusReport {
             } => {
                 let listen: Vec<_> = listen.iter().map(ToString::to_string).collect();
                 line(f, "listen", &listen.join(", "))?;
-                for (label, addresses) in [("listen, TLS", listen_tls), ("listen, SLE", listen_sle)] {
+                for (label, addresses) in [("listen, TLS", listen_tls), ("listen, SLE", listen_sle)]
+                {
                     if !addresses.is_empty() {
                         let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
                         line(f, label, &all.join(", "))?;

@@ -26,4 +26,5 @@ mod resume;
 mod satellite;
 mod settings;
 mod shared;
+mod sle;
 mod wire;
