@@ -64,6 +64,10 @@ fn everybody_carries_a_file_whole() -> Result<()> {
         "accelerator",
         "bentpipe-tls",
         "bentpipe-pep-a",
+        "bentpipe-sle",
+        "sle@hosts",
+        "sle@hosts+accelerator",
+        "sle@hosts+split",
     ];
     let installed = [
         "wireguard-best",

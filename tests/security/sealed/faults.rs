@@ -62,6 +62,8 @@ enum Part {
 pub(super) enum Expected {
     /// The server refuses the connection for one of these causes, before it dials.
     NotDialled(&'static [&'static str]),
+    /// The server never hears of the connection, and nobody is dialled.
+    Unheard,
     /// The flow breaks at one end at least, and the application is reset.
     Broken,
     /// The applications may have had everything by then.
@@ -348,7 +350,12 @@ fn cuts() -> Vec<Fault> {
     units
         .into_iter()
         .flat_map(|(side, at, part, expected)| {
-            ENDS.map(|end| fault(side, at, Harm::Cut(part, end), expected))
+            ENDS.map(|end| {
+                // The kernel hands on a connection once it has said something, or ended.
+                let unheard = (at, part, end) == (Name::Preface, Nothing, End::Reset);
+                let expected = if unheard { Expected::Unheard } else { expected };
+                fault(side, at, Harm::Cut(part, end), expected)
+            })
         })
         .collect()
 }

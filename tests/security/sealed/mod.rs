@@ -118,6 +118,10 @@ fn endure(scene: &mut Scene, fault: &Fault) -> Result<()> {
             Ok(())
         }
         Expected::Broken => scene.wait_until(|now| now.broken > before.broken),
+        Expected::Unheard => {
+            ensure!(scene.dialled() == dialled, "it was dialled for");
+            Ok(())
+        }
         Expected::Late => Ok(()),
     });
     judged.with_context(|| format!("{}: {}", fault.name(), heard.brief()))
