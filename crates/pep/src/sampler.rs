@@ -68,7 +68,6 @@ impl Sampler {
                     true => WireKind::Tls,
                     false => WireKind::Udp,
                 }),
-                wire_blocked_ratio: None,
                 since_s: now.saturating_duration_since(self.since).as_secs(),
                 last_heard_s: connection
                     .heard()
@@ -251,5 +250,6 @@ fn receiving(connection: &Connection) -> Option<Receiving> {
             .and_then(|forward| forward.rate)
             .map(BitRate::as_u64),
         acks,
+        blocked_ratio: None,
     })
 }

@@ -73,7 +73,7 @@ fn status_tells_how_much_waited_for_lost_packets() {
         Transfer::start(&route, Way::Download, 10_000_000)?.finish_whole()?;
         // Figures of the last second.
         thread::sleep(Duration::from_secs(2));
-        let told = tunnel(site)?["wire_blocked_ratio"].as_f64();
+        let told = tunnel(site)?["receiving"]["blocked_ratio"].as_f64();
         let told = told.context("no share")?;
         let filter = format!("dport = :{TLS_PORT}");
         let sockets = site.topology.terminal().run("ss", &["-tinH", &filter])?;

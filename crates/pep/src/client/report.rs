@@ -241,7 +241,9 @@ impl Reporter {
             Some((session, connection.remote()))
         });
         if let Some((mut sampled, remote)) = sampled {
-            sampled.tunnel.wire_blocked_ratio = self.tunnels.shard().blocked_ratio(remote);
+            if let Some(receiving) = &mut sampled.tunnel.receiving {
+                receiving.blocked_ratio = self.tunnels.shard().blocked_ratio(remote);
+            }
             *self.latest.borrow_mut() = sampled;
         }
     }

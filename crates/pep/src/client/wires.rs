@@ -259,11 +259,13 @@ impl Wires {
         if !self.of[server].told.replace(true)
             && let Some(address) = &self.config.servers[server].tls
         {
-            let udp = match self.permits_udp(server) {
-                true => "no answer by UDP, and ",
-                false => "",
-            };
-            tracing::warn!("{udp}no TLS connection to {address}: {error}; trying on");
+            if self.permits_udp(server) {
+                tracing::warn!(
+                    "no answer by UDP, and no TLS connection to {address}: {error}; trying on"
+                );
+            } else {
+                tracing::warn!("no TLS connection to {address}: {error}; trying on");
+            }
         }
     }
 

@@ -19,7 +19,6 @@ fn session() -> Session {
             state: TunnelState::Ready,
             peer: Some("10.20.0.1:4433".to_owned()),
             wire: Some(WireKind::Tls),
-            wire_blocked_ratio: Some(0.0123),
             since_s: 7384,
             last_heard_s: Some(3),
             next_attempt_s: None,
@@ -64,6 +63,7 @@ fn session() -> Session {
                     packets: 1,
                     delay_ms: 1000.0,
                 }),
+                blocked_ratio: Some(0.0123),
                 ..Receiving::default()
             }),
             families: Some(Families {

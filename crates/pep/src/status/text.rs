@@ -291,7 +291,9 @@ fn kinds(packets: &Packets) -> String {
 /// Writes what a tunnel in use knows of its path.
 fn write_path(f: &mut Formatter<'_>, tunnel: &Tunnel) -> fmt::Result {
     if tunnel.wire == Some(WireKind::Tls) {
-        let blocked = tunnel.wire_blocked_ratio.map(|ratio| {
+        let receiving = tunnel.receiving.as_ref();
+        let blocked = receiving.and_then(|receiving| receiving.blocked_ratio);
+        let blocked = blocked.map(|ratio| {
             let percent = ratio * 100.0;
             format!(": {percent:.1} % of what came had to wait for a lost packet")
         });

@@ -16,9 +16,6 @@ pub struct Tunnel {
     /// Wire below the tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<WireKind>,
-    /// Share of the TCP segments received on the wire that came behind a missing one, and waited for that, 0 to 1 (client).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wire_blocked_ratio: Option<f64>,
     /// Seconds in this state.
     pub since_s: u64,
     /// Seconds since the other end was last heard.
@@ -200,7 +197,7 @@ pub struct Sending {
     pub acks: Acks,
 }
 
-/// The other end's sending; rates in bit/s at the IP layer.
+/// The other end's sending, and how it comes; rates in bit/s at the IP layer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Receiving {
     /// Congestion controller.
@@ -215,6 +212,9 @@ pub struct Receiving {
     /// Acknowledgements that this end was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acks: Option<Acks>,
+    /// Share of the TCP segments received over TLS that came behind a missing one, and waited for that, 0 to 1 (client).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_ratio: Option<f64>,
 }
 
 /// Bounds of an acknowledgement's delay: whichever comes first.

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use bentpipe_congestion::{Kind, Saved};
 use bentpipe_link::{Duplex, LinkConfig, Scenario, tcp};
 use bentpipe_proto::tunnel::Forward;
-use bentpipe_tunnel::engine::{ConnectionId, Engine, Link, Profile, Wishes};
+use bentpipe_tunnel::engine::{ConnectionId, Engine, Link, Profile, Wishes, over_tcp};
 use quinn_proto::crypto::ClientConfig;
 
 pub use apps::{Ending, Reader};
@@ -40,6 +40,7 @@ pub use inner::Inner;
 pub use origins::{Origins, source};
 pub use page::PagePlan;
 pub use stream::TcpPath;
+use stream::TcpWire;
 pub use terminal::Terminal;
 use wire::Access;
 pub use wire::{Packet, Sent};
@@ -210,6 +211,36 @@ impl World {
             .expect("a client can connect");
         terminal.tunnels.push(id);
         id
+    }
+
+    /// Leads the datagrams of a terminal through a new TCP connection, or `None`, by themselves, as the shells do; a tunnel
+    /// that is in use moves.
+    pub fn change_wire(&mut self, terminal: usize, path: Option<TcpPath>) {
+        let (now, at) = (self.now, self.at());
+        let seed = self.ends.seed.stream(&format!("TCP {terminal} {at:?}"));
+        let terminal = &mut self.terminals[terminal];
+        let udp = (
+            terminal.address.ip().to_canonical(),
+            terminal.address.port(),
+        )
+            .into();
+        if let Some(path) = path {
+            terminal.tcp = Some(TcpWire::new(now, path, seed));
+        }
+        terminal.address = path.map_or(udp, |_| over_tcp(udp));
+        let waiting = path.map(|_| 0);
+        terminal.engine.set_waiting(SERVER.into(), waiting);
+        self.server.set_waiting(over_tcp(udp), waiting);
+        let tunnel = terminal.ready.map(|(tunnel, _)| tunnel);
+        if let Some(tunnel) = tunnel.and_then(|id| terminal.engine.connection(id)) {
+            tunnel.change_wire(now);
+        }
+    }
+
+    /// Time for which what a terminal receives by TCP has waited for lost segments.
+    pub fn blocked(&self, terminal: usize) -> Duration {
+        let tcp = self.terminals[terminal].tcp.as_ref();
+        tcp.map_or(Duration::ZERO, |tcp| tcp.down.blocked)
     }
 
     /// Starts a TCP connection beside the tunnels, with data to the terminals (`down`) or from them; returns its index.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bentpipe_link::Duplex;
 use bentpipe_link::sim::next_wakeup;
 use bentpipe_proto::tunnel::ReplyCode;
-use bentpipe_tunnel::engine::{ConnectionNotice, Event};
+use bentpipe_tunnel::engine::{ConnectionNotice, Event, is_over_tcp};
 use bentpipe_tunnel::transport::TunnelEvent;
 
 use super::stream::{TcpWire, arrival};
@@ -226,6 +226,43 @@ impl World {
             busy = true;
         }
         busy
+    }
+
+    /// Hands over what has arrived by TCP, and says how much waits.
+    pub(super) fn deliver_by_tcp(&mut self) {
+        let now = self.now;
+        for terminal in &mut self.terminals {
+            let Some(tcp) = &mut terminal.tcp else {
+                continue;
+            };
+            while let Some(datagram) = tcp.up.pop(now) {
+                self.server.handle_datagram(now, arrival(now, datagram));
+            }
+            while let Some(datagram) = tcp.down.pop(now) {
+                terminal.engine.handle_datagram(now, arrival(now, datagram));
+            }
+            if is_over_tcp(terminal.address) {
+                let [up, down] = [&tcp.up, &tcp.down].map(|stream| Some(stream.waiting()));
+                terminal.engine.set_waiting(SERVER.into(), up);
+                self.server.set_waiting(terminal.address, down);
+            }
+        }
+    }
+
+    /// Has a packet of the server's travel by the TCP connection that leads to its terminal; gives it back if none does.
+    pub(super) fn reply_by_tcp(&mut self, packet: Packet) -> Option<Packet> {
+        let Packet::Tunnel(datagram) = packet else {
+            return Some(packet);
+        };
+        let to = datagram.to;
+        let mut terminals = self.terminals.iter_mut();
+        let terminal = terminals.find(|terminal| is_over_tcp(to) && terminal.address == to);
+        let Some(tcp) = terminal.and_then(|terminal| terminal.tcp.as_mut()) else {
+            return Some(Packet::Tunnel(datagram));
+        };
+        tcp.down.push(self.now, datagram);
+        self.server.set_waiting(to, Some(tcp.down.waiting()));
+        None
     }
 
     fn compete_now(&mut self) {

@@ -10,13 +10,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bentpipe_link::sim::next_wakeup;
-use bentpipe_tunnel::engine::{Arrival, is_over_tcp, over_tcp};
+use bentpipe_tunnel::engine::{Arrival, is_over_tcp};
 use bentpipe_units::{BitRate, ByteCount, Seed};
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
 use super::wire::{Datagram, Packet};
-use super::{SERVER, Terminal, World};
+use super::{SERVER, Terminal};
 
 /// Bytes of a datagram's length, its TLS record and its TCP segment.
 const HEADERS: usize = 76;
@@ -143,75 +143,6 @@ impl TcpStream {
     fn is_lost(&mut self) -> bool {
         let bits = self.random.next_u64() >> 11;
         (bits as f64) < self.path.loss * (1_u64 << 53) as f64
-    }
-}
-
-impl World {
-    /// Leads the datagrams of a terminal through a new TCP connection, or `None`, by themselves, as the shells do; a tunnel
-    /// that is in use moves.
-    pub fn change_wire(&mut self, terminal: usize, path: Option<TcpPath>) {
-        let (now, at) = (self.now, self.at());
-        let seed = self.ends.seed.stream(&format!("TCP {terminal} {at:?}"));
-        let terminal = &mut self.terminals[terminal];
-        let udp = (
-            terminal.address.ip().to_canonical(),
-            terminal.address.port(),
-        )
-            .into();
-        if let Some(path) = path {
-            terminal.tcp = Some(TcpWire::new(now, path, seed));
-        }
-        terminal.address = path.map_or(udp, |_| over_tcp(udp));
-        let waiting = path.map(|_| 0);
-        terminal.engine.set_waiting(SERVER.into(), waiting);
-        self.server.set_waiting(over_tcp(udp), waiting);
-        let tunnel = terminal.ready.map(|(tunnel, _)| tunnel);
-        if let Some(tunnel) = tunnel.and_then(|id| terminal.engine.connection(id)) {
-            tunnel.change_wire(now);
-        }
-    }
-
-    /// Time for which what a terminal receives by TCP has waited for lost segments.
-    pub fn blocked(&self, terminal: usize) -> Duration {
-        let tcp = self.terminals[terminal].tcp.as_ref();
-        tcp.map_or(Duration::ZERO, |tcp| tcp.down.blocked)
-    }
-
-    /// Hands over what has arrived by TCP, and says how much waits.
-    pub(super) fn deliver_by_tcp(&mut self) {
-        let now = self.now;
-        for terminal in &mut self.terminals {
-            let Some(tcp) = &mut terminal.tcp else {
-                continue;
-            };
-            while let Some(datagram) = tcp.up.pop(now) {
-                self.server.handle_datagram(now, arrival(now, datagram));
-            }
-            while let Some(datagram) = tcp.down.pop(now) {
-                terminal.engine.handle_datagram(now, arrival(now, datagram));
-            }
-            if is_over_tcp(terminal.address) {
-                let [up, down] = [&tcp.up, &tcp.down].map(|stream| Some(stream.waiting()));
-                terminal.engine.set_waiting(SERVER.into(), up);
-                self.server.set_waiting(terminal.address, down);
-            }
-        }
-    }
-
-    /// Has a packet of the server's travel by the TCP connection that leads to its terminal; gives it back if none does.
-    pub(super) fn reply_by_tcp(&mut self, packet: Packet) -> Option<Packet> {
-        let Packet::Tunnel(datagram) = packet else {
-            return Some(packet);
-        };
-        let to = datagram.to;
-        let mut terminals = self.terminals.iter_mut();
-        let terminal = terminals.find(|terminal| is_over_tcp(to) && terminal.address == to);
-        let Some(tcp) = terminal.and_then(|terminal| terminal.tcp.as_mut()) else {
-            return Some(Packet::Tunnel(datagram));
-        };
-        tcp.down.push(self.now, datagram);
-        self.server.set_waiting(to, Some(tcp.down.waiting()));
-        None
     }
 }
 
