@@ -325,7 +325,7 @@ fn report(
                 listen_tls: tls.map(|tls| tls.addresses.to_vec()).unwrap_or_default(),
                 listen_sle: sle.map(|sle| sle.addresses.to_vec()).unwrap_or_default(),
                 families: Some(families.into()),
-                sle: sealed.map(SealedTunnels::report),
+                sle: sealed.map(|sealed| Box::new(sealed.report())),
                 clients: sessions,
             },
         )

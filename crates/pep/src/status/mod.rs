@@ -154,7 +154,7 @@ pub enum Side {
         families: Option<Families>,
         /// Flows of all clients that are sealed beside their tunnels, if it takes some.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        sle: Option<Sle>,
+        sle: Option<Box<Sle>>,
         /// The clients that are connected.
         clients: Vec<ClientStatus>,
     },

@@ -62,7 +62,7 @@ impl Display for StatusReport {
                 if let Some(families) = families {
                     line(f, "reaches", &families.to_string())?;
                 }
-                if let Some(sle) = sle.filter(|sle| !sle.is_idle()) {
+                if let Some(sle) = sle.as_ref().filter(|sle| !sle.is_idle()) {
                     line(f, "sealed", &sle.to_string())?;
                 }
                 for client in clients {
