@@ -19,6 +19,8 @@ mod trend;
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, bytes_in, scaled};
 use super::ceiling::Ceiling;
 use super::common::EMPTY;
@@ -174,7 +176,7 @@ impl Cruise {
         self.watch(ack, queue, path, losses, mtu);
         if !path.noise().is_zero() {
             // A few ACKs do not tell.
-            queue = queue.min(self.last_queue);
+            queue = Part::LastQueue.or(queue.min(self.last_queue), queue);
         }
         match self.stage {
             Stage::Pulse(mut pulse) => {
@@ -219,7 +221,7 @@ impl Cruise {
         } else {
             self.high(mtu)
         };
-        let alarming = queue > most.max(path.base() / 6);
+        let alarming = Part::Alarm.or(queue > most.max(path.base() / 6), false);
         if self.alarm.on_ack(alarming) {
             let short = self.last_queue <= self.high(mtu);
             self.alarm.set_sudden(short);
@@ -233,6 +235,7 @@ impl Cruise {
         // to drain, so that there a path that became slower by more than others' coming makes it does not wait.
         let answered = self.alarm.is_answered(ack.newest_sent);
         let soon = !shared && path.is_far() && self.alarm.is_pressing(ack.now, path.base());
+        let soon = Part::AlarmAgain.or(soon, false);
         if alarming
             && is_busy(ack)
             && (answered || soon)
@@ -245,7 +248,9 @@ impl Cruise {
             }
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
-                self.company.forget_peak();
+                if Part::ForgetPeak.or(true, false) {
+                    self.company.forget_peak();
+                }
                 self.trains
                     .on_slower(fresh, self.rate, self.base, &mut self.share);
                 self.pulses.on_slower();
@@ -333,7 +338,7 @@ impl Cruise {
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);
         self.until_dip = self.until_dip.saturating_sub(1);
-        if self.share.is_shared() && queue <= EMPTY {
+        if Part::CommonDips.or(self.share.is_shared() && queue <= EMPTY, false) {
             // All see the empty queue at once, so that the next dips come together.
             self.until_dip = self.rounds(BETWEEN_DIPS, BETWEEN_SECONDS);
         }
@@ -344,9 +349,11 @@ impl Cruise {
         let lossy = losses.was_excessive(LOSS_MARGIN) && !self.policed.is_found();
         let suspicious = lossy && queue <= self.high(mtu);
         let again = suspicious && self.until_dip <= BETWEEN_DIPS - 4;
-        if (self.until_dip == 0 || again) && !losses.is_waiting() {
+        let due = (self.until_dip == 0 || again) && !losses.is_waiting();
+        if Part::Dips.or(due, false) {
             // Deep if the losses are to tell congestion from a lossy path.
-            let least = if suspicious || losses.wants_depth() {
+            let deep = suspicious || losses.wants_depth();
+            let least = if Part::DeepDips.or(deep, false) {
                 DEEP
             } else {
                 SHALLOW
@@ -360,7 +367,8 @@ impl Cruise {
     fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
         let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);
         let alone = !self.share.is_shared() && !self.policed.is_found();
-        if ours && alone && !path.is_far() && losses.come_with_queue() {
+        let managed = ours && alone && !path.is_far() && losses.come_with_queue();
+        if Part::ManagedQueue.or(managed, false) {
             self.make_room(queue);
             losses.forget_recent();
         }
@@ -373,12 +381,12 @@ impl Cruise {
 
     /// True if another sender fills the queue until the queue overflows.
     pub(super) fn is_overflown(&self) -> bool {
-        self.ceiling.is_hit()
+        Part::Ceiling.or(self.ceiling.is_hit(), false)
     }
 
     /// True if a sender that our dips do not make room for has taken most of what this tunnel had.
     pub(super) fn is_pushed_out(&self) -> bool {
-        self.company.pushes_out(self.rate)
+        Part::PushedOut.or(self.company.pushes_out(self.rate), false)
     }
 
     fn dip(
@@ -395,7 +403,7 @@ impl Cruise {
         let depth = proportion(queue, base, 1500).clamp(least, deepest);
         self.stage = Stage::Dip { gain: 1000 - depth };
         self.company.on_dip(queue);
-        self.until_dip = if shared {
+        self.until_dip = if Part::RepeatedDips.or(shared, false) {
             self.rounds(AGAIN, AGAIN_SECONDS)
         } else {
             BETWEEN_DIPS + self.pulses.spread()
@@ -440,7 +448,9 @@ impl Cruise {
 
     /// Packets were marked behind `queue`: slower at once, and a shorter queue from now on.
     pub(super) fn on_mark(&mut self, queue: Duration, permille: u64) {
-        self.make_room(queue);
+        if Part::MarkedRoom.or(true, false) {
+            self.make_room(queue);
+        }
         self.rate = scaled(self.rate, permille);
         self.gain = self.gain.min(1000);
         self.pulses.wait(PATIENCE);

@@ -50,6 +50,8 @@ mod usage;
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use bentpipe_units::BitRate;
 
 use super::{
@@ -320,7 +322,8 @@ impl Satellite {
             Phase::Cruise => self.cruise.window(&self.path, self.mtu),
             Phase::Compete(compete) => compete.window(),
         };
-        let window = match self.rest.base().filter(|_| self.is_wary()) {
+        let rested = self.rest.base().filter(|_| self.is_wary());
+        let window = match Part::WaryWindow.or(rested, None) {
             Some(base) => window.min(bytes_in(self.pacing_rate().as_u64() / 8, base)),
             None => window,
         };
@@ -341,7 +344,7 @@ impl Satellite {
         let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
         // Requests must not wait for a pacer that bulk made slow, or that never saw bulk.
         let floor = rate_of(LEAST_PACKETS * self.mtu, self.path.base().max(LEAST_ROUND));
-        let rate = rate.max(floor);
+        let rate = Part::LeastPace.or(rate.max(floor), rate);
         let rate = max.map_or(rate, |max| rate.min(max));
         BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
     }
@@ -359,7 +362,7 @@ impl Satellite {
     /// What may be used of the rate, in permille.
     fn caution(&self) -> u64 {
         match (self.is_wary(), self.path.is_far()) {
-            (true, true) => WARY_FAR,
+            (true, true) => Part::FarCaution.or(WARY_FAR, WARY),
             (true, false) => WARY,
             (false, _) => 1000,
         }

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
 use super::compete::Compete;
 use super::cruise::{self, NEAR};
@@ -76,7 +78,10 @@ impl Satellite {
         // A figure that is far off is not believed, and asked for again.
         let limit = startup.limit().filter(|limit| limit / FAR_OFF <= arriving);
         let met = startup.met_queue();
-        let crowded = |limit| arriving.max(startup.rate()) < scaled(limit, CROWDED);
+        let crowded = |limit| {
+            let crowded = arriving.max(startup.rate()) < scaled(limit, CROWDED);
+            Part::CrowdedFlight.or(crowded, false)
+        };
         if self.path.base() >= NEAR && limit.is_some_and(|limit| met || crowded(limit)) {
             let rate = if met { arriving / 4 } else { arriving };
             // Losses without a queue may be a policer's.
@@ -89,7 +94,7 @@ impl Satellite {
                     let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
                     let rtt = ack.rtt.unwrap_or(self.path.base());
                     let shown = startup.shown(ack.newest_sent, self.path.queue(rtt));
-                    rate_of(through, rtt).max(shown)
+                    rate_of(through, rtt).max(Part::Shown.or(shown, 0))
                 }
                 End::Loss | End::Plateau => startup.rate(),
             };
@@ -97,7 +102,7 @@ impl Satellite {
             let rate = limit.map_or(rate, |limit| rate.min(limit));
             let pace = match end {
                 End::Loss => startup.retreat(),
-                _ if startup.is_as_measured(rate) => SHALLOW_DRAIN,
+                _ if startup.is_as_measured(rate) => Part::ShallowDrain.or(SHALLOW_DRAIN, DRAIN),
                 _ => DRAIN,
             };
             self.start_drain(ack.now, rate, pace);
@@ -112,7 +117,8 @@ impl Satellite {
             return;
         };
         let (limit, share) = (startup.limit(), saved.rate.as_u64() / 8);
-        if self.path.base() >= NEAR && limit.is_some_and(|limit| share < scaled(limit, COMPANY)) {
+        let less = limit.is_some_and(|limit| share < scaled(limit, COMPANY));
+        if Part::Return.or(self.path.base() >= NEAR && less, false) {
             // As the flight was sent.
             self.join(now, scaled(share, CONFIRMED), true);
             self.cruise.set_capacity(now, limit);
@@ -138,13 +144,16 @@ impl Satellite {
         let thin = cruise::is_thin(self.cruise.rate(), self.path.base(), self.mtu);
         let several = thin && ack.in_flight >= LEAST_PACKETS * self.mtu;
         let unseen = ack.rtt.filter(|_| several && !is_busy(ack));
+        let unseen = Part::ThinDrain.or(unseen, None);
         // A single ACK may be late.
         let late = self.path.base() / 8;
         let queue = unseen.map_or(self.path.queue_least(), |rtt| {
             self.path.queue(rtt).saturating_sub(late)
         });
         let standing = queue > self.cruise.high(self.mtu);
-        if standing && let Some(fresh) = self.path.fresh_rate() {
+        if Part::DrainFollows.or(standing, false)
+            && let Some(fresh) = self.path.fresh_rate()
+        {
             let rate = self.cruise.rate().max(fresh);
             let noise = self.noise();
             self.cruise = self.cruise.again(rate, noise, ack.now);
@@ -222,7 +231,14 @@ impl Satellite {
             return self.long_queue.end_short_round(self.cruise.rate());
         }
         let (in_flight, rate) = (ack.in_flight, round.rate);
-        match self.long_queue.end_long_round(rtt, in_flight, rate) {
+        let verdict = self.long_queue.end_long_round(rtt, in_flight, rate);
+        let verdict = Part::Standing.or(verdict, None);
+        let verdict = match verdict {
+            Some(Verdict::Shared) => Part::StandingShared.or(verdict, None),
+            Some(Verdict::Longer) => Part::StandingLonger.or(verdict, None),
+            verdict => verdict,
+        };
+        match verdict {
             None => {}
             Some(Verdict::Ours) => self.long_queue.forget_rounds(),
             Some(Verdict::Longer) if self.path.is_far() => self.long_queue.forget_rounds(),
@@ -256,13 +272,15 @@ impl Satellite {
         }
         let rate = self.cruise.rate();
         let (rtt, in_flight) = (self.path.rtt_least(), sample.at_send.in_flight);
-        self.long_queue
-            .is_stuck(rtt, in_flight, enough, rate, self.path.noise())
+        let stuck = self
+            .long_queue
+            .is_stuck(rtt, in_flight, enough, rate, self.path.noise());
+        Part::Stuck.or(stuck, false)
     }
 
     fn on_longer(&mut self, now: Instant, rtt: Duration) {
         let (round, base) = (self.round.count(), self.path.base());
-        if let Some(before) = self.long_queue.on_longer(round, base) {
+        if let Some(before) = Part::LongerTwice.or(self.long_queue.on_longer(round, base), None) {
             self.path.adopt(before, now);
             return self.start_competing(now, self.long_queue.most_in_flight());
         }
@@ -272,6 +290,9 @@ impl Satellite {
 
     pub(super) fn start_competing(&mut self, now: Instant, window: u64) {
         self.long_queue.forget_rounds();
+        if Part::Compete.or(false, true) {
+            return;
+        }
         self.path.hold(true);
         self.path.set_shared(self.cruise.is_shared());
         self.losses.give_up_quiet();

@@ -10,6 +10,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::super::{bytes_in, scaled};
 use super::super::common::EMPTY;
 use super::super::losses::Losses;
@@ -67,6 +69,7 @@ impl Cruise {
         let near = self.base < FAR;
         let crowded =
             self.share.is_crowded(near, self.trains.know()) && (!near || self.share.is_shared());
+        let crowded = Part::Crowded.or(crowded, false);
         crowded.then(|| self.rate.max(self.share.had()))
     }
 
@@ -77,7 +80,7 @@ impl Cruise {
 
     /// The crowd is none: the path is longer.
     pub(in super::super) fn is_longer(&mut self) -> bool {
-        let longer = self.base >= FAR && self.share.is_still();
+        let longer = Part::Still.or(self.base >= FAR && self.share.is_still(), false);
         if longer {
             self.share.clear();
         }
@@ -134,7 +137,7 @@ impl Cruise {
 
     /// The rate after a round in which `seen` was delivered behind `queue`.
     pub(super) fn follow_in_company(&mut self, queue: Duration, seen: u64, losses: &Losses) {
-        if overflows(losses) {
+        if Part::Overflow.or(overflows(losses), false) {
             self.share.on_overflow(queue, self.base, self.trains.know());
             self.rate = scaled(seen.min(self.rate), OVERFLOW);
         } else {
