@@ -20,8 +20,6 @@ pub enum Part {
     JumpsNear,
     /// A queue that does not answer to what is sent is no longer path.
     Stuck,
-    /// A queue that stands gets no verdict.
-    Standing,
     /// A queue that stands is never somebody else's.
     StandingShared,
     /// A queue that stands is never a longer path.
@@ -250,7 +248,7 @@ mod switch {
 #[cfg(feature = "ablation")]
 impl Part {
     /// Every part, with the name that the harness prints.
-    pub const NAMES: [(Self, &'static str); 90] = [
+    pub const NAMES: [(Self, &'static str); 89] = [
         (Self::Nearby, "nearby"),
         (Self::Rest, "rest"),
         (Self::Outage, "outage"),
@@ -258,7 +256,6 @@ impl Part {
         (Self::JumpsFar, "jumps-far"),
         (Self::JumpsNear, "jumps-near"),
         (Self::Stuck, "stuck"),
-        (Self::Standing, "standing"),
         (Self::StandingShared, "standing-shared"),
         (Self::StandingLonger, "standing-longer"),
         (Self::LongerTwice, "longer-twice"),

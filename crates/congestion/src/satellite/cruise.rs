@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use crate::ablation::Part;
 
 use super::super::{AckSample, bytes_in, scaled};
+use super::belief::Bottleneck;
 use super::ceiling::Ceiling;
 use super::common::EMPTY;
 use super::company::Company;
@@ -194,7 +195,7 @@ impl Cruise {
                 if self.pulses.is_due()
                     && losses.are_seen()
                     && queue < self.target(mtu) / 3
-                    && !self.share.is_shared()
+                    && !self.is_shared()
                     && !self.trains.is_full(ack.now, self.rate, self.base)
                 {
                     let pulse = self.pulses.begin(ack.now, queue, self.room, path, losses);
@@ -215,7 +216,7 @@ impl Cruise {
         mtu: u64,
     ) {
         // Until a train tells of company, a long queue is taken for the doing of the path, which has to be answered at once.
-        let shared = self.share.is_shared() && !self.trains.is_in_doubt();
+        let shared = self.is_shared() && !self.trains.is_in_doubt();
         let most = if shared {
             self.limit(mtu)
         } else {
@@ -338,7 +339,7 @@ impl Cruise {
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);
         self.until_dip = self.until_dip.saturating_sub(1);
-        if Part::CommonDips.or(self.share.is_shared() && queue <= EMPTY, false) {
+        if Part::CommonDips.or(self.is_shared() && queue <= EMPTY, false) {
             // All see the empty queue at once, so that the next dips come together.
             self.until_dip = self.rounds(BETWEEN_DIPS, BETWEEN_SECONDS);
         }
@@ -346,7 +347,7 @@ impl Cruise {
         if !losses.is_known() {
             self.until_dip = self.until_dip.min(2);
         }
-        let lossy = losses.was_excessive(LOSS_MARGIN) && !self.policed.is_found();
+        let lossy = losses.was_excessive(LOSS_MARGIN) && self.bottleneck() != Bottleneck::Policed;
         let suspicious = lossy && queue <= self.high(mtu);
         let again = suspicious && self.until_dip <= BETWEEN_DIPS - 4;
         let due = (self.until_dip == 0 || again) && !losses.is_waiting();
@@ -366,7 +367,7 @@ impl Cruise {
     /// is to be shorter. With long round trips one round in which it drains ends that by itself.
     fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
         let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);
-        let alone = !self.share.is_shared() && !self.policed.is_found();
+        let alone = self.bottleneck() == Bottleneck::Alone;
         let managed = ours && alone && !path.is_far() && losses.come_with_queue();
         if Part::ManagedQueue.or(managed, false) {
             self.make_room(queue);
@@ -398,7 +399,7 @@ impl Cruise {
         losses: &mut Losses,
         rate: u64,
     ) {
-        let shared = self.share.is_shared();
+        let shared = self.is_shared();
         let deepest = if shared { SLOWEST } else { DEEP };
         let depth = proportion(queue, base, 1500).clamp(least, deepest);
         self.stage = Stage::Dip { gain: 1000 - depth };

@@ -23,6 +23,7 @@
 //!
 //! It does not detect losses and does not touch packets.
 
+mod belief;
 mod capacity;
 mod ceiling;
 mod common;

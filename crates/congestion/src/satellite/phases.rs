@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use crate::ablation::Part;
 
 use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
+use super::belief::{Bottleneck, Evidence};
 use super::compete::Compete;
 use super::cruise::{self, NEAR};
 use super::knowledge::begin;
 use super::path::{Round, is_busy};
 use super::share::COMPANY;
 use super::silence::Cause;
-use super::standing::Verdict;
 use super::startup::{End, Startup};
 use super::{
     CONFIRMED, DRAIN, LEAST_PACKETS, MIN_WINDOW, Phase, SHALLOW_DRAIN, Satellite, WARY_FAR,
@@ -215,39 +215,61 @@ impl Satellite {
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
         let rtt = round.rtt.unwrap_or(self.path.base());
-        if let Some(rate) = self.cruise.is_crowded() {
-            if self.cruise.is_longer() {
-                return self.on_longer(ack.now, rtt);
+        let pushed_out = self.cruise.is_pushed_out() && self.path.queue(rtt) > limit;
+        match self.believe(ack, round.rate, rtt, pushed_out) {
+            Bottleneck::Alone | Bottleneck::Shared | Bottleneck::Policed => {}
+            Bottleneck::Longer => {
+                self.path.adopt(rtt, ack.now);
+                self.cruise.restore(self.long_queue.rate_before());
             }
-            return self.start_competing(ack.now, bytes_in(rate, rtt).max(ack.in_flight));
+            Bottleneck::Filled { window } => self.start_competing(ack.now, window),
         }
-        if self.cruise.is_overflown() {
-            return self.start_competing(ack.now, ack.in_flight);
-        }
-        if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
-            return self.start_competing(ack.now, ack.in_flight);
-        }
-        if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
-            return self.long_queue.end_short_round(self.cruise.rate());
-        }
-        let (in_flight, rate) = (ack.in_flight, round.rate);
-        let verdict = self.long_queue.end_long_round(rtt, in_flight, rate);
-        let verdict = Part::Standing.or(verdict, None);
-        let verdict = match verdict {
-            Some(Verdict::Shared) => Part::StandingShared.or(verdict, None),
-            Some(Verdict::Longer) => Part::StandingLonger.or(verdict, None),
-            verdict => verdict,
+    }
+
+    /// Weighs what a round has shown at whose end `ack` came: `rate` was delivered, and `rtt` was its smallest round-trip time.
+    fn believe(
+        &mut self,
+        ack: &AckSample,
+        rate: u64,
+        rtt: Duration,
+        pushed_out: bool,
+    ) -> Bottleneck {
+        let crowded = self.cruise.is_crowded();
+        let evidence = Evidence {
+            usual: self.cruise.bottleneck(),
+            never_empty: crowded.map(|rate| bytes_in(rate, rtt)),
+            still: self.cruise.is_still(),
+            overflows: self.cruise.is_overflown(),
+            pushed_out,
+            far: self.path.is_far(),
+            patient: self.cruise.is_patient(),
+            in_flight: ack.in_flight,
+            most_in_flight: self.long_queue.most_in_flight(),
         };
-        match verdict {
-            None => {}
-            Some(Verdict::Ours) => self.long_queue.forget_rounds(),
-            Some(Verdict::Longer) if self.path.is_far() => self.long_queue.forget_rounds(),
-            Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
-            Some(Verdict::Shared) if self.cruise.is_patient() => self.long_queue.forget_rounds(),
-            Some(Verdict::Shared) => {
-                self.start_competing(ack.now, self.long_queue.most_in_flight());
+        let long = self.path.queue(rtt) > self.cruise.limit(self.mtu);
+        let (watch, cruising) = (&mut self.long_queue, self.cruise.rate());
+        let verdict = evidence.weigh(|| {
+            if !long {
+                watch.end_short_round(cruising);
+                return None;
             }
+            watch.end_long_round(rtt, ack.in_flight, rate)
+        });
+        if verdict != Bottleneck::Longer {
+            return verdict;
         }
+        if crowded.is_some() {
+            self.cruise.clear_crowd();
+        }
+        // A path that becomes longer again and again is a queue that somebody fills.
+        let (round, base) = (self.round.count(), self.path.base());
+        let before = self.long_queue.on_longer(round, base);
+        let Some(before) = Part::LongerTwice.or(before, None) else {
+            return verdict;
+        };
+        self.path.adopt(before, ack.now);
+        let window = evidence.most_in_flight;
+        Bottleneck::Filled { window }
     }
 
     /// What looks like a queue does not answer to what is sent: the path became longer.
@@ -276,16 +298,6 @@ impl Satellite {
             .long_queue
             .is_stuck(rtt, in_flight, enough, rate, self.path.noise());
         Part::Stuck.or(stuck, false)
-    }
-
-    fn on_longer(&mut self, now: Instant, rtt: Duration) {
-        let (round, base) = (self.round.count(), self.path.base());
-        if let Some(before) = Part::LongerTwice.or(self.long_queue.on_longer(round, base), None) {
-            self.path.adopt(before, now);
-            return self.start_competing(now, self.long_queue.most_in_flight());
-        }
-        self.path.adopt(rtt, now);
-        self.cruise.restore(self.long_queue.rate_before());
     }
 
     pub(super) fn start_competing(&mut self, now: Instant, window: u64) {

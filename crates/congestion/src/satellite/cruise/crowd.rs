@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::ablation::Part;
 
 use super::super::super::{bytes_in, scaled};
+use super::super::belief::Bottleneck;
 use super::super::common::EMPTY;
 use super::super::losses::Losses;
 use super::super::pulse::SLOWEST;
@@ -37,15 +38,16 @@ const FASTEST: u64 = 2000;
 impl Cruise {
     /// A queue above this is none.
     pub(in super::super) fn empty(&self, mtu: u64) -> Duration {
-        if self.share.is_shared() {
+        if self.is_shared() {
             EMPTY
         } else {
             self.target(mtu)
         }
     }
 
+    /// True if others of this kind are there, as far as is known.
     pub(in super::super) fn is_shared(&self) -> bool {
-        self.share.is_shared()
+        self.bottleneck() == Bottleneck::Shared
     }
 
     /// In company the queue of the others is none of our mistakes unless it is longer than this.
@@ -57,7 +59,7 @@ impl Cruise {
         } else {
             self.base / 10 * 7
         };
-        if self.share.is_shared() || far {
+        if self.is_shared() || far {
             high.max(crowd)
         } else {
             high
@@ -68,7 +70,7 @@ impl Cruise {
     pub(in super::super) fn is_crowded(&self) -> Option<u64> {
         let near = self.base < FAR;
         let crowded =
-            self.share.is_crowded(near, self.trains.know()) && (!near || self.share.is_shared());
+            self.share.is_crowded(near, self.trains.know()) && (!near || self.is_shared());
         let crowded = Part::Crowded.or(crowded, false);
         crowded.then(|| self.rate.max(self.share.had()))
     }
@@ -78,13 +80,14 @@ impl Cruise {
         self.share.beware(self.rate);
     }
 
-    /// The crowd is none: the path is longer.
-    pub(in super::super) fn is_longer(&mut self) -> bool {
-        let longer = Part::Still.or(self.base >= FAR && self.share.is_still(), false);
-        if longer {
-            self.share.clear();
-        }
-        longer
+    /// True if the queue neither grows nor shrinks where round trips are long.
+    pub(in super::super) fn is_still(&self) -> bool {
+        Part::Still.or(self.base >= FAR && self.share.is_still(), false)
+    }
+
+    /// Records that what looked like a crowd's queue was the path's length.
+    pub(in super::super) fn clear_crowd(&mut self) {
+        self.share.clear();
     }
 
     /// True if another sender may be filling the queue.
@@ -94,7 +97,7 @@ impl Cruise {
 
     /// Whose queue stands is told by that alone.
     pub(in super::super) fn is_patient(&self) -> bool {
-        self.base >= FAR || self.share.is_shared()
+        self.base >= FAR || self.is_shared()
     }
 
     /// A round ended behind `queue`.
