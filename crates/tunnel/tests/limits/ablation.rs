@@ -64,6 +64,7 @@ pub(crate) fn run(rows: &[Row], seeds: &Range<u64>, parts: &[Part], thorough: bo
 /// Prints what moves in one row; returns the parts that move anything.
 fn without_each(row: &Row, seeds: &Range<u64>, parts: &[Part], thorough: bool) -> Vec<Part> {
     let whole: Vec<Run> = seeds.clone().map(|seed| measure(row, seed, None)).collect();
+    print_used(row, &whole);
     let mut found = Vec::new();
     for part in parts {
         let mut runs: Vec<Vec<f64>> = whole.iter().map(|run| run.values.clone()).collect();
@@ -91,6 +92,14 @@ fn without_each(row: &Row, seeds: &Range<u64>, parts: &[Part], thorough: bool) -
         }
     }
     found
+}
+
+/// Prints the parts that decided anything with any seed.
+fn print_used(row: &Row, whole: &[Run]) {
+    let all = Part::NAMES.into_iter();
+    let used = all.filter(|(part, _)| whole.iter().any(|run| run.used.contains(part)));
+    let names: Vec<_> = used.map(|(_, name)| name).collect();
+    println!("used\t{}\t{}", row.title(), names.join(" "));
 }
 
 fn print(row: &Row, figure: &Figure, part: Part, spread: &Spread, without: f64) {

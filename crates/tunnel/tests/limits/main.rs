@@ -40,7 +40,7 @@ struct Args {
     thorough: bool,
 }
 
-const USAGE: &str = "limits [--all] [--seeds N] [--from-seed N] [--controller NAME[,NAME]] [--filter TEXT[,TEXT]] [TEXT ...]\n  with the feature `ablation`: [--without PART[,PART]|each] [--thorough]";
+const USAGE: &str = "limits [--all] [--seeds N] [--from-seed N] [--controller NAME[,NAME]] [--filter TEXT[,TEXT]] [TEXT ...]\n  with the feature `ablation`: [--without PART[,PART]|each|none] [--thorough]";
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = Args {
@@ -87,6 +87,9 @@ fn parts(names: &str) -> Result<Vec<Part>, String> {
     let all = Part::NAMES.into_iter();
     if names == "each" {
         return Ok(all.map(|(part, _)| part).collect());
+    }
+    if names == "none" {
+        return Ok(Vec::new());
     }
     let find = |name: &str| {
         let mut all = all.clone();
