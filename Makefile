@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits leak-test selftest deps privileges lint check-unix docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test site
+.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -42,6 +42,8 @@ help:
 	@echo "                 hour after the build; as root. SEEDS_BINARIES=\"qpep=/opt/qpep\" lets that program take part"
 	@echo "make limits      how close to the physical limit, and how fair, in virtual time: the whole table; LIMITS_FILTER=G5,"
 	@echo "                 LIMITS_SEEDS=3, LIMITS_CONTROLLER=cubic,satellite run a part of it"
+	@echo "make ablation    what each part of the controller is for: the rows without one after the other, in a day;"
+	@echo "                 LIMITS_FILTER=, ABLATION_PARTS=ceiling,stuck run a part of it"
 
 demo: deps
 	cargo build --release --locked
@@ -113,6 +115,12 @@ limits: deps
 		$(if $(LIMITS_SEEDS),--seeds $(LIMITS_SEEDS)) \
 		$(if $(LIMITS_CONTROLLER),--controller $(LIMITS_CONTROLLER)) \
 		$(if $(LIMITS_FILTER),--filter "$(LIMITS_FILTER)")
+
+# Prints the rows that leave the spread of three seeds without one part of `satellite`. The switch for that is compiled here alone.
+ABLATION_PARTS ?= each
+ablation: deps
+	cargo test --locked --profile limits -p bentpipe-tunnel --features ablation --test limits -- --all \
+		--without $(ABLATION_PARTS) $(if $(LIMITS_FILTER),--filter "$(LIMITS_FILTER)")
 
 # The emulator against closed forms, standards and published figures: the whole table. Fails if a row fails; rows that this
 # machine is too busy for say INVALID.

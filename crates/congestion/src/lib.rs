@@ -12,6 +12,7 @@
 //! in front of quinn's `poll_transmit`. Everything is pure: time is an argument and nothing is random.
 //! It does not detect losses (quinn does), schedule streams, or touch packets.
 
+pub mod ablation;
 mod bbr3;
 mod dispersion;
 #[cfg(test)]

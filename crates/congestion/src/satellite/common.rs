@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::ablation::Part;
+
 use super::float;
 
 /// Longest queue that counts as none while the path is shared.
@@ -64,7 +66,7 @@ impl Common {
     /// yield less: who was there first would else have nothing left when the last one has come.
     pub(super) fn slowest(rate: u64, base: Duration, room: Option<Duration>) -> f64 {
         let (queue, most) = (wanted(rate), most(base, room));
-        1.0 - SLOWER * most / (queue + most)
+        Part::YieldByShare.or(1.0 - SLOWER * most / (queue + most), 1.0 - SLOWER)
     }
 
     pub(super) fn mean(&self) -> Duration {
@@ -108,6 +110,7 @@ impl Common {
         let [queue, target, mean, base] =
             [queue, target, self.mean, base].map(|time| time.as_secs_f64());
         let strength = (1.0 + FAR_GAIN * self.apart.abs()).min(MOST_GAIN);
+        let strength = Part::StrongCommon.or(strength, 1.0);
         let mut slow = strength * (target - mean) / base;
         if short {
             // It was long: nobody needs to yield any more.

@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::LossBased;
 use super::super::{AckSample, Config, LossSample, bytes_in, scaled, time_of};
 use super::losses::Losses;
@@ -94,7 +96,8 @@ impl Compete {
 
     /// Losses took more than any competitor would have: they were the path's, and `rate` was right.
     pub(super) fn is_losing(&self, rate: u64) -> Option<u64> {
-        (self.rounds > TRIAL && rate > 0 && rate < self.rate / 2).then_some(self.rate)
+        let losing = self.rounds > TRIAL && rate > 0 && rate < self.rate / 2;
+        Part::Losing.or(losing, false).then_some(self.rate)
     }
 
     /// True if nobody else is there any more. A queue of `empty` is none.
@@ -126,6 +129,7 @@ impl Compete {
         let short = queue <= empty / 2 && self.rounds > TRIAL;
         // Of several of our kind, each asks when the queue overflowed for all.
         let after_cut = path.is_far() && self.uncut == 1 && queue <= path.base() / 2;
+        let after_cut = Part::CheckAfterCut.or(after_cut, false);
         if after_cut || self.uncut >= SETTLED && (short || self.rounds >= PATIENCE) {
             let held = self.cubic.window();
             let window = scaled(held, LESS).min(bytes_in(round.rate, path.base() / 8 * 9));

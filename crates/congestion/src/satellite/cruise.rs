@@ -11,6 +11,7 @@
 
 mod alarm;
 mod crowd;
+mod dips;
 mod laws;
 mod policed;
 mod pulses;
@@ -19,16 +20,20 @@ mod trend;
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, bytes_in, scaled};
+use super::belief::Bottleneck;
 use super::ceiling::Ceiling;
 use super::common::EMPTY;
 use super::company::Company;
 use super::losses::Losses;
 use super::path::{Path, Round, is_busy};
-use super::pulse::{Pulse, SLOWEST, proportion};
+use super::pulse::{Pulse, SLOWEST};
 use super::share::Share;
 use alarm::Alarm;
 pub(super) use crowd::{NEAR, is_thin};
+use dips::Dips;
 use laws::FOLLOW;
 use policed::Policed;
 use pulses::{PATIENCE, Pulses};
@@ -37,17 +42,8 @@ use trend::Trend;
 
 /// Rates that differ by no more are the same, in permille.
 const AS_SENT: u64 = 20;
-/// Rounds between two dips, at least, and how many more at most: tunnels are not to do it in step.
-const BETWEEN_DIPS: u64 = 16;
+/// Rounds by which what tunnels do now and then differs, at most: they are not to do it in step.
 const SPREAD: u64 = 8;
-/// Rounds until a dip is repeated that, in company, did not empty the queue, and what is called empty.
-const AGAIN: u64 = 4;
-/// Time between such dips in seconds, where round trips are shorter: all are to wait as long.
-const BETWEEN_SECONDS: f64 = 9.6;
-const AGAIN_SECONDS: f64 = 2.4;
-/// How much slower a dip is, in permille.
-const SHALLOW: u64 = 50;
-const DEEP: u64 = 250;
 /// The least queue that is taken for one at which packets are marked, and in how many rounds it is believed to be longer
 /// by a factor of e.
 const ROOM_LEAST: Duration = Duration::from_millis(2);
@@ -79,7 +75,7 @@ pub(super) struct Cruise {
     /// Pacing, in permille of the rate.
     gain: u64,
     stage: Stage,
-    until_dip: u64,
+    dips: Dips,
     pulses: Pulses,
     alarm: Alarm,
     trend: Trend,
@@ -111,7 +107,7 @@ impl Cruise {
             last_queue: Duration::MAX,
             gain: 1000,
             stage: Stage::Hold,
-            until_dip: BETWEEN_DIPS + noise % SPREAD,
+            dips: Dips::new(noise),
             pulses: Pulses::new(noise),
             alarm: Alarm::new(now),
             trend: Trend::default(),
@@ -174,7 +170,7 @@ impl Cruise {
         self.watch(ack, queue, path, losses, mtu);
         if !path.noise().is_zero() {
             // A few ACKs do not tell.
-            queue = queue.min(self.last_queue);
+            queue = Part::LastQueue.or(queue.min(self.last_queue), queue);
         }
         match self.stage {
             Stage::Pulse(mut pulse) => {
@@ -192,7 +188,7 @@ impl Cruise {
                 if self.pulses.is_due()
                     && losses.are_seen()
                     && queue < self.target(mtu) / 3
-                    && !self.share.is_shared()
+                    && !self.is_shared()
                     && !self.trains.is_full(ack.now, self.rate, self.base)
                 {
                     let pulse = self.pulses.begin(ack.now, queue, self.room, path, losses);
@@ -213,13 +209,13 @@ impl Cruise {
         mtu: u64,
     ) {
         // Until a train tells of company, a long queue is taken for the doing of the path, which has to be answered at once.
-        let shared = self.share.is_shared() && !self.trains.is_in_doubt();
+        let shared = self.is_shared() && !self.trains.is_in_doubt();
         let most = if shared {
             self.limit(mtu)
         } else {
             self.high(mtu)
         };
-        let alarming = queue > most.max(path.base() / 6);
+        let alarming = Part::Alarm.or(queue > most.max(path.base() / 6), false);
         if self.alarm.on_ack(alarming) {
             let short = self.last_queue <= self.high(mtu);
             self.alarm.set_sudden(short);
@@ -233,6 +229,7 @@ impl Cruise {
         // to drain, so that there a path that became slower by more than others' coming makes it does not wait.
         let answered = self.alarm.is_answered(ack.newest_sent);
         let soon = !shared && path.is_far() && self.alarm.is_pressing(ack.now, path.base());
+        let soon = Part::AlarmAgain.or(soon, false);
         if alarming
             && is_busy(ack)
             && (answered || soon)
@@ -245,7 +242,9 @@ impl Cruise {
             }
             if fresh < scaled(self.rate, 1000 - FOLLOW) {
                 // The path became slower at a stroke: that is no yielding.
-                self.company.forget_peak();
+                if Part::ForgetPeak.or(true, false) {
+                    self.company.forget_peak();
+                }
                 self.trains
                     .on_slower(fresh, self.rate, self.base, &mut self.share);
                 self.pulses.on_slower();
@@ -332,35 +331,48 @@ impl Cruise {
         self.shorten(queue, path, losses, mtu);
         self.company.remember(now, self.rate);
         self.gain = self.law(queue, path.base(), mtu, losses);
-        self.until_dip = self.until_dip.saturating_sub(1);
-        if self.share.is_shared() && queue <= EMPTY {
-            // All see the empty queue at once, so that the next dips come together.
-            self.until_dip = self.rounds(BETWEEN_DIPS, BETWEEN_SECONDS);
+        self.dips.end_round();
+        if Part::CommonDips.or(self.is_shared() && queue <= EMPTY, false) {
+            self.dips.fall_in(self.base);
         }
-        let Stage::Hold = self.stage else { return };
+        if self.is_holding() {
+            self.dip_if_due(now, queue, round.rate, losses, mtu);
+        }
+    }
+
+    /// Begins a dip after a round behind `queue` in which `rate` was delivered, if it is time for one.
+    fn dip_if_due(
+        &mut self,
+        now: Instant,
+        queue: Duration,
+        rate: u64,
+        losses: &mut Losses,
+        mtu: u64,
+    ) {
         if !losses.is_known() {
-            self.until_dip = self.until_dip.min(2);
+            self.dips.hasten();
         }
-        let lossy = losses.was_excessive(LOSS_MARGIN) && !self.policed.is_found();
+        let lossy = losses.was_excessive(LOSS_MARGIN) && self.bottleneck() != Bottleneck::Policed;
         let suspicious = lossy && queue <= self.high(mtu);
-        let again = suspicious && self.until_dip <= BETWEEN_DIPS - 4;
-        if (self.until_dip == 0 || again) && !losses.is_waiting() {
-            // Deep if the losses are to tell congestion from a lossy path.
-            let least = if suspicious || losses.wants_depth() {
-                DEEP
-            } else {
-                SHALLOW
-            };
-            self.dip(now, queue, least, path.base(), losses, round.rate);
+        let due = self.dips.is_due(suspicious) && !losses.is_waiting();
+        if !Part::Dips.or(due, false) {
+            return;
         }
+        let deep = Part::DeepDips.or(suspicious || losses.wants_depth(), false);
+        let (shared, spread) = (self.is_shared(), self.pulses.spread());
+        let depth = self.dips.begin(queue, self.base, deep, shared, spread);
+        self.stage = Stage::Dip { gain: 1000 - depth };
+        self.company.on_dip(queue);
+        losses.start_quiet(now, share(depth), rate);
     }
 
     /// What is lost behind a short queue, and not without one, is dropped by whoever manages that queue (CoDel): from now on it
     /// is to be shorter. With long round trips one round in which it drains ends that by itself.
     fn shorten(&mut self, queue: Duration, path: &Path, losses: &mut Losses, mtu: u64) {
         let ours = (self.target(mtu) / 2..=self.high(mtu)).contains(&queue);
-        let alone = !self.share.is_shared() && !self.policed.is_found();
-        if ours && alone && !path.is_far() && losses.come_with_queue() {
+        let alone = self.bottleneck() == Bottleneck::Alone;
+        let managed = ours && alone && !path.is_far() && losses.come_with_queue();
+        if Part::ManagedQueue.or(managed, false) {
             self.make_room(queue);
             losses.forget_recent();
         }
@@ -373,45 +385,12 @@ impl Cruise {
 
     /// True if another sender fills the queue until the queue overflows.
     pub(super) fn is_overflown(&self) -> bool {
-        self.ceiling.is_hit()
+        Part::Ceiling.or(self.ceiling.is_hit(), false)
     }
 
     /// True if a sender that our dips do not make room for has taken most of what this tunnel had.
     pub(super) fn is_pushed_out(&self) -> bool {
-        self.company.pushes_out(self.rate)
-    }
-
-    fn dip(
-        &mut self,
-        now: Instant,
-        queue: Duration,
-        least: u64,
-        base: Duration,
-        losses: &mut Losses,
-        rate: u64,
-    ) {
-        let shared = self.share.is_shared();
-        let deepest = if shared { SLOWEST } else { DEEP };
-        let depth = proportion(queue, base, 1500).clamp(least, deepest);
-        self.stage = Stage::Dip { gain: 1000 - depth };
-        self.company.on_dip(queue);
-        self.until_dip = if shared {
-            self.rounds(AGAIN, AGAIN_SECONDS)
-        } else {
-            BETWEEN_DIPS + self.pulses.spread()
-        };
-        losses.start_quiet(now, share(depth), rate);
-    }
-
-    /// Number of `rounds`, or as many as last `seconds`.
-    fn rounds(&self, rounds: u64, seconds: f64) -> u64 {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a few hundred"
-        )]
-        let lasting = (seconds / self.base.as_secs_f64().max(0.01)) as u64;
-        rounds.max(lasting)
+        Part::PushedOut.or(self.company.pushes_out(self.rate), false)
     }
 
     /// Nothing was in flight.
@@ -440,7 +419,9 @@ impl Cruise {
 
     /// Packets were marked behind `queue`: slower at once, and a shorter queue from now on.
     pub(super) fn on_mark(&mut self, queue: Duration, permille: u64) {
-        self.make_room(queue);
+        if Part::MarkedRoom.or(true, false) {
+            self.make_room(queue);
+        }
         self.rate = scaled(self.rate, permille);
         self.gain = self.gain.min(1000);
         self.pulses.wait(PATIENCE);

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use bentpipe_units::{BitRate, Ratio};
 
 use super::super::saved::MIN_WINDOWS;
@@ -22,7 +24,7 @@ impl Satellite {
     /// Starts at half of what the path had (RFC 9959 §3), or at all of it where that much was sold; false when the
     /// path is already known better, or is another one by its round-trip time.
     pub fn resume(&mut self, now: Instant, saved: Saved) -> bool {
-        if self.nearby.is_some() {
+        if self.nearby.is_some() || Part::Memory.or(false, true) {
             return false;
         }
         let Phase::Startup(startup) = &mut self.phase else {
@@ -80,7 +82,7 @@ impl Satellite {
         let rtt = self.path.base();
         let rate = self.config.max_rate.map_or(rate, |max| rate.min(max));
         let rate = rate.as_u64() / 8;
-        let filled = self.is_filled_anyway(rate);
+        let filled = Part::FirstTrain.or(self.is_filled_anyway(rate), true);
         let Phase::Startup(startup) = &mut self.phase else {
             self.cruise.on_capacity(now, rate, self.losses.baseline());
             return true;

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::ablation::Part;
+
 use super::standing::{Standing, Verdict};
 use super::stuck::Stuck;
 
@@ -78,7 +80,7 @@ impl LongQueue {
         self.standing.reset();
     }
 
-    /// Ends a round whose queue was long; the verdict, once there is one.
+    /// Ends a round whose queue was long; the verdict, once there is one. The watch begins anew then.
     pub(super) fn end_long_round(
         &mut self,
         rtt: Duration,
@@ -86,7 +88,13 @@ impl LongQueue {
         rate: u64,
     ) -> Option<Verdict> {
         self.calm = 0;
-        self.standing.end_round(rtt, in_flight, rate)
+        let verdict = self.standing.end_round(rtt, in_flight, rate)?;
+        self.standing.reset();
+        Some(match verdict {
+            Verdict::Shared => Part::StandingShared.or(verdict, Verdict::Ours),
+            Verdict::Longer => Part::StandingLonger.or(verdict, Verdict::Ours),
+            Verdict::Ours => verdict,
+        })
     }
 
     /// Notes that the path is taken to be longer in `round`, with `base` until then. If it was not long ago, somebody fills the

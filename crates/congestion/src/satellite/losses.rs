@@ -8,6 +8,8 @@ mod quiet;
 
 use std::time::Instant;
 
+use crate::ablation::Part;
+
 use quiet::{Answer, Quiet, Span, Tally};
 
 /// No link that is worth using loses more by itself.
@@ -158,6 +160,7 @@ impl Losses {
             pulse.tally.acked += count;
         }
         match self.quiet.on_acked(count, sent, queued, self.baseline)? {
+            Answer::Congested(_) if Part::QuietCongestion.or(false, true) => None,
             Answer::Congested(arrived) => Some(Lesson::Congested(bytes_of(arrived, self.packet))),
             Answer::Shown(tally) => {
                 let known = self.known;
@@ -186,7 +189,7 @@ impl Losses {
         }
         self.learned.acked = self.learned.acked / 2.0 + tally.acked;
         self.learned.lost = self.learned.lost / 2.0 + tally.lost;
-        self.baseline = self.learned.share().min(MAX_BASELINE);
+        self.baseline = Part::PathLoss.or(self.learned.share().min(MAX_BASELINE), 0.0);
         self.known = true;
     }
 
@@ -202,7 +205,7 @@ impl Losses {
 
     /// By how much the path's share may exceed the baseline because that was learned from few packets.
     fn doubt(&self) -> f64 {
-        (DOUBT / self.learned.total().max(1.0)).min(UNKNOWN)
+        Part::FewPackets.or((DOUBT / self.learned.total().max(1.0)).min(UNKNOWN), 0.0)
     }
 
     /// The share that the path loses by itself, or what was lost lately while that is not known.
@@ -313,14 +316,14 @@ impl Losses {
         } else {
             self.clean + total
         };
-        if !self.known && self.clean >= CLEAN {
+        if Part::CleanPath.or(!self.known && self.clean >= CLEAN, false) {
             self.known = true;
             self.learned.acked = self.clean;
         }
         if total >= MIN_PACKETS && expected >= 2.0 && !self.was_excessive(0.0) {
             let deviation = (self.last.lost - expected).powi(2) / expected;
             let bursts = self.bursts + (deviation - self.bursts) * GAIN;
-            self.bursts = bursts.clamp(BURSTS, MOST_BURSTS);
+            self.bursts = Part::Bursts.or(bursts.clamp(BURSTS, MOST_BURSTS), BURSTS);
         }
     }
 }

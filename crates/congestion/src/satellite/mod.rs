@@ -10,6 +10,8 @@
 //!                        compete                        CUBIC's window, until the queue is empty again
 //! ```
 //!
+//! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
+//! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
 //! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
 //! `long_queue.rs` (with `standing.rs` and `stuck.rs`), what is known
@@ -23,6 +25,7 @@
 //!
 //! It does not detect losses and does not touch packets.
 
+mod belief;
 mod capacity;
 mod ceiling;
 mod common;
@@ -49,6 +52,8 @@ mod tests;
 mod usage;
 
 use std::time::{Duration, Instant};
+
+use crate::ablation::Part;
 
 use bentpipe_units::BitRate;
 
@@ -320,7 +325,8 @@ impl Satellite {
             Phase::Cruise => self.cruise.window(&self.path, self.mtu),
             Phase::Compete(compete) => compete.window(),
         };
-        let window = match self.rest.base().filter(|_| self.is_wary()) {
+        let rested = self.rest.base().filter(|_| self.is_wary());
+        let window = match Part::WaryWindow.or(rested, None) {
             Some(base) => window.min(bytes_in(self.pacing_rate().as_u64() / 8, base)),
             None => window,
         };
@@ -341,7 +347,7 @@ impl Satellite {
         let max = self.config.max_rate.map(|rate| rate.as_u64() / 8);
         // Requests must not wait for a pacer that bulk made slow, or that never saw bulk.
         let floor = rate_of(LEAST_PACKETS * self.mtu, self.path.base().max(LEAST_ROUND));
-        let rate = rate.max(floor);
+        let rate = Part::LeastPace.or(rate.max(floor), rate);
         let rate = max.map_or(rate, |max| rate.min(max));
         BitRate::bits_per_second(rate.saturating_mul(8).max(MIN_RATE))
     }
@@ -359,7 +365,7 @@ impl Satellite {
     /// What may be used of the rate, in permille.
     fn caution(&self) -> u64 {
         match (self.is_wary(), self.path.is_far()) {
-            (true, true) => WARY_FAR,
+            (true, true) => Part::FarCaution.or(WARY_FAR, WARY),
             (true, false) => WARY,
             (false, _) => 1000,
         }

@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, Bbr3, Config};
 use super::path::Path;
 
@@ -23,7 +25,8 @@ pub(super) type Nearby = Box<Bbr3>;
 
 /// A controller for `path`, if that is nearby.
 pub(super) fn enter(path: &Path, config: &Config, mtu: u64, now: Instant) -> Option<Nearby> {
-    let rtt = path.measured().filter(|rtt| *rtt < NEARBY)?;
+    let rtt = path.measured().filter(|rtt| *rtt < NEARBY);
+    let rtt = Part::Nearby.or(rtt, None)?;
     let config = Config {
         initial_rtt: rtt.max(Duration::from_millis(1)),
         mtu: u16::try_from(mtu).unwrap_or(u16::MAX),

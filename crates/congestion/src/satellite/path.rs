@@ -6,6 +6,8 @@ mod observed;
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, RateSample, rate_of};
 use super::jumps::{Jump, Jumps};
 use super::noise::Noise;
@@ -103,9 +105,9 @@ impl Path {
             self.look_for_jump(ack.now, rtt);
         }
         let span = if self.shared && !self.is_far() {
-            SHARED_SPAN
+            Part::SharedSpan.or(SHARED_SPAN, SHORT_SPAN)
         } else if !self.is_far() {
-            SHORT_SPAN
+            Part::ShortSpan.or(SHORT_SPAN, RTT_SPAN)
         } else {
             RTT_SPAN
         };
@@ -179,7 +181,7 @@ impl Path {
     /// Too much is sent. Soon after a rest that means: the path did not become longer, somebody fills it.
     pub(super) fn on_overload(&mut self, now: Instant) {
         if let Some((rtt, _)) = self.before_rest.take()
-            && rtt < self.base()
+            && Part::BeforeRest.or(rtt < self.base(), false)
         {
             self.adopt(rtt, now);
         }
@@ -193,7 +195,7 @@ impl Path {
     /// By how much it may become longer from one packet to the next: until ACKs come again there is to be something to send.
     pub(super) fn step(&self) -> Duration {
         if self.moves() || self.has_jumped() {
-            self.jumps.step().max(STEP)
+            Part::StepRoom.or(self.jumps.step().max(STEP), Duration::ZERO)
         } else {
             Duration::ZERO
         }
@@ -203,11 +205,11 @@ impl Path {
     fn look_for_jump(&mut self, now: Instant, rtt: Duration) {
         let base = self.measured();
         let jump = if self.base() < SHORT_RTT {
-            self.jumps.on_short(now, rtt, base, self.shared)
+            Part::JumpsNear.or(self.jumps.on_short(now, rtt, base, self.shared), None)
         } else if self.shared {
             None
         } else {
-            self.jumps.on_ack(now, rtt, base)
+            Part::JumpsFar.or(self.jumps.on_ack(now, rtt, base), None)
         };
         let Some(jump) = jump else {
             return;
@@ -243,8 +245,10 @@ impl Path {
 
     /// True if the path's length changes.
     pub(super) fn moves(&self) -> bool {
-        self.moved_at
-            .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES)
+        let moves = self
+            .moved_at
+            .is_some_and(|at| self.heard_at.saturating_duration_since(at) < MOVES);
+        Part::Moves.or(moves, false)
     }
 
     /// True if the path moved, at any time, as far as is known.
@@ -264,7 +268,7 @@ impl Path {
 
     /// Keeps the base while `held`, because another sender fills the queue: what was the smallest round-trip time still is.
     pub(super) fn hold(&mut self, held: bool) {
-        self.held = held;
+        self.held = Part::Held.or(held, false);
     }
 
     /// The queue is that of others, too.
@@ -288,7 +292,7 @@ impl Path {
         if self.is_far() {
             Duration::ZERO
         } else {
-            self.noise.get(self.spacing)
+            Part::NearNoise.or(self.noise.get(self.spacing), Duration::ZERO)
         }
     }
 
@@ -297,11 +301,12 @@ impl Path {
     pub(super) fn audible(&self) -> Duration {
         if self.is_far() {
             let spread = self.spreads.into_iter().min().unwrap_or_default();
-            Some(spread / DEVIATIONS)
+            let noise = Some(spread / DEVIATIONS)
                 .filter(|noise| *noise >= LOUD)
-                .unwrap_or_default()
+                .unwrap_or_default();
+            Part::FarNoise.or(noise, Duration::ZERO)
         } else {
-            self.noise.at_worst(self.spacing)
+            Part::NearNoise.or(self.noise.at_worst(self.spacing), Duration::ZERO)
         }
     }
 
@@ -338,7 +343,7 @@ impl Path {
         let enough = span >= self.fresh_span() / 2;
         // What varies while ACKs are under way stretches and presses them.
         let many = acks >= FRESH_ACKS && self.noise().is_zero();
-        (enough || many).then(|| rate_of(bytes, span))
+        (enough || Part::FewAcks.or(many && !enough, false)).then(|| rate_of(bytes, span))
     }
 }
 

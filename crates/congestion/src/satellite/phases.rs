@@ -4,14 +4,16 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, bytes_in, rate_of, scaled, time_of};
+use super::belief::{Bottleneck, Evidence};
 use super::compete::Compete;
 use super::cruise::{self, NEAR};
 use super::knowledge::begin;
 use super::path::{Round, is_busy};
 use super::share::COMPANY;
 use super::silence::Cause;
-use super::standing::Verdict;
 use super::startup::{End, Startup};
 use super::{
     CONFIRMED, DRAIN, LEAST_PACKETS, MIN_WINDOW, Phase, SHALLOW_DRAIN, Satellite, WARY_FAR,
@@ -76,7 +78,10 @@ impl Satellite {
         // A figure that is far off is not believed, and asked for again.
         let limit = startup.limit().filter(|limit| limit / FAR_OFF <= arriving);
         let met = startup.met_queue();
-        let crowded = |limit| arriving.max(startup.rate()) < scaled(limit, CROWDED);
+        let crowded = |limit| {
+            let crowded = arriving.max(startup.rate()) < scaled(limit, CROWDED);
+            Part::CrowdedFlight.or(crowded, false)
+        };
         if self.path.base() >= NEAR && limit.is_some_and(|limit| met || crowded(limit)) {
             let rate = if met { arriving / 4 } else { arriving };
             // Losses without a queue may be a policer's.
@@ -89,7 +94,7 @@ impl Satellite {
                     let through = ack.rate.map_or(0, |sample| sample.at_send.in_flight);
                     let rtt = ack.rtt.unwrap_or(self.path.base());
                     let shown = startup.shown(ack.newest_sent, self.path.queue(rtt));
-                    rate_of(through, rtt).max(shown)
+                    rate_of(through, rtt).max(Part::Shown.or(shown, 0))
                 }
                 End::Loss | End::Plateau => startup.rate(),
             };
@@ -97,7 +102,7 @@ impl Satellite {
             let rate = limit.map_or(rate, |limit| rate.min(limit));
             let pace = match end {
                 End::Loss => startup.retreat(),
-                _ if startup.is_as_measured(rate) => SHALLOW_DRAIN,
+                _ if startup.is_as_measured(rate) => Part::ShallowDrain.or(SHALLOW_DRAIN, DRAIN),
                 _ => DRAIN,
             };
             self.start_drain(ack.now, rate, pace);
@@ -112,7 +117,8 @@ impl Satellite {
             return;
         };
         let (limit, share) = (startup.limit(), saved.rate.as_u64() / 8);
-        if self.path.base() >= NEAR && limit.is_some_and(|limit| share < scaled(limit, COMPANY)) {
+        let less = limit.is_some_and(|limit| share < scaled(limit, COMPANY));
+        if Part::Return.or(self.path.base() >= NEAR && less, false) {
             // As the flight was sent.
             self.join(now, scaled(share, CONFIRMED), true);
             self.cruise.set_capacity(now, limit);
@@ -138,13 +144,16 @@ impl Satellite {
         let thin = cruise::is_thin(self.cruise.rate(), self.path.base(), self.mtu);
         let several = thin && ack.in_flight >= LEAST_PACKETS * self.mtu;
         let unseen = ack.rtt.filter(|_| several && !is_busy(ack));
+        let unseen = Part::ThinDrain.or(unseen, None);
         // A single ACK may be late.
         let late = self.path.base() / 8;
         let queue = unseen.map_or(self.path.queue_least(), |rtt| {
             self.path.queue(rtt).saturating_sub(late)
         });
         let standing = queue > self.cruise.high(self.mtu);
-        if standing && let Some(fresh) = self.path.fresh_rate() {
+        if Part::DrainFollows.or(standing, false)
+            && let Some(fresh) = self.path.fresh_rate()
+        {
             let rate = self.cruise.rate().max(fresh);
             let noise = self.noise();
             self.cruise = self.cruise.again(rate, noise, ack.now);
@@ -206,32 +215,61 @@ impl Satellite {
         self.cruise
             .end_round(ack.now, round, &self.path, &mut self.losses, self.mtu);
         let rtt = round.rtt.unwrap_or(self.path.base());
-        if let Some(rate) = self.cruise.is_crowded() {
-            if self.cruise.is_longer() {
-                return self.on_longer(ack.now, rtt);
+        let pushed_out = self.cruise.is_pushed_out() && self.path.queue(rtt) > limit;
+        match self.believe(ack, round.rate, rtt, pushed_out) {
+            Bottleneck::Alone | Bottleneck::Shared | Bottleneck::Policed => {}
+            Bottleneck::Longer => {
+                self.path.adopt(rtt, ack.now);
+                self.cruise.restore(self.long_queue.rate_before());
             }
-            return self.start_competing(ack.now, bytes_in(rate, rtt).max(ack.in_flight));
+            Bottleneck::Filled { window } => self.start_competing(ack.now, window),
         }
-        if self.cruise.is_overflown() {
-            return self.start_competing(ack.now, ack.in_flight);
-        }
-        if self.cruise.is_pushed_out() && self.path.queue(rtt) > limit {
-            return self.start_competing(ack.now, ack.in_flight);
-        }
-        if self.path.queue(rtt) <= self.cruise.limit(self.mtu) {
-            return self.long_queue.end_short_round(self.cruise.rate());
-        }
-        let (in_flight, rate) = (ack.in_flight, round.rate);
-        match self.long_queue.end_long_round(rtt, in_flight, rate) {
-            None => {}
-            Some(Verdict::Ours) => self.long_queue.forget_rounds(),
-            Some(Verdict::Longer) if self.path.is_far() => self.long_queue.forget_rounds(),
-            Some(Verdict::Longer) => self.on_longer(ack.now, rtt),
-            Some(Verdict::Shared) if self.cruise.is_patient() => self.long_queue.forget_rounds(),
-            Some(Verdict::Shared) => {
-                self.start_competing(ack.now, self.long_queue.most_in_flight());
+    }
+
+    /// Weighs what a round has shown at whose end `ack` came: `rate` was delivered, and `rtt` was its smallest round-trip time.
+    fn believe(
+        &mut self,
+        ack: &AckSample,
+        rate: u64,
+        rtt: Duration,
+        pushed_out: bool,
+    ) -> Bottleneck {
+        let crowded = self.cruise.is_crowded();
+        let evidence = Evidence {
+            usual: self.cruise.bottleneck(),
+            never_empty: crowded.map(|rate| bytes_in(rate, rtt)),
+            still: self.cruise.is_still(),
+            overflows: self.cruise.is_overflown(),
+            pushed_out,
+            far: self.path.is_far(),
+            patient: self.cruise.is_patient(),
+            in_flight: ack.in_flight,
+            most_in_flight: self.long_queue.most_in_flight(),
+        };
+        let long = self.path.queue(rtt) > self.cruise.limit(self.mtu);
+        let (watch, cruising) = (&mut self.long_queue, self.cruise.rate());
+        let verdict = evidence.weigh(|| {
+            if !long {
+                watch.end_short_round(cruising);
+                return None;
             }
+            watch.end_long_round(rtt, ack.in_flight, rate)
+        });
+        if verdict != Bottleneck::Longer {
+            return verdict;
         }
+        if crowded.is_some() {
+            self.cruise.clear_crowd();
+        }
+        // A path that becomes longer again and again is a queue that somebody fills.
+        let (round, base) = (self.round.count(), self.path.base());
+        let before = self.long_queue.on_longer(round, base);
+        let Some(before) = Part::LongerTwice.or(before, None) else {
+            return verdict;
+        };
+        self.path.adopt(before, ack.now);
+        let window = evidence.most_in_flight;
+        Bottleneck::Filled { window }
     }
 
     /// What looks like a queue does not answer to what is sent: the path became longer.
@@ -256,22 +294,17 @@ impl Satellite {
         }
         let rate = self.cruise.rate();
         let (rtt, in_flight) = (self.path.rtt_least(), sample.at_send.in_flight);
-        self.long_queue
-            .is_stuck(rtt, in_flight, enough, rate, self.path.noise())
-    }
-
-    fn on_longer(&mut self, now: Instant, rtt: Duration) {
-        let (round, base) = (self.round.count(), self.path.base());
-        if let Some(before) = self.long_queue.on_longer(round, base) {
-            self.path.adopt(before, now);
-            return self.start_competing(now, self.long_queue.most_in_flight());
-        }
-        self.path.adopt(rtt, now);
-        self.cruise.restore(self.long_queue.rate_before());
+        let stuck = self
+            .long_queue
+            .is_stuck(rtt, in_flight, enough, rate, self.path.noise());
+        Part::Stuck.or(stuck, false)
     }
 
     pub(super) fn start_competing(&mut self, now: Instant, window: u64) {
         self.long_queue.forget_rounds();
+        if Part::Compete.or(false, true) {
+            return;
+        }
         self.path.hold(true);
         self.path.set_shared(self.cruise.is_shared());
         self.losses.give_up_quiet();

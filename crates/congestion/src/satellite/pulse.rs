@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{rate_of, scaled};
 
 /// Slowest pacing, in permille of the rate.
@@ -82,7 +84,7 @@ impl Pulse {
 
     /// On a path that is full, as far as is known. The queue behind it, which tells over a noisy path, has to stay.
     pub(super) fn balanced(mut self, full: bool) -> Self {
-        self.balanced = full && self.noise.is_zero();
+        self.balanced = Part::BalancedPulse.or(full && self.noise.is_zero(), false);
         self
     }
 
@@ -96,7 +98,8 @@ impl Pulse {
     /// What a rate found by it may be above the one known and yet be the same, in permille: the queue of a weak pulse is not
     /// much higher than what packets in groups make, and a path known to be full has to be found otherwise by more than that.
     pub(super) fn doubt(&self) -> u64 {
-        if self.balanced { self.step / DOUBT } else { 0 }
+        let doubt = if self.balanced { self.step / DOUBT } else { 0 };
+        Part::PulseDoubt.or(doubt, 0)
     }
 
     /// How much longer the queue is after it than before.

@@ -7,6 +7,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::AckSample;
 
 /// What a packet showed is believed for so long: what fills the path does not always fill it.
@@ -26,8 +28,10 @@ pub(super) struct Rest {
 impl Rest {
     /// True if another sender likely fills the path.
     pub(super) fn is_wary(&self, now: Instant) -> bool {
-        self.filled_at
-            .is_some_and(|at| now.saturating_duration_since(at) < FRESH)
+        let wary = self
+            .filled_at
+            .is_some_and(|at| now.saturating_duration_since(at) < FRESH);
+        Part::Rest.or(wary, false)
     }
 
     /// A busy round ended; without a queue one takes `base`.

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::ablation::Part;
+
 use super::super::scaled;
 use super::common::{Common, EMPTY, GONE};
 use super::float;
@@ -151,7 +153,7 @@ impl Share {
         self.hopeless = self.hopeless.saturating_sub(1);
         self.had = (self.had * FADE).max(float(seen.rate));
         self.count(seen);
-        if self.shared && self.empty == GONE {
+        if Part::RestartMean.or(self.shared && self.empty == GONE, false) {
             self.common.restart();
         }
         self.common.end_round(queue, seen.target, self.empty);
@@ -171,7 +173,7 @@ impl Share {
         }
         self.empty = 0;
         if seen.queue > seen.base.mul_f64(HUGE) {
-            self.crowded += HUGE_COUNTS;
+            self.crowded += Part::HugeQueue.or(HUGE_COUNTS, 1);
         } else if seen.queue > seen.long {
             self.crowded += 1;
         }
@@ -184,7 +186,7 @@ impl Share {
         let long = self.common.mean() > (seen.target * times).max(FOREIGN_LEAST);
         let foreign = long && !seen.known && !self.shared;
         self.foreign = if foreign { self.foreign + 1 } else { 0 };
-        if self.foreign >= FOREIGN {
+        if Part::Foreign.or(self.foreign >= FOREIGN, false) {
             self.enter();
         }
     }
@@ -213,9 +215,9 @@ impl Share {
     /// A long queue that nobody empties is that of somebody who fills it. `known`: what the path carries is.
     pub(super) fn is_crowded(&self, near: bool, known: bool) -> bool {
         let usual = if near {
-            CROWDED_NEAR
+            Part::CrowdedNear.or(CROWDED_NEAR, CROWDED_FAMILIAR)
         } else if known && self.shared {
-            CROWDED_FAMILIAR
+            Part::CrowdedFamiliar.or(CROWDED_FAMILIAR, CROWDED)
         } else {
             CROWDED
         };
@@ -227,7 +229,7 @@ impl Share {
         if self.longest < base / LITTLE {
             // Too little for a signal.
             self.forget();
-            self.hopeless = HOPELESS;
+            self.hopeless = Part::Hopeless.or(HOPELESS, 0);
             return;
         }
         let queue = if known {
@@ -235,7 +237,7 @@ impl Share {
         } else {
             queue
         };
-        self.room = Some(queue.max(LEAST_ROOM) / 4 * 3);
+        self.room = Part::CommonRoom.or(Some(queue.max(LEAST_ROOM) / 4 * 3), None);
         self.common.bound(queue);
     }
 
@@ -255,7 +257,7 @@ impl Share {
 
     /// Records that another sender filled the queue until now, and may soon again; `rate` is what this tunnel had beside it.
     pub(super) fn beware(&mut self, rate: u64) {
-        self.wary = WARY;
+        self.wary = Part::ExpectedBack.or(WARY, 0);
         self.had = 2.0 * float(rate);
     }
 

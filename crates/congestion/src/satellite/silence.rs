@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, LossSample};
 use super::path;
 
@@ -45,7 +47,7 @@ impl Silence {
         let waited = ack
             .rtt
             .map_or(Duration::ZERO, |rtt| rtt.saturating_sub(base));
-        match path::is_outage(silence, base) {
+        match Part::Outage.or(path::is_outage(silence, base), false) {
             false => Cause::RoundTrip,
             true if path::is_outage(silence.saturating_sub(waited), base) => Cause::Outage,
             true => Cause::Queue,
@@ -61,7 +63,7 @@ impl Silence {
     /// is lost. Others' queues that overflow lose packets too, but not those whose answers they delay.
     pub(super) fn was_outage(&mut self, loss: &LossSample, base: Duration) -> bool {
         let sent_in_it = |end: &mut Instant| loss.newest_sent + base <= *end;
-        self.doubtful.take_if(sent_in_it).is_some()
+        Part::LateOutage.or(self.doubtful.take_if(sent_in_it).is_some(), false)
     }
 }
 

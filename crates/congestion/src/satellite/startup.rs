@@ -14,6 +14,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::{AckSample, bytes_in, rate_of, scaled};
 use super::losses::Losses;
 use super::path::{Path, Round};
@@ -70,7 +72,11 @@ fn late(rtt: Duration) -> Duration {
 }
 
 fn growth(rtt: Duration) -> Growth {
-    if rtt >= LONG_RTT { LONG } else { SHORT }
+    if Part::LongGrowth.or(rtt >= LONG_RTT, false) {
+        LONG
+    } else {
+        SHORT
+    }
 }
 
 /// Reason why start-up ends.
@@ -129,7 +135,7 @@ impl Startup {
     pub(super) fn behind(window: u64, rtt: Option<Duration>, now: Instant) -> Self {
         Self {
             last_rtt: rtt,
-            doubt: DOUBT,
+            doubt: Part::StartupDoubt.or(DOUBT, 0),
             ..Self::new(window, now)
         }
     }
@@ -173,7 +179,8 @@ impl Startup {
     /// A flight at a rate that was not tried before is judged when a part of it is answered, so that its answers have a rate:
     /// the queue may have stood before.
     fn is_answered(&self, sent: Instant, rtt: Duration) -> bool {
-        self.hint.is_none() || sent >= self.flight_at + rtt / JUDGED
+        let early = self.hint.is_some() && sent < self.flight_at + rtt / JUDGED;
+        !Part::Answered.or(early, false)
     }
 
     /// The rate that a flight with a free rate ahead of it has shown when packets sent until `sent` came back behind
@@ -197,13 +204,17 @@ impl Startup {
 
     /// A queue stood before the flight met it.
     pub(super) fn met_queue(&self) -> bool {
-        self.stood == Some(true)
+        Part::MetQueue.or(self.stood == Some(true), false)
     }
 
     /// How fast to go on, in permille of what arrives, after losses or a mark: a rate that was nothing but believed is not tried
     /// again.
     pub(super) fn retreat(&self) -> u64 {
-        if self.hint.is_some() { RETREAT } else { DRAIN }
+        if self.hint.is_some() {
+            Part::Retreat.or(RETREAT, DRAIN)
+        } else {
+            DRAIN
+        }
     }
 
     /// The highest rate of a whole round.
@@ -248,11 +259,11 @@ impl Startup {
             self.last_rtt = self.round_rtt.take();
         }
         // A queue is ours only if we fill the window.
-        let queued = self.sees_queue(ack, path.base()) && used;
+        let queued = Part::StartupQueue.or(self.sees_queue(ack, path.base()) && used, false);
         if queued && !self.is_answered(ack.newest_sent, path.base()) {
             return None;
         }
-        let lossy = losses.exceeds_share(self.lost, LOSS_STEP);
+        let lossy = Part::StartupLoss.or(losses.exceeds_share(self.lost, LOSS_STEP), false);
         if queued || lossy {
             return Some(if lossy { End::Loss } else { End::Queue });
         }
@@ -274,7 +285,7 @@ impl Startup {
             return false;
         }
         if let Some(limit) = self.limit
-            && round.rate >= scaled(limit, REFUTED)
+            && Part::Refuted.or(round.rate >= scaled(limit, REFUTED), false)
         {
             (self.limit, self.hint) = (None, None);
         }
@@ -284,7 +295,7 @@ impl Startup {
         } else {
             self.plateaus += 1;
         }
-        self.plateaus >= 2
+        Part::Plateau.or(self.plateaus >= 2, false)
     }
 
     fn sees_queue(&mut self, ack: &AckSample, least: Duration) -> bool {

@@ -7,6 +7,8 @@
 //!  table.rs ─ rows ─► run.rs, on all cores ─► experiment(controller, seed) ─► world ─► report.rs
 //! ```
 
+#[cfg(feature = "ablation")]
+mod ablation;
 mod gates;
 mod report;
 mod row;
@@ -17,6 +19,8 @@ mod transfer;
 use std::process::ExitCode;
 
 use bentpipe_congestion::Kind;
+#[cfg(feature = "ablation")]
+use bentpipe_congestion::ablation::Part;
 
 /// What the command line asks for.
 struct Args {
@@ -29,9 +33,14 @@ struct Args {
     /// The first of them.
     from: u64,
     controllers: Vec<Kind>,
+    /// Parts of `satellite` to run the rows without, one after the other; and whether with all seeds at once.
+    #[cfg(feature = "ablation")]
+    without: Option<Vec<Part>>,
+    #[cfg(feature = "ablation")]
+    thorough: bool,
 }
 
-const USAGE: &str = "limits [--all] [--seeds N] [--from-seed N] [--controller NAME[,NAME]] [--filter TEXT[,TEXT]] [TEXT ...]";
+const USAGE: &str = "limits [--all] [--seeds N] [--from-seed N] [--controller NAME[,NAME]] [--filter TEXT[,TEXT]] [TEXT ...]\n  with the feature `ablation`: [--without PART[,PART]|each|none] [--thorough]";
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut args = Args {
@@ -40,6 +49,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         seeds: None,
         from: 1,
         controllers: vec![Kind::Satellite],
+        #[cfg(feature = "ablation")]
+        without: None,
+        #[cfg(feature = "ablation")]
+        thorough: false,
     };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -55,6 +68,10 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
                     .map_err(|error| error.to_string())?;
             }
             "--filter" => args.filters.extend(value()?.split(',').map(str::to_owned)),
+            #[cfg(feature = "ablation")]
+            "--without" => args.without = Some(parts(&value()?)?),
+            #[cfg(feature = "ablation")]
+            "--thorough" => args.thorough = true,
             // What cargo passes to every test target.
             "--nocapture" | "--quiet" | "-q" => {}
             flag if flag.starts_with('-') => return Err(format!("unknown option {flag}")),
@@ -62,6 +79,26 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, String> {
         }
     }
     Ok(args)
+}
+
+/// The parts that `names` has, or every one.
+#[cfg(feature = "ablation")]
+fn parts(names: &str) -> Result<Vec<Part>, String> {
+    let all = Part::NAMES.into_iter();
+    if names == "each" {
+        return Ok(all.map(|(part, _)| part).collect());
+    }
+    if names == "none" {
+        return Ok(Vec::new());
+    }
+    let find = |name: &str| {
+        let mut all = all.clone();
+        let found = all.find(|(_, known)| *known == name);
+        found
+            .map(|(part, _)| part)
+            .ok_or_else(|| format!("no part is called {name}"))
+    };
+    names.split(',').map(find).collect()
 }
 
 fn number(text: &str) -> Result<u64, String> {
@@ -95,6 +132,12 @@ fn main() -> ExitCode {
         (None, Some((seeds, _))) if !args.all => *seeds,
         (None, _) => row.seeds,
     };
+    #[cfg(feature = "ablation")]
+    if let Some(parts) = &args.without {
+        let seeds = args.from..args.from + args.seeds.unwrap_or(3);
+        ablation::run(&rows, &seeds, parts, args.thorough);
+        return ExitCode::SUCCESS;
+    }
     let mut report = report::Report::new(args.all);
     run::run(
         &rows,

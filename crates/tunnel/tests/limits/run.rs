@@ -58,7 +58,7 @@ pub(crate) fn run(
 }
 
 /// One run; one that panics has measured nothing good.
-fn attempt(row: &Row, controller: Kind, seed: u64) -> Sample {
+pub(crate) fn attempt(row: &Row, controller: Kind, seed: u64) -> Sample {
     let run = || (row.experiment)(controller, seed);
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         eprintln!("{}, {controller}, seed {seed}: see above", row.title());

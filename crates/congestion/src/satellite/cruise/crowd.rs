@@ -10,7 +10,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::super::{bytes_in, scaled};
+use super::super::belief::Bottleneck;
 use super::super::common::EMPTY;
 use super::super::losses::Losses;
 use super::super::pulse::SLOWEST;
@@ -35,15 +38,16 @@ const FASTEST: u64 = 2000;
 impl Cruise {
     /// A queue above this is none.
     pub(in super::super) fn empty(&self, mtu: u64) -> Duration {
-        if self.share.is_shared() {
+        if self.is_shared() {
             EMPTY
         } else {
             self.target(mtu)
         }
     }
 
+    /// True if others of this kind are there, as far as is known.
     pub(in super::super) fn is_shared(&self) -> bool {
-        self.share.is_shared()
+        self.bottleneck() == Bottleneck::Shared
     }
 
     /// In company the queue of the others is none of our mistakes unless it is longer than this.
@@ -55,7 +59,7 @@ impl Cruise {
         } else {
             self.base / 10 * 7
         };
-        if self.share.is_shared() || far {
+        if self.is_shared() || far {
             high.max(crowd)
         } else {
             high
@@ -66,7 +70,8 @@ impl Cruise {
     pub(in super::super) fn is_crowded(&self) -> Option<u64> {
         let near = self.base < FAR;
         let crowded =
-            self.share.is_crowded(near, self.trains.know()) && (!near || self.share.is_shared());
+            self.share.is_crowded(near, self.trains.know()) && (!near || self.is_shared());
+        let crowded = Part::Crowded.or(crowded, false);
         crowded.then(|| self.rate.max(self.share.had()))
     }
 
@@ -75,13 +80,14 @@ impl Cruise {
         self.share.beware(self.rate);
     }
 
-    /// The crowd is none: the path is longer.
-    pub(in super::super) fn is_longer(&mut self) -> bool {
-        let longer = self.base >= FAR && self.share.is_still();
-        if longer {
-            self.share.clear();
-        }
-        longer
+    /// True if the queue neither grows nor shrinks where round trips are long.
+    pub(in super::super) fn is_still(&self) -> bool {
+        Part::Still.or(self.base >= FAR && self.share.is_still(), false)
+    }
+
+    /// Records that what looked like a crowd's queue was the path's length.
+    pub(in super::super) fn clear_crowd(&mut self) {
+        self.share.clear();
     }
 
     /// True if another sender may be filling the queue.
@@ -91,7 +97,7 @@ impl Cruise {
 
     /// Whose queue stands is told by that alone.
     pub(in super::super) fn is_patient(&self) -> bool {
-        self.base >= FAR || self.share.is_shared()
+        self.base >= FAR || self.is_shared()
     }
 
     /// A round ended behind `queue`.
@@ -134,7 +140,7 @@ impl Cruise {
 
     /// The rate after a round in which `seen` was delivered behind `queue`.
     pub(super) fn follow_in_company(&mut self, queue: Duration, seen: u64, losses: &Losses) {
-        if overflows(losses) {
+        if Part::Overflow.or(overflows(losses), false) {
             self.share.on_overflow(queue, self.base, self.trains.know());
             self.rate = scaled(seen.min(self.rate), OVERFLOW);
         } else {

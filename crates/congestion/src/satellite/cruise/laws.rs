@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use crate::ablation::Part;
+
 use super::super::super::scaled;
+use super::super::belief::Bottleneck;
 use super::super::losses::Losses;
 use super::super::path::Round;
 use super::super::pulse::{SLOWEST, proportion};
@@ -30,13 +33,25 @@ const CREEP: u64 = 3;
 const OVERLOADED: u32 = 2;
 
 impl Cruise {
+    /// What the laws of cruise go by.
+    pub(in super::super) fn bottleneck(&self) -> Bottleneck {
+        if self.share.is_shared() {
+            Bottleneck::Shared
+        } else if self.policed.is_found() {
+            Bottleneck::Policed
+        } else {
+            Bottleneck::Alone
+        }
+    }
+
     /// What the queue is to be.
     pub(in super::super) fn target(&self, mtu: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let (rate, packet) = (self.rate.max(1) as f64, mtu as f64);
         let target = (TARGET * (REFERENCE / rate).sqrt()).min(1.0);
+        let target = Part::LowerTarget.or(target, TARGET);
         let mut target = Duration::from_secs_f64(target).clamp(TARGET_BOUNDS[0], TARGET_BOUNDS[1]);
-        if self.share.is_shared() {
+        if self.is_shared() {
             target = target.max(self.share.queue(self.rate, self.base));
         }
         if let Some(room) = self.room {
@@ -61,10 +76,14 @@ impl Cruise {
         let excessive = losses.was_excessive(LOSS_MARGIN);
         self.trend.add(round.sent, round.rate, excessive);
         let seen = sent(round.rate, losses.share());
-        let overloaded = if losses.are_usual() { OVERLOADED } else { 1 };
+        let overloaded = if losses.are_usual() {
+            Part::OverloadedTwice.or(OVERLOADED, 1)
+        } else {
+            1
+        };
         // Delivered as it was sent: the path may carry more, and its delay is not our queue.
         let as_sent = round.rate.abs_diff(round.sent) <= scaled(round.sent, AS_SENT);
-        if self.share.is_shared() {
+        if self.is_shared() {
             return self.follow_in_company(queue, seen, losses);
         }
         if queue > self.high(mtu) {
@@ -73,12 +92,13 @@ impl Cruise {
             }
         } else if queue >= self.target(mtu) / 2 {
             let steady = self.trend.is_steady() && !overflows(losses);
+            let steady = Part::SteadyRate.or(steady, false);
             let least = scaled(self.rate, 1000 - if steady { CREEP } else { FOLLOW });
             self.rate = seen.clamp(least, scaled(self.rate, 1000 + FOLLOW));
-        } else if self.policed.is_found() {
+        } else if self.bottleneck() == Bottleneck::Policed {
             self.rate = self.policed.after_round(self.rate, losses);
         } else if losses.is_known()
-            && self.trend.excessive() >= overloaded
+            && Part::Excess.or(self.trend.excessive() >= overloaded, false)
             && !self.pulses.found_full()
         {
             // Had the last pulse met a queue and lost nothing, this would not be a full path's doing.
@@ -92,12 +112,13 @@ impl Cruise {
     /// Pacing that brings the queue to its target.
     pub(super) fn law(&self, queue: Duration, base: Duration, mtu: u64, losses: &Losses) -> u64 {
         let target = self.target(mtu);
-        if self.share.is_shared() {
+        if self.is_shared() {
             return self.law_in_company(queue, target, losses);
         }
-        let strength = if queue > target * 2 { FIRM } else { GENTLE };
+        let firm = Part::FirmLaw.or(queue > target * 2, false);
+        let strength = if firm { FIRM } else { GENTLE };
         let part = |difference| proportion(difference, base, strength);
-        if queue <= target && self.policed.is_found() {
+        if queue <= target && self.bottleneck() == Bottleneck::Policed {
             1000
         } else if queue > target {
             1000u64.saturating_sub(part(queue - target)).max(SLOWEST)

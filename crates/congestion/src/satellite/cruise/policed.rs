@@ -5,6 +5,8 @@
 //! become rare; one that arrives is repeated before it is believed, for a policer saves what was not used. If the losses
 //! stay the same however slow the rate, there is no policer. It sends nothing and judges no losses.
 
+use crate::ablation::Part;
+
 use super::super::losses::Losses;
 use super::super::pulse::share_of;
 
@@ -37,7 +39,7 @@ pub(super) struct Policed {
 impl Policed {
     /// There is one.
     pub(super) fn is_found(&self) -> bool {
-        self.lost > 0
+        Part::Policed.or(self.lost > 0, false)
     }
 
     /// There is none any more.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::super::scaled;
 use super::super::losses::Losses;
 use super::super::path::Path;
@@ -50,7 +52,7 @@ impl Pulses {
 
     /// True if enough rounds have passed.
     pub(super) fn is_due(&self) -> bool {
-        self.patience == 0
+        Part::Pulses.or(self.patience == 0, false)
     }
 
     /// True while the path is expected to become faster again.
@@ -90,7 +92,7 @@ impl Pulses {
 
     /// Notes that the path became slower: rain passes.
     pub(super) fn on_slower(&mut self) {
-        self.eager = EAGER;
+        self.eager = Part::Eager.or(EAGER, 0);
     }
 
     /// The next quarter of a round trip, faster, behind the queue `before`, where there is `room` for one.
@@ -104,7 +106,8 @@ impl Pulses {
     ) -> Pulse {
         let mut pulse =
             Pulse::new(now, self.step, before, path.base(), path.audible()).balanced(self.full);
-        if self.full && self.eager == 0 && path.audible().is_zero() {
+        let discreet = self.full && self.eager == 0 && path.audible().is_zero();
+        if Part::DiscreetPulse.or(discreet, false) {
             pulse = pulse.limited(DISCREET);
         }
         if let Some(room) = room {
@@ -134,7 +137,7 @@ impl Pulses {
                     next = next.max(rate);
                 }
                 if !policed.is_found() {
-                    self.step = (self.step * 2).min(MOST_STEP);
+                    self.step = Part::GrowingPulse.or((self.step * 2).min(MOST_STEP), FIRST_STEP);
                 }
                 return next;
             }

@@ -9,6 +9,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ablation::Part;
+
 use super::super::super::{bytes_in, scaled};
 use super::super::capacity::Capacity;
 use super::super::pulse::SLOWEST;
@@ -120,19 +122,22 @@ impl Trains {
 
     /// True if delivery became slower at a stroke, and no train has told yet whose doing that is.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.stroke.is_some() && self.capacity.is_asked()
+        Part::TrainDoubt.or(self.stroke.is_some() && self.capacity.is_asked(), false)
     }
 
     /// True if a train has just said that the path carries no more than `rate`.
     pub(super) fn is_full(&self, now: Instant, rate: u64, base: Duration) -> bool {
         let full = |capacity| rate >= scaled(capacity, FULL);
-        base >= NEAR && !self.capacity.is_older(now, JUST) && self.capacity.get().is_some_and(full)
+        let just = base >= NEAR && !self.capacity.is_older(now, JUST);
+        Part::TrainFull.or(just && self.capacity.get().is_some_and(full), false)
     }
 
     /// True if a train is to leave now, on a path of `rate` unless one has told more.
     pub(super) fn is_due(&self, now: Instant, rate: u64, base: Duration, mtu: u64) -> bool {
         let rate = self.capacity.get().unwrap_or(rate);
-        base >= NEAR && bytes_in(rate, base) >= WIDE * mtu && self.capacity.is_due(now, base)
+        let due =
+            base >= NEAR && bytes_in(rate, base) >= WIDE * mtu && self.capacity.is_due(now, base);
+        Part::LaterTrains.or(due, false)
     }
 
     pub(super) fn on_train(&mut self, now: Instant) {
@@ -164,7 +169,7 @@ impl Trains {
             share.stay_alone();
             next = next.min(told.max(scaled(next, SLOWEST)));
         }
-        if eager && !share.is_shared() {
+        if Part::TrainRecovery.or(eager && !share.is_shared(), false) {
             next = next.max(scaled(told, NEARLY).min(scaled(next, FASTER)));
         }
         next

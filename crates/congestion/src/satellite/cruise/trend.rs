@@ -1,5 +1,7 @@
 //! Trend of the last rounds: whether they count, and what they have in common.
 
+use crate::ablation::Part;
+
 /// Share by which more may be sent than delivered while the queue neither grows nor shrinks.
 const STEADY: f64 = 0.03;
 
@@ -28,7 +30,7 @@ impl Trend {
     /// Ends a round; true if it counts.
     pub(super) fn end_round(&mut self) -> bool {
         self.stale = self.stale.saturating_sub(1);
-        self.stale == 0
+        !Part::StaleRounds.or(self.stale > 0, false)
     }
 
     /// Takes a round that counts, in which `sent` and `delivered` bytes a second were, and more lost than usual if `excessive`.
