@@ -156,7 +156,8 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["config"],
             &["status"],
             &["shard", "sle_traffic"],
-            &["process", "relay"],
+            &["process"],
+            &["relay"],
             &["web"],
             &[
                 "congestion_control",

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 #[cfg(target_os = "linux")]
 use super::kept_device::KeptDevice;
 use super::session::{Session, Unready};
-use super::sle::{Sle, SleFlow};
+use super::sle::{Sealing, SleFlow};
 use super::splitter::Splitter;
 use crate::config::FrontEnds;
 use crate::metrics::FirstByte;
@@ -39,7 +39,7 @@ pub(crate) enum Carrier {
     /// The QUIC tunnel.
     Tunnel(Rc<Session>),
     /// A TCP connection for each, sealed, beside the QUIC tunnel, which carries the rest.
-    Sle(Rc<Session>, Rc<Sle>),
+    Sle(Rc<Session>, Rc<Sealing>),
     /// A TCP connection for each, in clear.
     Plain(Rc<Splitter>),
 }
@@ -182,7 +182,7 @@ impl Carrier {
 /// Opens a flow beside the tunnel, or in it where that cannot be.
 async fn open_sealed(
     session: &Session,
-    sle: &Rc<Sle>,
+    sle: &Rc<Sealing>,
     destination: &Destination,
     source: Option<SocketAddr>,
     said: Said<'_>,

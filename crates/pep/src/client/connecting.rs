@@ -14,7 +14,7 @@ use super::report::{Reporter, Told};
 use super::retry::{ANSWER, Failure, Retry, Start, Step};
 use super::schedule::Schedule;
 use super::servers::Servers;
-use super::sle::Sle;
+use super::sle::Sealing;
 use super::tunnels::Tunnels;
 use super::wires::Wires;
 use crate::config::ServerAddress;
@@ -224,7 +224,7 @@ impl Connector {
             connection.set_first_words(first_words(start.copies));
             self.learned.resume(&attempt, connection);
             if self.seals {
-                Sle::ask(connection);
+                Sealing::ask(connection);
             }
         });
         self.tunnels.state_mut().start(attempt);

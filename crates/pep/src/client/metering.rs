@@ -241,7 +241,7 @@ impl Meter {
         shard.peek(Engine::crossed) + self.crossed_beside()
     }
 
-    /// Those of them that have crossed beside the tunnel.
+    /// Bytes among them that have crossed beside the tunnel.
     fn crossed_beside(&self) -> u64 {
         self.sealed.as_ref().map_or(0, |sealed| sealed.crossed())
     }

@@ -106,7 +106,7 @@ fn run_tunnel(config: ClientConfig, diagnosis: &Diagnosis) -> Result<(), RunErro
         // Claims what the server sent before it heard that we stop: the kernel would answer it across the link.
         let claim = socket.try_clone()?;
         let dual_stack = socket.local_addr()?.is_ipv6();
-        let pool = MemoryPool::new(process::total_memory(config.total_memory));
+        let pool = MemoryPool::new(process::total_memory(config.memory.total));
         let pool = Arc::new(pool);
         let mut engine = engine(&config, &key, &pool);
         if let Some(qlog) = qlog {
@@ -292,7 +292,7 @@ fn engine(config: &ClientConfig, key: &PrivateKey, pool: &Arc<MemoryPool>) -> En
             return_controller: Some(own.controller.unwrap_or_default().name().to_owned()),
             ..Hello::default()
         },
-        memory: config.memory.as_u64(),
+        memory: config.memory.tunnel.as_u64(),
         pool: pool.clone(),
         wishes: Wishes {
             controller: own.controller.unwrap_or_default(),

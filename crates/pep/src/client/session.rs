@@ -23,7 +23,7 @@ use super::report::{self, Reporter, Told, is_replaced};
 use super::retry::{Failure, Retry};
 use super::schedule::Schedule;
 use super::servers::Servers;
-use super::sle::Sle;
+use super::sle::Sealing;
 use super::tunnels::Tunnels;
 use super::wires::Wires;
 use crate::config::{ClientConfig, FrontEnds};
@@ -42,6 +42,15 @@ use bentpipe_tunnel::transport::TunnelEvent;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unready;
 
+/// What wants a tunnel, and whether one is to be had.
+#[derive(Default)]
+struct Demand {
+    /// Flows that wait for a tunnel.
+    waiting: Cell<u64>,
+    /// The client stops.
+    draining: Cell<bool>,
+}
+
 /// The client's tunnel.
 pub(crate) struct Session {
     config: Rc<ClientConfig>,
@@ -55,15 +64,13 @@ pub(crate) struct Session {
     wires: Rc<Wires>,
     /// Reach of the server, for all who wait for a change of that.
     reach: watch::Sender<Reach>,
-    /// Flows that wait for a tunnel.
-    waiting: Cell<u64>,
-    draining: Cell<bool>,
+    demand: Demand,
     /// Bytes used of those that may be.
     pub(super) meter: RefCell<Meter>,
     packet_road: PacketRoad,
     pub(super) published: Rc<Published>,
     /// Flows that are sealed beside the tunnel.
-    sle: Option<Rc<Sle>>,
+    sle: Option<Rc<Sealing>>,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
 }
@@ -82,9 +89,9 @@ impl Session {
         let learned = Rc::new(Learned::load(config.clone(), tunnels.clone()));
         let reporter = Rc::new(Reporter::new(tunnels.clone()));
         let wires = Wires::new(&config, &tunnels, (&schedule, &servers), &learned, mark);
-        let memory = config.memory.as_u64();
+        let memory = config.memory.tunnel.as_u64();
         let sealed = config.sle.clone();
-        let sle = sealed.map(|sle| Sle::new((sle, memory), &tunnels, mark));
+        let sle = sealed.map(|sle| Sealing::new((sle, memory), &tunnels, mark));
         let traffic = sle.as_ref().map(|sle| sle.traffic().clone());
         let session = Rc::new(Self {
             connector: Connector::new(
@@ -96,8 +103,7 @@ impl Session {
             ),
             wires,
             reach: watch::Sender::new(Reach::of(Vec::new())),
-            waiting: Cell::new(0),
-            draining: Cell::new(false),
+            demand: Demand::default(),
             meter: RefCell::new(Meter::load(&config, tunnels.shard(), traffic)),
             packet_road: PacketRoad::new(config.clone(), tunnels.clone()),
             published: Published::new(config.clone(), tunnels.clone()),
@@ -157,7 +163,7 @@ impl Session {
         }
         self.want();
         let mut changes = self.reach();
-        self.waiting.set(self.waiting.get() + 1);
+        self.demand.waiting.set(self.demand.waiting.get() + 1);
         let result = timeout(self.config.open_wait, async {
             while !self.is_stopped() {
                 if let Some(ready) = usable() {
@@ -168,7 +174,7 @@ impl Session {
             Err(Unready)
         });
         let result = result.await.unwrap_or(Err(Unready));
-        self.waiting.set(self.waiting.get() - 1);
+        self.demand.waiting.set(self.demand.waiting.get() - 1);
         result
     }
 
@@ -189,7 +195,7 @@ impl Session {
 
     /// True if no tunnel is wanted: the client stops, or the bytes are used up.
     pub(super) fn is_stopped(&self) -> bool {
-        self.draining.get() || self.meter.borrow().is_halted()
+        self.demand.draining.get() || self.meter.borrow().is_halted()
     }
 
     pub(super) fn front(&self) -> &FrontEnds {
@@ -212,7 +218,7 @@ impl Session {
     }
 
     /// Flows that are sealed beside the tunnel, if some are to be.
-    pub(super) fn sle(&self) -> Option<&Rc<Sle>> {
+    pub(super) fn sle(&self) -> Option<&Rc<Sealing>> {
         self.sle.as_ref()
     }
 
@@ -401,7 +407,7 @@ impl Session {
 
     /// No new flows; the server hears of it.
     pub(crate) fn drain(&self) {
-        self.draining.set(true);
+        self.demand.draining.set(true);
         self.schedule.wake();
         self.tell_reach();
         if let Some(id) = self.tunnels.ready() {
@@ -431,12 +437,12 @@ impl Session {
             next.map(|next| next.saturating_duration_since(process::now()).as_secs());
         let winner = self.tunnels.state().winner();
         session.tunnel.link = winner.map(|attempt| self.learned.report(&attempt));
-        session.flows.waiting = self.waiting.get();
+        session.flows.waiting = self.demand.waiting.get();
         session.metering = self.meter.borrow().report(self.shard());
         session.publish = self.published.report();
         session.sle = self.sle.as_ref().map(|sle| sle.report());
         self.packet_road.fill(&mut session);
-        session.memory.ceiling = self.config.memory.as_u64();
+        session.memory.ceiling = self.config.memory.tunnel.as_u64();
         let peer = self.servers.address(0);
         session.tunnel.peer.get_or_insert_with(|| peer.to_string());
         session

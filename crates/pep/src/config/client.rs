@@ -48,10 +48,8 @@ pub struct ClientConfig {
     pub drain_timeout: Duration,
     /// Remembers the last good server addresses and the paths to them.
     pub state_dir: PathBuf,
-    /// Ceiling of buffered data of the tunnel.
-    pub memory: ByteCount,
-    /// Ceiling of what all tunnels hold together; `None`: as the machine's memory suggests.
-    pub total_memory: Option<ByteCount>,
+    /// Ceilings of buffered data.
+    pub memory: MemoryCeilings,
     /// Ports of the server that deliver to hosts behind this client.
     pub publish: Vec<Publish>,
     /// Flows that it seals beside the tunnel, if it does.
@@ -64,6 +62,15 @@ pub struct ClientConfig {
     pub sandbox: bool,
     /// Places at which it tells about itself.
     pub monitoring: Monitoring,
+}
+
+/// Ceilings of buffered data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryCeilings {
+    /// Ceiling of one tunnel, and of the flows that are sealed beside it.
+    pub tunnel: ByteCount,
+    /// Ceiling of what all tunnels hold together; `None`: as the machine's memory suggests.
+    pub total: Option<ByteCount>,
 }
 
 /// One server.
@@ -287,8 +294,10 @@ impl ClientConfig {
             open_wait: file.open_wait.map_or(DEFAULT_OPEN_WAIT, TimeSpan::get),
             drain_timeout: file.drain_timeout.map_or(DEFAULT_DRAIN, TimeSpan::get),
             state_dir: state_dir(source, file.state_dir.as_deref()),
-            memory: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
-            total_memory: value::total_memory(source, file.limits.total_memory.as_ref())?,
+            memory: MemoryCeilings {
+                tunnel: file.limits.memory.unwrap_or(DEFAULT_MEMORY),
+                total: value::total_memory(source, file.limits.total_memory.as_ref())?,
+            },
             sandbox: file.sandbox,
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
         })

@@ -41,7 +41,7 @@ use rustix::process::geteuid;
 use serde::Deserialize;
 
 pub use bentpipe_config::{ConfigError, Place, Placed};
-pub use client::{ClientConfig, Direction, Link, Server, WirePreference};
+pub use client::{ClientConfig, Direction, Link, MemoryCeilings, Server, WirePreference};
 pub use destinations::{Destinations, Service};
 pub use dns::{ClientDns, RouterDns, ServerDns};
 pub use front::{FrontEnds, Intercept, ProxyFrontEnd};
@@ -56,9 +56,10 @@ pub use rule::{Action, Asked, Domain, Dscp, Protocol, Rule};
 pub(crate) use rule::{TCP, UDP};
 pub(crate) use server::NAT64_LENGTHS;
 pub use server::{
-    Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig, TlsListening,
+    Client, ClientKey, Dialling, Listening, Nat64, Packets, ServerConfig, SleListening,
+    TlsListening,
 };
-pub use sle::{ClientSle, ServerSle};
+pub use sle::ClientSle;
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
 
 /// Time for which a stop waits for open flows when nothing else is said.

@@ -4,6 +4,7 @@ mod clients;
 mod dialling;
 mod listening;
 mod packets;
+mod sle;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,6 @@ use super::metrics::MetricsTable;
 use super::monitoring::Monitoring;
 use super::page::{self, Page};
 use super::responder::{self, Responder};
-use super::sle::{self, ServerSle};
 use super::value::{self, ServerAddress, Transport};
 use super::{ConfigError, DEFAULT_DRAIN, state_dir};
 use clients::{Entry, Limits};
@@ -35,6 +35,7 @@ pub use dialling::{Dialling, Nat64};
 pub use listening::{Listening, TlsListening};
 pub(super) use listening::{listen, one_of_each};
 pub use packets::Packets;
+pub use sle::SleListening;
 
 /// Configuration of `bentpipe server`.
 #[derive(Clone, Debug)]
@@ -64,7 +65,7 @@ pub struct ServerConfig {
     /// Responder that clients measure their link with.
     pub responder: Option<Responder>,
     /// Addresses for flows that are sealed beside the tunnels, if it takes some.
-    pub sle: Option<ServerSle>,
+    pub sle: Option<SleListening>,
     /// The server gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -121,7 +122,7 @@ impl ServerConfig {
             controller: file.controller,
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             responder: file.responder.map(|table| table.placed(source)),
-            sle: sle::server(source, file.sle)?,
+            sle: sle::sle(source, file.sle)?,
             sandbox: file.sandbox,
         })
     }
@@ -247,7 +248,7 @@ struct QuicServerFile {
     metrics: Option<MetricsTable>,
     page: Option<page::PageTable>,
     responder: Option<responder::Table>,
-    sle: Option<sle::Table>,
+    sle: Option<sle::SleTable>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

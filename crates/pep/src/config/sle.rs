@@ -1,16 +1,12 @@
-//! `[sle]`: flows that are sealed beside the tunnel, each in a TCP connection of its own.
+//! A client's `[sle]`: flows that are sealed beside the tunnel, each in a TCP connection of its own.
 
-use std::net::SocketAddr;
-use std::ops::Range;
-
-use bentpipe_config::{Placed, Source};
+use bentpipe_config::Source;
 use bentpipe_proto::tunnel::{Destination, Host};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::ConfigError;
 use super::destinations::{Destinations, Service};
-use super::server::{listen, one_of_each};
 use super::value;
 
 /// Flows that a client seals beside the tunnel.
@@ -69,51 +65,4 @@ pub(super) fn client(
         )),
         written => Ok(written.map(Spanned::into_inner)),
     }
-}
-
-/// Addresses at which a server takes in outer connections.
-#[derive(Clone, Debug)]
-pub struct ServerSle {
-    /// TCP addresses to serve; at least one, all of one port.
-    pub addresses: Placed<Vec<SocketAddr>>,
-}
-
-impl ServerSle {
-    /// TCP port that clients are told.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.addresses.first().map_or(0, SocketAddr::port)
-    }
-}
-
-/// A server's `[sle]` as written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Table {
-    #[serde(deserialize_with = "listen")]
-    listen: Spanned<Vec<SocketAddr>>,
-}
-
-/// Checks a server's `[sle]`.
-pub(super) fn server(
-    source: &Source,
-    written: Option<Table>,
-) -> Result<Option<ServerSle>, ConfigError> {
-    let Some(Table { listen }) = written else {
-        return Ok(None);
-    };
-    one_of_each(source, "listen", &listen)?;
-    let span: Range<usize> = listen.span();
-    let ports = || listen.get_ref().iter().map(SocketAddr::port);
-    let first = ports().next().unwrap_or_default();
-    if first == 0 || ports().any(|port| port != first) {
-        return Err(source.error(
-            &span,
-            "`listen` of `[sle]` needs one port at all of its addresses, for clients are told one",
-        ));
-    }
-    let addresses = Spanned::new(span, value::both_families(listen.into_inner()));
-    Ok(Some(ServerSle {
-        addresses: source.placed(addresses),
-    }))
 }

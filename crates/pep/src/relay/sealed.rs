@@ -63,7 +63,7 @@ struct First {
 }
 
 /// Host's connection at this end.
-struct Lan {
+struct HostSide {
     side: LanSide,
     /// The host has not sent FIN.
     reading: bool,
@@ -203,7 +203,7 @@ impl SealedFlow {
         reading: bool,
         on_first_byte: Option<Box<dyn FnOnce()>>,
     ) -> Outcome {
-        let mut lan = Lan {
+        let mut lan = HostSide {
             side: LanSide {
                 on_first_byte,
                 ..LanSide::new(lan, self.shard())
@@ -251,7 +251,7 @@ impl SealedFlow {
     fn poll_until(
         &mut self,
         cx: &mut Context<'_>,
-        mut lan: Option<&mut Lan>,
+        mut lan: Option<&mut HostSide>,
         enough: impl Fn(&Self) -> bool,
     ) -> Poll<()> {
         for _ in 0..TURN {
@@ -280,7 +280,7 @@ impl SealedFlow {
     }
 
     /// Takes the steps that the state machine asks for; true if there were any.
-    fn act(&mut self, mut lan: Option<&mut Lan>) -> bool {
+    fn act(&mut self, mut lan: Option<&mut HostSide>) -> bool {
         let mut acted = false;
         while let Some(action) = self.conn.poll_action() {
             acted = true;
@@ -391,7 +391,7 @@ impl Outer {
     }
 }
 
-impl Lan {
+impl HostSide {
     /// Conn → host; true if something has changed.
     fn write(&mut self, cx: &mut Context<'_>, conn: &mut Conn) -> bool {
         let held = conn.lan_output().len();

@@ -18,7 +18,7 @@ use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::Inboxes;
-use super::worker::{Shared, Worker};
+use super::worker::{Arrivals, Shared, Worker};
 use crate::config::{Client, ServerConfig};
 use crate::events;
 use crate::keys::PrivateKey;
@@ -116,8 +116,10 @@ impl Pool {
                 dialling: config.dialling.clone(),
                 responder,
                 inbox: network.inboxes[index].take(),
-                wires: wires.next(),
-                flows: flows.next(),
+                arrivals: Arrivals {
+                    wires: wires.next(),
+                    flows: flows.next(),
+                },
                 qlog: qlog.clone(),
                 families: found,
             };

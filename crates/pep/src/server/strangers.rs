@@ -20,22 +20,22 @@ const UNPROVEN: usize = 1024;
 
 /// Strangers at one port.
 pub(super) struct Strangers {
-    known: RefCell<Known>,
+    known: RefCell<Guests>,
     places: Arc<Semaphore>,
 }
 
 /// Strangers that have a task each.
-struct Known {
+struct Guests {
     handshakes: Handshakes,
     tasks: HashMap<ConnectionId, AbortHandle>,
     next: u64,
 }
 
 impl Strangers {
-    /// Nobody is there.
+    /// Port at which no stranger is.
     pub(super) fn new() -> Rc<Self> {
         Rc::new(Self {
-            known: RefCell::new(Known {
+            known: RefCell::new(Guests {
                 handshakes: Handshakes::new(Seed::new(process::random_u64())),
                 tasks: HashMap::new(),
                 next: 0,

@@ -49,6 +49,14 @@ pub(super) struct Shared {
     pub(super) sealed: Option<Arc<SealedTunnels>>,
 }
 
+/// TCP connections that come to the shard by the main thread.
+pub(super) struct Arrivals {
+    /// TLS connections, where the server takes some.
+    pub(super) wires: Option<mpsc::Receiver<FreshWire>>,
+    /// Sealed flows, where the server takes some.
+    pub(super) flows: Option<mpsc::Receiver<FreshFlow>>,
+}
+
 /// Everything that a shard's thread is started with.
 pub(super) struct Worker {
     pub(super) index: u8,
@@ -64,10 +72,7 @@ pub(super) struct Worker {
     /// Address at which the responder waits for clients.
     pub(super) responder: Option<SocketAddr>,
     pub(super) inbox: Option<Inbox>,
-    /// TLS connections for the shard, where it takes some.
-    pub(super) wires: Option<mpsc::Receiver<FreshWire>>,
-    /// Sealed flows for the shard, where it takes some.
-    pub(super) flows: Option<mpsc::Receiver<FreshFlow>>,
+    pub(super) arrivals: Arrivals,
     pub(super) qlog: Option<Qlog>,
     pub(super) families: Families,
 }
@@ -105,8 +110,8 @@ impl Worker {
                 () = sessions.obey(&mut self.commands, self.drain_timeout) => Ok(()),
                 never = sessions.publish(&self.report) => never,
                 () = sessions.discover() => Ok(()),
-                never = sessions.take_in_sealed(self.flows.take()) => match never {},
-                never = tls::take_in(&shard, place, self.wires.take()) => match never {},
+                never = sessions.take_in_sealed(self.arrivals.flows.take()) => match never {},
+                never = tls::take_in(&shard, place, self.arrivals.wires.take()) => match never {},
             }
         })
     }

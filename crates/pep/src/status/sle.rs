@@ -30,17 +30,17 @@ pub struct Sle {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SleRefused {
-    /// Their first bytes are not those of SLE.
+    /// Connections whose first bytes are not those of SLE.
     pub preface: u64,
-    /// No tunnel has their name, or has it any more.
+    /// Connections of a tunnel that is not there, or not any more.
     pub association: u64,
-    /// Their epoch is over, or has not begun.
+    /// Connections of an epoch that is over, or has not begun.
     pub epoch: u64,
-    /// Their number was used before, or might have been.
+    /// Connections whose number was used before, or might have been.
     pub replayed: u64,
-    /// Their first record cannot be opened, or is no request.
+    /// Connections whose first record cannot be opened, or is no request.
     pub record: u64,
-    /// Their request did not come in time, or they ended before it.
+    /// Connections whose request did not come in time, or that ended before it.
     pub incomplete: u64,
     /// Too many were under way.
     pub crowded: u64,

@@ -44,7 +44,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const EPOCH: Duration = Duration::from_secs(3600);
 
 /// Flows of a client that are sealed beside its tunnel.
-pub(crate) struct Sle {
+pub(crate) struct Sealing {
     config: ClientSle,
     tunnels: Rc<Tunnels>,
     /// Mark of our own sockets, where this machine's traffic is intercepted.
@@ -90,7 +90,7 @@ impl Association {
     }
 }
 
-impl Sle {
+impl Sealing {
     /// Sealed flows as `config` says, which may hold `memory` bytes, over the tunnels of `tunnels`.
     pub(super) fn new(
         (config, memory): (ClientSle, u64),
@@ -284,7 +284,7 @@ pub(crate) struct SleFlow {
     flow: SealedFlow,
     /// The application has not sent FIN.
     reading: bool,
-    sle: Rc<Sle>,
+    sle: Rc<Sealing>,
 }
 
 impl SleFlow {

@@ -16,7 +16,7 @@ use tokio::time::sleep_until;
 
 use super::super::strangers::{Stranger, Strangers};
 use super::{FreshFlow, SealedTunnels, shard_of};
-use crate::config::ServerSle;
+use crate::config::SleListening;
 use crate::net::listen::{ListenFamilies, accept, listen};
 use crate::process::{self, RunError};
 use crate::relay::prepare;
@@ -64,7 +64,7 @@ impl SleDoor {
     /// # Errors
     /// An address cannot be had.
     pub(in crate::server) fn open(
-        sle: &ServerSle,
+        sle: &SleListening,
         tunnels: &Arc<SealedTunnels>,
         shards: usize,
     ) -> Result<(Rc<Self>, Vec<mpsc::Receiver<FreshFlow>>), RunError> {

@@ -38,7 +38,7 @@ pub(in crate::server) struct SealedFlows {
     /// Next number of a tunnel.
     next: Cell<u32>,
     agreed: RefCell<HashMap<ConnectionId, Agreed>>,
-    open: RefCell<HashMap<u64, OpenFlow>>,
+    open: RefCell<HashMap<u64, CarriedFlow>>,
     /// Name of the next flow here.
     counter: Cell<u64>,
     draining: Cell<bool>,
@@ -53,7 +53,7 @@ struct Agreed {
 }
 
 /// A flow at work.
-struct OpenFlow {
+struct CarriedFlow {
     key: PublicKey,
     /// Address that it is connected to, once it is.
     to: Option<SocketAddr>,
@@ -251,7 +251,7 @@ impl SealedFlows {
         flow.count_received(read);
         let (name, cut) = (self.counter.get(), Rc::new(Notify::new()));
         self.counter.set(name + 1);
-        let entry = OpenFlow {
+        let entry = CarriedFlow {
             key: wish.key,
             to: None,
             cut: cut.clone(),

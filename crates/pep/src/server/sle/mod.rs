@@ -38,16 +38,16 @@ pub(super) struct SealedTunnels {
     /// TCP port that clients are told.
     port: u16,
     associations: Mutex<Associations>,
-    /// Somebody may wait for a tunnel or an epoch that has just come.
+    /// Rings when a tunnel or an epoch has come that a connection may wait for.
     changed: Notify,
     traffic: Mutex<HashMap<PublicKey, Arc<SleTraffic>>>,
     memory: Arc<SleMemory>,
-    refused: Refused,
+    refused: TurnedAway,
 }
 
 /// Outer connections that were refused, by cause.
 #[derive(Default)]
-struct Refused {
+struct TurnedAway {
     preface: AtomicU64,
     association: AtomicU64,
     epoch: AtomicU64,
@@ -71,7 +71,7 @@ impl SealedTunnels {
             changed: Notify::new(),
             traffic: Mutex::default(),
             memory: SleMemory::new(memory),
-            refused: Refused::default(),
+            refused: TurnedAway::default(),
         })
     }
 

@@ -13,7 +13,6 @@ mod memory;
 mod outbox;
 mod packets;
 mod pool;
-mod sle;
 mod stream;
 mod turns;
 
