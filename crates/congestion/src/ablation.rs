@@ -1,6 +1,6 @@
 //! Ablation: parts of `satellite` that the harness of `make limits` switches off, one at a time, to see what each is for.
 //!
-//! A part passes what it decides through [`Part::or`], together with what would be so without it. In the program that returns the
+//! A part passes what it decides through `Part::or`, together with what would be so without it. In the program that returns the
 //! decision, and nothing of this page is left; the switch is compiled with the feature `ablation` alone.
 
 /// A part of `satellite`. Its description says what is so without it.
