@@ -20,8 +20,11 @@ const NAME: (u32, u16) = (0x0102_0304, 4434);
 fn world(offered: bool) -> World {
     let link = preset("geo").expect("a preset");
     let mut world = World::new(&link.link_config().expect("a link"), 3);
+    let terminal = &mut world.terminals[0];
+    let (id, _) = terminal.engine.connections().next().expect("an attempt");
+    let attempt = terminal.engine.connection(id).expect("it is there");
     let random = EpochRandom::new(Zeroizing::new([7; 32]));
-    client(&mut world).tunnel.ask_for_sle(random);
+    attempt.tunnel.ask_for_sle(random);
     let begun = |world: &World| world.server.connections().next().is_some();
     world.run_until(SOON, "the first datagram", begun);
     if offered {
@@ -69,14 +72,18 @@ fn a_server_that_offers_nothing_is_asked_for_nothing() {
 
 #[test]
 fn an_epoch_out_of_place_ends_the_tunnel() {
-    let random = || EpochRandom::new(Zeroizing::new([9; 32]));
-    // One that nobody agreed on, and one of a server, which begins none.
-    let cases: [(bool, End); 2] = [(false, client), (true, server)];
-    for (offered, end) in cases {
+    // One that nobody agreed on, and one that a server begins.
+    for (offered, begins) in [(false, false), (true, true)] {
         let mut world = world(offered);
-        end(&mut world).tunnel.begin_sle_epoch(1, random());
-        let tunnels = |world: &World| world.server.connections().count();
-        assert_eq!(tunnels(&world), 1);
-        world.run_until(SOON, "the end", |world| tunnels(world) == 0);
+        world.terminals[0].expects_fault = true;
+        let tunnel = &mut server(&mut world).tunnel;
+        match begins {
+            true => tunnel.begin_sle_epoch(1, EpochRandom::new(Zeroizing::new([9; 32]))),
+            false => tunnel.confirm_sle_epoch(1),
+        }
+        world.run_for(Duration::from_secs(2));
+        let said = world.terminals[0].notices.first();
+        let (_, said) = said.expect("a fault");
+        assert!(said.contains("an epoch of SLE out of place"), "{said}");
     }
 }
