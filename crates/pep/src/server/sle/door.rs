@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, OPENING, PREFACE, Refusal};
+use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, PREFACE, Refusal};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -51,7 +51,8 @@ impl From<io::Error> for NotMet {
 /// that hundreds which begin at once take no place of a stranger.
 fn defer(listener: &TcpListener) {
     #[cfg(target_os = "linux")]
-    if let Err(error) = bentpipe_sys::socket::defer_accept(listener, OPENING) {
+    if let Err(error) = bentpipe_sys::socket::defer_accept(listener, bentpipe_sealed::sle::OPENING)
+    {
         tracing::debug!("outer connections are taken in before they say anything: {error}");
     }
     #[cfg(not(target_os = "linux"))]
