@@ -89,16 +89,27 @@ struct LanSide {
     on_first_byte: Option<Box<dyn FnOnce()>>,
 }
 
+impl LanSide {
+    fn new(socket: TcpStream, shard: &Rc<Shard>) -> Self {
+        Self {
+            socket: Rc::new(socket),
+            shard: shard.clone(),
+            hangup: None,
+            on_first_byte: None,
+        }
+    }
+
+    /// Lets the kernel end the connection in order.
+    fn close_in_order(&self) {
+        let _ = SockRef::from(&*self.socket).set_linger(None);
+    }
+}
+
 impl Relay {
     /// `socket` must have been [`prepare`]d.
     #[must_use]
     pub(crate) fn new(flow: FlowHandle, socket: TcpStream) -> Self {
-        let lan = LanSide {
-            socket: Rc::new(socket),
-            shard: flow.shard().clone(),
-            hangup: None,
-            on_first_byte: None,
-        };
+        let lan = LanSide::new(socket, flow.shard());
         Self {
             machine: Machine::default(),
             flow,
@@ -131,9 +142,7 @@ impl Relay {
         match outcome {
             // Apart: few flows end so, and all would keep room for its timer.
             Outcome::PeerReset => Box::pin(delivered(socket)).await,
-            Outcome::Closed => {
-                let _ = SockRef::from(&**socket).set_linger(None);
-            }
+            Outcome::Closed => self.lan.close_in_order(),
             Outcome::LanReset => self.flow.detach(),
             Outcome::Refused(_) | Outcome::TunnelLost => {}
         }

@@ -20,7 +20,6 @@ use bentpipe_proto::tunnel::{AbortCode, Reply, ReplyCode};
 use bentpipe_sealed::sle::{Action, Conn, Outcome as End};
 use bentpipe_tunnel::relay::{LanSocket as _, abort_code};
 use bytes::{Buf as _, Bytes};
-use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep_until};
 
@@ -39,7 +38,7 @@ pub(crate) struct SealedFlow {
     /// First bytes of the application for which there was no room yet (client).
     first: Option<First>,
     /// The server's answer, once it is here (client).
-    reply: Option<Bytes>,
+    reply: Option<Reply>,
     timer: Option<(Instant, Pin<Box<Sleep>>)>,
     counted: OpenFlow,
 }
@@ -69,22 +68,6 @@ struct HostSide {
     reading: bool,
     /// The host was lost while it was written to; what it said before may still have to be read.
     lost: Option<AbortCode>,
-}
-
-impl LanSide {
-    fn new(socket: TcpStream, shard: &Rc<Shard>) -> Self {
-        Self {
-            socket: Rc::new(socket),
-            shard: shard.clone(),
-            hangup: None,
-            on_first_byte: None,
-        }
-    }
-
-    /// Lets the kernel end the connection in order.
-    fn close_in_order(&self) {
-        let _ = SockRef::from(&*self.socket).set_linger(None);
-    }
 }
 
 impl SealedFlow {
@@ -144,11 +127,7 @@ impl SealedFlow {
     /// Code of the refusal; INTERNAL if the outer connection broke.
     pub(crate) async fn reply(&mut self) -> Result<Reply, ReplyCode> {
         poll_fn(|cx| self.poll_until(cx, None, |flow| flow.reply.is_some())).await;
-        let (reply, _) = self
-            .reply
-            .as_ref()
-            .and_then(|body| Reply::decode(body).ok().flatten())
-            .ok_or(ReplyCode::Internal)?;
+        let reply = self.reply.ok_or(ReplyCode::Internal)?;
         match reply.code {
             ReplyCode::Ok => Ok(reply),
             code => Err(code),
@@ -177,21 +156,17 @@ impl SealedFlow {
 
     /// Server: the dial has succeeded, with this answer.
     pub(crate) fn on_dialled(&mut self, reply: &Reply) {
-        let mut body = Vec::with_capacity(32);
-        reply.encode(&mut body);
-        self.conn.on_dialled(&body);
+        self.conn.on_dialled(&encoded(reply));
     }
 
     /// Server: refuses the flow, and ends with the outer connection.
     pub(crate) async fn refuse(mut self, code: ReplyCode) {
-        let mut body = Vec::with_capacity(32);
         let reply = Reply {
             code,
             bound: None,
             credit: 0,
         };
-        reply.encode(&mut body);
-        self.conn.on_refused(process::now(), &body);
+        self.conn.on_refused(process::now(), &encoded(&reply));
         self.gone().await;
     }
 
@@ -232,11 +207,7 @@ impl SealedFlow {
             Some(End::Aborted(_)) => Outcome::LanReset,
             Some(End::PeerAborted(_)) => Outcome::PeerReset,
             Some(End::Refused) => {
-                let reply = self.reply.as_ref().map(|body| Reply::decode(body));
-                let code = match reply {
-                    Some(Ok(Some((reply, _)))) => reply.code,
-                    _ => ReplyCode::Internal,
-                };
+                let code = self.reply.map_or(ReplyCode::Internal, |reply| reply.code);
                 Outcome::Refused(code)
             }
             Some(End::Broken(fault)) => {
@@ -285,7 +256,7 @@ impl SealedFlow {
         while let Some(action) = self.conn.poll_action() {
             acted = true;
             match action {
-                Action::Replied(body) => self.reply = Some(body),
+                Action::Replied(body) => self.reply = Some(decoded(&body)),
                 Action::ShutLan => {
                     if let Some(lan) = lan.as_deref_mut() {
                         lan.shut(&mut self.conn);
@@ -325,6 +296,25 @@ impl SealedFlow {
             self.conn.handle_timeout(process::now());
         }
         passed
+    }
+}
+
+/// Body of a REPLY.
+fn encoded(reply: &Reply) -> Vec<u8> {
+    let mut body = Vec::with_capacity(32);
+    reply.encode(&mut body);
+    body
+}
+
+/// REPLY with this body; one that cannot be read is a refusal without a better code.
+fn decoded(body: &[u8]) -> Reply {
+    match Reply::decode(body) {
+        Ok(Some((reply, _))) => reply,
+        _ => Reply {
+            code: ReplyCode::Internal,
+            bound: None,
+            credit: 0,
+        },
     }
 }
 

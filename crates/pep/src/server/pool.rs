@@ -251,11 +251,10 @@ impl Pool {
         match ServerConfig::load(&config.file) {
             Ok(fresh) => {
                 clients.replace(&fresh);
-                self.shared
-                    .pool
-                    .set_ceiling(process::total_memory(fresh.total_memory));
+                let memory = process::total_memory(fresh.total_memory);
+                self.shared.pool.set_ceiling(memory);
                 if let Some(sealed) = &self.shared.sealed {
-                    sealed.set_memory(process::total_memory(fresh.total_memory));
+                    sealed.set_memory(memory);
                 }
                 if let Some(Err(error)) = self
                     .shared

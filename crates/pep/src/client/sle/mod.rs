@@ -122,12 +122,12 @@ impl Sealing {
         });
         let agreed = agreed.flatten();
         let lacking = agreed.is_none();
-        if lacking && !self.lacking_told.replace(lacking) {
+        let told = self.lacking_told.replace(lacking);
+        if lacking && !told {
             tracing::warn!(
                 "the server seals no flows: they go through the tunnel; give its configuration `[sle]`, and this client no `max_rate` there"
             );
         }
-        self.lacking_told.set(lacking);
         self.association.replace(agreed);
     }
 
