@@ -36,7 +36,7 @@ pub enum Part {
     PushedOut,
     /// Without trains a queue that stays is nobody's.
     Foreign,
-    /// Who filled the queue is not expected back.
+    /// A sender that filled the queue is not expected back.
     ExpectedBack,
     /// A round behind a queue longer than the round trip counts once.
     HugeQueue,
@@ -138,7 +138,7 @@ pub enum Part {
     QuietCongestion,
     /// The burstiness of losses is not measured.
     Bursts,
-    /// What was learned of losses from few packets is believed in full.
+    /// A loss rate learned from few packets is believed in full.
     FewPackets,
     /// Rounds without losses do not show a clean path.
     CleanPath,
@@ -150,7 +150,7 @@ pub enum Part {
     DiscreetPulse,
     /// A pulse that passed does not make the next one stronger.
     GrowingPulse,
-    /// What a pulse finds is believed within its error.
+    /// A rate that a pulse finds is believed within its error.
     PulseDoubt,
     /// A path that became slower is not expected to become faster again.
     Eager,
@@ -178,7 +178,7 @@ pub enum Part {
     YieldByShare,
     /// An empty common queue leaves its mean.
     RestartMean,
-    /// Nobody is competed with.
+    /// No other sender is competed with.
     Compete,
     /// A competition that loses is gone on with.
     Losing,
@@ -187,14 +187,14 @@ pub enum Part {
 }
 
 impl Part {
-    /// What is `decided`, unless the part is switched off: then what is so `without` it.
+    /// Returns what is `decided`, unless the part is switched off: then what is so `without` it.
     #[cfg(not(feature = "ablation"))]
     #[inline]
     pub(crate) fn or<T: PartialEq>(self, decided: T, _without: T) -> T {
         decided
     }
 
-    /// What is `decided`, unless the part is switched off: then what is so `without` it.
+    /// Returns what is `decided`, unless the part is switched off: then what is so `without` it.
     #[cfg(feature = "ablation")]
     pub(crate) fn or<T: PartialEq>(self, decided: T, without: T) -> T {
         if decided == without {

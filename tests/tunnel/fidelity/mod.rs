@@ -82,14 +82,17 @@ fn judge(outcomes: &[Outcome], logs: &str) {
     println!("{table}");
 }
 
+/// Runs the cases of each phase at the same time, one phase after the other.
+fn one_after_another(routes: &[Route], phases: &[&[Case]]) -> Vec<Outcome> {
+    let outcomes = phases.iter().map(|phase| together(routes, phase));
+    outcomes.flatten().collect()
+}
+
 /// All cases: the silent ones beside the others, those that fill the link and the thousand on their own.
 fn all_cases(routes: &[Route]) -> Vec<Outcome> {
     thread::scope(|scope| {
         let silent = scope.spawn(|| together(routes, SILENCE));
-        let mut outcomes = Vec::new();
-        for phase in [ENDS, TRAPS, MANY, BULK] {
-            outcomes.extend(together(routes, phase));
-        }
+        let mut outcomes = one_after_another(routes, &[ENDS, TRAPS, MANY, BULK]);
         outcomes.extend(
             silent
                 .join()
@@ -162,10 +165,7 @@ fn sealed_flows_pass_every_case_through_splitters() {
     })
     .expect("a site");
     let hosts = SealedHosts::start(&site).expect("bentpipe on the hosts");
-    let mut outcomes = Vec::new();
-    for phase in [ENDS, TRAPS, MANY, BULK, LOSS] {
-        outcomes.extend(together(&site.routes(), phase));
-    }
+    let outcomes = one_after_another(&site.routes(), &[ENDS, TRAPS, MANY, BULK, LOSS]);
     judge(&outcomes, &format!("{}\n{}", site.logs(), hosts.logs()));
 }
 
@@ -198,11 +198,7 @@ fn split(carried: Carried, interface: &str) {
         ..SiteConfig::new(BENTPIPE)
     })
     .expect("a site");
-    let routes = site.routes();
-    let mut outcomes = Vec::new();
-    for phase in [ENDS, TRAPS, MANY, BULK, LOSS] {
-        outcomes.extend(together(&routes, phase));
-    }
+    let outcomes = one_after_another(&site.routes(), &[ENDS, TRAPS, MANY, BULK, LOSS]);
     judge(&outcomes, &site.logs());
 }
 

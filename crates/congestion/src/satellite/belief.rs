@@ -6,7 +6,7 @@
 
 use super::standing::Verdict;
 
-/// What limits the rate of this tunnel.
+/// Bottleneck of this tunnel: the reason why its rate is no higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bottleneck {
     /// The path: nobody else's packets wait there.
@@ -24,7 +24,7 @@ pub(super) enum Bottleneck {
 /// Evidence of a round about a queue that may be another sender's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// What the laws of cruise go by until something else is shown: one of `Alone`, `Shared` and `Policed`.
+    /// Bottleneck that the laws of cruise go by until another is shown: one of `Alone`, `Shared` and `Policed`.
     pub(super) usual: Bottleneck,
     /// The queue was long, and never empty, for longer than tunnels of this kind keep one: bytes that this tunnel had in flight
     /// before.
