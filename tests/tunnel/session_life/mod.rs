@@ -117,6 +117,15 @@ fn connect(site: &Site, address: SocketAddr, outage: Duration) -> Result<TcpStre
     route(site, outage).connect(address)
 }
 
+/// Document that `status` prints for the client.
+fn client_status(site: &Site) -> Result<serde_json::Value> {
+    let mut command = std::process::Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]);
+    let socket = site.client_home().join("client.sock");
+    let output = command.arg(socket).output()?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
 /// Says something and hears it back.
 fn exchange(stream: &mut TcpStream) -> Result<()> {
     let said = b"are you there?";
@@ -196,11 +205,8 @@ fn survives(site: &mut Site, event: impl FnOnce(&Site) -> Result<()>) -> Result<
 #[test]
 fn figures_of_status_do_not_begin_anew_with_a_tunnel() {
     on_site("one epoch", SiteConfig::new(BENTPIPE), |site| {
-        let socket = site.client_home().join("client.sock");
-        let figures = || -> Result<[u64; 3]> {
-            let mut command = std::process::Command::new(BENTPIPE);
-            command.args(["status", "--json", "--socket"]).arg(&socket);
-            let report: serde_json::Value = serde_json::from_slice(&command.output()?.stdout)?;
+        let figures = |site: &Site| -> Result<[u64; 3]> {
+            let report = client_status(site)?;
             let ledger = report["ledger_bytes"]["received"].as_object();
             let received: u64 = ledger
                 .context("a ledger")?
@@ -213,7 +219,7 @@ fn figures_of_status_do_not_begin_anew_with_a_tunnel() {
         };
         talk(&route(site, RTT))?;
         Transfer::start(&route(site, RTT), Way::Download, 1_000_000)?.finish_whole()?;
-        let before = figures()?;
+        let before = figures(site)?;
         site.kill_server()?;
         site.start_server()?;
         // The first connection may be the one that finds out.
@@ -221,7 +227,7 @@ fn figures_of_status_do_not_begin_anew_with_a_tunnel() {
         while let Err(error) = talk(&route(site, RTT)) {
             ensure!(Instant::now() < deadline, "{error:#}");
         }
-        let after = figures()?;
+        let after = figures(site)?;
         let grown = before
             .iter()
             .zip(&after)

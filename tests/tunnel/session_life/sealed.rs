@@ -1,7 +1,6 @@
 //! Flows that are sealed beside the tunnel: what crosses so, what goes through the tunnel instead, and what ends them.
 
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -11,9 +10,10 @@ use bentpipe_testbed::reload::reload;
 use bentpipe_testbed::route::Place;
 use bentpipe_testbed::site::{Site, SiteConfig};
 use bentpipe_testbed::transfer::{Transfer, Way};
-use serde_json::Value;
 
-use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
+use super::{
+    RTT, SLACK, SOON, client_status, connect, echo_address, exchange, on_site, route, talk,
+};
 use crate::BENTPIPE;
 
 /// TCP port of the server for outer connections.
@@ -32,12 +32,9 @@ fn sealing() -> SiteConfig {
 
 /// A figure of the client's `status` about sealed flows.
 fn figure(site: &Site, name: &str) -> Result<u64> {
-    let mut command = Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]);
-    let socket = site.client_home().join("client.sock");
-    let output = command.arg(socket).output()?;
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    Ok(report["sle"][name].as_u64().unwrap_or_default())
+    Ok(client_status(site)?["sle"][name]
+        .as_u64()
+        .unwrap_or_default())
 }
 
 #[test]

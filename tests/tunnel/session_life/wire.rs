@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,9 @@ use bentpipe_testbed::site::{Site, SiteConfig, TLS_PORT};
 use bentpipe_testbed::transfer::{Transfer, Way};
 use serde_json::Value;
 
-use super::{RTT, SLACK, SOON, connect, echo_address, exchange, on_site, route, talk};
+use super::{
+    RTT, SLACK, SOON, client_status, connect, echo_address, exchange, on_site, route, talk,
+};
 use crate::BENTPIPE;
 
 /// A web server's port behind that door.
@@ -57,13 +58,7 @@ fn free_udp(site: &Site) -> Result<()> {
 
 /// What `status` says of the client's tunnel.
 pub(super) fn tunnel(site: &Site) -> Result<Value> {
-    let mut command = Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]);
-    let output = command
-        .arg(site.client_home().join("client.sock"))
-        .output()?;
-    let mut report: Value = serde_json::from_slice(&output.stdout)?;
-    Ok(report["tunnel"].take())
+    Ok(client_status(site)?["tunnel"].take())
 }
 
 /// The client's `status` names this wire within a few seconds.
