@@ -346,8 +346,10 @@ fn back_again(route: &Route) -> Result<Duration> {
         );
         thread::sleep(Duration::from_millis(50));
     }
-    drop(held);
-    let service = Service::start(&route.web, address, echo)?;
+    // The held socket itself begins to listen. A port that is closed and bound again may still be
+    // in use: processes that other tests start have copies of descriptors until they run.
+    held.listen(128)?;
+    let service = Service::on(held.into(), echo)?;
     while refused.elapsed() < Duration::from_secs(30) {
         if let Ok(mut stream) = route.try_connect(address)?
             && expect_echo(&mut stream).is_ok()

@@ -167,7 +167,12 @@ pub struct Service {
 impl Service {
     /// Listens on `address` in `place`; `handler` has each connection.
     pub fn start(place: &Place, address: SocketAddr, handler: Handler) -> Result<Self> {
-        let listener = Arc::new(place.at(|| listen(address))??);
+        Self::on(place.at(|| listen(address))??, handler)
+    }
+
+    /// Serves the connections of `listener`; `handler` has each of them.
+    pub fn on(listener: TcpListener, handler: Handler) -> Result<Self> {
+        let listener = Arc::new(listener);
         let accepted = Arc::new(AtomicUsize::new(0));
         let (from, count) = (Arc::clone(&listener), Arc::clone(&accepted));
         Ok(Self {
