@@ -1,6 +1,7 @@
 //! Flows that are sealed beside the tunnel: what crosses so, what goes through the tunnel instead, and what ends them.
 
 use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -126,6 +127,26 @@ fn sealed_flows_end_with_the_rights_of_their_client_and_with_its_server() {
         ensure!(flows == 1, "{flows} sealed flows");
         site.kill_server()?;
         read_to_reset(&mut flow)?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_client_that_is_given_a_rate_seals_no_more() {
+    on_site("a rate beside sealed flows", sealing(), |site| {
+        let mut unpaced = talk(&route(site, RTT))?;
+        let server = site.server_file();
+        let whole = fs::read_to_string(&server)?;
+        let paced = whole.replace("[[client]]\n", "[[client]]\nmax_rate = \"8 Mbit/s\"\n");
+        ensure!(paced != whole, "no client in {whole}");
+        fs::write(&server, paced)?;
+        reload(site, "has a max_rate now")?;
+        read_to_reset(&mut unpaced)?;
+        // The word of it crosses beside the reset.
+        thread::sleep(RTT);
+        talk(&route(site, RTT))?;
+        let sealed = figure(site, "flows_total")?;
+        ensure!(sealed == 1, "{sealed} sealed flows");
         Ok(())
     });
 }

@@ -174,7 +174,7 @@ impl Sessions {
                     .change(id, |connection| crossing.announce(connection));
                 if let Some(sealed) = &self.sealed {
                     self.shard
-                        .change(id, |connection| sealed.offer(id, key, &client, connection));
+                        .change(id, |connection| sealed.offer(id, key, connection));
                 }
                 self.flows.permit(id, client.clone());
                 let session = Connected::new(key, client, crossing);

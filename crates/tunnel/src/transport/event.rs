@@ -40,7 +40,8 @@ pub enum TunnelEvent {
     Packets,
     /// The server reaches other address families than before (client only): [`super::Tunnel::remote`] says which.
     Families,
-    /// Next epoch of SLE (server only), or the word that the server has begun it (client only).
+    /// Next epoch of SLE (server only), or the word that the server has begun it (client only). The last, 65,535, is the
+    /// server's word that nothing more is to be sealed, unless the client has asked for that epoch.
     SleEpoch(u16, Option<EpochRandom>),
     /// The peer drains: it opens no more flows, and takes none.
     Goaway,

@@ -136,12 +136,19 @@ impl Sealing {
         self.association.replace(None);
     }
 
-    /// The server has begun the next epoch.
+    /// The server has begun the next epoch, or withdraws what it has offered.
     pub(super) fn on_epoch(&self, tunnel: ConnectionId, epoch: u16) {
         let mut association = self.association.borrow_mut();
         let Some(agreed) = association.as_mut().filter(|it| it.tunnel == tunnel) else {
             return;
         };
+        if epoch == u16::MAX && agreed.epoch + 1 != epoch {
+            tracing::warn!(
+                "the server seals no more flows: they go through the tunnel; this client may have a `max_rate` there now"
+            );
+            *association = None;
+            return;
+        }
         let Some(random) = agreed.next.take().filter(|_| agreed.epoch + 1 == epoch) else {
             return tracing::debug!("epoch {epoch} of SLE was not asked for");
         };

@@ -48,8 +48,17 @@ pub(in crate::server) struct SealedFlows {
 struct Agreed {
     id: u32,
     key: PublicKey,
-    /// The client has said HELLO, and has agreed.
-    exporter: Option<Exporter>,
+    state: Agreement,
+}
+
+/// How far a tunnel and the server are about sealed flows.
+enum Agreement {
+    /// The client has not said HELLO.
+    Offered,
+    /// The client has agreed: epochs come from this.
+    Agreed(Exporter),
+    /// The client may seal no more; an epoch that it asked for before it heard so is not answered.
+    Withdrawn,
 }
 
 /// A flow at work.
@@ -89,15 +98,14 @@ impl SealedFlows {
         })
     }
 
-    /// Offers sealed flows to a client that has connected. One with a `max_rate` gets none: nobody would keep it.
+    /// Offers sealed flows to a client that has connected, if it may have them.
     pub(in crate::server) fn offer(
         &self,
         id: ConnectionId,
         key: PublicKey,
-        client: &Client,
         connection: &mut Connection,
     ) {
-        if client.is_paced() {
+        if !self.may_seal(&key) {
             return;
         }
         let name = self.name();
@@ -105,7 +113,7 @@ impl SealedFlows {
         let agreed = Agreed {
             id: name,
             key,
-            exporter: None,
+            state: Agreement::Offered,
         };
         self.agreed.borrow_mut().insert(id, agreed);
     }
@@ -129,6 +137,10 @@ impl SealedFlows {
         let Some(tunnel) = agreed.get_mut(&id) else {
             return;
         };
+        if let Agreement::Withdrawn = tunnel.state {
+            self.tell_withdrawn(id);
+            return;
+        }
         let asked = self.shard.change(id, |connection| {
             let random = connection.tunnel.take_sle_random()?;
             Some((random, connection.exporter(EXPORTER)?))
@@ -138,13 +150,20 @@ impl SealedFlows {
         };
         let exporter = Exporter::new(exporter);
         let epoch = exporter.epoch(0, random.into_bytes());
-        tunnel.exporter = Some(exporter);
+        tunnel.state = Agreement::Agreed(exporter);
         let admissions = Admissions::new(epoch);
         self.tunnels.associations().insert(tunnel.id, admissions);
         self.tunnels.changed.notify_waiters();
     }
 
-    /// The client of a tunnel begins the next epoch; false if it may not.
+    /// True if a client may seal flows. One with a `max_rate` may not: nobody would keep it.
+    fn may_seal(&self, key: &PublicKey) -> bool {
+        self.clients
+            .get(key)
+            .is_some_and(|client| !client.is_paced())
+    }
+
+    /// The client of a tunnel begins the next epoch; false if that breaks the protocol.
     pub(in crate::server) fn on_epoch(
         &self,
         id: ConnectionId,
@@ -152,11 +171,10 @@ impl SealedFlows {
         random: EpochRandom,
     ) -> bool {
         let agreed = self.agreed.borrow();
-        let Some((name, exporter)) = agreed
-            .get(&id)
-            .and_then(|it| Some((it.id, it.exporter.as_ref()?)))
-        else {
-            return false;
+        let (name, exporter) = match agreed.get(&id).map(|tunnel| (tunnel.id, &tunnel.state)) {
+            Some((name, Agreement::Agreed(exporter))) => (name, exporter),
+            Some((_, Agreement::Withdrawn)) => return true,
+            Some((_, Agreement::Offered)) | None => return false,
         };
         let epoch = exporter.epoch(number, random.into_bytes());
         let begun = self
@@ -190,17 +208,42 @@ impl SealedFlows {
         }
     }
 
-    /// The list of clients has changed: ends the flows of those that are gone, and those that are not permitted any more.
+    /// The list of clients has changed: ends the flows of those that are gone or may seal no more, and those that are not
+    /// permitted any more.
     pub(in crate::server) fn recheck(&self) {
+        self.withdraw();
         for flow in self.open.borrow().values() {
             let stays = self.clients.get(&flow.key).is_some_and(|client| {
                 let permitted = |to| self.rights.permits(&client, to);
-                flow.to.is_none_or(permitted)
+                !client.is_paced() && flow.to.is_none_or(permitted)
             });
             if !stays {
                 flow.cut.notify_one();
             }
         }
+    }
+
+    /// No flow begins any more with the keys of clients that have been given a `max_rate`.
+    fn withdraw(&self) {
+        let mut associations = self.tunnels.associations();
+        for (&id, tunnel) in self.agreed.borrow_mut().iter_mut() {
+            let Some(client) = self.clients.get(&tunnel.key).filter(|it| it.is_paced()) else {
+                continue;
+            };
+            tunnel.state = Agreement::Withdrawn;
+            if associations.remove(&tunnel.id).is_some() {
+                self.tell_withdrawn(id);
+                tracing::info!(
+                    client = client.name,
+                    "has a max_rate now, which sealed flows do not keep: they end, and new ones go through the tunnel"
+                );
+            }
+        }
+    }
+
+    fn tell_withdrawn(&self, id: ConnectionId) {
+        self.shard
+            .change(id, |connection| connection.tunnel.withdraw_sle());
     }
 
     /// Refuses new flows from now on.

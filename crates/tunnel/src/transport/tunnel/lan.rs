@@ -363,6 +363,13 @@ impl Tunnel {
         });
     }
 
+    /// Server: nothing more is to be sealed with this tunnel. A client that has not agreed on it hears nothing.
+    pub fn withdraw_sle(&mut self) {
+        if self.has(capability::SLE) {
+            self.confirm_sle_epoch(u16::MAX);
+        }
+    }
+
     pub(super) fn on_sle_epoch(
         &mut self,
         epoch: u16,
