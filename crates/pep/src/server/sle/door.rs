@@ -5,7 +5,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bentpipe_sealed::sle::{Acceptor, MAX_RECORD, PREFACE, Refusal};
 use bytes::{Buf as _, BytesMut};
@@ -108,7 +107,7 @@ impl SleDoor {
             door.welcome(outer, peer, stranger).await;
         });
         if !met {
-            self.tunnels.refused.crowded.fetch_add(1, Ordering::Relaxed);
+            self.tunnels.count_crowded();
             tracing::debug!(%peer, "too many outer connections of strangers");
         }
     }
@@ -119,6 +118,7 @@ impl SleDoor {
                 stranger.prove();
                 let shard = self.shards.get(shard_of(fresh.accepted.id));
                 if shard.is_none_or(|shard| shard.try_send(fresh).is_err()) {
+                    self.tunnels.count_crowded();
                     tracing::debug!(%peer, "the shard takes in no sealed flow now");
                 }
             }

@@ -7,10 +7,11 @@ use std::future::pending;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bentpipe_proto::tunnel::{EpochRandom, Open, Reply, ReplyCode, StreamKind};
 use bentpipe_sealed::Exporter;
-use bentpipe_sealed::sle::{Admissions, EXPORTER};
+use bentpipe_sealed::sle::{Admissions, EXPORTER, Refusal};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
@@ -314,18 +315,20 @@ impl SealedFlows {
     /// What the client of tunnel `id` wants, if it still is one.
     fn wish(&self, id: u32, body: &[u8]) -> Option<Wish> {
         let agreed = self.agreed.borrow();
-        let key = agreed.values().find(|agreed| agreed.id == id)?.key;
+        let tunnel = agreed.values().find(|agreed| agreed.id == id);
+        let Some((key, client)) = tunnel.and_then(|it| Some((it.key, self.clients.get(&it.key)?)))
+        else {
+            self.tunnels.count(Refusal::Association(id));
+            return None;
+        };
         let mut bytes = Vec::with_capacity(body.len() + 1);
         // Left out on the way, for there is no other.
         StreamKind::Flow.encode(&mut bytes);
         bytes.extend_from_slice(body);
         match Open::decode(&bytes) {
-            Ok(Some((open, used))) if used == bytes.len() => Some(Wish {
-                client: self.clients.get(&key)?,
-                key,
-                open,
-            }),
+            Ok(Some((open, used))) if used == bytes.len() => Some(Wish { key, client, open }),
             _ => {
+                self.tunnels.refused.record.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!("sealed flow with a request that cannot be read");
                 None
             }

@@ -106,6 +106,11 @@ impl SealedTunnels {
         cause.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts an outer connection that was one too many.
+    fn count_crowded(&self) {
+        self.refused.crowded.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Figures of all clients for `status`.
     pub(super) fn report(&self) -> status::Sle {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
