@@ -81,6 +81,56 @@ fn a_box_that_cuts_and_merges_changes_nothing() {
 }
 
 #[test]
+fn a_box_that_holds_bytes_up_delays_them_alone() {
+    const HELD: Duration = Duration::from_secs(3);
+    let mut scene = Scene::start().expect("daemons");
+    with_logs(&mut scene, |scene| {
+        scene.fresh_client()?;
+        for held in [Name::Preface, Name::Record(0), Name::Record(3)] {
+            let way = Way {
+                change: Some(Arc::new(move |unit| {
+                    if unit.name == held {
+                        thread::sleep(HELD);
+                    }
+                    Act::Pass
+                })),
+                ..Way::default()
+            };
+            talk_undisturbed(scene, &way, &payload(LENGTH))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_box_that_keeps_answers_back_holds_up_one_flow_and_not_all() {
+    let mut scene = Scene::start().expect("daemons");
+    with_logs(&mut scene, |scene| {
+        scene.fresh_client()?;
+        let kept = Plan {
+            down: Way {
+                change: Some(Arc::new(|_| Act::Send(Vec::new()))),
+                ..Way::default()
+            },
+            ..Plan::default()
+        };
+        thread::scope(|scope| {
+            let words = payload(LENGTH);
+            scope.spawn(|| scene.talk(kept, b"is anybody there?"));
+            scene.wait_until_said("no answer for 15 s; they go through the tunnel")?;
+            let connections = scene.middle.count();
+            let heard = scene.talk(Plan::default(), &words)?;
+            let through = matches!(heard, Heard::Bytes(bytes, Ok(())) if bytes == words);
+            ensure!(
+                through && scene.middle.count() == connections,
+                "still sealed"
+            );
+            Ok(())
+        })
+    });
+}
+
+#[test]
 fn whatever_is_done_to_an_outer_connection_both_applications_notice() {
     let faults = faults::all();
     // Some wait for seconds, so several places share them.

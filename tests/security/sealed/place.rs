@@ -30,6 +30,8 @@ const PUBLIC: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Time that an application waits for a word.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Time that the client may take to see the end of a flow whose application has seen it; some wait for a minute.
+const ENDS: Duration = Duration::from_secs(2);
 
 /// How an application fared.
 #[derive(Debug)]
@@ -162,11 +164,23 @@ impl Scene {
     /// Has a client that seals: where an outer connection has failed before the server's answer, one sends flows through the
     /// tunnel for a minute.
     pub(super) fn restore_trust(&mut self) -> Result<()> {
+        // What a flow that ends now says of its way counts for the next.
+        if self.client.is_some() {
+            let ended = || Ok((self.sle("client")?["flows_active"] != 0).then(String::new));
+            let _ = self.wait_for(ENDS, ended);
+        }
         let failed = |client: &Daemon| client.log().contains("flows cannot be sealed");
         match self.client.as_ref().is_none_or(failed) {
             true => self.fresh_client(),
             false => Ok(()),
         }
+    }
+
+    /// Waits until the client has said `words` in its log.
+    pub(super) fn wait_until_said(&self, words: &str) -> Result<()> {
+        let client = self.client.as_ref().context("no client runs")?;
+        client.wait_for(words, SOON);
+        Ok(())
     }
 
     /// Ends the client, and its tunnel.
@@ -282,7 +296,15 @@ impl Scene {
 
     /// Waits until `lacking` says of nothing that it lacks.
     fn wait(&self, lacking: impl Fn() -> Result<Option<String>>) -> Result<()> {
-        let deadline = Instant::now() + SOON;
+        self.wait_for(SOON, lacking)
+    }
+
+    fn wait_for(
+        &self,
+        patience: Duration,
+        lacking: impl Fn() -> Result<Option<String>>,
+    ) -> Result<()> {
+        let deadline = Instant::now() + patience;
         while let Some(text) = lacking()? {
             ensure!(Instant::now() < deadline, "{text}");
             thread::sleep(Duration::from_millis(50));

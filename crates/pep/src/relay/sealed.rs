@@ -21,9 +21,9 @@ use bentpipe_sealed::sle::{Action, Conn, Outcome as End};
 use bentpipe_tunnel::relay::{LanSocket as _, abort_code};
 use bytes::{Buf as _, Bytes};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Sleep, sleep, sleep_until};
 
-use super::{LanSide, Outcome, delivered};
+use super::{FIRST_BYTES, LanSide, Outcome, delivered};
 use crate::process;
 use crate::shard::Shard;
 use crate::sle_traffic::{OpenFlow, SleTraffic};
@@ -39,6 +39,10 @@ pub(crate) struct SealedFlow {
     first: Option<First>,
     /// The server's answer, once it is here (client).
     reply: Option<Reply>,
+    /// Told of the server's answer (client).
+    on_answer: Option<Box<dyn FnOnce()>>,
+    /// Time for which REPLY waits for the first bytes of the origin (server).
+    held: Option<Pin<Box<Sleep>>>,
     timer: Option<(Instant, Pin<Box<Sleep>>)>,
     counted: OpenFlow,
 }
@@ -89,6 +93,8 @@ impl SealedFlow {
             },
             first: None,
             reply: None,
+            on_answer: None,
+            held: None,
             timer: None,
             counted: traffic.open(),
         }
@@ -119,6 +125,11 @@ impl SealedFlow {
             self.first = None;
         }
         said || taken > 0
+    }
+
+    /// Client: `told` hears of the server's answer.
+    pub(crate) fn on_answer(&mut self, told: Box<dyn FnOnce()>) {
+        self.on_answer = Some(told);
     }
 
     /// Client: waits for the server's answer.
@@ -154,9 +165,11 @@ impl SealedFlow {
         poll_fn(|cx| self.poll_until(cx, None, |_| false)).await;
     }
 
-    /// Server: the dial has succeeded, with this answer.
+    /// Server: the dial has succeeded, with this answer. What the origin says soon leaves with it: a lone small segment is
+    /// acknowledged sooner than full ones, and HyStart of the TCPs on the way would take that for the round trip.
     pub(crate) fn on_dialled(&mut self, reply: &Reply) {
         self.conn.on_dialled(&encoded(reply));
+        self.held = Some(Box::pin(sleep(FIRST_BYTES)));
     }
 
     /// Server: refuses the flow, and ends with the outer connection.
@@ -227,12 +240,15 @@ impl SealedFlow {
     ) -> Poll<()> {
         for _ in 0..TURN {
             let mut moved = self.say();
-            moved |= self.outer.write(cx, &mut self.conn, &self.counted);
+            if !self.is_held(cx) {
+                moved |= self.outer.write(cx, &mut self.conn, &self.counted);
+            }
             moved |= self.outer.read(cx, &mut self.conn, &self.counted);
             if let Some(lan) = lan.as_deref_mut() {
                 moved |= lan.write(cx, &mut self.conn);
-                if self.first.is_none() {
-                    moved |= lan.read(cx, &mut self.conn, &self.counted);
+                if self.first.is_none() && lan.read(cx, &mut self.conn, &self.counted) {
+                    self.held = None;
+                    moved = true;
                 }
             }
             moved |= self.act(lan.as_deref_mut());
@@ -256,7 +272,12 @@ impl SealedFlow {
         while let Some(action) = self.conn.poll_action() {
             acted = true;
             match action {
-                Action::Replied(body) => self.reply = Some(decoded(&body)),
+                Action::Replied(body) => {
+                    self.reply = Some(decoded(&body));
+                    if let Some(told) = self.on_answer.take() {
+                        told();
+                    }
+                }
                 Action::ShutLan => {
                     if let Some(lan) = lan.as_deref_mut() {
                         lan.shut(&mut self.conn);
@@ -271,6 +292,16 @@ impl SealedFlow {
             }
         }
         acted
+    }
+
+    /// True while REPLY waits for the first bytes of the origin.
+    fn is_held(&mut self, cx: &mut Context<'_>) -> bool {
+        let held = self.held.as_mut();
+        let waits = held.is_some_and(|timer| timer.as_mut().poll(cx).is_pending());
+        if !waits {
+            self.held = None;
+        }
+        waits
     }
 
     /// Looks after the deadline of the state machine; true if it has passed.

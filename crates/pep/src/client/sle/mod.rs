@@ -22,7 +22,8 @@ use bentpipe_sealed::Exporter;
 use bentpipe_sealed::sle::{Conn, EXPORTER, Keys, Offers};
 use bytes::Bytes;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
@@ -40,6 +41,10 @@ use trust::Trust;
 /// Time for which an outer connection is waited for before its flow goes through the tunnel.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// Time after which a flow without an answer speaks against its way, if no other was answered meanwhile: more than a server
+/// takes for a name and a destination that are dead.
+const SLOW: Duration = Duration::from_secs(15);
+
 /// Time from one epoch to the next.
 const EPOCH: Duration = Duration::from_secs(3600);
 
@@ -51,6 +56,8 @@ pub(crate) struct Sealing {
     mark: Option<u32>,
     association: RefCell<Option<Association>>,
     trust: RefCell<Trust>,
+    /// Moment of the last answer.
+    answered: Cell<Option<Instant>>,
     /// A server without SLE is in the log.
     lacking_told: Cell<bool>,
     traffic: Arc<SleTraffic>,
@@ -103,6 +110,7 @@ impl Sealing {
             mark,
             association: RefCell::default(),
             trust: RefCell::default(),
+            answered: Cell::default(),
             lacking_told: Cell::new(false),
             traffic: SleTraffic::new(memory, &SleMemory::new(memory)),
             cut: Notify::new(),
@@ -228,6 +236,15 @@ impl Sealing {
         let conn = Conn::client(process::now(), keys, &body[1..], is_connected);
         let shard = self.tunnels.shard();
         let mut flow = SealedFlow::new(conn, (outer, Bytes::new()), shard, &self.traffic);
+        let (answered, answer) = oneshot::channel();
+        let sle = self.clone();
+        flow.on_answer(Box::new(move || {
+            sle.on_answered();
+            // Nobody waits any more for one that comes late.
+            let _ = answered.send(());
+        }));
+        let sle = self.clone();
+        spawn_local(async move { sle.watch(answer).await });
         flow.say_first(first, ended);
         Some(SleFlow {
             flow,
@@ -250,6 +267,23 @@ impl Sealing {
                 pause.as_secs()
             );
         }
+    }
+
+    /// Loses trust in the way if `answer` does not come in time, and none of another flow. A box that takes outer connections
+    /// and hands nothing on would hold up every flow else.
+    async fn watch(&self, answer: oneshot::Receiver<()>) {
+        let began = process::now();
+        // Ends at once if the flow ends without an answer.
+        if timeout(SLOW, answer).await.is_err()
+            && self.answered.get().is_none_or(|last| last < began)
+        {
+            self.distrust(&format!("no answer for {} s", SLOW.as_secs()));
+        }
+    }
+
+    fn on_answered(&self) {
+        self.answered.set(Some(process::now()));
+        self.trust.borrow_mut().on_answered();
     }
 
     /// Resets every flow.
@@ -309,11 +343,9 @@ impl SleFlow {
         reply.map(|reply| reply.bound)
     }
 
-    /// Learns from the answer, or from an end without one.
+    /// Learns from an end without an answer.
     fn judge(&self) {
-        if self.flow.is_answered() {
-            self.sle.trust.borrow_mut().on_answered();
-        } else if self.flow.is_broken() {
+        if !self.flow.is_answered() && self.flow.is_broken() {
             self.sle
                 .distrust("a connection to the server ended before its answer");
         }

@@ -30,7 +30,7 @@ pub use report::{Action, Fault, Outcome, State};
 /// Payload that a connection holds in each direction, 64 KiB, besides a record at most.
 pub const MAX_HELD: usize = 1 << 16;
 
-/// Time without progress after which an end that the peer owes is given up, 60 s.
+/// Time without progress after which an answer or an end that the peer owes is given up, 60 s.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
 /// Code of an abort without a better one, INTERNAL (`PROTOCOL.md` §8).
@@ -265,18 +265,21 @@ impl Conn {
         waits
     }
 
-    /// Moment at which an end that the peer owes is given up, if it owes one and nothing moves.
+    /// Moment at which an answer or an end that the peer owes is given up, if it owes one and
+    /// nothing moves.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let owes = match self.phase {
-            Phase::Opening | Phase::Ended(_) => false,
+            // The server's own dial is bounded by those who dial.
+            Phase::Opening => matches!(self.role, Role::Client(_)),
+            Phase::Ended(_) => false,
             Phase::Flowing => self.sent.fin() && self.order.fin(),
             Phase::Aborting(_) | Phase::Aborted(_) | Phase::Refused => true,
         };
         owes.then(|| self.moved + SILENCE)
     }
 
-    /// Gives an end up that the peer owes, once its time has come.
+    /// Gives an answer or an end up that the peer owes, once its time has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;

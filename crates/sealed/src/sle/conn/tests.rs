@@ -402,6 +402,23 @@ fn an_end_that_the_peer_owes_is_given_up_after_60_s_without_progress() {
 }
 
 #[test]
+fn an_answer_is_given_up_after_60_s_without_progress() {
+    let mut pair = client();
+    assert_eq!(pair.conn.deadline(), Some(pair.now + SILENCE));
+    pair.now += SILENCE / 2;
+    pair.sent();
+    pair.conn.handle_timeout(pair.now + SILENCE / 2);
+    assert_eq!(pair.conn.state(), State::Opening, "something moved");
+    pair.conn.handle_timeout(pair.now + SILENCE);
+    pair.assert_broken(Fault::Silence);
+
+    let mut pair = client();
+    pair.brings(Kind::Reply, b"yes");
+    assert_eq!(pair.conn.deadline(), None, "an open flow may be silent");
+    assert_eq!(server().conn.deadline(), None, "a dial takes its time");
+}
+
+#[test]
 fn what_is_held_has_a_bound_each_way() {
     let mut pair = open_client();
     let much = vec![9; 3 * MAX_HELD];
