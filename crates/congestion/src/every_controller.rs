@@ -94,6 +94,7 @@ fn a_ceiling_below_the_link_is_kept() {
             initial_rtt: SECOND / 2,
             max_rate: Some(bits(5_000_000)),
             provisioned: None,
+            in_order: false,
         };
         world.senders[0].controller = Controller::new(kind, &config, world.now);
         world.run(20 * SECOND);

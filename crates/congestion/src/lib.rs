@@ -102,6 +102,8 @@ pub struct Config {
     pub max_rate: Option<BitRate>,
     /// Rate that the operator has been sold on this path, in UDP payload: it may be used before it was measured.
     pub provisioned: Option<BitRate>,
+    /// The wire below delivers in order whatever it takes: no loss says that a queue grows.
+    pub in_order: bool,
 }
 
 /// The name of a controller, as written in the configuration.

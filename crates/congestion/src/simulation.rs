@@ -71,6 +71,7 @@ impl World {
             initial_rtt: Duration::from_millis(333),
             max_rate: None,
             provisioned: None,
+            in_order: false,
         };
         let senders = kinds
             .iter()

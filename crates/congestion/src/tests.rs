@@ -129,6 +129,7 @@ fn controller(now: Instant) -> Controller {
         initial_rtt,
         max_rate: Some(bits(50_000_000)),
         provisioned: None,
+        in_order: false,
     };
     Controller::new(Kind::Cubic, &config, now)
 }

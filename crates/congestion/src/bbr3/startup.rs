@@ -10,6 +10,8 @@ use super::{Bbr3, Sample, State, scaled};
 const GROWTH: u64 = 1250;
 /// Rounds without it after which it is.
 const ROUNDS: u32 = 3;
+/// Such rounds of a probe on a wire that delivers in order.
+const ROUNDS_IN_ORDER: u32 = 2;
 /// Packets lost in a round that end Startup (BBRStartupFullLossCnt), and the ACK frames that must have reported them: a
 /// single burst is in one or two.
 const LOST_PACKETS: u64 = 6;
@@ -43,13 +45,22 @@ impl Bbr3 {
                 self.full.reset(sample.rate);
             } else {
                 self.full.count += 1;
-                self.full.now = self.full.count >= ROUNDS;
+                self.full.now = self.full.count >= self.rounds_of_a_plateau();
                 self.full.reached |= self.full.now;
             }
         }
         if self.state == State::Startup && self.full.reached {
             self.state = State::Drain;
             self.drain_round = self.rounds.count;
+        }
+    }
+
+    /// Rounds without growth after which the pipe is full. On a wire that delivers in order a probe fills a buffer that shows no
+    /// end: the round that answers it must do.
+    fn rounds_of_a_plateau(&self) -> u32 {
+        match self.state {
+            State::Up if self.in_order => ROUNDS_IN_ORDER,
+            _ => ROUNDS,
         }
     }
 

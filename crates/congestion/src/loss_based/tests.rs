@@ -16,6 +16,7 @@ fn new_reno(packets: u64, now: Instant) -> Controller {
         initial_rtt: SECOND,
         max_rate: None,
         provisioned: None,
+        in_order: false,
     };
     Controller::new(Kind::NewReno, &config, now)
 }

@@ -112,6 +112,7 @@ impl Wishes {
             initial_rtt: link.initial_rtt(),
             max_rate: self.max_rate.map(payload),
             provisioned: self.rate.map(payload),
+            in_order: false,
         }
     }
 }
@@ -150,10 +151,10 @@ impl SendControl {
         self.reliable
     }
 
-    /// Notes whether the wire below delivers in order whatever it takes.
+    /// Notes that the wire below delivers in order whatever it takes from now on, or no more.
     pub(super) fn set_reliable(&mut self, now: Instant, reliable: bool, rtt: Duration) {
         self.reliable = reliable;
-        self.apply(now, rtt);
+        self.put_in_force(now, self.granted(), rtt);
     }
 
     /// Server: the client's wishes came; `rtt` is what the handshake has measured. Returns what is done about them.
@@ -176,20 +177,32 @@ impl SendControl {
     }
 
     fn apply(&mut self, now: Instant, rtt: Duration) {
-        let mut granted = self.own.granted(&self.forward, self.ceiling);
-        if self.reliable {
-            granted = granted.over_tcp();
-        }
+        let granted = self.granted();
         // A controller that has learned its path is not exchanged for nothing.
         if granted != self.current {
-            self.current = granted;
-            let link = Link {
-                rtt: Some(rtt),
-                ..self.path.link
-            };
-            let config = granted.config(link, self.path.ipv6);
-            self.gate.reconfigure(now, granted.controller, config);
+            self.put_in_force(now, granted, rtt);
         }
+    }
+
+    fn granted(&self) -> Wishes {
+        let granted = self.own.granted(&self.forward, self.ceiling);
+        match self.reliable {
+            true => granted.over_tcp(),
+            false => granted,
+        }
+    }
+
+    fn put_in_force(&mut self, now: Instant, granted: Wishes, rtt: Duration) {
+        self.current = granted;
+        let link = Link {
+            rtt: Some(rtt),
+            ..self.path.link
+        };
+        let config = Config {
+            in_order: self.reliable,
+            ..granted.config(link, self.path.ipv6)
+        };
+        self.gate.reconfigure(now, granted.controller, config);
     }
 }
 

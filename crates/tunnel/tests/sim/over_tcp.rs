@@ -78,9 +78,8 @@ impl Seen {
     }
 }
 
-/// The PEP takes a megabyte at once, so that TCP shows nothing of the link. Between its probes `bbr3` keeps that buffer short, and a
-/// request takes at most 1.3 round trips. A probe sends a quarter more for three round trips, for the PEP loses nothing and so
-/// shows no end: up to a round trip's worth stands in the buffer then.
+/// The PEP takes a megabyte at once, so that TCP shows nothing of the link. `bbr3` keeps that buffer short, and a request takes 1.3
+/// round trips at most; but for those that meet a probe, which sends a quarter more for two round trips.
 #[test]
 fn a_request_passes_a_download_behind_a_pep() {
     let rtt = rtt(GEO);
@@ -95,10 +94,10 @@ fn a_request_passes_a_download_behind_a_pep() {
         println!(
             "seed {seed}: {short} of {REQUESTS} in 1.3 RTT, median {median:?}, longest {longest:?}; {megabits:.2} Mbit/s"
         );
-        assert!(short >= REQUESTS / 3, "{:?}", seen.requests);
-        assert!(median <= rtt * 3 / 2 + SLACK, "{:?}", seen.requests);
-        assert!(longest <= rtt * 9 / 4 + SLACK, "{:?}", seen.requests);
-        assert!(megabits >= 8.5, "{megabits} Mbit/s");
+        assert!(short >= REQUESTS * 3 / 4, "{:?}", seen.requests);
+        assert!(median <= rtt * 6 / 5 + SLACK, "{:?}", seen.requests);
+        assert!(longest <= rtt * 7 / 4 + SLACK, "{:?}", seen.requests);
+        assert!(megabits >= 9.1, "{megabits} Mbit/s");
     }
 }
 
