@@ -7,7 +7,7 @@ use anyhow::Context;
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::keep_memory;
 use bentpipe_emulator::machine::{Tool, prepare};
-use bentpipe_lab::contender::Stable;
+use bentpipe_lab::contender::Available;
 use bentpipe_lab::experiment::{Experiment, Extent, Filter};
 use bentpipe_lab::leaks::{self, Thoroughness};
 use bentpipe_lab::report::report;
@@ -130,7 +130,7 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
     prepare(&[Tool::Ip, Tool::Nft])?;
     let stop = Stop::on_signals()?;
     let prefix = runner::prefix()?;
-    let stable = Stable::new(own_path()?, &prefix)?;
+    let available = Available::new(own_path()?, &prefix)?;
     let thoroughness = if options.quick {
         Thoroughness::Quick
     } else {
@@ -140,7 +140,7 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
     let mut say = |line: &str| drop(writeln!(io::stderr(), "{line}"));
     let leaks = leaks::run(
         &options.contender,
-        &stable,
+        &available,
         &prefix,
         thoroughness,
         &stop,
@@ -155,8 +155,8 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
 
 fn list() -> Result<(), Failure> {
     prepare(&[Tool::Ip])?;
-    let stable = Stable::new(own_path()?, &runner::prefix()?)?;
-    let lines = stable
+    let available = Available::new(own_path()?, &runner::prefix()?)?;
+    let lines = available
         .list()
         .into_iter()
         .map(|(name, version)| match version {

@@ -8,6 +8,7 @@ mod circles;
 mod docs;
 mod shape;
 mod site;
+mod tour;
 mod voice;
 
 /// Program under test, which cargo builds before this binary.

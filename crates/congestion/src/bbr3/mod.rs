@@ -74,10 +74,7 @@ pub struct Bbr3 {
     limited: [bool; 2],
     model: Model,
     bounds: Bounds,
-    /// Losses as rare as damage on the way do not lower the short-term bounds.
-    spares_stray_losses: bool,
-    /// No loss says that a queue grows.
-    in_order: bool,
+    reading: Reading,
     full: FullPipe,
     cycle: Cycle,
     probe_rtt: ProbeRtt,
@@ -88,6 +85,17 @@ pub struct Bbr3 {
     /// C.delivered.
     delivered: u64,
     observed: Observed,
+}
+
+/// What losses say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// As in the draft: that more is in flight than the path takes.
+    Draft,
+    /// Nothing while they are as rare as damage on the way: they do not lower the short-term bounds.
+    StraySpared,
+    /// Nothing at all, for there are none: the wire below delivers in order whatever it takes.
+    Silent,
 }
 
 /// BBR.state.
@@ -175,8 +183,10 @@ impl Bbr3 {
             limited: [false; 2],
             model: Model::new(now),
             bounds: Bounds::default(),
-            spares_stray_losses: false,
-            in_order: config.in_order,
+            reading: match config.in_order {
+                true => Reading::Silent,
+                false => Reading::Draft,
+            },
             full: FullPipe::default(),
             cycle: Cycle::new(now),
             probe_rtt: ProbeRtt::new(now),
@@ -195,7 +205,7 @@ impl Bbr3 {
     #[must_use]
     pub fn sparing_stray_losses(self) -> Self {
         Self {
-            spares_stray_losses: true,
+            reading: Reading::StraySpared,
             ..self
         }
     }
@@ -305,7 +315,8 @@ impl Bbr3 {
         self.model.add_rate(sample);
         if loss_round {
             self.check_startup_losses(sample);
-            let spared = self.spares_stray_losses && self.bounds.losses_are_stray(self.mtu);
+            let spared =
+                self.reading == Reading::StraySpared && self.bounds.losses_are_stray(self.mtu);
             if !self.state.is_probing() && !spared {
                 self.bounds.adapt(self.model.max_rate(), self.window);
             }
@@ -394,10 +405,14 @@ impl Bbr3 {
     /// What the window may hold, in permille of the BDP.
     fn window_gain(&self) -> u64 {
         match self.state {
-            State::Up if self.in_order => IN_ORDER_UP,
-            state if self.in_order && state.is_probe_bw() => IN_ORDER,
+            State::Up if self.is_in_order() => IN_ORDER_UP,
+            state if self.is_in_order() && state.is_probe_bw() => IN_ORDER,
             state => state.window_gain(),
         }
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.reading == Reading::Silent
     }
 
     /// SaveCwnd.

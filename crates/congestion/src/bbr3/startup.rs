@@ -59,7 +59,7 @@ impl Bbr3 {
     /// end: the round that answers it must do.
     fn rounds_of_a_plateau(&self) -> u32 {
         match self.state {
-            State::Up if self.in_order => ROUNDS_IN_ORDER,
+            State::Up if self.is_in_order() => ROUNDS_IN_ORDER,
             _ => ROUNDS,
         }
     }

@@ -11,7 +11,6 @@
 //! ```
 //!
 //! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
-//! The whole of it, top down: `docs/controller.md`. What limits the tunnel is decided in `belief.rs`, and the laws read that.
 //! Where round trips are shorter than such queues, BBR sends instead (`nearby.rs`).
 //! What the path is like is in `path.rs`, `noise.rs` and `jumps.rs`, which losses count in `losses.rs`, whose queue it is in
 //! `long_queue.rs` (with `standing.rs` and `stuck.rs`), what is known

@@ -11,6 +11,7 @@
 //! A VPN may also have its ends at user and web, and an operator's PEP under it; SLE has them there alone.
 
 mod accelerator;
+mod available;
 mod bentpipe;
 mod build;
 mod ends;
@@ -23,7 +24,6 @@ mod packets;
 mod program;
 mod repairs;
 mod split;
-mod stable;
 mod vpn;
 pub(crate) mod wireguard;
 
@@ -35,6 +35,8 @@ use bentpipe_sys::netns::NetNs;
 
 use bentpipe_emulator::topology::{Congestion, Process, Topology};
 
+pub use available::{Available, kernel_bbr};
+use available::{first_line, kernel};
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 pub use ends::Between;
 use interception::Interception;
@@ -45,8 +47,6 @@ use program::Program;
 pub(crate) use program::sha256;
 pub use repairs::Repairs;
 pub use split::Splitters;
-pub use stable::{Stable, kernel_bbr};
-use stable::{first_line, kernel};
 use vpn::{Pep, Vpn};
 
 /// One contender, as an experiment names it: `CARRIER` or `CARRIER/TCP`.
@@ -179,9 +179,9 @@ impl Contender {
     ///
     /// # Errors
     /// It cannot be measured here: why.
-    pub fn version(&self, stable: &Stable) -> Result<String, String> {
+    pub fn version(&self, available: &Available) -> Result<String, String> {
         let tcp = self.tcp.kernel();
-        if !stable.tcp.split_whitespace().any(|known| known == tcp) {
+        if !available.tcp.split_whitespace().any(|known| known == tcp) {
             return Err(format!(
                 "the kernel has no TCP {tcp}; `modprobe tcp_{tcp}` may load it"
             ));
@@ -189,7 +189,7 @@ impl Contender {
         if self.tcp == Congestion::CubicNoHystart {
             hystart::check()?;
         }
-        let bentpipe = || first_line(&stable.bentpipe, &["--version"]);
+        let bentpipe = || first_line(&available.bentpipe, &["--version"]);
         let mut carrier = match &self.carrier {
             Carrier::Plain => kernel(),
             Carrier::Bentpipe(..)
@@ -198,9 +198,9 @@ impl Contender {
             | Carrier::Accelerator => bentpipe()?,
             Carrier::BesidePep => format!("{0}, {0} plain", bentpipe()?),
             Carrier::Split(_) => format!("{}, plain", bentpipe()?),
-            Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(stable)?,
+            Carrier::Vpn(vpn, ..) | Carrier::Hosts(vpn, None) => vpn.version(available)?,
             Carrier::Hosts(vpn, Some(pep)) => {
-                format!("{}, {}", vpn.version(stable)?, pep.version(stable)?)
+                format!("{}, {}", vpn.version(available)?, pep.version(available)?)
             }
             Carrier::Program(program) => program.version()?,
         };
@@ -240,8 +240,8 @@ impl Contender {
     ///
     /// # Errors
     /// It did not come up; the text has what it said.
-    pub fn start(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
-        self.start_parts(stable, topology, false)
+    pub fn start(&self, available: &Available, topology: &Topology) -> Result<AtWork> {
+        self.start_parts(available, topology, false)
             .with_context(|| format!("{} did not come up", self.name))
     }
 
@@ -249,8 +249,8 @@ impl Contender {
     ///
     /// # Errors
     /// As there.
-    pub fn start_whole(&self, stable: &Stable, topology: &Topology) -> Result<AtWork> {
-        self.start_parts(stable, topology, true)
+    pub fn start_whole(&self, available: &Available, topology: &Topology) -> Result<AtWork> {
+        self.start_parts(available, topology, true)
             .with_context(|| format!("{} did not come up", self.name))
     }
 
@@ -258,9 +258,9 @@ impl Contender {
     ///
     /// # Errors
     /// It could not be done.
-    pub fn arm(&self, stable: &Stable, topology: &Topology) -> Result<()> {
+    pub fn arm(&self, available: &Available, topology: &Topology) -> Result<()> {
         match self.bentpipe(true) {
-            Some(settings) => bentpipe::guard(&stable.bentpipe, topology, &settings),
+            Some(settings) => bentpipe::guard(&available.bentpipe, topology, &settings),
             None => Ok(()),
         }
     }
@@ -291,8 +291,13 @@ impl Contender {
         }
     }
 
-    fn start_parts(&self, stable: &Stable, topology: &Topology, local: bool) -> Result<AtWork> {
-        let splitters = |place| split::start(&stable.bentpipe, topology, place, self.tcp);
+    fn start_parts(
+        &self,
+        available: &Available,
+        topology: &Topology,
+        local: bool,
+    ) -> Result<AtWork> {
+        let splitters = |place| split::start(&available.bentpipe, topology, place, self.tcp);
         let mut at_work = AtWork::default();
         match &self.carrier {
             Carrier::Plain
@@ -302,14 +307,14 @@ impl Contender {
             Carrier::BesidePep => at_work.splitters = Some(splitters(split::Place::Gateway)?),
             Carrier::Accelerator => {
                 let settings = accelerator::settings(topology, local);
-                at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+                at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
             }
             Carrier::Split(place) => at_work.splitters = Some(splitters(*place)?),
             Carrier::Vpn(vpn, tuning, place) => {
                 if *place == Some(split::Place::Around) {
                     at_work.splitters = Some(splitters(split::Place::Around)?);
                 }
-                at_work.processes = vpn.start(stable, *tuning, topology, Between::Nodes)?;
+                at_work.processes = vpn.start(available, *tuning, topology, Between::Nodes)?;
                 if *place == Some(split::Place::Inside) {
                     at_work.splitters = Some(splitters(split::Place::Inside)?);
                 }
@@ -320,7 +325,7 @@ impl Contender {
                     None => {}
                     Some(Pep::Accelerator) => {
                         let settings = accelerator::settings(topology, local);
-                        let daemons = Daemons::start(&stable.bentpipe, topology, &settings)?;
+                        let daemons = Daemons::start(&available.bentpipe, topology, &settings)?;
                         at_work.daemons = Some(daemons);
                     }
                     Some(Pep::Split) => {
@@ -330,7 +335,8 @@ impl Contender {
                         (at_work.processes, at_work.interception) = program.start(topology)?;
                     }
                 }
-                let vpn_processes = vpn.start(stable, Tuning::Default, topology, Between::Hosts)?;
+                let vpn_processes =
+                    vpn.start(available, Tuning::Default, topology, Between::Hosts)?;
                 at_work.processes.extend(vpn_processes);
                 at_work.over = Some(*vpn);
             }
@@ -339,7 +345,7 @@ impl Contender {
             }
         }
         if let Some(settings) = self.bentpipe(local) {
-            at_work.daemons = Some(Daemons::start(&stable.bentpipe, topology, &settings)?);
+            at_work.daemons = Some(Daemons::start(&available.bentpipe, topology, &settings)?);
         }
         Ok(at_work)
     }

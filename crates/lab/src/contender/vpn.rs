@@ -7,7 +7,7 @@ use super::bentpipe::{Daemons, HOSTS_PORT, SLE_PORT, Settings};
 use super::ends::Between;
 use super::openvpn::OpenVpnProtocol;
 use super::program::Program;
-use super::{SERVER_PORT, Stable, Tuning, first_line, ipsec, openvpn, split, wireguard};
+use super::{Available, SERVER_PORT, Tuning, first_line, ipsec, openvpn, split, wireguard};
 use crate::capture::Tunnel;
 
 /// A VPN that the lab starts.
@@ -49,12 +49,12 @@ impl Vpn {
         (self == Self::Sle).then_some(Tunnel::Udp(HOSTS_PORT))
     }
 
-    pub(super) fn version(self, stable: &Stable) -> Result<String, String> {
+    pub(super) fn version(self, available: &Available) -> Result<String, String> {
         let build = match self {
-            Self::WireGuard => &stable.wireguard,
-            Self::Openvpn(_) => return stable.openvpn.clone(),
-            Self::Ipsec => &stable.ipsec,
-            Self::Sle => return first_line(&stable.bentpipe, &["--version"]),
+            Self::WireGuard => &available.wireguard,
+            Self::Openvpn(_) => return available.openvpn.clone(),
+            Self::Ipsec => &available.ipsec,
+            Self::Sle => return first_line(&available.bentpipe, &["--version"]),
         };
         build
             .as_ref()
@@ -65,22 +65,23 @@ impl Vpn {
     /// Starts both ends; traffic crosses in it when this returns.
     pub(super) fn start(
         self,
-        stable: &Stable,
+        available: &Available,
         tuning: Tuning,
         topology: &Topology,
         between: Between,
     ) -> Result<Vec<Process>> {
         match self {
-            Self::WireGuard => wireguard::start(&stable.wireguard, tuning, topology, between),
+            Self::WireGuard => wireguard::start(&available.wireguard, tuning, topology, between),
             Self::Openvpn(protocol) => openvpn::start(protocol, tuning, topology, between),
-            Self::Ipsec => ipsec::start(&stable.ipsec, tuning, topology, between),
+            Self::Ipsec => ipsec::start(&available.ipsec, tuning, topology, between),
             Self::Sle => {
                 let settings = Settings {
                     sle: true,
                     between,
                     ..Settings::default()
                 };
-                Daemons::start(&stable.bentpipe, topology, &settings).map(Daemons::into_processes)
+                Daemons::start(&available.bentpipe, topology, &settings)
+                    .map(Daemons::into_processes)
             }
         }
     }
@@ -96,9 +97,9 @@ impl Pep {
         }
     }
 
-    pub(super) fn version(&self, stable: &Stable) -> Result<String, String> {
+    pub(super) fn version(&self, available: &Available) -> Result<String, String> {
         match self {
-            Self::Accelerator | Self::Split => first_line(&stable.bentpipe, &["--version"]),
+            Self::Accelerator | Self::Split => first_line(&available.bentpipe, &["--version"]),
             Self::Pepsal(program) => program.version(),
         }
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use crate::capture::{Capture, CaptureReport, ExpectedPackets};
-use crate::contender::{Contender, Stable};
+use crate::contender::{Available, Contender};
 use bentpipe_emulator::Stop;
 use bentpipe_emulator::scenario::preset;
 use bentpipe_emulator::topology::{LINK_DEVICE, Topology, TopologyConfig, WEB, WEB6};
@@ -86,7 +86,7 @@ impl Leaks {
 /// It has no tunnel to be told by, cannot be started here, or did not come up.
 pub fn run(
     contender: &Contender,
-    stable: &Stable,
+    available: &Available,
     prefix: &str,
     thoroughness: Thoroughness,
     stop: &Stop,
@@ -96,7 +96,7 @@ pub fn run(
     let own = contender.on_link(false);
     let own = own.with_context(|| format!("{name} has no tunnel: all that it does is in clear"))?;
     let missing = |reason| anyhow::anyhow!("{name}: {reason}");
-    contender.version(stable).map_err(missing)?;
+    contender.version(available).map_err(missing)?;
     let topology = Topology::build(&TopologyConfig {
         link: preset("geo").context("there is no preset geo")?.into(),
         prefix: prefix.to_owned(),
@@ -105,7 +105,7 @@ pub fn run(
     let quiet = Arc::new(AtomicBool::new(false));
     let mut run = LeakRun::new(
         contender,
-        stable,
+        available,
         &topology,
         thoroughness.time(),
         quiet.clone(),

@@ -12,7 +12,7 @@ use bentpipe_sys::command::run_with_input;
 use bentpipe_sys::netns::NetNs;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::contender::{AtWork, Contender, Stable};
+use crate::contender::{AtWork, Available, Contender};
 use bentpipe_emulator::topology::{
     GATEWAY_SAT, GATEWAY_SAT6, GATEWAY_WAN, GATEWAY_WAN6, LINK_DEVICE, TERMINAL_LAN, TERMINAL_LAN6,
     TERMINAL_SAT, TERMINAL_SAT6, Topology, USER, USER6, WEB, WEB6,
@@ -58,7 +58,7 @@ pub(super) fn states<'a>() -> [(&'static str, Step<'a>); 22] {
 /// A contender and where it runs.
 pub(super) struct LeakRun<'a> {
     contender: &'a Contender,
-    stable: &'a Stable,
+    available: &'a Available,
     topology: &'a Topology,
     time: Duration,
     at_work: Option<AtWork>,
@@ -69,14 +69,14 @@ pub(super) struct LeakRun<'a> {
 impl<'a> LeakRun<'a> {
     pub(super) fn new(
         contender: &'a Contender,
-        stable: &'a Stable,
+        available: &'a Available,
         topology: &'a Topology,
         time: Duration,
         quiet: Arc<AtomicBool>,
     ) -> Self {
         Self {
             contender,
-            stable,
+            available,
             topology,
             time,
             at_work: None,
@@ -86,7 +86,7 @@ impl<'a> LeakRun<'a> {
 
     /// Does what its operator does once, so that nothing leaves before it runs.
     pub(super) fn arm(&self) -> Result<()> {
-        self.contender.arm(self.stable, self.topology)
+        self.contender.arm(self.available, self.topology)
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -95,7 +95,7 @@ impl<'a> LeakRun<'a> {
     }
 
     fn start(&mut self) -> Result<()> {
-        self.at_work = Some(self.contender.start_whole(self.stable, self.topology)?);
+        self.at_work = Some(self.contender.start_whole(self.available, self.topology)?);
         Ok(())
     }
 

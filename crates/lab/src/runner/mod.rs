@@ -26,7 +26,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 
-use crate::contender::Stable;
+use crate::contender::Available;
 use crate::experiment::{Experiment, Filter, Run, RunKey, Shard, remaining};
 use crate::results::{Build, Manifest, Record, Status, Store, Summary};
 use crate::workload::Chromium;
@@ -93,7 +93,7 @@ impl FromStr for Retry {
 /// Tools that every run needs.
 #[derive(Debug)]
 struct Kit {
-    stable: Stable,
+    available: Available,
     /// Looked for where a task needs it; else none.
     chromium: Option<Result<Chromium, String>>,
     prefix: String,
@@ -129,14 +129,14 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
         .iter()
         .any(|named| named.task.needs_chromium());
     let kit = Kit {
-        stable: Stable::new(config.bentpipe.clone(), &prefix)?,
+        available: Available::new(config.bentpipe.clone(), &prefix)?,
         chromium: browses.then(|| Chromium::find(&config.bentpipe)),
         prefix,
     };
     let build = Build::of(&config.bentpipe)?;
-    let mut versions = kit.stable.list();
+    let mut versions = kit.available.list();
     let programs = experiment.contenders.iter().filter(|one| one.is_program());
-    versions.extend(programs.map(|one| (one.name().to_owned(), one.version(&kit.stable))));
+    versions.extend(programs.map(|one| (one.name().to_owned(), one.version(&kit.available))));
     if let Some(found) = &kit.chromium {
         let version = found.as_ref().map(|found| found.version().to_owned());
         versions.push(("chromium".to_owned(), version.map_err(Clone::clone)));

@@ -82,7 +82,7 @@ pub(super) fn measure(
         false => Ok(()),
     };
     let possible = chromium.and(udp).and(iperf3);
-    match possible.and_then(|()| contender.version(&kit.stable)) {
+    match possible.and_then(|()| contender.version(&kit.available)) {
         Ok(version) => {
             record.version = version;
             carry_out(kit, experiment, run, stop, &mut record)?;
@@ -140,18 +140,20 @@ fn carry_out(
     };
     let mut at_work = None;
     let began = Instant::now();
-    let done = contender.start(&kit.stable, &topology).and_then(|started| {
-        at_work = Some(started);
-        if !experiment.tasks[run.task].task.is_cold() {
-            return prepared.perform(&place, experiment.patience, stop);
-        }
-        let spent = began.elapsed();
-        let left = experiment.patience.saturating_sub(spent);
-        if left.is_zero() {
-            return Ok(Done::Unfinished);
-        }
-        Ok(prepared.perform(&place, left, stop)?.after(spent))
-    });
+    let done = contender
+        .start(&kit.available, &topology)
+        .and_then(|started| {
+            at_work = Some(started);
+            if !experiment.tasks[run.task].task.is_cold() {
+                return prepared.perform(&place, experiment.patience, stop);
+            }
+            let spent = began.elapsed();
+            let left = experiment.patience.saturating_sub(spent);
+            if left.is_zero() {
+                return Ok(Done::Unfinished);
+            }
+            Ok(prepared.perform(&place, left, stop)?.after(spent))
+        });
     if stop.wait(Duration::ZERO) {
         bail!("interrupted");
     }

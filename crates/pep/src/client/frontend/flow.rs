@@ -22,8 +22,8 @@ use crate::relay::Outcome;
 /// Way in which a front end's application is told the outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// By TCP itself.
-    Intercepted,
+    /// By TCP itself, or by who holds the other end.
+    Silent,
     /// By a SOCKS5 reply.
     Socks5,
     /// By an HTTP status.
@@ -33,7 +33,7 @@ pub(super) enum Answer {
 impl Answer {
     fn text(self, code: ReplyCode, bound: Option<SocketAddr>) -> Vec<u8> {
         match self {
-            Self::Intercepted => Vec::new(),
+            Self::Silent => Vec::new(),
             Self::Socks5 => socks5::reply(code, bound),
             Self::Connect => connect::reply(code),
         }

@@ -185,7 +185,7 @@ impl HttpConnection<'_> {
             self.carrier.clone(),
         );
         let relayed = spawn_local(async move {
-            let (first, answer) = (Bytes::new(), Answer::Intercepted);
+            let (first, answer) = (Bytes::new(), Answer::Silent);
             if action == Some(Action::Direct) {
                 return Box::pin(decisions.carry(other, &destination, first, answer)).await;
             }

@@ -366,7 +366,7 @@ async fn serve(front: Rc<Front>, socket: TcpStream, peer: SocketAddr) {
                 destination: to_tunnel(destination),
                 source: Some(peer),
                 first: Bytes::new(),
-                answer: Answer::Intercepted,
+                answer: Answer::Silent,
                 shares: Some(front.shares.clone()),
             };
             carry(&front.carrier, intake).await

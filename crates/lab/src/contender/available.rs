@@ -14,7 +14,7 @@ use bentpipe_emulator::topology::Congestion;
 
 /// Programs that this machine has to start contenders with.
 #[derive(Debug)]
-pub struct Stable {
+pub struct Available {
     /// The binary `bentpipe`.
     pub bentpipe: PathBuf,
     pub(super) wireguard: Result<TunnelBuild, String>,
@@ -23,18 +23,18 @@ pub struct Stable {
     pub(super) tcp: String,
 }
 
-impl Stable {
+impl Available {
     /// Looks what there is. `prefix` is what the names of namespaces begin with.
     ///
     /// # Errors
     /// No namespace can be made.
     pub fn new(bentpipe: PathBuf, prefix: &str) -> Result<Self> {
-        let paddock = NetNs::temporary(&format!("{prefix}-paddock"))?;
+        let trial = NetNs::temporary(&format!("{prefix}-trial"))?;
         Ok(Self {
             bentpipe,
-            wireguard: wireguard::find(&paddock),
+            wireguard: wireguard::find(&trial),
             openvpn: openvpn::find(),
-            ipsec: ipsec::find(&paddock),
+            ipsec: ipsec::find(&trial),
             // Absent where the kernel has no TCP, which is nowhere.
             tcp: fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
                 .unwrap_or_default(),
