@@ -8,25 +8,28 @@
 //!
 //! Both sockets carry SO_LINGER 0 until their end is known to be in order, so a crash of the daemon resets them.
 
+mod host;
+mod outer;
+
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bentpipe_proto::tunnel::{AbortCode, Reply, ReplyCode};
+use bentpipe_proto::tunnel::{Reply, ReplyCode};
 use bentpipe_sealed::sle::{Action, Conn, Outcome as End};
-use bentpipe_tunnel::relay::{LanSocket as _, abort_code};
 use bytes::{Buf as _, Bytes};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-use super::{FIRST_BYTES, LanSide, Outcome, delivered};
+use super::{FIRST_BYTES, LanSide, Outcome};
 use crate::process;
 use crate::shard::Shard;
 use crate::sle_traffic::{OpenFlow, SleTraffic};
+use host::HostSide;
+use outer::Outer;
 
 /// Looks at all sockets of a flow before others get a turn.
 const TURN: usize = 16;
@@ -47,31 +50,11 @@ pub(crate) struct SealedFlow {
     counted: OpenFlow,
 }
 
-/// Outer connection.
-struct Outer {
-    side: LanSide,
-    /// Bytes read for which the flow had no room.
-    unread: Bytes,
-    /// The outer connection takes no more; what it brought may still have to be read.
-    deaf: bool,
-    /// The outer connection has ended.
-    gone: bool,
-}
-
 /// Bytes that an application had said before its flow began.
 struct First {
     bytes: Bytes,
     /// The application has sent FIN behind them.
     ended: bool,
-}
-
-/// Host's connection at this end.
-struct HostSide {
-    side: LanSide,
-    /// The host has not sent FIN.
-    reading: bool,
-    /// The host was lost while it was written to; what it said before may still have to be read.
-    lost: Option<AbortCode>,
 }
 
 impl SealedFlow {
@@ -85,12 +68,7 @@ impl SealedFlow {
     ) -> Self {
         Self {
             conn,
-            outer: Outer {
-                side: LanSide::new(outer, shard),
-                unread,
-                deaf: false,
-                gone: false,
-            },
+            outer: Outer::new(LanSide::new(outer, shard), unread),
             first: None,
             reply: None,
             on_answer: None,
@@ -191,26 +169,23 @@ impl SealedFlow {
         reading: bool,
         on_first_byte: Option<Box<dyn FnOnce()>>,
     ) -> Outcome {
-        let mut lan = HostSide {
-            side: LanSide {
-                on_first_byte,
-                ..LanSide::new(lan, self.shard())
-            },
-            reading,
-            lost: None,
+        let side = LanSide {
+            on_first_byte,
+            ..LanSide::new(lan, self.shard())
         };
+        let mut lan = HostSide::new(side, reading);
         poll_fn(|cx| self.poll_until(cx, Some(&mut lan), |_| false)).await;
         let outcome = self.outcome();
         match outcome {
-            Outcome::PeerReset => Box::pin(delivered(&lan.side.socket)).await,
-            Outcome::Closed => lan.side.close_in_order(),
+            Outcome::PeerReset => Box::pin(lan.delivered()).await,
+            Outcome::Closed => lan.close_in_order(),
             Outcome::LanReset | Outcome::Refused(_) | Outcome::TunnelLost => {}
         }
         outcome
     }
 
     fn shard(&self) -> &Rc<Shard> {
-        &self.outer.side.shard
+        self.outer.shard()
     }
 
     /// Way in which the flow ended, in the words of a relay.
@@ -285,7 +260,7 @@ impl SealedFlow {
                 }
                 // By dropping the socket, once the flow is over.
                 Action::ResetLan => {}
-                Action::CloseOuter => self.outer.side.close_in_order(),
+                Action::CloseOuter => self.outer.close_in_order(),
                 Action::ResetOuter if self.is_broken() => self.counted.broke(),
                 // It was reset from birth on.
                 Action::ResetOuter => {}
@@ -346,153 +321,5 @@ fn decoded(body: &[u8]) -> Reply {
             bound: None,
             credit: 0,
         },
-    }
-}
-
-/// Number of a code on the wire.
-fn byte(code: AbortCode) -> u8 {
-    u8::try_from(code.code()).unwrap_or(u8::MAX)
-}
-
-impl Outer {
-    /// Conn → outer connection; true if something has changed.
-    fn write(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
-        if self.deaf || self.gone || conn.outer_output().is_empty() {
-            return false;
-        }
-        match self
-            .side
-            .poll_write(cx, &[IoSlice::new(conn.outer_output())])
-        {
-            Poll::Pending => false,
-            Poll::Ready(Ok(count)) => {
-                counted.sent(count);
-                conn.outer_written(process::now(), count);
-                true
-            }
-            Poll::Ready(Err(_)) => {
-                self.deaf = true;
-                true
-            }
-        }
-    }
-
-    /// Outer connection → Conn; true if something has changed.
-    fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
-        let room = counted.room(conn.outer_room());
-        if self.gone || room == 0 && self.unread.is_empty() {
-            return false;
-        }
-        if self.unread.is_empty() {
-            match self.side.poll_read(cx, room) {
-                Poll::Pending => return false,
-                Poll::Ready(Ok(bytes)) if bytes.is_empty() => {
-                    self.gone = true;
-                    // A write has taken the error: this is no end in order.
-                    match self.deaf {
-                        true => conn.on_outer_reset(),
-                        false => conn.on_outer_end(),
-                    }
-                    return true;
-                }
-                Poll::Ready(Ok(bytes)) => {
-                    counted.received(bytes.len());
-                    self.unread = bytes;
-                }
-                Poll::Ready(Err(_)) => {
-                    self.gone = true;
-                    conn.on_outer_reset();
-                    return true;
-                }
-            }
-        }
-        let taken = conn.on_outer(process::now(), &self.unread);
-        self.unread.advance(taken);
-        taken > 0
-    }
-}
-
-impl HostSide {
-    /// Conn → host; true if something has changed.
-    fn write(&mut self, cx: &mut Context<'_>, conn: &mut Conn) -> bool {
-        let held = conn.lan_output().len();
-        if held == 0 {
-            return false;
-        }
-        let now = process::now();
-        if self.lost.is_some() {
-            // Nobody takes it, and the peer's last words, which come behind, must not wait for that.
-            conn.lan_written(now, held);
-            return true;
-        }
-        match self.side.poll_write(cx, &[IoSlice::new(conn.lan_output())]) {
-            Poll::Pending => false,
-            Poll::Ready(Ok(count)) => {
-                conn.lan_written(now, count);
-                true
-            }
-            Poll::Ready(Err(error)) => {
-                self.lose(conn, abort_code(&error));
-                true
-            }
-        }
-    }
-
-    /// Host → Conn; true if something has changed.
-    fn read(&mut self, cx: &mut Context<'_>, conn: &mut Conn, counted: &OpenFlow) -> bool {
-        if !self.reading {
-            if self.lost.is_none()
-                && let Poll::Ready(error) = self.side.poll_hangup(cx)
-            {
-                self.lose(conn, abort_code(&error));
-                return true;
-            }
-            return false;
-        }
-        let room = counted.room(conn.lan_room());
-        if room == 0 {
-            return false;
-        }
-        let now = process::now();
-        match self.side.poll_read(cx, room) {
-            Poll::Pending => false,
-            Poll::Ready(Ok(bytes)) if bytes.is_empty() => {
-                self.reading = false;
-                match self.lost {
-                    // A write has taken the error: this is no FIN.
-                    Some(code) => conn.abort(now, byte(code)),
-                    None => conn.on_lan_end(now),
-                }
-                true
-            }
-            Poll::Ready(Ok(bytes)) => {
-                conn.on_lan(now, &bytes);
-                true
-            }
-            Poll::Ready(Err(error)) => {
-                self.reading = false;
-                self.lose(conn, abort_code(&error));
-                true
-            }
-        }
-    }
-
-    /// Tells the host that the peer has ended its direction.
-    fn shut(&mut self, conn: &mut Conn) {
-        if self.lost.is_some() {
-            return;
-        }
-        match self.side.finish() {
-            Ok(()) => conn.on_lan_shut(process::now()),
-            Err(error) => self.lose(conn, abort_code(&error)),
-        }
-    }
-
-    /// The host is lost: the peer hears of it once all that the host said before has been read.
-    fn lose(&mut self, conn: &mut Conn, code: AbortCode) {
-        let code = *self.lost.get_or_insert(code);
-        if !self.reading {
-            conn.abort(process::now(), byte(code));
-        }
     }
 }
