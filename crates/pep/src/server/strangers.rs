@@ -6,25 +6,19 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bentpipe_tunnel::engine::{ConnectionId, Handshakes, Verdict};
 use bentpipe_units::Seed;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, spawn_local};
 
 use crate::process;
 
-/// Connections that nobody has shown a client's key on yet, at once.
-const UNPROVEN: usize = 1024;
-
 /// Strangers at one port.
 pub(super) struct Strangers {
     known: RefCell<Guests>,
-    places: Arc<Semaphore>,
 }
 
-/// Strangers that have a task each.
+/// Strangers that have a task each; how many there may be is the business of [`Handshakes`].
 struct Guests {
     handshakes: Handshakes,
     tasks: HashMap<ConnectionId, AbortHandle>,
@@ -40,7 +34,6 @@ impl Strangers {
                 tasks: HashMap::new(),
                 next: 0,
             }),
-            places: Arc::new(Semaphore::new(UNPROVEN)),
         })
     }
 
@@ -51,9 +44,6 @@ impl Strangers {
         peer: SocketAddr,
         talk: impl FnOnce(Stranger) -> F,
     ) -> bool {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            return false;
-        };
         let mut known = self.known.borrow_mut();
         let now = process::now();
         let Verdict::Take { instead_of } = known.handshakes.admit(now, peer.ip(), true) else {
@@ -71,7 +61,6 @@ impl Strangers {
         let stranger = Stranger {
             all: self.clone(),
             id,
-            place: Some(place),
         };
         let task = spawn_local(talk(stranger));
         known.tasks.insert(id, task.abort_handle());
@@ -83,15 +72,9 @@ impl Strangers {
 pub(super) struct Stranger {
     all: Rc<Strangers>,
     id: ConnectionId,
-    place: Option<OwnedSemaphorePermit>,
 }
 
 impl Stranger {
-    /// Place of the stranger, for who keeps it longer than the talk lasts.
-    pub(super) fn take_place(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.place.take()
-    }
-
     /// The stranger has proven to be a client, which gives back what it took of its host's share.
     pub(super) fn prove(self) {
         self.all.known.borrow_mut().handshakes.succeed(self.id);
@@ -103,5 +86,60 @@ impl Drop for Stranger {
         let mut known = self.all.known.borrow_mut();
         known.handshakes.forget(self.id);
         known.tasks.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::pending;
+
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn where_all_places_are_taken_the_network_with_most_gives_way() {
+        let (strangers, talking) = (Strangers::new(), Rc::new(Cell::new(0)));
+        let meet = |address: [u8; 4]| {
+            let talking = talking.clone();
+            strangers.meet((address, 50_000).into(), |stranger| async move {
+                talking.set(talking.get() + 1);
+                let _end = Leave(talking);
+                let _stranger = stranger;
+                pending().await
+            })
+        };
+        let tasks = LocalSet::new();
+        let others = async {
+            for network in 0..8 {
+                for host in 0..160 {
+                    assert!(meet([198, 51, network, host]));
+                }
+            }
+            settle().await;
+            assert!(talking.get() < 8 * 160, "{} at once", talking.get());
+            let before = talking.get();
+            assert!(meet([203, 0, 113, 1]), "a new host is not heard");
+            settle().await;
+            assert_eq!(talking.get(), before, "nobody gave way");
+        };
+        tasks.run_until(others).await;
+    }
+
+    /// Has all tasks run until they wait.
+    async fn settle() {
+        for _ in 0..200 {
+            yield_now().await;
+        }
+    }
+
+    /// Counts a talk that ends.
+    struct Leave(Rc<Cell<u32>>);
+
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - 1);
+        }
     }
 }

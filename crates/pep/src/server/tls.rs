@@ -26,7 +26,7 @@ use rustls::server::Acceptor;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::strangers::Strangers;
@@ -62,8 +62,8 @@ pub(super) struct FreshWire {
     pub(super) deframer: Deframer,
     /// First datagram.
     pub(super) first: BytesMut,
-    /// Place among those that are not proven, given back once the client is.
-    pub(super) unproven: Option<OwnedSemaphorePermit>,
+    /// Takes the word that the client has proven its key. Its other end is gone once the place is needed for another.
+    pub(super) proven: oneshot::Sender<()>,
 }
 
 /// Ends of the channels by which wires come to shards.
@@ -122,13 +122,19 @@ impl TlsDoor {
     /// Begins to talk with a stranger, unless it or its network has had its share.
     fn admit(self: &Rc<Self>, tcp: TcpStream, peer: SocketAddr) {
         let door = self.clone();
-        let met = self.strangers.meet(peer, |mut stranger| async move {
-            let place = stranger.take_place();
-            let met = timeout(PATIENCE, door.meet(tcp, peer, place)).await;
-            drop(stranger);
-            match met {
-                Ok(Ok(Met::Ours(wire))) => door.hand_over(*wire),
-                Ok(Ok(Met::Other(tcp, first))) => door.fall_back(tcp, &first).await,
+        let met = self.strangers.meet(peer, |stranger| async move {
+            match timeout(PATIENCE, door.meet(tcp, peer)).await {
+                Ok(Ok(Met::Ours(wire, proven))) => {
+                    door.hand_over(*wire);
+                    // The place is kept until QUIC has shown who is there.
+                    if proven.await.is_ok() {
+                        stranger.prove();
+                    }
+                }
+                Ok(Ok(Met::Other(tcp, first))) => {
+                    drop(stranger);
+                    door.fall_back(tcp, &first).await;
+                }
                 Ok(Err(error)) => tracing::debug!(%peer, "TLS: {error}"),
                 Err(_) => tracing::debug!(%peer, "TLS: silent for {} s", PATIENCE.as_secs()),
             }
@@ -139,12 +145,7 @@ impl TlsDoor {
     }
 
     /// Finds out who is there.
-    async fn meet(
-        &self,
-        mut tcp: TcpStream,
-        peer: SocketAddr,
-        unproven: Option<OwnedSemaphorePermit>,
-    ) -> io::Result<Met> {
+    async fn meet(&self, mut tcp: TcpStream, peer: SocketAddr) -> io::Result<Met> {
         tune(&SockRef::from(&tcp))?;
         let (accepted, first) = match read_hello(&mut tcp).await? {
             (Some(accepted), first) => (accepted, first),
@@ -170,14 +171,16 @@ impl TlsDoor {
             }
         };
         let (tcp, tls) = socket.into_parts()?;
-        Ok(Met::Ours(Box::new(FreshWire {
+        let (proven, word) = oneshot::channel();
+        let wire = FreshWire {
             tcp,
             tls,
             peer,
             deframer,
             first,
-            unproven,
-        })))
+            proven,
+        };
+        Ok(Met::Ours(Box::new(wire), word))
     }
 
     /// Gives a wire to the shard of its connection.
@@ -213,8 +216,8 @@ impl TlsDoor {
 
 /// Finding about a stranger.
 enum Met {
-    /// A client, or somebody who talks like one.
-    Ours(Box<FreshWire>),
+    /// A client, or somebody who talks like one; and what brings word that it has proven its key.
+    Ours(Box<FreshWire>, oneshot::Receiver<()>),
     /// Somebody else, and what was read.
     Other(TcpStream, Vec<u8>),
 }

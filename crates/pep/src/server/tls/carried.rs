@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bentpipe_tunnel::engine::{identity, over_tcp};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
@@ -18,6 +19,8 @@ use crate::tls::TlsSocket;
 
 /// Time that a wire is kept without a connection that uses it.
 const UNUSED: Duration = Duration::from_secs(10);
+/// Time from one look at who uses a wire to the next.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Takes in wires for shard `own` of so many `shards`; never ends.
 pub(in crate::server) async fn take_in(
@@ -48,23 +51,45 @@ async fn carry(shard: &Rc<Shard>, (own, shards): (usize, usize), fresh: FreshWir
     let mut wire = TlsWire::resumed(shard, remote, socket, fresh.deframer);
     wire.deliver(process::now(), fresh.first);
     let is_ours = |datagram: &[u8]| owner(shards, datagram).is_none_or(|owner| owner == own);
-    let mut unproven = fresh.unproven;
-    let unused = async {
-        loop {
-            sleep(UNUSED).await;
-            let proven = shard.peek(|engine| {
-                let connection = engine.wire_user(remote)?;
-                Some(identity::peer_key(connection.quic()).is_some())
-            });
-            match proven {
-                Some(true) => drop(unproven.take()),
-                Some(false) => {}
-                None => return,
-            }
-        }
-    };
     tokio::select! {
         end = wire.carry(is_ours) => end.to_string(),
-        () = unused => "no tunnel uses it".into(),
+        why = look_after(shard, remote, fresh.proven) => why.into(),
+    }
+}
+
+/// Tells `proven` of the client's key; ends, and says why, once the wire is to end.
+async fn look_after(
+    shard: &Rc<Shard>,
+    remote: SocketAddr,
+    proven: oneshot::Sender<()>,
+) -> &'static str {
+    let (mut proven, mut unused) = (Some(proven), Duration::ZERO);
+    while unused < UNUSED {
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            () = is_unheard(&mut proven) => {
+                return "its client has shown no key, and another needs its place";
+            }
+        }
+        let shown = shard.peek(|engine| {
+            let connection = engine.wire_user(remote)?;
+            Some(identity::peer_key(connection.quic()).is_some())
+        });
+        unused = shown.map_or(unused + LOOK, |_| Duration::ZERO);
+        if shown == Some(true)
+            && let Some(proven) = proven.take()
+        {
+            // The main thread ends with the daemon.
+            let _ = proven.send(());
+        }
+    }
+    "no tunnel uses it"
+}
+
+/// Ready once nobody waits for the word that the client has proven its key.
+async fn is_unheard(proven: &mut Option<oneshot::Sender<()>>) {
+    match proven {
+        Some(proven) => proven.closed().await,
+        None => pending().await,
     }
 }
