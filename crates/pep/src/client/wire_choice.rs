@@ -126,6 +126,11 @@ impl WireChoice {
         self.preference != WirePreference::Tls
     }
 
+    /// True while a TLS connection is being opened.
+    pub(super) fn is_opening(&self) -> bool {
+        matches!(self.state, WireState::Opening { .. })
+    }
+
     /// Step to take now, for this `need`.
     pub(super) fn poll(&mut self, now: Instant, need: Need) -> WireStep {
         match &mut self.state {

@@ -243,7 +243,10 @@ impl Wires {
         spawn_local(async move {
             let config = &wires.config.servers[server];
             let opened = tls_connection::open(config, &wires.servers, wires.mark).await;
+            // An attempt may have opened one of its own meanwhile.
+            let awaited = wires.of[server].choice.borrow().is_opening();
             match opened {
+                _ if !awaited => {}
                 Ok(socket) => wires.on_opened(server, socket),
                 Err(error) => wires.on_not_opened(server, &error),
             }
@@ -325,7 +328,10 @@ impl Wires {
             between: ends(&socket),
             leave: leave.clone(),
         };
-        self.of[server].open.replace(Some(open));
+        // One that nothing uses any more would take the next with it when it ends.
+        if let Some(before) = self.of[server].open.replace(Some(open)) {
+            before.leave.notify_one();
+        }
         let mut wire = TlsWire::new(self.tunnels.shard(), remote, socket);
         let wires = self.clone();
         spawn_local(async move {
@@ -337,7 +343,14 @@ impl Wires {
                 }
             };
             drop(wire);
-            wires.on_ended(server, &end);
+            let open = wires.of[server].open.borrow();
+            let in_use = open
+                .as_ref()
+                .is_some_and(|it| Rc::ptr_eq(&it.leave, &leave));
+            drop(open);
+            if in_use {
+                wires.on_ended(server, &end);
+            }
         });
     }
 
