@@ -1,6 +1,8 @@
 //! Flows that are sealed beside the tunnel: what crosses so, what goes through the tunnel instead, and what ends them.
 
 use std::fs;
+use std::io::Read as _;
+use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,9 @@ const OUTER: u16 = 4434;
 
 /// Time for which a client waits for an outer connection.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// Time that a host waits for an end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn sealing() -> SiteConfig {
     SiteConfig {
@@ -147,6 +152,33 @@ fn a_client_that_is_given_a_rate_seals_no_more() {
         talk(&route(site, RTT))?;
         let sealed = figure(site, "flows_total")?;
         ensure!(sealed == 1, "{sealed} sealed flows");
+        Ok(())
+    });
+}
+
+/// Ends a connection at once.
+fn hang_up(stream: TcpStream) -> Result<()> {
+    drop(stream);
+    Ok(())
+}
+
+/// The end of the destination and its answer cross in one segment, and the client has no connection of the host to end yet.
+#[test]
+fn an_end_that_comes_with_the_answer_reaches_the_host() {
+    let config = SiteConfig {
+        client_tables: format!("{}[[rule]]\noptimistic = false\n", sealing().client_tables),
+        ..sealing()
+    };
+    on_site("an early end of sealed flows", config, |site| {
+        let web = Service::start(&Place::from(site.topology.web()), echo_address(), hang_up)?;
+        for _ in 0..5 {
+            let mut stream = connect(site, web.address, PATIENCE)?;
+            let mut said = Vec::new();
+            stream.read_to_end(&mut said)?;
+            ensure!(said.is_empty(), "{said:?}");
+        }
+        let flows = figure(site, "flows_total")?;
+        ensure!(flows == 5, "{flows} sealed flows");
         Ok(())
     });
 }

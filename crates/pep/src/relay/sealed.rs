@@ -42,6 +42,8 @@ pub(crate) struct SealedFlow {
     first: Option<First>,
     /// The server's answer, once it is here (client).
     reply: Option<Reply>,
+    /// The peer has ended its direction before there was a host to tell.
+    shut_due: bool,
     /// Told of the server's answer (client).
     on_answer: Option<Box<dyn FnOnce()>>,
     /// Time for which REPLY waits for the first bytes of the origin (server).
@@ -71,6 +73,7 @@ impl SealedFlow {
             outer: Outer::new(LanSide::new(outer, shard), unread),
             first: None,
             reply: None,
+            shut_due: false,
             on_answer: None,
             held: None,
             timer: None,
@@ -174,6 +177,9 @@ impl SealedFlow {
             ..LanSide::new(lan, self.shard())
         };
         let mut lan = HostSide::new(side, reading);
+        if std::mem::take(&mut self.shut_due) {
+            lan.shut(&mut self.conn);
+        }
         poll_fn(|cx| self.poll_until(cx, Some(&mut lan), |_| false)).await;
         let outcome = self.outcome();
         match outcome {
@@ -253,11 +259,10 @@ impl SealedFlow {
                         told();
                     }
                 }
-                Action::ShutLan => {
-                    if let Some(lan) = lan.as_deref_mut() {
-                        lan.shut(&mut self.conn);
-                    }
-                }
+                Action::ShutLan => match lan.as_deref_mut() {
+                    Some(lan) => lan.shut(&mut self.conn),
+                    None => self.shut_due = true,
+                },
                 // By dropping the socket, once the flow is over.
                 Action::ResetLan => {}
                 Action::CloseOuter => self.outer.close_in_order(),

@@ -63,6 +63,15 @@ pub(crate) struct Sealing {
     traffic: Arc<SleTraffic>,
     /// Ends all flows at once.
     cut: Notify,
+    /// Number of times that this was done.
+    cuts: Cell<u64>,
+}
+
+/// Outer connection on which nothing has been said.
+pub(super) struct OuterSocket {
+    socket: TcpStream,
+    /// Tunnel whose server it leads to.
+    tunnel: ConnectionId,
 }
 
 /// What one tunnel has agreed on.
@@ -114,6 +123,7 @@ impl Sealing {
             lacking_told: Cell::new(false),
             traffic: SleTraffic::new(memory, &SleMemory::new(memory)),
             cut: Notify::new(),
+            cuts: Cell::default(),
         })
     }
 
@@ -198,15 +208,17 @@ impl Sealing {
     }
 
     /// Connects to the server for one flow; `None` if that is to go through the tunnel.
-    pub(super) async fn connect(&self) -> Option<TcpStream> {
-        let server = self.association.borrow().as_ref().map(|it| it.server)?;
+    pub(super) async fn connect(&self) -> Option<OuterSocket> {
+        let association = self.association.borrow();
+        let (server, tunnel) = association.as_ref().map(|it| (it.server, it.tunnel))?;
+        drop(association);
         if !self.trust.borrow_mut().permits(process::now()) {
             self.traffic.fell_back();
             return None;
         }
         let connected = timeout(CONNECT, dial::open(server, self.mark)).await;
         match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-            Ok(outer) => Some(outer),
+            Ok(socket) => Some(OuterSocket { socket, tunnel }),
             Err(error) => {
                 self.traffic.fell_back();
                 self.distrust(&format!("no connection to {server}: {error}"));
@@ -215,15 +227,15 @@ impl Sealing {
         }
     }
 
-    /// Begins a flow over `outer`; `None` if the tunnel whose keys it needs was lost meanwhile.
+    /// Begins a flow over `outer`; `None` if its tunnel was lost or replaced meanwhile: another server knows other keys.
     pub(super) fn open(
         self: &Rc<Self>,
-        outer: TcpStream,
+        outer: OuterSocket,
         destination: &Destination,
         source: Option<SocketAddr>,
         (first, ended): (Bytes, bool),
     ) -> Option<SleFlow> {
-        let keys = self.keys()?;
+        let keys = self.keys(outer.tunnel)?;
         let open = Open {
             flow: FlowId(0),
             destination: destination.clone(),
@@ -235,7 +247,7 @@ impl Sealing {
         // The stream's kind, one byte, is of the tunnel.
         let conn = Conn::client(process::now(), keys, &body[1..], is_connected);
         let shard = self.tunnels.shard();
-        let mut flow = SealedFlow::new(conn, (outer, Bytes::new()), shard, &self.traffic);
+        let mut flow = SealedFlow::new(conn, (outer.socket, Bytes::new()), shard, &self.traffic);
         let (answered, answer) = oneshot::channel();
         let sle = self.clone();
         flow.on_answer(Box::new(move || {
@@ -248,14 +260,16 @@ impl Sealing {
         flow.say_first(first, ended);
         Some(SleFlow {
             flow,
+            cuts: self.cuts.get(),
             reading: !ended,
             sle: self.clone(),
         })
     }
 
-    fn keys(&self) -> Option<Keys> {
+    fn keys(&self, tunnel: ConnectionId) -> Option<Keys> {
         let mut association = self.association.borrow_mut();
-        Some(association.as_mut()?.offers.open())
+        let agreed = association.as_mut().filter(|it| it.tunnel == tunnel)?;
+        Some(agreed.offers.open())
     }
 
     /// A flow has ended before the server's answer, or never left.
@@ -289,6 +303,7 @@ impl Sealing {
     /// Resets every flow.
     pub(super) fn close(&self) {
         self.on_lost();
+        self.cuts.set(self.cuts.get() + 1);
         self.cut.notify_waiters();
     }
 
@@ -323,6 +338,8 @@ fn is_connected(body: &[u8]) -> bool {
 /// A flow that is sealed beside the tunnel.
 pub(crate) struct SleFlow {
     flow: SealedFlow,
+    /// Cuts before the flow began.
+    cuts: u64,
     /// The application has not sent FIN.
     reading: bool,
     sle: Rc<Sealing>,
@@ -358,6 +375,10 @@ impl SleFlow {
         on_first_byte: Option<Box<dyn FnOnce()>>,
     ) -> Outcome {
         let sle = self.sle.clone();
+        if self.cuts != sle.cuts.get() {
+            // While nobody waited for that: its application was told of the answer.
+            return Outcome::TunnelLost;
+        }
         tokio::select! {
             outcome = self.flow.run(lan, self.reading, on_first_byte) => {
                 self.judge();

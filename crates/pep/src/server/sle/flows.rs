@@ -315,7 +315,8 @@ impl SealedFlows {
     /// What the client of tunnel `id` wants, if it still is one.
     fn wish(&self, id: u32, body: &[u8]) -> Option<Wish> {
         let agreed = self.agreed.borrow();
-        let tunnel = agreed.values().find(|agreed| agreed.id == id);
+        let is_it = |it: &&Agreed| it.id == id && matches!(it.state, Agreement::Agreed(_));
+        let tunnel = agreed.values().find(is_it);
         let Some((key, client)) = tunnel.and_then(|it| Some((it.key, self.clients.get(&it.key)?)))
         else {
             self.tunnels.count(Refusal::Association(id));

@@ -33,6 +33,10 @@ pub const MAX_HELD: usize = 1 << 16;
 /// Time without progress after which an answer or an end that the peer owes is given up, 60 s.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
+/// Such time once both directions have ended, 10 min: what proxies on the way have taken before
+/// that still has to cross, and nothing moves here meanwhile.
+pub(super) const CLOSING: Duration = Duration::from_secs(600);
+
 /// Code of an abort without a better one, INTERNAL (`PROTOCOL.md` §8).
 const INTERNAL: u8 = 5;
 
@@ -269,14 +273,16 @@ impl Conn {
     /// nothing moves.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let owes = match self.phase {
+        let patience = match self.phase {
             // The server's own dial is bounded by those who dial.
-            Phase::Opening => matches!(self.role, Role::Client(_)),
-            Phase::Ended(_) => false,
-            Phase::Flowing => self.sent.fin() && self.order.fin(),
-            Phase::Aborting(_) | Phase::Aborted(_) | Phase::Refused => true,
+            Phase::Opening if matches!(self.role, Role::Server) => None,
+            Phase::Flowing if self.sent.fin() && self.order.fin() => Some(CLOSING),
+            Phase::Flowing | Phase::Ended(_) => None,
+            Phase::Opening | Phase::Aborting(_) | Phase::Aborted(_) | Phase::Refused => {
+                Some(SILENCE)
+            }
         };
-        owes.then(|| self.moved + SILENCE)
+        patience.map(|patience| self.moved + patience)
     }
 
     /// Gives an answer or an end up that the peer owes, once its time has come.

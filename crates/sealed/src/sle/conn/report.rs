@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-use super::SILENCE;
 use crate::sle::{Kind, RecordError};
 
 /// Step that the caller takes for a connection.
@@ -44,7 +43,7 @@ pub enum Fault {
     #[error("the outer connection was reset before the flow had ended")]
     Reset,
     /// The peer owes an end, and nothing has moved.
-    #[error("nothing has moved for {} s, and the end of the flow is not confirmed", SILENCE.as_secs())]
+    #[error("nothing has moved for long, and no answer or no confirmation of the end has come")]
     Silence,
 }
 

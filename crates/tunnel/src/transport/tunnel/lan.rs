@@ -379,6 +379,13 @@ impl Tunnel {
         if !expected || !self.has(capability::SLE) {
             return Err(Fault::Violation("an epoch of SLE out of place"));
         }
+        if let Some(remote) = self.remote.as_mut()
+            && self.side == Side::Client
+            && epoch == u16::MAX
+        {
+            // Who installs the tunnel later finds no offer either.
+            remote.sle = None;
+        }
         self.events.push_back(TunnelEvent::SleEpoch(epoch, random));
         Ok(())
     }
