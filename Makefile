@@ -1,6 +1,6 @@
 # `make test` is what CI runs: it starts from nothing but Rust on Debian 12, as root. See README.md.
 
-.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test site
+.PHONY: help quick demo test test-full limits ablation leak-test selftest deps privileges lint check-unix compat-test docs fuzz fuzz-long tests slow bench wire lab seeds deny packages install install-test site
 .NOTPARALLEL:
 
 # One directory for the workspace and for fuzz/, which is a workspace of its own.
@@ -24,7 +24,7 @@ MDBOOK := $(CURDIR)/target/tools/mdbook-$(MDBOOK_VERSION)
 
 help:
 	@echo "make quick       format, lints, units and whole systems in virtual time: no root, no namespaces; two minutes once built"
-	@echo "make demo        the emulated satellite, with and without bentpipe; about three minutes after the build"
+	@echo "make demo        the emulated satellite, with and without bentpipe; about two minutes after the build"
 	@echo "make test        format, lints, docs, all tests; as root"
 	@echo "make test-full   make test, then the slow tests, benches, licences and sources of dependencies"
 
@@ -33,6 +33,7 @@ help:
 	@echo "make leak-test   what crosses the link in clear, in every state of bentpipe's life, killed and restarted; as root."
 	@echo "                 LEAK_CONTENDERS=\"openvpn-udp wireguard\" tries others; without a leak it succeeds"
 	@echo "make check-unix  the daemon's proxies compile for a unix other than Linux; compiled only, not run"
+	@echo "make compat-test  the last release at either end of a link, today's program at the other; as root. COMPAT_WITH=COMMIT, another"
 	@echo "make packages    .deb, .rpm and static .tar.gz for x86_64 and aarch64; make install, with PREFIX and DESTDIR, without them"
 	@echo "make install-test  the packages on clean Debian that boot in namespaces, and the static archives; as root"
 	@echo "make site        the documentation as a site, in target/site"
@@ -60,7 +61,7 @@ quick:
 # In this order so that cheap checks fail first. All use the dev profile: dependencies are compiled once.
 test: deps privileges lint docs fuzz tests
 
-test-full: test check-unix slow fuzz-long selftest bench wire deny site install-test
+test-full: test check-unix compat-test slow fuzz-long selftest bench wire deny site install-test
 
 deps:
 	@.ci/deps
@@ -108,6 +109,12 @@ tests: privileges
 slow: privileges
 	@.ci/deps lab
 	BENTPIPE_REQUIRE_ROOT=1 cargo test --locked --workspace --no-fail-fast -- --ignored
+
+# Client of the last release with the server of today, and the reverse. COMPAT_WITH=COMMIT takes another one for the release.
+COMPAT_WITH ?=
+compat-test: privileges
+	older=$$(.ci/older $(COMPAT_WITH)) && BENTPIPE_OLDER=$$older BENTPIPE_REQUIRE_ROOT=1 \
+		cargo test --locked --workspace --test tunnel everything_crosses_between -- --ignored
 
 # Fails if a row is above its ceiling. LIMITS_FILTER: parts of titles, with commas between.
 limits: deps

@@ -205,7 +205,7 @@ impl Site {
         Ok(())
     }
 
-    /// Path of bentpipe.
+    /// Path of the client.
     pub fn program(&self) -> &'static str {
         self.config.program
     }
@@ -222,7 +222,7 @@ impl Site {
 
     fn server_command(&self) -> Result<Command> {
         let directory = self.topology.directory();
-        let mut command = Command::new(self.program());
+        let mut command = Command::new(self.config.server_program);
         if self.config.server_unprivileged {
             // It stays root by name, since the build's directory may be closed to others; the kernel asks for capabilities.
             command = Command::new("setpriv");
@@ -230,7 +230,7 @@ impl Site {
                 "--inh-caps=-all",
                 "--bounding-set=-all",
                 "--",
-                self.program(),
+                self.config.server_program,
             ]);
         }
         if let Some(hosts) = &self.config.server_hosts {
@@ -243,7 +243,7 @@ impl Site {
             command
                 .args(["--mount", "--propagation", "private", "sh", "-c", script])
                 .args([&hosts_file, &resolver_file])
-                .arg(self.program());
+                .arg(self.config.server_program);
         }
         command
             .args(["server", "--config"])
@@ -293,6 +293,20 @@ impl Site {
     /// SIGTERM; the exit code must be 0.
     pub fn stop_server(&mut self) -> Result<()> {
         stop(self.server.take(), "server")
+    }
+
+    /// Stops the server and starts `program` in its place, as an upgrade does.
+    pub fn replace_server(&mut self, program: &'static str) -> Result<()> {
+        self.stop_server()?;
+        self.config.server_program = program;
+        self.start_server()
+    }
+
+    /// Stops the client and starts `program` in its place, as an upgrade does; the tunnel is up.
+    pub fn replace_client(&mut self, program: &'static str) -> Result<()> {
+        self.stop_client()?;
+        self.config.program = program;
+        self.start_client()
     }
 
     /// The client, which must be running.

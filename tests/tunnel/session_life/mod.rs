@@ -2,9 +2,11 @@
 //!
 //! The real daemons between namespaces, with transfers under way through each event. Needs root.
 mod drain;
+mod everything;
 mod known_link;
 mod known_path;
 mod link;
+mod older;
 mod over_tls;
 mod reload;
 mod sealed;

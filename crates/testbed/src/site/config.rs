@@ -21,8 +21,10 @@ pub enum Carried {
 /// Differences between sites.
 #[derive(Debug, Clone)]
 pub struct SiteConfig {
-    /// Path of bentpipe.
+    /// Path of the client, which also makes the keys.
     pub program: &'static str,
+    /// Path of the server.
+    pub server_program: &'static str,
     /// Link between terminal and gateway.
     pub scenario: Scenario,
     /// Way to carry connections.
@@ -50,6 +52,7 @@ impl SiteConfig {
     pub fn new(program: &'static str) -> Self {
         Self {
             program,
+            server_program: program,
             scenario: geo(),
             carried: Carried::Tunnel,
             client_keys: String::new(),
