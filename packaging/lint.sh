@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Looks at what packages hold beside the program: shell scripts by shellcheck, units by systemd-analyze.
+# Looks at what packages hold beside the program: shell scripts by shellcheck, units by systemd-analyze, OpenWrt's service by running it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-shellcheck packaging/*.sh packaging/container/*.sh packaging/openwrt/files/*.init packaging/scripts/* site/*.sh
+shellcheck packaging/*.sh packaging/container/*.sh packaging/openwrt/*.sh packaging/openwrt/files/*.init \
+  packaging/scripts/* site/*.sh .ci/older
+packaging/openwrt/test.sh
 
 # How much a unit may reach, in tenths of systemd's exposure from 0 (nothing) to 10 (all).
 limit=30

@@ -60,7 +60,7 @@ eventually() { # COMMAND…
 
 # The archive is kept: what is downloaded for it does not change from one run to the next.
 if [ ! -e "$place/debian.tar" ]; then
-  mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,nftables,iproute2,procps \
+  mmdebstrap --quiet --format=tar --variant=minbase --include=systemd,systemd-sysv,dbus,nftables,iproute2,procps \
     bookworm "$place/debian.tar.new"
   mv "$place/debian.tar.new" "$place/debian.tar"
 fi
@@ -183,8 +183,14 @@ expect "the daemons' user may add a client to the running server" \
   inside gateway sh -c "runuser -u bentpipe -- bentpipe server add terminal-2 2>&1 | grep 'reads its clients again'"
 expect "and finds who has joined" \
   not inside gateway sh -c "runuser -u bentpipe -- bentpipe server list | grep '^terminal-1 .*not joined'"
-expect "what its documents link to is installed" \
-  inside gateway test -e /usr/share/doc/bentpipe/docs/tutorial.md -a -e /usr/share/doc/bentpipe/docs/tasks/guard.md
+expect "what its documents link to is installed" inside gateway sh -c 'cd /usr/share/doc/bentpipe &&
+  ls docs/tutorial.md docs/sealed.md docs/tasks/guard.md docs/tasks/tls.md packaging/monitoring/alerts.yml scenarios/cnes.toml'
+expect "completions and man pages are installed" inside gateway sh -c 'cd /usr/share &&
+  ls bash-completion/completions/bentpipe zsh/site-functions/_bentpipe fish/vendor_completions.d/bentpipe.fish \
+    man/man1/bentpipe.1.gz man/man1/bentpipe-server-add.1.gz'
+inside gateway bentpipe --version | tr '\n' ' ' >"$run/version"
+expect "the version names commit, target and features" \
+  grep --extended-regexp 'commit: [0-9a-f]{12}.* target: .*-gnu .*features: .*lab' "$run/version"
 
 expect "a reload is taken" inside gateway systemctl reload bentpipe-server
 expect "and is over" eventually runs gateway bentpipe-server
