@@ -95,6 +95,7 @@ impl Sampler {
                 opened_total: counters.opened,
                 refused_total: counters.refused,
                 refused: refused(&counters.refusals),
+                shed_total: counters.shed,
                 waiting: 0,
             },
             bytes: Volumes {

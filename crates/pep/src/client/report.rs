@@ -255,6 +255,7 @@ impl Reporter {
         session.flows.opened_total = totals.flows.opened;
         session.flows.refused_total = totals.flows.refused;
         session.flows.refused = refused(&totals.flows.refusals);
+        session.flows.shed_total = totals.flows.shed;
         session.bytes = status::Volumes {
             lan_in: totals.flows.lan_in,
             lan_out: totals.flows.lan_out,

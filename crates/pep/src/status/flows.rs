@@ -18,6 +18,9 @@ pub struct Flows {
     /// Flows that were refused, by cause.
     #[serde(default)]
     pub refused: Refused,
+    /// Reset so far because they held most of a memory that was used up.
+    #[serde(default)]
+    pub shed_total: u64,
     /// Waiting for the tunnel now.
     pub waiting: u64,
 }

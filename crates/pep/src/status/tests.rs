@@ -87,6 +87,7 @@ fn session() -> Session {
                 name: 1,
                 ..Refused::default()
             },
+            shed_total: 2,
             waiting: 1,
         },
         bytes: Volumes {
@@ -291,6 +292,7 @@ fn the_text_fits_80_columns() {
         "link class    auto: geo, measured 612 ms",
         "reaches       IPv4 only: no IPv6 route, IPv6 is refused",
         "refused       2 denied, 1 without such a name",
+        "reset         2 that held most when memory was used up",
         "sending       satellite, at most 3.0 Mbit/s, path measured 3.0 Mbit/s; 123 kB in",
         "              flight; ACK after 200 packets or 40 ms",
         "receiving     cubic, sold 50.0 Mbit/s; ACK after 1 packet or 1000 ms",

@@ -221,6 +221,13 @@ fn write_flows(f: &mut Formatter<'_>, session: &Session) -> fmt::Result {
     if flows.refused != Refused::default() {
         line(f, "refused", &flows.refused.to_string())?;
     }
+    if flows.shed_total > 0 {
+        let text = format!(
+            "{} that held most when memory was used up",
+            flows.shed_total
+        );
+        line(f, "reset", &text)?;
+    }
     line(
         f,
         "TCP",
