@@ -8,9 +8,11 @@ use std::path::Path;
 use anyhow::Context as _;
 use bentpipe_pep::client::measure::{self, Fault, Report, Wishes};
 use bentpipe_pep::config::ClientFile;
+use bentpipe_pep::status::MEASURED_FILE;
 use tempfile::NamedTempFile;
 
 use super::daemon::config;
+use super::operator;
 use crate::cli::{Measure, Role};
 use crate::exit::Failure;
 
@@ -37,11 +39,31 @@ pub(crate) fn run(options: &Measure) -> Result<(), Failure> {
         true => super::print(&report.to_json()),
         false => super::print(report.to_string().trim_end()),
     }?;
+    remember(&file, &report);
     if let Some(page) = &page {
         page.write(&report).with_context(|| page.fault())?;
         eprintln!("report in {}", page.0.display());
     }
     Ok(())
+}
+
+/// Leaves the result where the client finds it, for `status` and the page. Who may not write there has seen it all the same.
+fn remember(file: &ClientFile, report: &Report) {
+    let (ClientFile::Tunnel(config), Some(measured)) = (file, report.measured()) else {
+        return;
+    };
+    let directory = &config.state_dir;
+    let write = || {
+        // A new file under a name of its own: the directory belongs to the daemon's user, and may hold links of its.
+        let mut aside = tempfile::Builder::new().tempfile_in(directory)?;
+        aside.write_all(&serde_json::to_vec(&measured)?)?;
+        operator::give(aside.as_file(), directory)?;
+        aside.persist(directory.join(MEASURED_FILE))?;
+        Ok::<_, io::Error>(())
+    };
+    if let Err(error) = write() {
+        tracing::debug!("not shown by `status`: {}: {error}", directory.display());
+    }
 }
 
 /// Place of `--report`.

@@ -228,6 +228,16 @@ fn on_one_machine_the_tunnel_is_no_gain() {
     );
     assert_eq!(said.matches("no gain: ").count(), 4, "{said}");
     assert!(!said.contains("failed"), "{said}");
+    // The client tells of it from then on.
+    let mut status = Command::new(BENTPIPE);
+    status.args(["status", "--json", "--socket"]);
+    let output = status.arg(home.path("client.sock")).output();
+    let told: Value = serde_json::from_slice(&output.expect("bentpipe runs").stdout).expect("JSON");
+    let kinds = ["request", "page", "download", "upload"];
+    for ratio in kinds.map(|kind| &told["measured"][format!("{kind}_ratio")]) {
+        let ratio = ratio.as_f64().unwrap_or_else(|| panic!("{told}"));
+        assert!(ratio > 0.0 && ratio < 1.1, "{told}");
+    }
 }
 
 #[test]

@@ -107,6 +107,7 @@ impl Sampler {
             memory: Memory { used, ceiling },
             ledger_bytes: Some(connection.ledger()),
             metering: None,
+            measured: None,
             dns: None,
             packets: packets(connection),
             associations: None,

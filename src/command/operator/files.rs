@@ -23,7 +23,7 @@ fn directory(file: &Path) -> io::Result<PathBuf> {
 }
 
 /// Gives a file that root has made to the owner of its directory, for the daemon may run as that user.
-fn give(file: &File, directory: &Path) -> io::Result<()> {
+pub(in crate::command) fn give(file: &File, directory: &Path) -> io::Result<()> {
     let (own, theirs) = (file.metadata()?, fs::metadata(directory)?);
     if own.uid() == 0 && theirs.uid() != 0 {
         fchown(file, Some(theirs.uid()), Some(theirs.gid()))?;

@@ -10,6 +10,8 @@ mod files;
 mod init;
 mod join;
 
+pub(super) use files::give;
+
 pub(crate) use clients::{add, list, remove};
 pub(crate) use init::init;
 pub(crate) use join::join;

@@ -109,6 +109,11 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
     }
     apart(|| {
         let mut site = Site::start();
+        // As `bentpipe measure` leaves it.
+        let measured =
+            json!({ "began": "2026-11-27T10:00:00Z", "request_ratio": 1.98, "upload_ratio": 3.9 });
+        fs::write(site.home.path("state/measured.json"), measured.to_string())
+            .expect("a directory of ours");
         for megabytes in [4, 1, 6] {
             site.download(megabytes * 1_000_000);
             thread::sleep(Duration::from_secs(1));
@@ -129,6 +134,10 @@ fn the_page_is_whole_wherever_it_is_looked_at() {
                 "{seen:?}"
             );
             assert!(seen.tile("Connections").contains("3 opened"), "{seen:?}");
+            assert_eq!(
+                seen.tile("Worth of the tunnel"),
+                "2.0 × as fast as without: requests, uploads 3.9 × measured 2026-11-27"
+            );
             assert!(seen.tile("Round trip").contains("lowest"), "{seen:?}");
             assert_eq!(seen.curves.len(), 2, "rate and RTT");
             assert!(seen.curves.iter().all(|pixels| *pixels > DRAWN), "{seen:?}");

@@ -74,7 +74,7 @@ use crate::qlog::Qlog;
 use crate::sandbox::{self, Needs};
 use crate::service_manager::ServiceManager;
 use crate::shard::{Driver, Pulse, PulseView, Shard};
-use crate::status::{Memory, Side, StatusReport};
+use crate::status::{Measured, Memory, Side, StatusReport};
 use crate::stop::{self, StopSignal};
 use bentpipe_tunnel::engine::identity;
 use bentpipe_tunnel::engine::{ConnectionNotice, Engine, EngineConfig, Event, Wishes};
@@ -154,6 +154,7 @@ async fn serve(
     let snapshot = || {
         let mut session = session.status();
         session.dns = dns.as_ref().map(|dns| dns.status());
+        session.measured = Measured::load(&config.state_dir);
         let uptime = process::now().saturating_duration_since(started);
         StatusReport {
             sandbox: sandbox::entered(),

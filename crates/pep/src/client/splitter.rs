@@ -217,6 +217,7 @@ impl Splitter {
         let session = status::Session {
             ledger_bytes: None,
             metering: None,
+            measured: None,
             dns: None,
             associations: None,
             tunnel: status::Tunnel {

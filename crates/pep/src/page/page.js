@@ -114,7 +114,17 @@ function showClient(report) {
   tiles(clientTiles(report));
 }
 
-function clientTiles({ tunnel, flows, fec, metering, ledger_bytes: ledger, bytes }) {
+/** Tile of the last `bentpipe measure`: the first kind of transfer large, the others below it. */
+function worthTile(measured) {
+  const kinds = [['request', 'requests'], ['page', 'pages'], ['download', 'downloads'], ['upload', 'uploads']];
+  const known = kinds.map(([key, name]) => [name, measured?.[`${key}_ratio`]]).filter(([, ratio]) => ratio !== undefined);
+  const [[name, ratio], ...others] = known.length ? known : [[]];
+  const times = (value) => `${value.toFixed(1)} ×`;
+  const more = others.map(([other, value]) => `, ${other} ${times(value)}`).join('');
+  return name && ['Worth of the tunnel', '', times(ratio), [`as fast as without: ${name}${more}`, `measured ${measured.began.slice(0, 10)}`]];
+}
+
+function clientTiles({ tunnel, flows, fec, metering, measured, ledger_bytes: ledger, bytes }) {
   const of = (column) => column.at(-1) && `capacity ${rate(column.at(-1))}, as far as is known`;
   const repairs = tunnel.fec;
   const total = (account) => Object.values(account).reduce((sum, one) => sum + one, 0);
@@ -134,7 +144,8 @@ function clientTiles({ tunnel, flows, fec, metering, ledger_bytes: ledger, bytes
       cap && [metering.used_bytes, cap]],
     ['Connections', '', String(flows.active), [
       `${flows.waiting} waiting, ${flows.opened_total} opened, ${flows.refused_total} refused since the client started`]],
-  ];
+    worthTile(measured),
+  ].filter(Boolean);
 }
 
 function showServer(report, clientsTotal) {

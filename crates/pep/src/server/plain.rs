@@ -243,6 +243,7 @@ impl SplitServer {
             session: status::Session {
                 ledger_bytes: None,
                 metering: None,
+                measured: None,
                 dns: None,
                 associations: None,
                 tunnel: status::Tunnel {

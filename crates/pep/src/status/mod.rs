@@ -14,6 +14,7 @@ mod flows;
 mod format;
 mod health;
 mod history;
+mod measured;
 mod metering;
 mod packets;
 mod publish;
@@ -40,6 +41,7 @@ pub(crate) use event::Events;
 pub use event::{Event, EventLevel};
 pub use flows::{Flows, Refused, Volumes};
 pub(crate) use history::{Curves, History, Sample};
+pub use measured::{FILE as MEASURED_FILE, Measured};
 pub use metering::Metering;
 pub use packets::{PacketDrops, PacketKinds, PacketRefusals, Packets};
 pub use publish::{PublishState, PublishStatus};
@@ -199,6 +201,9 @@ pub struct Session {
     /// Cost of the bytes, where a price or a cap is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metering: Option<Metering>,
+    /// Result of the last `bentpipe measure`, at a client, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
     /// DNS that this client answers, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<Dns>,

@@ -108,6 +108,9 @@ impl Screen {
         if let Some(metering) = &session.metering {
             rows.push(labelled("metered", &metering.to_string(), ""));
         }
+        if let Some(measured) = &session.measured {
+            rows.push(labelled("measured", &measured.to_string(), ""));
+        }
         let [received, sent] = session.crossed();
         let crossed = format!("{} received, {} sent", size(received), size(sent));
         rows.push(labelled("link", &crossed, ""));

@@ -98,6 +98,7 @@ fn session() -> Session {
         },
         ledger_bytes: None,
         metering: None,
+        measured: None,
         dns: None,
         packets: Some(Packets {
             assigned: vec![[100, 96, 255, 254].into(), [0xfd62; 8].into()],

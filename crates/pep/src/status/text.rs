@@ -181,6 +181,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     if let Some(metering) = &session.metering {
         line(f, "metered", &metering.to_string())?;
     }
+    if let Some(measured) = &session.measured {
+        line(f, "measured", &measured.to_string())?;
+    }
     match &session.dns {
         Some(dns) => line(f, "DNS", &dns.to_string()),
         None => Ok(()),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::Fault;
 use super::plan::{Plan, TaskKind, Way};
 use super::statistics::{Comparison, Conclusion, Pair};
+use crate::status::Measured;
 
 /// Result of a measurement.
 #[derive(Debug, Clone, Serialize)]
@@ -117,6 +118,32 @@ impl Report {
         let mut reasons = self.rows.into_iter().filter_map(|row| row.failures.last);
         let reason = reasons.next();
         Err(Fault::Nothing(reason.unwrap_or_else(|| "no reason".into())))
+    }
+
+    /// Medians of which `status` and the page of the client tell; none if too little was measured for any.
+    #[must_use]
+    pub fn measured(&self) -> Option<Measured> {
+        let ratio = |kind| {
+            let row = self.rows.iter().find(|row| row.kind == kind)?;
+            let result = row.result.as_ref()?;
+            (result.verdict != Conclusion::TooFew).then_some(result.ratio)
+        };
+        let measured = Measured {
+            began: self.began.clone(),
+            request_ratio: ratio(TaskKind::Request),
+            page_ratio: ratio(TaskKind::Page),
+            download_ratio: ratio(TaskKind::Down),
+            upload_ratio: ratio(TaskKind::Up),
+        };
+        let Measured {
+            request_ratio,
+            page_ratio,
+            download_ratio,
+            upload_ratio,
+            ..
+        } = &measured;
+        let all = [request_ratio, page_ratio, download_ratio, upload_ratio];
+        all.iter().any(|ratio| ratio.is_some()).then_some(measured)
     }
 
     /// The report for programs.
