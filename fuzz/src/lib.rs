@@ -20,6 +20,7 @@ mod scenario;
 mod sle;
 mod stream;
 mod tunnel;
+mod web;
 
 use std::fs;
 use std::path::Path;
@@ -194,5 +195,20 @@ pub const TARGETS: &[Target] = &[
         name: "sle_conn",
         run: sle::conn,
         seeds: sle::conn_seeds,
+    },
+    Target {
+        name: "web_frames",
+        run: web::frames,
+        seeds: web::frame_seeds,
+    },
+    Target {
+        name: "html_links",
+        run: web::links,
+        seeds: web::link_seeds,
+    },
+    Target {
+        name: "web_answer",
+        run: web::answer,
+        seeds: web::answer_seeds,
     },
 ];

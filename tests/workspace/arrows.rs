@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Every crate of the workspace, the others that it may use, and those that its tests may use besides. `bentpipe-testbed` is
 /// in no middle column, so that nothing of it ships.
-const ARROWS: [(&str, &[&str], &[&str]); 15] = [
+const ARROWS: [(&str, &[&str], &[&str]); 16] = [
     (
         "bentpipe",
         &["bentpipe-emulator", "bentpipe-lab", "bentpipe-pep"],
@@ -60,6 +60,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 15] = [
             "bentpipe-sys",
             "bentpipe-tunnel",
             "bentpipe-units",
+            "bentpipe-web",
         ],
         &["bentpipe-testbed"],
     ),
@@ -87,10 +88,11 @@ const ARROWS: [(&str, &[&str], &[&str]); 15] = [
         &["bentpipe-link", "bentpipe-testbed"],
     ),
     ("bentpipe-units", &[], &[]),
+    ("bentpipe-web", &["bentpipe-proto"], &[]),
 ];
 
 /// Crates without clock, environment, runtime, threads or sockets: `now` and a seeded generator are arguments.
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "bentpipe-aqm",
     "bentpipe-congestion",
     "bentpipe-link",
@@ -98,6 +100,7 @@ const PURE: [&str; 7] = [
     "bentpipe-sealed",
     "bentpipe-tunnel",
     "bentpipe-units",
+    "bentpipe-web",
 ];
 
 /// What the tunnel may use besides: the QUIC state machine, TLS, and what its keys and log lines need. None of them opens
@@ -116,6 +119,9 @@ const PROTO_LIBRARIES: [&str; 1] = ["zeroize"];
 
 /// What sealed carriers may use besides: AEAD and HKDF, and what wipes keys. Their random bytes are arguments, as is the time.
 const SEALED_LIBRARIES: [&str; 2] = ["aws-lc-rs", "zeroize"];
+
+/// What pages that are fetched ahead may use besides: a browser's reader of tags, and what unpacks pages.
+const WEB_LIBRARIES: [&str; 2] = ["flate2", "html5ever"];
 
 /// What code that is pure does not name: sockets, files, processes, threads and clocks.
 const IMPURE: [&str; 11] = [
@@ -297,6 +303,7 @@ fn pure_crates_use_pure_libraries() {
                 "bentpipe-proto" => &PROTO_LIBRARIES[..],
                 "bentpipe-sealed" => &SEALED_LIBRARIES,
                 "bentpipe-tunnel" => &TUNNEL_LIBRARIES,
+                "bentpipe-web" => &WEB_LIBRARIES,
                 _ => &[],
             };
             if !PURE_LIBRARIES.contains(&other) && !besides.contains(&other) {

@@ -1,0 +1,27 @@
+//! Pages whose objects are fetched ahead (`PROTOCOL.md` §19), without sockets and without a clock.
+//!
+//! ```text
+//!  browser ── GET ──► request ══ REQUEST ══► origin's page ──► response ──► links ──► ahead
+//!  browser ◄── store ◄══ PROMISE, HEAD, DATA, END, FAILED ═══════════════════════════ ahead ◄── origin's objects
+//!             client                                                                 server
+//! ```
+//!
+//! Bytes of origin and browser cross as they are: what is parsed here is a copy.
+
+mod ahead;
+mod body;
+mod frame;
+mod links;
+mod request;
+mod response;
+mod store;
+mod target;
+mod unpack;
+
+pub use ahead::{Ahead, MAX_AT_ONCE, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE};
+pub use body::BodyReader;
+pub use frame::{Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME};
+pub use links::Links;
+pub use request::{MAX_REQUEST, Request, Verdict, judge};
+pub use response::{Body, MAX_RESPONSE, Malformed, Response};
+pub use store::{Answer, Asked, Figures, LIFE, MAX_STORED, PageId, Store};

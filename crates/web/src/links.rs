@@ -1,0 +1,307 @@
+//! Objects that a page will have its browser ask for, read from its tags while it comes.
+//!
+//! What only some browsers fetch is left out: a candidate of `srcset` that depends on the width, images that wait until they are
+//! in sight, what stands in `template` or `noscript`. A link too few costs a round trip, one too many bytes of the link.
+
+use std::cell::RefCell;
+
+use html5ever::tendril::StrTendril;
+use html5ever::tokenizer::states::RawKind;
+use html5ever::tokenizer::{
+    BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
+};
+
+use crate::Request;
+use crate::target::resolve;
+
+/// Reader of one page.
+pub struct Links {
+    tokenizer: Tokenizer<Sink>,
+    queue: BufferQueue,
+}
+
+/// What has been read of the page.
+struct Markup {
+    host: String,
+    /// Path that links begin at; `None`: they lead to another host.
+    base: Option<String>,
+    base_given: bool,
+    found: Vec<String>,
+    /// Templates that are open.
+    templates: usize,
+    /// An open `picture`: true once a source of it was taken.
+    picture: Option<bool>,
+}
+
+struct Sink(RefCell<Markup>);
+
+impl Links {
+    /// Reader of the page that `request` asks for.
+    #[must_use]
+    pub fn of(request: &Request) -> Self {
+        let page = Markup {
+            host: request.host().to_owned(),
+            base: Some(request.target().to_owned()),
+            base_given: false,
+            found: Vec::new(),
+            templates: 0,
+            picture: None,
+        };
+        let sink = Sink(RefCell::new(page));
+        Self {
+            tokenizer: Tokenizer::new(sink, TokenizerOpts::default()),
+            queue: BufferQueue::default(),
+        }
+    }
+
+    /// Reads more of the page, and gives the paths that it links to there, in its order; the same one perhaps again.
+    pub fn read(&mut self, html: &[u8]) -> Vec<String> {
+        // Whatever the page's encoding, tags and paths are ASCII, or are left out.
+        let ascii = |byte: &u8| {
+            if byte.is_ascii() {
+                char::from(*byte)
+            } else {
+                '\u{fffd}'
+            }
+        };
+        let text: String = html.iter().map(ascii).collect();
+        self.queue.push_back(StrTendril::from(text));
+        let _ = self.tokenizer.feed(&self.queue);
+        std::mem::take(&mut self.tokenizer.sink.0.borrow_mut().found)
+    }
+}
+
+impl TokenSink for Sink {
+    type Handle = ();
+
+    fn process_token(&self, token: Token, _line: u64) -> TokenSinkResult<()> {
+        let Token::TagToken(tag) = token else {
+            return TokenSinkResult::Continue;
+        };
+        let mut page = self.0.borrow_mut();
+        if tag.kind == TagKind::EndTag {
+            page.end(&tag.name);
+            return TokenSinkResult::Continue;
+        }
+        page.begin(&tag);
+        match &*tag.name {
+            "script" => TokenSinkResult::RawData(RawKind::ScriptData),
+            "style" | "xmp" | "iframe" | "noembed" | "noframes" | "noscript" => {
+                TokenSinkResult::RawData(RawKind::Rawtext)
+            }
+            "textarea" | "title" => TokenSinkResult::RawData(RawKind::Rcdata),
+            "plaintext" => TokenSinkResult::Plaintext,
+            _ => TokenSinkResult::Continue,
+        }
+    }
+}
+
+impl Markup {
+    fn end(&mut self, name: &str) {
+        match name {
+            "template" => self.templates = self.templates.saturating_sub(1),
+            "picture" => self.picture = None,
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, tag: &Tag) {
+        if &*tag.name == "template" {
+            self.templates += 1;
+        }
+        if self.templates > 0 {
+            return;
+        }
+        match &*tag.name {
+            "base" => self.rebase(tag),
+            "img" => self.image(tag),
+            "picture" => self.picture = Some(false),
+            "source" => self.source(tag),
+            "script" if value(tag, "nomodule").is_none() => self.find(value(tag, "src")),
+            "input"
+                if value(tag, "type").is_some_and(|kind| kind.eq_ignore_ascii_case("image")) =>
+            {
+                self.find(value(tag, "src"));
+            }
+            "link" if is_fetched(tag) => self.find(value(tag, "href")),
+            _ => {}
+        }
+    }
+
+    fn find(&mut self, link: Option<&str>) {
+        let base = self.base.as_deref();
+        let target = link
+            .zip(base)
+            .and_then(|(link, base)| resolve(&self.host, base, link));
+        self.found.extend(target);
+    }
+
+    /// The first `base` with an address counts.
+    fn rebase(&mut self, tag: &Tag) {
+        if let Some(link) = value(tag, "href").filter(|_| !self.base_given) {
+            self.base_given = true;
+            let base = self.base.take().unwrap_or_default();
+            self.base = resolve(&self.host, &base, link);
+        }
+    }
+
+    fn image(&mut self, tag: &Tag) {
+        let later = value(tag, "loading").is_some_and(|when| when.eq_ignore_ascii_case("lazy"));
+        if later || self.picture == Some(true) {
+            return;
+        }
+        match value(tag, "srcset").map(one_to_one) {
+            None => self.find(value(tag, "src")),
+            Some(Candidate::Is(link)) => self.find(Some(link)),
+            Some(Candidate::None) => self.find(value(tag, "src")),
+            Some(Candidate::Depends) => {}
+        }
+    }
+
+    /// A source of a picture, if every browser takes it; of other elements it is media, which come in parts.
+    fn source(&mut self, tag: &Tag) {
+        if self.picture != Some(false) || value(tag, "media").is_some() {
+            return;
+        }
+        let known = [
+            "image/png",
+            "image/jpeg",
+            "image/gif",
+            "image/webp",
+            "image/svg+xml",
+        ];
+        let kind = value(tag, "type");
+        if kind.is_some_and(|kind| known.iter().all(|known| !kind.eq_ignore_ascii_case(known))) {
+            return;
+        }
+        match value(tag, "srcset").map(one_to_one) {
+            Some(Candidate::Is(link)) => {
+                self.find(Some(link));
+                self.picture = Some(true);
+            }
+            // One of them is taken, and not the image's own.
+            Some(Candidate::Depends) => self.picture = Some(true),
+            Some(Candidate::None) | None => {}
+        }
+    }
+}
+
+fn value<'a>(tag: &'a Tag, name: &str) -> Option<&'a str> {
+    let attribute = tag.attrs.iter().find(|one| &*one.name.local == name);
+    attribute.map(|one| &*one.value)
+}
+
+/// True for a `link` to something that is fetched with the page.
+fn is_fetched(tag: &Tag) -> bool {
+    let relations = value(tag, "rel").unwrap_or_default().to_ascii_lowercase();
+    let relations: Vec<_> = relations.split_ascii_whitespace().collect();
+    let is = |name: &str| relations.contains(&name);
+    if is("stylesheet") {
+        return !is("alternate") && value(tag, "disabled").is_none();
+    }
+    if is("preload") {
+        return value(tag, "media").is_none() && value(tag, "imagesrcset").is_none();
+    }
+    is("icon") || is("modulepreload")
+}
+
+/// Candidate of a `srcset` for a screen with one pixel per pixel.
+enum Candidate<'a> {
+    Is(&'a str),
+    /// There is none: `src` is it.
+    None,
+    /// The width decides.
+    Depends,
+}
+
+fn one_to_one(srcset: &str) -> Candidate<'_> {
+    let mut found = Candidate::None;
+    for candidate in srcset.split(',') {
+        let mut words = candidate.split_ascii_whitespace();
+        match (words.next(), words.next()) {
+            (Some(link), None | Some("1x")) => found = Candidate::Is(link),
+            (Some(_), Some(size)) if size.ends_with('x') => {}
+            (Some(_), Some(_)) => return Candidate::Depends,
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Verdict, judge};
+
+    fn links(html: &str, cut: usize) -> Vec<String> {
+        let head = b"GET /dir/page HTTP/1.1\r\nHost: h\r\n\r\n";
+        let Verdict::Get(request, _) = judge(head) else {
+            panic!("a request");
+        };
+        let mut links = Links::of(&request);
+        let pieces = html.as_bytes().chunks(cut);
+        pieces.flat_map(|piece| links.read(piece)).collect()
+    }
+
+    #[test]
+    fn what_every_browser_fetches_is_found() {
+        let cases: [(&str, &[&str]); 27] = [
+            ("<img src=a.png>", &["/dir/a.png"]),
+            ("<IMG SRC='/a.png?x=1&amp;y=2'>", &["/a.png?x=1&y=2"]),
+            ("<img src=a.png loading=lazy>", &[]),
+            (
+                "<img srcset='a.png 1x, b.png 2x' src=c.png>",
+                &["/dir/a.png"],
+            ),
+            ("<img srcset='b.png 2x' src=c.png>", &["/dir/c.png"]),
+            ("<img srcset='a.png 100w, b.png 200w' src=c.png>", &[]),
+            (
+                "<picture><source srcset=a.webp type=image/webp><img src=b.png></picture>",
+                &["/dir/a.webp"],
+            ),
+            (
+                "<picture><source srcset=a.avif type=image/avif><img src=b.png></picture>",
+                &["/dir/b.png"],
+            ),
+            (
+                "<picture><source srcset=a media='(x)'><img src=b></picture><img src=c>",
+                &["/dir/b", "/dir/c"],
+            ),
+            ("<video><source src=a.mp4></video>", &[]),
+            ("<link rel=stylesheet href=/s.css>", &["/s.css"]),
+            ("<link rel='alternate stylesheet' href=/s.css>", &[]),
+            ("<link rel=preload as=font href=/f.woff2>", &["/f.woff2"]),
+            ("<link rel='shortcut icon' href=/i.ico>", &["/i.ico"]),
+            ("<link rel=canonical href=/x>", &[]),
+            ("<link rel=prefetch href=/x>", &[]),
+            (
+                "<script src=a.js></script><script>'<img src=x>'</script><img src=b>",
+                &["/dir/a.js", "/dir/b"],
+            ),
+            ("<script nomodule src=a.js></script>", &[]),
+            ("<a href=/x>x</a><form action=/y></form>", &[]),
+            ("<iframe src=/x><img src=y></iframe>", &[]),
+            (
+                "<!-- <img src=x> --><style><img src=y></style><title><img src=z></title>",
+                &[],
+            ),
+            ("<template><img src=x></template><img src=y>", &["/dir/y"]),
+            ("<noscript><img src=x></noscript>", &[]),
+            (
+                "<base href=/other/><base href=/third/><img src=x>",
+                &["/other/x"],
+            ),
+            ("<base href=//else/><img src=x><img src=/y>", &[]),
+            (
+                "<img src=//else/x><img src=https://h/x><img src=http://h/x>",
+                &["/x"],
+            ),
+            ("<input type=image src=x><input src=y>", &["/dir/x"]),
+        ];
+        for (html, found) in cases {
+            for cut in [1, 7, html.len()] {
+                assert_eq!(links(html, cut), found, "{html}");
+            }
+        }
+    }
+}

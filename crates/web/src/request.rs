@@ -1,0 +1,319 @@
+//! Requests of browsers: which of them may be answered ahead, and which one a browser is assumed to make next.
+
+use bytes::Bytes;
+
+/// Longest head of a request, bytes; browsers and servers agree on about this much.
+pub const MAX_REQUEST: usize = 16 * 1024;
+
+/// Most fields of a head.
+pub(crate) const MAX_FIELDS: usize = 96;
+
+/// Fields with which a request means something to this connection, or to whom it is from: left to the origin alone.
+const PRIVATE: [&str; 9] = [
+    "authorization",
+    "expect",
+    "http2-settings",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "content-length",
+];
+
+/// Fields that an object's request is assumed to share with that of its page.
+const SHARED: [&str; 4] = ["user-agent", "accept-encoding", "accept-language", "cookie"];
+
+/// What is to be done with bytes that a browser has sent.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The head has not ended yet.
+    Incomplete,
+    /// These are not for us: to be relayed as they are, and all that follows.
+    Plain,
+    /// A request that may be answered ahead, and the bytes of its head.
+    Get(Request, usize),
+}
+
+/// Head of a GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    head: Bytes,
+    target: String,
+    host: String,
+    /// Names in lower case, in the order of the head.
+    fields: Vec<(String, Vec<u8>)>,
+    close: bool,
+}
+
+/// Judges what a browser has sent on a connection to port 80 so far.
+#[must_use]
+pub fn judge(bytes: &[u8]) -> Verdict {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut parsed = httparse::Request::new(&mut fields);
+    let used = match parsed.parse(bytes) {
+        Ok(httparse::Status::Complete(used)) if used <= MAX_REQUEST => used,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => {
+            return match parsed.method {
+                None | Some("GET") => Verdict::Incomplete,
+                Some(_) => Verdict::Plain,
+            };
+        }
+        Ok(_) | Err(_) => return Verdict::Plain,
+    };
+    match Request::of(&parsed, &bytes[..used]) {
+        Some(request) => Verdict::Get(request, used),
+        None => Verdict::Plain,
+    }
+}
+
+impl Request {
+    fn of(parsed: &httparse::Request<'_, '_>, head: &[u8]) -> Option<Self> {
+        let target = parsed.path.filter(|path| is_target(path.as_bytes()))?;
+        if parsed.method != Some("GET") || parsed.version != Some(1) {
+            return None;
+        }
+        let field = |one: &httparse::Header<'_>| (one.name.to_ascii_lowercase(), one.value.into());
+        let mut request = Self {
+            head: Bytes::copy_from_slice(head),
+            target: target.to_owned(),
+            host: String::new(),
+            fields: parsed.headers.iter().map(field).collect(),
+            close: false,
+        };
+        if PRIVATE.iter().any(|name| request.has(name)) {
+            return None;
+        }
+        for token in request.tokens("connection") {
+            match token.as_str() {
+                "keep-alive" => {}
+                "close" => request.close = true,
+                _ => return None,
+            }
+        }
+        request.host = request.named_host()?;
+        Some(request)
+    }
+
+    /// The one host that the fields name.
+    fn named_host(&self) -> Option<String> {
+        let mut hosts = self.values("host");
+        let host = std::str::from_utf8(hosts.next()?).ok()?.trim();
+        let alone = hosts.next().is_none();
+        (alone && is_authority(host)).then(|| host.to_ascii_lowercase())
+    }
+
+    /// Request that the browser is assumed to make for an object of this page: what does not depend on the kind of object is
+    /// as with the page.
+    #[must_use]
+    pub fn of_object(&self, target: &str) -> Option<Self> {
+        let mut head = format!("GET {target} HTTP/1.1\r\nhost: {}\r\n", self.host).into_bytes();
+        for name in SHARED {
+            for value in self.values(name) {
+                put(&mut head, name, value);
+            }
+        }
+        put(&mut head, "accept", b"*/*");
+        let referer = format!("http://{}{}", self.host, self.target);
+        put(&mut head, "referer", referer.as_bytes());
+        put(&mut head, "sec-purpose", b"prefetch");
+        head.extend_from_slice(b"\r\n");
+        match judge(&head) {
+            Verdict::Get(request, _) => Some(request),
+            Verdict::Incomplete | Verdict::Plain => None,
+        }
+    }
+
+    /// Head as it came.
+    #[must_use]
+    pub fn head(&self) -> &Bytes {
+        &self.head
+    }
+
+    /// Path and query.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Host that the request names, and its port if it has one, in lower case.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// True if the browser wants its connection to end with the response.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.close
+    }
+
+    /// True for a page that is loaded afresh by somebody who has nothing against bytes that come ahead.
+    #[must_use]
+    pub fn is_page(&self) -> bool {
+        let wants_html = self
+            .values("accept")
+            .any(|value| contains(value, b"text/html"));
+        wants_html && !self.is_partial() && !self.has("save-data")
+    }
+
+    /// True if the answer may be one that the browser did not ask for itself.
+    #[must_use]
+    pub fn takes_stored(&self) -> bool {
+        let fresh = self.has("pragma")
+            || self
+                .tokens("cache-control")
+                .iter()
+                .any(|token| token == "no-cache" || token == "no-store");
+        !fresh && !self.is_partial()
+    }
+
+    /// True if `other` has the same values of `field`, in the same order.
+    #[must_use]
+    pub fn agrees(&self, other: &Self, field: &str) -> bool {
+        self.values(field).eq(other.values(field))
+    }
+
+    /// The browser has a part of it, or an older version.
+    fn is_partial(&self) -> bool {
+        let conditional = |name: &str| name.starts_with("if-") || name == "range";
+        self.fields.iter().any(|(name, _)| conditional(name))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.values(name).next().is_some()
+    }
+
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let named = move |(own, _): &&(String, Vec<u8>)| own == name;
+        let fields = self.fields.iter().filter(named);
+        fields.map(|(_, value)| value.as_slice())
+    }
+
+    fn tokens(&self, name: &str) -> Vec<String> {
+        self.values(name).flat_map(tokens).collect()
+    }
+}
+
+fn put(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+    head.extend_from_slice(name.as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value);
+    head.extend_from_slice(b"\r\n");
+}
+
+/// Members of a list in a field, in lower case.
+pub(crate) fn tokens(value: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(value);
+    let members = text.split(',').map(|one| one.trim().to_ascii_lowercase());
+    members.filter(|one| !one.is_empty()).collect()
+}
+
+fn contains(value: &[u8], part: &[u8]) -> bool {
+    value
+        .windows(part.len())
+        .any(|piece| piece.eq_ignore_ascii_case(part))
+}
+
+/// A path with what a browser may send in one, and no other form of a target.
+pub(crate) fn is_target(target: &[u8]) -> bool {
+    target.first() == Some(&b'/') && target.iter().all(u8::is_ascii_graphic)
+}
+
+fn is_authority(host: &str) -> bool {
+    let fits = |c: u8| c.is_ascii_alphanumeric() || b"-._:[]".contains(&c);
+    !host.is_empty() && host.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(fields: &str) -> Verdict {
+        judge(format!("GET /a?b HTTP/1.1\r\nHost: Example.org\r\n{fields}\r\n").as_bytes())
+    }
+
+    fn request(fields: &str) -> Request {
+        match get(fields) {
+            Verdict::Get(request, _) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn plain_gets_alone_are_answered_ahead() {
+        assert_eq!(request("").host(), "example.org");
+        assert_eq!(request("").target(), "/a?b");
+        assert!(request("Connection: close\r\n").closes());
+        for field in [
+            "Authorization: Basic YTpi",
+            "Upgrade: websocket",
+            "Connection: keep-alive, Upgrade",
+            "Content-Length: 3",
+            "Transfer-Encoding: chunked",
+            "Expect: 100-continue",
+            "Host: other",
+        ] {
+            assert!(
+                matches!(get(&format!("{field}\r\n")), Verdict::Plain),
+                "{field}"
+            );
+        }
+        for bytes in [
+            "POST / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTT",
+            "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.0\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            "\x16\x03\x01",
+        ] {
+            assert!(matches!(judge(bytes.as_bytes()), Verdict::Plain), "{bytes}");
+        }
+        for bytes in ["", "GE", "GET / HTTP/1.1\r\nHost: a\r\n"] {
+            let verdict = judge(bytes.as_bytes());
+            assert!(matches!(verdict, Verdict::Incomplete), "{bytes}");
+        }
+        let endless = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nA: {}",
+            "a".repeat(MAX_REQUEST)
+        );
+        assert!(matches!(judge(endless.as_bytes()), Verdict::Plain));
+    }
+
+    #[test]
+    fn pages_are_what_is_loaded_afresh() {
+        let html = "Accept: text/html,*/*;q=0.8\r\n";
+        assert!(request(html).is_page());
+        assert!(!request("Accept: */*\r\n").is_page());
+        for field in ["Range: bytes=0-1", "If-None-Match: a", "Save-Data: on"] {
+            assert!(!request(&format!("{html}{field}\r\n")).is_page(), "{field}");
+        }
+        assert!(request("").takes_stored());
+        for field in [
+            "If-Modified-Since: a",
+            "Cache-Control: no-cache",
+            "Pragma: no-cache",
+        ] {
+            assert!(!request(&format!("{field}\r\n")).takes_stored(), "{field}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_asked_for_as_its_page_was() {
+        let page = request("Cookie: a=1\r\nUser-Agent: x\r\nAccept: text/html\r\nX: y\r\n");
+        let object = page.of_object("/i.png").unwrap();
+        let text = String::from_utf8(object.head().to_vec()).unwrap();
+        assert_eq!(
+            text,
+            "GET /i.png HTTP/1.1\r\nhost: example.org\r\nuser-agent: x\r\ncookie: a=1\r\naccept: */*\r\n\
+             referer: http://example.org/a?b\r\nsec-purpose: prefetch\r\n\r\n"
+        );
+        assert!(page.of_object("/a b").is_none(), "no request can hold it");
+        assert!(object.agrees(&page, "cookie"));
+        assert!(!object.agrees(&page, "accept"));
+        assert!(object.agrees(&page, "accept-language"), "neither has one");
+    }
+}

@@ -1,0 +1,246 @@
+//! Heads of responses: where their bodies end (RFC 9112 §6.3), and whether one may be kept for a request not made yet.
+
+use crate::request::{MAX_FIELDS, tokens};
+use crate::{MAX_OBJECT, Request};
+
+/// Longest head of a response, bytes.
+pub const MAX_RESPONSE: usize = 64 * 1024;
+
+/// Bytes that are no response, or not one whose end is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a response of HTTP/1")]
+pub struct Malformed;
+
+/// Body that follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// As many bytes as stand here.
+    Length(u64),
+    /// Chunks (RFC 9112 §7.1).
+    Chunked,
+    /// All up to the end of the connection.
+    UntilClose,
+}
+
+/// Head of a response to a GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    status: u16,
+    /// Names in lower case.
+    fields: Vec<(String, Vec<u8>)>,
+    old: bool,
+}
+
+impl Response {
+    /// Reads a head from the start of `bytes`, and says how long it is; `None`: it has not ended.
+    ///
+    /// # Errors
+    /// [`Malformed`]: it is none, or too long.
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+        let mut parsed = httparse::Response::new(&mut fields);
+        match parsed.parse(bytes) {
+            Ok(httparse::Status::Complete(used)) if used <= MAX_RESPONSE => {
+                let field =
+                    |one: &httparse::Header<'_>| (one.name.to_ascii_lowercase(), one.value.into());
+                let response = Self {
+                    status: parsed.code.ok_or(Malformed)?,
+                    fields: parsed.headers.iter().map(field).collect(),
+                    old: parsed.version == Some(0),
+                };
+                Ok(Some((response, used)))
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < MAX_RESPONSE => Ok(None),
+            Ok(_) | Err(_) => Err(Malformed),
+        }
+    }
+
+    /// True if another head follows this one.
+    #[must_use]
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && self.status != 101
+    }
+
+    /// Body that follows.
+    #[must_use]
+    pub fn body(&self) -> Body {
+        if self.is_interim() || self.status == 204 || self.status == 304 {
+            return Body::Length(0);
+        }
+        let codings = self.tokens("transfer-encoding");
+        if self.status == 101 || self.has("upgrade") && self.status < 200 {
+            return Body::UntilClose;
+        }
+        match codings.as_slice() {
+            [] => self.length(),
+            // With a length beside it, proxies and origins disagree: the end of the connection is what all see.
+            [one] if one == "chunked" && !self.old && !self.has("content-length") => Body::Chunked,
+            _ => Body::UntilClose,
+        }
+    }
+
+    fn length(&self) -> Body {
+        let mut lengths = self.values("content-length").map(|value| {
+            let digits = value.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
+            text.parse().ok()
+        });
+        match (lengths.next(), lengths.next()) {
+            (Some(Some(length)), None) => Body::Length(length),
+            _ => Body::UntilClose,
+        }
+    }
+
+    /// True if the origin ends its connection with this response.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        let named = |name: &str| self.tokens("connection").iter().any(|token| token == name);
+        named("close") || self.old && !named("keep-alive") || self.body() == Body::UntilClose
+    }
+
+    /// True if tags of this page can be read, and objects be asked for by the cookies that the browser sent.
+    #[must_use]
+    pub fn is_readable_page(&self) -> bool {
+        let html = self.value("content-type").is_some_and(|value| {
+            let kind = value.split(|&c| c == b';').next().unwrap_or_default();
+            kind.trim_ascii().eq_ignore_ascii_case(b"text/html")
+        });
+        self.status == 200 && html && !self.has("set-cookie")
+    }
+
+    /// Codings of the content, in the order in which they were applied.
+    pub(crate) fn codings(&self) -> Vec<String> {
+        self.tokens("content-encoding")
+    }
+
+    /// True if the response may answer a request that has not been made yet.
+    #[must_use]
+    pub fn is_storable(&self) -> bool {
+        let long = matches!(self.body(), Body::Length(length) if length > MAX_OBJECT);
+        let varies = self.tokens("vary").iter().any(|field| field == "*");
+        self.status == 200 && !self.has("set-cookie") && !varies && !long
+    }
+
+    /// True if the response to `assumed` answers `asked` as well.
+    #[must_use]
+    pub fn answers(&self, assumed: &Request, asked: &Request) -> bool {
+        let vary = self.tokens("vary");
+        let fields = vary.iter().map(String::as_str).chain(["cookie"]);
+        let mut fields = fields.map(|field| assumed.agrees(asked, field));
+        self.is_storable() && fields.all(|agrees| agrees)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    fn value(&self, name: &str) -> Option<&[u8]> {
+        self.values(name).next()
+    }
+
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let named = move |(own, _): &&(String, Vec<u8>)| own == name;
+        let fields = self.fields.iter().filter(named);
+        fields.map(|(_, value)| value.as_slice())
+    }
+
+    fn tokens(&self, name: &str) -> Vec<String> {
+        self.values(name).flat_map(tokens).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Verdict, judge};
+
+    fn response(line: &str, fields: &str) -> Response {
+        let head = format!("{line}\r\n{fields}\r\n");
+        Response::parse(head.as_bytes()).unwrap().unwrap().0
+    }
+
+    #[test]
+    fn bodies_end_where_the_head_says() {
+        let ok = "HTTP/1.1 200 OK";
+        let cases = [
+            (ok, "", Body::UntilClose),
+            (ok, "Content-Length: 5\r\n", Body::Length(5)),
+            (
+                ok,
+                "Content-Length: 5\r\nContent-Length: 5\r\n",
+                Body::UntilClose,
+            ),
+            (ok, "Content-Length: +5\r\n", Body::UntilClose),
+            (ok, "Transfer-Encoding: chunked\r\n", Body::Chunked),
+            (ok, "Transfer-Encoding: gzip, chunked\r\n", Body::UntilClose),
+            (
+                ok,
+                "Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+                Body::UntilClose,
+            ),
+            (
+                "HTTP/1.0 200 OK",
+                "Transfer-Encoding: chunked\r\n",
+                Body::UntilClose,
+            ),
+            ("HTTP/1.1 204 No", "", Body::Length(0)),
+            ("HTTP/1.1 304 No", "Content-Length: 9\r\n", Body::Length(0)),
+            ("HTTP/1.1 103 Hints", "", Body::Length(0)),
+            ("HTTP/1.1 101 Switching", "Upgrade: x\r\n", Body::UntilClose),
+        ];
+        for (line, fields, body) in cases {
+            assert_eq!(response(line, fields).body(), body, "{line} {fields}");
+        }
+        assert!(response("HTTP/1.1 103 Hints", "").is_interim());
+        assert!(response(ok, "Connection: close\r\nContent-Length: 1\r\n").closes());
+        assert!(!response(ok, "Content-Length: 1\r\n").closes());
+        assert!(response("HTTP/1.0 200 OK", "Content-Length: 1\r\n").closes());
+        assert_eq!(Response::parse(b"HTTP/1.1 200 OK\r\n"), Ok(None));
+        assert_eq!(Response::parse(b"220 ftp\r\n"), Err(Malformed));
+    }
+
+    #[test]
+    fn an_answer_is_for_those_who_ask_alike() {
+        let get = |fields: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            match judge(head.as_bytes()) {
+                Verdict::Get(request, _) => request,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ok = "HTTP/1.1 200 OK";
+        let length = "Content-Length: 1\r\n";
+        let cases = [
+            (ok, "", "", "", true),
+            (ok, "", "Cookie: a=1\r\n", "Cookie: a=1\r\n", true),
+            (ok, "", "Cookie: a=1\r\n", "", false),
+            (ok, "", "", "Cookie: a=1\r\n", false),
+            (ok, "", "Accept: */*\r\n", "Accept: image/*\r\n", true),
+            (
+                ok,
+                "Vary: Accept\r\n",
+                "Accept: */*\r\n",
+                "Accept: image/*\r\n",
+                false,
+            ),
+            (
+                ok,
+                "Vary: Origin, Accept\r\n",
+                "Accept: */*\r\n",
+                "Accept: */*\r\n",
+                true,
+            ),
+            (ok, "Vary: *\r\n", "", "", false),
+            (ok, "Set-Cookie: a=1\r\n", "", "", false),
+            ("HTTP/1.1 206 Part", "", "", "", false),
+            ("HTTP/1.1 302 Found", "", "", "", false),
+        ];
+        for (line, fields, assumed, asked, answers) in cases {
+            let response = response(line, &format!("{length}{fields}"));
+            let got = response.answers(&get(assumed), &get(asked));
+            assert_eq!(got, answers, "{line} {fields} {assumed} {asked}");
+        }
+        let long = response(ok, &format!("Content-Length: {}\r\n", MAX_OBJECT + 1));
+        assert!(!long.is_storable());
+    }
+}

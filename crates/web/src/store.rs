@@ -1,0 +1,303 @@
+//! Objects that have come to a client before its browser has asked: promised, coming or whole; each is handed out once.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::{Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
+
+/// Time for which an object that is whole waits to be asked for.
+pub const LIFE: Duration = Duration::from_secs(60);
+
+/// Most bytes of all objects, of all pages: four pages at their limit.
+pub const MAX_STORED: u64 = 64 << 20;
+
+/// Name of a page's stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PageId(u64);
+
+/// Answer to a browser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Head and body as they came.
+    pub bytes: Vec<Bytes>,
+    /// The origin ended its connection with it.
+    pub close: bool,
+}
+
+/// What is known of an object that a browser asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing, or nothing that answers this request.
+    Absent,
+    /// An object that is on its way: ask again when something has changed.
+    Promised,
+    /// An answer, given once.
+    Ready(Answer),
+}
+
+/// Objects, counted since the client started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Promised.
+    pub promised: u64,
+    /// Answered a browser.
+    pub used: u64,
+    /// Not used, because the request was another than was assumed, or the answer is for nobody else.
+    pub unequal: u64,
+    /// Not asked for within [`LIFE`].
+    pub expired: u64,
+    /// Promises that were not kept.
+    pub failed: u64,
+}
+
+/// Place of an object: whose it is, and its path.
+type Place<K> = (K, String);
+
+struct Page<K> {
+    owner: K,
+    request: Request,
+    /// Promised and not ended.
+    coming: HashMap<u64, Place<K>>,
+    last: u64,
+    bytes: u64,
+}
+
+struct Object {
+    page: PageId,
+    id: u64,
+    assumed: Request,
+    bytes: Vec<Bytes>,
+    size: u64,
+    /// Since when it is whole, and whether the origin has closed.
+    whole: Option<(Instant, bool)>,
+}
+
+/// Store of a client. `K` tells apart who may be given what: the LAN host and the address that it connected to.
+pub struct Store<K> {
+    pages: HashMap<PageId, Page<K>>,
+    objects: HashMap<Place<K>, Object>,
+    next: u64,
+    bytes: u64,
+    figures: Figures,
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self {
+            pages: HashMap::new(),
+            objects: HashMap::new(),
+            next: 0,
+            bytes: 0,
+            figures: Figures::default(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Store<K> {
+    /// A page is asked for by `request` for `owner`.
+    pub fn begin(&mut self, owner: K, request: Request) -> PageId {
+        let id = PageId(self.next);
+        self.next += 1;
+        let page = Page {
+            owner,
+            request,
+            coming: HashMap::new(),
+            last: 0,
+            bytes: 0,
+        };
+        self.pages.insert(id, page);
+        id
+    }
+
+    /// A frame about an object of `page` has come. False: its sender breaks the protocol.
+    pub fn on_frame(&mut self, now: Instant, page: PageId, frame: Frame) -> bool {
+        self.sweep(now);
+        match frame {
+            Frame::Promise { id, target } => self.promise(page, id, &target),
+            Frame::Head { id, bytes } | Frame::Data { id, bytes } => {
+                self.add(page, id, bytes);
+                true
+            }
+            Frame::End { id, close } => {
+                self.complete(now, page, id, close);
+                true
+            }
+            Frame::Failed { id } => {
+                self.fail(page, id);
+                true
+            }
+            Frame::Request(_) => false,
+        }
+    }
+
+    /// The stream of `page` has ended: what has not come whole does not come any more.
+    pub fn end(&mut self, page: PageId) {
+        let Some(ended) = self.pages.remove(&page) else {
+            return;
+        };
+        for place in ended.coming.into_values() {
+            self.figures.failed += 1;
+            self.drop_object(&place);
+        }
+    }
+
+    /// What is known of the object that `request` of `owner` asks for.
+    pub fn ask(&mut self, now: Instant, owner: &K, request: &Request) -> Asked {
+        self.sweep(now);
+        let place = (owner.clone(), request.target().to_owned());
+        let Some(object) = self.objects.get(&place) else {
+            return Asked::Absent;
+        };
+        let assumed = &object.assumed;
+        let alike = request.takes_stored()
+            && assumed.host() == request.host()
+            && assumed.agrees(request, "cookie");
+        let answers = alike && object.answers(request);
+        if answers && object.whole.is_none() {
+            return Asked::Promised;
+        }
+        let Some(object) = self.drop_object(&place) else {
+            return Asked::Absent;
+        };
+        match object.whole.filter(|_| answers) {
+            Some((_, close)) => {
+                self.figures.used += 1;
+                let bytes = object.bytes;
+                Asked::Ready(Answer { bytes, close })
+            }
+            None => {
+                self.figures.unequal += 1;
+                Asked::Absent
+            }
+        }
+    }
+
+    /// Drops what nobody has asked for in time.
+    pub fn sweep(&mut self, now: Instant) {
+        let stale = |object: &Object| {
+            let whole = object.whole.map(|(since, _)| since);
+            whole.is_some_and(|since| now.saturating_duration_since(since) >= LIFE)
+        };
+        let (figures, bytes) = (&mut self.figures, &mut self.bytes);
+        self.objects.retain(|_, object| {
+            let stale = stale(object);
+            if stale {
+                figures.expired += 1;
+                *bytes -= object.size;
+            }
+            !stale
+        });
+    }
+
+    /// Figures so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.figures
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn promise(&mut self, page_id: PageId, id: u64, target: &[u8]) -> bool {
+        let Some(page) = self.pages.get_mut(&page_id) else {
+            return true;
+        };
+        let target = std::str::from_utf8(target).ok();
+        let assumed = target.and_then(|target| page.request.of_object(target));
+        let Some(assumed) = assumed.filter(|_| id > page.last && id <= MAX_OBJECTS) else {
+            return false;
+        };
+        page.last = id;
+        self.figures.promised += 1;
+        let place = (page.owner.clone(), assumed.target().to_owned());
+        // Another page was first: the browser gets that one's.
+        if self.objects.contains_key(&place) {
+            return true;
+        }
+        page.coming.insert(id, place.clone());
+        let object = Object {
+            page: page_id,
+            id,
+            assumed,
+            bytes: Vec::new(),
+            size: 0,
+            whole: None,
+        };
+        self.objects.insert(place, object);
+        true
+    }
+
+    fn add(&mut self, page_id: PageId, id: u64, bytes: Bytes) {
+        let Some(page) = self.pages.get_mut(&page_id) else {
+            return;
+        };
+        let Some(place) = page.coming.get(&id) else {
+            return;
+        };
+        let length = bytes.len() as u64;
+        page.bytes += length;
+        let object = self
+            .objects
+            .get_mut(place)
+            .filter(|object| object.page == page_id && object.id == id);
+        let Some(object) = object else {
+            return;
+        };
+        object.size += length;
+        self.bytes += length;
+        object.bytes.push(bytes);
+        let fits = object.size <= MAX_OBJECT && page.bytes <= MAX_PAGE && self.bytes <= MAX_STORED;
+        if !fits {
+            self.fail(page_id, id);
+        }
+    }
+
+    fn complete(&mut self, now: Instant, page_id: PageId, id: u64, close: bool) {
+        let page = self.pages.get_mut(&page_id);
+        let Some(place) = page.and_then(|page| page.coming.remove(&id)) else {
+            return;
+        };
+        if let Some(object) = self.objects.get_mut(&place)
+            && (object.page, object.id) == (page_id, id)
+        {
+            object.whole = Some((now, close));
+        }
+    }
+
+    fn fail(&mut self, page_id: PageId, id: u64) {
+        let page = self.pages.get_mut(&page_id);
+        if let Some(place) = page.and_then(|page| page.coming.remove(&id)) {
+            self.figures.failed += 1;
+            self.drop_object(&place);
+        }
+    }
+
+    fn drop_object(&mut self, place: &Place<K>) -> Option<Object> {
+        let object = self.objects.remove(place)?;
+        self.bytes -= object.size;
+        if let Some(page) = self.pages.get_mut(&object.page) {
+            page.coming.remove(&object.id);
+        }
+        Some(object)
+    }
+}
+
+impl Object {
+    /// True as far as is known: nobody waits for the rest of what is not for him.
+    fn answers(&self, request: &Request) -> bool {
+        match self.bytes.first().map(|head| Response::parse(head)) {
+            Some(Ok(Some((response, _)))) => response.answers(&self.assumed, request),
+            Some(_) => false,
+            None => self.whole.is_none(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Tables of what a browser is given, and orders of frames that are drawn: bytes out are bytes in, once, within bounds.
+
+use super::*;
+use crate::{Verdict, judge};
+use rand_core::{Rng as _, SeedableRng as _};
+use rand_pcg::Pcg32;
+
+fn request(target: &str, fields: &str) -> Request {
+    let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+    match judge(head.as_bytes()) {
+        Verdict::Get(request, _) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an arbitrary origin; all else is virtual"
+)]
+fn start() -> Instant {
+    Instant::now()
+}
+
+fn promise(id: u64, target: &str) -> Frame {
+    let target = Bytes::copy_from_slice(target.as_bytes());
+    Frame::Promise { id, target }
+}
+
+fn head(id: u64, fields: &str) -> Frame {
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n{fields}\r\n");
+    Frame::Head {
+        id,
+        bytes: head.into(),
+    }
+}
+
+fn data(id: u64, length: usize) -> Frame {
+    Frame::Data {
+        id,
+        bytes: vec![b'x'; length].into(),
+    }
+}
+
+/// A store that has `/a`, with `fields` in the head of its response, for a page with cookie `a=1`.
+fn filled(fields: &str) -> (Store<u8>, Instant) {
+    let (mut store, now) = (Store::default(), start());
+    let page = store.begin(0, request("/", "Cookie: a=1\r\nAccept-Language: en\r\n"));
+    for frame in [
+        promise(1, "/a"),
+        head(1, fields),
+        data(1, 2),
+        Frame::End {
+            id: 1,
+            close: false,
+        },
+    ] {
+        assert!(store.on_frame(now, page, frame));
+    }
+    store.end(page);
+    (store, now)
+}
+
+#[test]
+fn an_object_answers_one_request_like_the_assumed_one() {
+    let cookie = "Cookie: a=1\r\n";
+    let cases = [
+        ("", "/a", cookie.to_owned(), true),
+        ("", "/b", cookie.to_owned(), false),
+        ("", "/a", String::new(), false),
+        ("", "/a", "Cookie: a=2\r\n".to_owned(), false),
+        ("", "/a", format!("{cookie}Range: bytes=0-1\r\n"), false),
+        ("", "/a", format!("{cookie}If-None-Match: x\r\n"), false),
+        (
+            "",
+            "/a",
+            format!("{cookie}Cache-Control: no-cache\r\n"),
+            false,
+        ),
+        (
+            "Vary: Accept-Language\r\n",
+            "/a",
+            format!("{cookie}Accept-Language: en\r\n"),
+            true,
+        ),
+        ("Vary: Accept-Language\r\n", "/a", cookie.to_owned(), false),
+        ("Vary: *\r\n", "/a", cookie.to_owned(), false),
+        ("Set-Cookie: b=1\r\n", "/a", cookie.to_owned(), false),
+        ("Cache-Control: no-store\r\n", "/a", cookie.to_owned(), true),
+    ];
+    for (fields, target, asked, answered) in cases {
+        let (mut store, now) = filled(fields);
+        let got = store.ask(now, &0, &request(target, &asked));
+        assert_eq!(
+            matches!(got, Asked::Ready(_)),
+            answered,
+            "{fields} {target} {asked}"
+        );
+    }
+    let (mut store, now) = filled("");
+    let asked = request("/a", cookie);
+    assert_eq!(store.ask(now, &1, &asked), Asked::Absent, "another host's");
+    let Asked::Ready(answer) = store.ask(now, &0, &asked) else {
+        panic!("it is there");
+    };
+    assert!(answer.bytes.concat().ends_with(b"\r\n\r\nxx") && !answer.close);
+    assert_eq!(store.ask(now, &0, &asked), Asked::Absent, "once");
+    assert_eq!((store.bytes(), store.figures().used), (0, 1));
+}
+
+#[test]
+fn an_object_that_nobody_wants_is_dropped_after_a_minute() {
+    let (mut store, now) = filled("");
+    store.sweep(now + LIFE - Duration::from_millis(1));
+    assert!(store.bytes() > 0);
+    let asked = request("/a", "Cookie: a=1\r\n");
+    assert_eq!(store.ask(now + LIFE, &0, &asked), Asked::Absent);
+    assert_eq!((store.bytes(), store.figures().expired), (0, 1));
+}
+
+#[test]
+fn a_promise_holds_its_request_until_it_is_kept_or_not() {
+    let asked = request("/a", "");
+    for failure in [Some(Frame::Failed { id: 1 }), None] {
+        let (mut store, now) = (Store::default(), start());
+        let page = store.begin(0, request("/", ""));
+        assert!(store.on_frame(now, page, promise(1, "/a")));
+        assert_eq!(store.ask(now, &0, &asked), Asked::Promised);
+        assert!(store.on_frame(now, page, head(1, "")));
+        assert_eq!(store.ask(now, &0, &asked), Asked::Promised);
+        match failure {
+            Some(failure) => assert!(store.on_frame(now, page, failure)),
+            None => store.end(page),
+        }
+        assert_eq!(store.ask(now, &0, &asked), Asked::Absent);
+        assert_eq!((store.bytes(), store.figures().failed), (0, 1));
+    }
+}
+
+#[test]
+fn nobody_waits_for_what_is_not_for_him() {
+    let (mut store, now) = (Store::default(), start());
+    let page = store.begin(0, request("/", ""));
+    store.on_frame(now, page, promise(1, "/a"));
+    let asked = request("/a", "Accept: image/*\r\n");
+    assert_eq!(store.ask(now, &0, &asked), Asked::Promised);
+    store.on_frame(now, page, head(1, "Vary: Accept\r\n"));
+    assert_eq!(
+        store.ask(now, &0, &asked),
+        Asked::Absent,
+        "the head says so"
+    );
+    store.on_frame(now, page, data(1, 2));
+    assert_eq!((store.bytes(), store.figures().unequal), (0, 1));
+}
+
+#[test]
+fn promises_that_break_the_protocol_are_refused() {
+    let (mut store, now) = (Store::default(), start());
+    let page = store.begin(0, request("/", ""));
+    assert!(store.on_frame(now, page, promise(5, "/a")));
+    for frame in [
+        promise(5, "/b"),
+        promise(4, "/b"),
+        promise(MAX_OBJECTS + 1, "/b"),
+        promise(6, "no path"),
+        promise(6, "/a\r\nX: y"),
+        Frame::Request(Bytes::new()),
+    ] {
+        assert!(!store.on_frame(now, page, frame.clone()), "{frame:?}");
+    }
+    assert!(
+        store.on_frame(now, page, data(9, 100)),
+        "of nothing promised: not kept"
+    );
+    assert_eq!(store.bytes(), 0);
+}
+
+#[test]
+fn no_server_fills_the_store() {
+    let (mut store, now) = (Store::default(), start());
+    for owner in 0..20 {
+        let page = store.begin(owner, request("/", ""));
+        for id in 1..=MAX_OBJECTS {
+            store.on_frame(now, page, promise(id, &format!("/{id}")));
+            for _ in 0..MAX_OBJECT / (1 << 20) + 1 {
+                store.on_frame(now, page, data(id, 1 << 20));
+                assert!(store.bytes() <= MAX_STORED);
+            }
+            store.on_frame(now, page, Frame::End { id, close: false });
+        }
+        store.end(page);
+    }
+    store.sweep(now + LIFE);
+    assert_eq!(store.bytes(), 0);
+}
+
+/// Pages, frames and requests in any order: the account is kept, and what comes out is whole.
+#[test]
+fn in_any_order_bytes_are_whole_and_counted() {
+    for seed in 0..300 {
+        let mut random = Pcg32::seed_from_u64(seed);
+        let mut draw = |below: u32| random.next_u32() % below;
+        let (mut store, mut now) = (Store::<u8>::default(), start());
+        let mut pages: Vec<_> = (0..2)
+            .map(|one| store.begin(one, request("/", "")))
+            .collect();
+        for step in 0..200 {
+            now += Duration::from_millis(u64::from(draw(1500)));
+            let page = pages[draw(2) as usize];
+            let id = u64::from(draw(6)) + 1;
+            let target = format!("/{}", draw(4));
+            let frame = match draw(7) {
+                0 => promise(id, &target),
+                1 => head(id, ""),
+                2 => data(id, draw(9) as usize),
+                3 => Frame::End { id, close: false },
+                4 => Frame::Failed { id },
+                5 if step % 50 == 0 => {
+                    pages.into_iter().for_each(|page| store.end(page));
+                    pages = (0..2)
+                        .map(|one| store.begin(one, request("/", "")))
+                        .collect();
+                    continue;
+                }
+                _ => {
+                    let owner = u8::try_from(draw(2)).unwrap();
+                    if let Asked::Ready(answer) = store.ask(now, &owner, &request(&target, "")) {
+                        assert!(answer.bytes[0].starts_with(b"HTTP/1.1 200"), "{seed}");
+                    }
+                    continue;
+                }
+            };
+            store.on_frame(now, page, frame);
+            let held: u64 = store.objects.values().map(|object| object.size).sum();
+            assert_eq!(store.bytes(), held, "{seed}");
+        }
+        pages.into_iter().for_each(|page| store.end(page));
+        store.sweep(now + LIFE);
+        assert_eq!((store.bytes(), store.objects.len()), (0, 0), "{seed}");
+    }
+}

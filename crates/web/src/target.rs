@@ -1,0 +1,139 @@
+//! Links of a page as paths of its own host: what a browser makes of them (URL Standard), as far as it is needed here.
+
+/// Longest path of an object, bytes; a longer one is hardly an object's.
+pub(crate) const MAX_TARGET: usize = 2048;
+
+/// Path and query that a browser asks the page's own `host` for when a page at `base` links to `link`; `None`: it asks another
+/// host, another scheme, or for something that is better left to it.
+pub(crate) fn resolve(host: &str, base: &str, link: &str) -> Option<String> {
+    let link = link.trim_matches(|c: char| c.is_ascii_whitespace());
+    let link = link.split('#').next().unwrap_or_default();
+    if link.is_empty() || !link.bytes().all(|c| c.is_ascii_graphic() && c != b'\\') {
+        return None;
+    }
+    let path = match scheme(link) {
+        Some(("http", rest)) => within(host, rest.strip_prefix("//")?)?,
+        Some(_) => return None,
+        None => match link.strip_prefix("//") {
+            Some(rest) => within(host, rest)?,
+            None => joined(base, link),
+        },
+    };
+    let path = without_dots(&path);
+    (path.len() <= MAX_TARGET && !path.contains(['"', '<', '>', '`', '{', '}', '|', '^']))
+        .then_some(path)
+}
+
+/// Scheme in lower case, and what follows its colon.
+fn scheme(link: &str) -> Option<(&str, &str)> {
+    let (name, rest) = link.split_once(':')?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    if !begins || !name.chars().all(fits) {
+        return None;
+    }
+    let name = if name.eq_ignore_ascii_case("http") {
+        "http"
+    } else {
+        "another"
+    };
+    Some((name, rest))
+}
+
+/// Path of `rest`, which begins with an authority, if that is `host`.
+fn within(host: &str, rest: &str) -> Option<String> {
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let named = |name: &str| name.strip_suffix(":80").unwrap_or(name).to_owned();
+    if !named(authority).eq_ignore_ascii_case(&named(host)) {
+        return None;
+    }
+    Some(if path.starts_with('/') {
+        path.to_owned()
+    } else {
+        format!("/{path}")
+    })
+}
+
+/// `link` in the place of what a browser takes from it, in the path `base`.
+fn joined(base: &str, link: &str) -> String {
+    let path = base.split('?').next().unwrap_or_default();
+    if link.starts_with('/') {
+        link.to_owned()
+    } else if link.starts_with('?') {
+        format!("{path}{link}")
+    } else {
+        let folder = path.rfind('/').map_or("/", |at| &path[..=at]);
+        format!("{folder}{link}")
+    }
+}
+
+/// `path` without segments that are dots, its query as it is.
+fn without_dots(path: &str) -> String {
+    let (path, query) = match path.find('?') {
+        Some(at) => path.split_at(at),
+        None => (path, ""),
+    };
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        match segment.to_ascii_lowercase().replace("%2e", ".").as_str() {
+            "." if last => kept.push(""),
+            "." => {}
+            ".." => {
+                kept.pop();
+                if last {
+                    kept.push("");
+                }
+            }
+            _ => kept.push(segment),
+        }
+    }
+    format!("/{}{query}", kept.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_where_a_browser_goes() {
+        let cases = [
+            ("x.png", Some("/a/x.png")),
+            ("./x.png", Some("/a/x.png")),
+            ("../x.png", Some("/x.png")),
+            ("../../../x.png", Some("/x.png")),
+            ("/x/./y/../z", Some("/x/z")),
+            ("/x/%2E%2e/z", Some("/z")),
+            ("..", Some("/")),
+            ("?q=1", Some("/a/b?q=1")),
+            (" /x#frag\n", Some("/x")),
+            ("/x?a=../b", Some("/x?a=../b")),
+            ("//h/x", Some("/x")),
+            ("//H:80/x", Some("/x")),
+            ("http://h", Some("/")),
+            ("http://h?x", Some("/?x")),
+            ("HTTP://h/x", Some("/x")),
+            ("//h:8080/x", None),
+            ("//other/x", None),
+            ("//h@other/x", None),
+            ("https://h/x", None),
+            ("http:x", None),
+            ("data:image/png,x", None),
+            ("javascript:x", None),
+            ("a:b", None),
+            ("x/a:b", Some("/a/x/a:b")),
+            ("/ü", None),
+            ("/a b", None),
+            ("\\x", None),
+            ("#top", None),
+            ("", None),
+        ];
+        for (link, path) in cases {
+            assert_eq!(resolve("h", "/a/b?c", link).as_deref(), path, "{link}");
+        }
+        assert_eq!(resolve("h:80", "/", "//h/x").as_deref(), Some("/x"));
+        assert_eq!(resolve("h", "/", &"x".repeat(MAX_TARGET)), None);
+    }
+}

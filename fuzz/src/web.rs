@@ -1,0 +1,145 @@
+//! Pages fetched ahead (PROTOCOL.md §19): frames of a server, tags of a page, answers of an origin.
+
+use bentpipe_web::{
+    Asked, BodyReader, Frame, FrameError, FrameReader, Links, MAX_STORED, Malformed, Request,
+    Response, Store, Verdict, judge,
+};
+
+fn page() -> Request {
+    match judge(b"GET /a/b HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n") {
+        Verdict::Get(request, _) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Frames of `stream`, which comes in pieces of `size`, and the fault that ends it.
+fn read(stream: &[u8], size: usize) -> (Vec<Frame>, Option<FrameError>) {
+    let (mut reader, mut frames) = (FrameReader::default(), Vec::new());
+    for piece in stream.chunks(size) {
+        reader.push(piece);
+        loop {
+            match reader.read() {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(fault) => return (frames, Some(fault)),
+            }
+        }
+    }
+    (frames, None)
+}
+
+/// A stream of frames, cut at will: the first byte says where. What is read is written the same, and fills no store.
+pub fn frames(data: &[u8]) {
+    let Some((&size, stream)) = data.split_first() else {
+        return;
+    };
+    let (frames, fault) = read(stream, stream.len().max(1));
+    assert_eq!(
+        read(stream, usize::from(size).max(1)),
+        (frames.clone(), fault)
+    );
+    let now = crate::origin();
+    let mut store = Store::default();
+    let page_id = store.begin(0_u8, page());
+    let mut again = Vec::new();
+    for frame in frames {
+        frame.encode(&mut again);
+        store.on_frame(now, page_id, frame);
+        assert!(store.bytes() <= MAX_STORED);
+        if let Some(request) = page().of_object("/x") {
+            let answer = store.ask(now, &0, &request);
+            assert!(!matches!(answer, Asked::Ready(answer) if answer.bytes.is_empty()));
+        }
+    }
+    store.end(page_id);
+    assert_eq!(read(&again, again.len().max(1)).1, None);
+}
+
+/// Valid streams.
+pub fn frame_seeds() -> Vec<Vec<u8>> {
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
+    let stream = |id| {
+        let frames = [
+            Frame::Request("GET / HTTP/1.1\r\nHost: h\r\n\r\n".into()),
+            Frame::Promise {
+                id: 1,
+                target: "/x".into(),
+            },
+            Frame::Head {
+                id,
+                bytes: head.into(),
+            },
+            Frame::Data {
+                id,
+                bytes: "x".into(),
+            },
+            Frame::End { id, close: false },
+            Frame::Failed { id: 2 },
+        ];
+        let mut bytes = vec![3];
+        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        bytes
+    };
+    vec![stream(0), stream(1), stream(300)]
+}
+
+/// A page, cut at will: cuts change nothing, and every link is one that a browser can ask for.
+pub fn links(data: &[u8]) {
+    let Some((&size, html)) = data.split_first() else {
+        return;
+    };
+    let whole = Links::of(&page()).read(html);
+    let mut cut = Links::of(&page());
+    let pieces = html.chunks(usize::from(size).max(1));
+    let found: Vec<_> = pieces.flat_map(|piece| cut.read(piece)).collect();
+    assert_eq!(whole, found);
+    for target in found {
+        let request = page().of_object(&target).expect("a request can hold it");
+        assert_eq!(request.target(), target);
+    }
+}
+
+/// Pages with every tag that is looked at.
+pub fn link_seeds() -> Vec<Vec<u8>> {
+    [
+        "\x05<!doctype html><base href=/c/><link rel=stylesheet href=s.css><script src=../a.js></script><img src=i.png>",
+        "\x03<picture><source srcset='a.webp 1x, b.webp 2x' type=image/webp><img src=b.png loading=lazy></picture>",
+        "\x01<template><img src=x></template><noscript><img src=y></noscript><title><img></title><input type=image src=//h/z?q#f>",
+    ]
+    .map(|html| html.as_bytes().to_vec())
+    .to_vec()
+}
+
+/// What an origin answers, cut at will: head, and what the body holds.
+pub fn answer(data: &[u8]) {
+    let Some((&size, bytes)) = data.split_first() else {
+        return;
+    };
+    let _ = judge(bytes);
+    let Ok(Some((response, used))) = Response::parse(bytes) else {
+        return;
+    };
+    let body = |size: usize| -> Result<_, Malformed> {
+        let (mut reader, mut held, mut taken) = (BodyReader::new(response.body()), Vec::new(), 0);
+        for piece in bytes[used..].chunks(size) {
+            taken += reader.read(piece, |bytes| held.extend_from_slice(bytes))?;
+        }
+        Ok((held, taken, reader.is_done()))
+    };
+    let whole = body(bytes.len());
+    assert_eq!(whole, body(usize::from(size).max(1)), "cuts change nothing");
+    if let Ok((held, taken, _)) = whole {
+        assert!(held.len() <= taken && taken <= bytes.len() - used);
+    }
+}
+
+/// Valid answers.
+pub fn answer_seeds() -> Vec<Vec<u8>> {
+    [
+        "\x03HTTP/1.1 200 OK\r\nContent-Length: 3\r\nVary: Accept\r\n\r\nabcd",
+        "\x01HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: u\r\n\r\n",
+        "\x07HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nabc",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .to_vec()
+}
