@@ -149,6 +149,7 @@ pub fn destination(data: &[u8]) {
         destination,
         source: None,
         credit: 0,
+        page: false,
     };
     let bytes = encoded(|out| open.encode(out));
     assert_eq!(Open::decode(&bytes), Ok(Some((open, bytes.len()))));
@@ -277,6 +278,7 @@ pub fn open_seeds() -> Vec<Vec<u8>> {
                 destination: destination.parse().ok()?,
                 source,
                 credit: 1 << 20,
+                page: false,
             };
             Some(encoded(|out| open.encode(out)))
         })

@@ -143,6 +143,7 @@ impl Splitter {
             destination: destination.clone(),
             source,
             credit: 0,
+            page: false,
         };
         let mut owed = Vec::with_capacity(64 + first.len());
         open.encode(&mut owed);
@@ -220,6 +221,7 @@ impl Splitter {
             measured: None,
             dns: None,
             associations: None,
+            web: None,
             tunnel: status::Tunnel {
                 state: if self.draining.get() {
                     TunnelState::Draining

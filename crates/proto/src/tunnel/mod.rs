@@ -55,6 +55,8 @@ pub mod capability {
     pub const ACKS: u64 = 1 << 4;
     /// Flows beside the tunnel, each sealed in a TCP connection of its own (`PROTOCOL.md` §18).
     pub const SLE: u64 = 1 << 5;
+    /// Pages whose objects the server fetches ahead (`PROTOCOL.md` §19).
+    pub const PAGES: u64 = 1 << 6;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC
@@ -90,6 +92,8 @@ pub enum StreamKind {
     Dns,
     /// One TCP connection to a published port; the server opens it.
     Inbound,
+    /// One request for a page, which its objects follow.
+    Page,
 }
 
 impl StreamKind {
@@ -101,6 +105,7 @@ impl StreamKind {
             Self::Flow => 1,
             Self::Dns => 2,
             Self::Inbound => 3,
+            Self::Page => 4,
         }
     }
 
@@ -111,7 +116,7 @@ impl StreamKind {
 
     /// Reads the kind at the very start of a stream and says how many bytes it took: 1, for the known kinds are valid in
     /// their shortest form only. `None`: need more bytes.
-    /// Of a flow's stream consume nothing: [`Open::decode`] reads the kind once more.
+    /// Of the stream of a flow or a page consume nothing: [`Open::decode`] reads the kind once more.
     ///
     /// # Errors
     /// [`DecodeError::StreamKind`]: unknown, or not in its shortest form; refuse the stream, keep the tunnel (`PROTOCOL.md` §4).
@@ -122,6 +127,7 @@ impl StreamKind {
             Some((1, used @ 1)) => Ok(Some((Self::Flow, used))),
             Some((2, used @ 1)) => Ok(Some((Self::Dns, used))),
             Some((3, used @ 1)) => Ok(Some((Self::Inbound, used))),
+            Some((4, used @ 1)) => Ok(Some((Self::Page, used))),
             Some((kind, _)) => Err(DecodeError::StreamKind(kind)),
         }
     }

@@ -1,4 +1,4 @@
-//! OPEN: the first bytes of a flow's stream, client to server (`PROTOCOL.md` §6.1).
+//! OPEN: the first bytes of the stream of a flow or a page, client to server (`PROTOCOL.md` §6.1).
 //!
 //! Written by the client's relay in front of the flow's first payload, read by the server before it dials.
 //! Whether the destination may be dialled is not decided here.
@@ -23,6 +23,8 @@ pub struct Open {
     pub source: Option<SocketAddr>,
     /// Payload bytes that the server may send on this flow before the first FLOW_CREDIT.
     pub credit: u64,
+    /// The payload is frames of a page (`PROTOCOL.md` §19), not bytes for the destination.
+    pub page: bool,
 }
 
 impl Open {
@@ -33,7 +35,12 @@ impl Open {
         self.destination.encode(&mut body);
         put_socket(self.source, &mut body);
         varint::encode(self.credit, &mut body);
-        StreamKind::Flow.encode(out);
+        let kind = if self.page {
+            StreamKind::Page
+        } else {
+            StreamKind::Flow
+        };
+        kind.encode(out);
         put_sized(&body, out);
     }
 
@@ -46,9 +53,11 @@ impl Open {
         let Some((kind, start)) = StreamKind::decode(buf)? else {
             return Ok(None);
         };
-        if kind != StreamKind::Flow {
-            return Err(DecodeError::StreamKind(kind.code()));
-        }
+        let page = match kind {
+            StreamKind::Flow => false,
+            StreamKind::Page => true,
+            other => return Err(DecodeError::StreamKind(other.code())),
+        };
         let rest = buf.get(start..).unwrap_or_default();
         let Some((body, used)) = split_sized(rest, "OPEN", MAX_OPEN)? else {
             return Ok(None);
@@ -59,6 +68,7 @@ impl Open {
             destination: Destination::decode(&mut reader)?,
             source: get_socket(&mut reader)?,
             credit: reader.varint()?,
+            page,
         };
         reader.skip_tail()?;
         Ok(Some((open, start + used)))

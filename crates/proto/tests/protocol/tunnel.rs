@@ -28,6 +28,7 @@ fn opens() -> Vec<Open> {
         destination: destination.parse().unwrap(),
         source,
         credit: 1 << (14 * i),
+        page: i == 2,
     })
     .collect()
 }

@@ -251,6 +251,7 @@ fn open() {
         destination: destination.parse().unwrap(),
         source,
         credit,
+        page: false,
     };
     check_open(
         "OPEN of an IPv4 destination",

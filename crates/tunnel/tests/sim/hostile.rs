@@ -77,6 +77,7 @@ fn who_sends_more_than_its_credit_is_closed() {
             destination: source(1000),
             source: None,
             credit: 0,
+            page: false,
         };
         header.encode(&mut open);
         let (_, quic) = client(&mut world).parts();
@@ -222,6 +223,7 @@ fn an_open_that_an_outage_cuts_in_two_is_taken() {
         destination: source(1000),
         source: None,
         credit: 0,
+        page: false,
     };
     header.encode(&mut open);
     let stream = begin(client(&mut world), 1, &open[..4])[0];

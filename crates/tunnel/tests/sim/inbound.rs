@@ -197,6 +197,7 @@ fn streams_of_the_server_are_what_they_may_be() {
         destination: source(5),
         source: None,
         credit: 0,
+        page: false,
     }
     .encode(&mut flow);
     // Kinds that are the client's, or nobody's, are refused, and the tunnel stays.

@@ -241,6 +241,7 @@ impl Sealing {
             destination: destination.clone(),
             source,
             credit: 0,
+            page: false,
         };
         let mut body = Vec::with_capacity(64);
         open.encode(&mut body);

@@ -163,6 +163,9 @@ impl Tunnel {
             return Ok(());
         };
         match flow.header.clone() {
+            Header::Open(open) if open.page && !self.carries_pages() => {
+                self.throw_away(quic, key, AbortCode::Unsupported);
+            }
             Header::Open(open) => {
                 let (id, credit) = (open.flow, open.credit);
                 let event = TunnelEvent::Opened(key, Box::new(open));

@@ -28,12 +28,40 @@ impl Tunnel {
         source: Option<SocketAddr>,
         first: Bytes,
     ) -> Result<FlowKey, OpenError> {
+        self.open_kind(quic, (destination, source), first, false)
+    }
+
+    /// Opens a flow for frames of a page (client); [`Self::carries_pages`] says whether the server knows them. `first` are the
+    /// bytes that travel with OPEN.
+    pub fn open_page(
+        &mut self,
+        quic: &mut Streams,
+        destination: Destination,
+        source: Option<SocketAddr>,
+        first: Bytes,
+    ) -> Result<FlowKey, OpenError> {
+        self.open_kind(quic, (destination, source), first, true)
+    }
+
+    /// True if both sides know pages (`PROTOCOL.md` §19).
+    pub fn carries_pages(&self) -> bool {
+        self.has(capability::PAGES)
+    }
+
+    fn open_kind(
+        &mut self,
+        quic: &mut Streams,
+        (destination, source): (Destination, Option<SocketAddr>),
+        first: Bytes,
+        page: bool,
+    ) -> Result<FlowKey, OpenError> {
         self.begin(quic, first, |flow, credit, header| {
             let open = Open {
                 flow,
                 destination,
                 source,
                 credit,
+                page,
             };
             open.encode(header);
         })
