@@ -15,6 +15,7 @@ mod gates;
 mod interception;
 mod metering;
 mod packets;
+mod pages;
 mod policy;
 mod proxies;
 mod publish;

@@ -268,7 +268,7 @@ async fn open_with_words(
     words: Words,
 ) -> Result<Flow, NotOpened> {
     let asked = words.asked(session);
-    let handle = open_handle(session, destination, source, &words.first).await?;
+    let handle = open_handle(session, (destination, source), &words.first, false).await?;
     Ok(Flow::Tunnel {
         handle,
         ended: words.ended,
@@ -276,11 +276,12 @@ async fn open_with_words(
     })
 }
 
-async fn open_handle(
+/// Opens a flow in the tunnel that there is, or waits for one: for the bytes of a connection, or for frames of a `page`.
+pub(super) async fn open_handle(
     session: &Session,
-    destination: &Destination,
-    source: Option<SocketAddr>,
+    (destination, source): (&Destination, Option<SocketAddr>),
     first: &Bytes,
+    page: bool,
 ) -> Result<FlowHandle, NotOpened> {
     for _ in 0..MAX_TUNNELS {
         let tunnel = session.tunnel().await?;
@@ -295,7 +296,11 @@ async fn open_handle(
         }
         let opened = session.shard().change(tunnel, |connection| {
             let (tunnel, quic) = connection.parts();
-            tunnel.open(quic, destination.clone(), source, first.clone())
+            let (destination, first) = (destination.clone(), first.clone());
+            match page {
+                true => tunnel.open_page(quic, destination, source, first),
+                false => tunnel.open(quic, destination, source, first),
+            }
         });
         match opened {
             Some(Ok(flow)) => return Ok(FlowHandle::new(session.shard().clone(), tunnel, flow)),

@@ -27,6 +27,7 @@ mod no_packets;
 mod packet_road;
 #[cfg(target_os = "linux")]
 mod packets;
+mod page_road;
 pub(crate) mod plain;
 mod publish;
 mod report;
@@ -41,6 +42,7 @@ mod tls_connection;
 mod tunnels;
 mod udp_trial;
 mod upkeep;
+mod web;
 mod wire_choice;
 mod wires;
 
@@ -314,6 +316,7 @@ fn capabilities(config: &ClientConfig) -> u64 {
         (config.front.carries_packets(), capability::PACKETS),
         (!config.publish.is_empty(), capability::PUBLISH),
         (config.dns.is_some(), capability::DNS),
+        (config.front.web.prefetch, capability::PAGES),
     ];
     let present = has.into_iter().filter(|(present, _)| *present);
     present.fold(0, |all, (_, one)| all | one)

@@ -25,6 +25,7 @@ use super::schedule::Schedule;
 use super::servers::Servers;
 use super::sle::Sealing;
 use super::tunnels::Tunnels;
+use super::web::Pages;
 use super::wires::Wires;
 use crate::config::{ClientConfig, FrontEnds};
 use crate::keys::PrivateKey;
@@ -51,6 +52,14 @@ struct Demand {
     draining: Cell<bool>,
 }
 
+/// Ways of connections beside a flow of the tunnel each.
+struct Ways {
+    /// Flows that are sealed beside the tunnel.
+    sle: Option<Rc<Sealing>>,
+    /// Pages that are fetched ahead.
+    pages: Option<Rc<Pages>>,
+}
+
 /// The client's tunnel.
 pub(crate) struct Session {
     config: Rc<ClientConfig>,
@@ -69,8 +78,7 @@ pub(crate) struct Session {
     pub(super) meter: RefCell<Meter>,
     packet_road: PacketRoad,
     pub(super) published: Rc<Published>,
-    /// Flows that are sealed beside the tunnel.
-    sle: Option<Rc<Sealing>>,
+    ways: Ways,
     /// Times to first bytes, where they are served.
     first_byte: Option<FirstByte>,
 }
@@ -107,7 +115,10 @@ impl Session {
             meter: RefCell::new(Meter::load(&config, tunnels.shard(), traffic)),
             packet_road: PacketRoad::new(config.clone(), tunnels.clone()),
             published: Published::new(config.clone(), tunnels.clone()),
-            sle,
+            ways: Ways {
+                sle,
+                pages: config.front.web.prefetch.then(Rc::default),
+            },
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             config,
             tunnels,
@@ -219,12 +230,17 @@ impl Session {
 
     /// Flows that are sealed beside the tunnel, if some are to be.
     pub(super) fn sle(&self) -> Option<&Rc<Sealing>> {
-        self.sle.as_ref()
+        self.ways.sle.as_ref()
+    }
+
+    /// Pages that are fetched ahead, if some are to be.
+    pub(super) fn pages(&self) -> Option<&Rc<Pages>> {
+        self.ways.pages.as_ref()
     }
 
     /// Waits until no flow is open.
     pub(crate) async fn until_idle(&self) {
-        let sealed = || self.sle.as_ref().map_or(0, |sle| sle.active());
+        let sealed = || self.ways.sle.as_ref().map_or(0, |sle| sle.active());
         process::until_idle(self.shard(), sealed).await;
     }
 
@@ -278,7 +294,7 @@ impl Session {
                 }
             }
             ConnectionNotice::Tunnel(TunnelEvent::SleEpoch(epoch, _)) => {
-                if let Some(sle) = &self.sle {
+                if let Some(sle) = &self.ways.sle {
                     sle.on_epoch(id, epoch);
                 }
             }
@@ -354,7 +370,7 @@ impl Session {
         if self.packet_road.has_device() {
             self.reporter.compare_packets();
         }
-        if let Some(sle) = &self.sle {
+        if let Some(sle) = &self.ways.sle {
             sle.on_ready(&attempt);
         }
         self.packet_road.on_ready();
@@ -386,7 +402,7 @@ impl Session {
     /// The tunnel is no more; `next` was ready beside it and follows.
     fn unready(&self, next: Option<Attempt>, reason: &str, replaced: bool) {
         self.published.forget();
-        if let Some(sle) = &self.sle {
+        if let Some(sle) = &self.ways.sle {
             sle.on_lost();
         }
         if let Some(next) = next {
@@ -421,7 +437,7 @@ impl Session {
     pub(crate) fn close(&self) {
         self.learned.learn_path();
         self.meter.borrow_mut().save(self.tunnels.shard());
-        if let Some(sle) = &self.sle {
+        if let Some(sle) = &self.ways.sle {
             sle.close();
         }
         let all = self.tunnels.state_mut().close();
@@ -440,7 +456,8 @@ impl Session {
         session.flows.waiting = self.demand.waiting.get();
         session.metering = self.meter.borrow().report(self.shard());
         session.publish = self.published.report();
-        session.sle = self.sle.as_ref().map(|sle| sle.report());
+        session.sle = self.ways.sle.as_ref().map(|sle| sle.report());
+        session.web = self.ways.pages.as_ref().map(|pages| pages.report());
         self.packet_road.fill(&mut session);
         session.memory.ceiling = self.config.memory.tunnel.as_u64();
         let peer = self.servers.address(0);

@@ -107,6 +107,9 @@ impl Session {
             if let Some(sle) = self.sle() {
                 sle.tick();
             }
+            if let Some(pages) = self.pages() {
+                pages.tick();
+            }
             self.look_at_meter();
             self.shard().share_memory();
             self.reporter.sample();

@@ -24,6 +24,7 @@ mod rule;
 mod server;
 mod sle;
 mod value;
+mod web;
 pub(crate) mod written;
 
 #[cfg(test)]
@@ -61,6 +62,7 @@ pub use server::{
 };
 pub use sle::ClientSle;
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
+pub use web::WebTable;
 
 /// Time for which a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);

@@ -24,6 +24,7 @@ use super::monitoring::Monitoring;
 use super::page::{self, Page};
 use super::responder::{self, Responder};
 use super::value::{self, ServerAddress, Transport};
+use super::web::WebTable;
 use super::{ConfigError, DEFAULT_DRAIN, state_dir};
 use clients::{Entry, Limits};
 
@@ -66,6 +67,8 @@ pub struct ServerConfig {
     pub responder: Option<Responder>,
     /// Addresses for flows that are sealed beside the tunnels, if it takes some.
     pub sle: Option<SleListening>,
+    /// Pages that it fetches ahead.
+    pub web: WebTable,
     /// The server gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -123,6 +126,7 @@ impl ServerConfig {
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             responder: file.responder.map(|table| table.placed(source)),
             sle: sle::sle(source, file.sle)?,
+            web: file.web,
             sandbox: file.sandbox,
         })
     }
@@ -191,6 +195,7 @@ impl ServerConfig {
             ),
             ("responder", self.asks_otherwise(fresh)),
             ("sle.listen", seals(self) != seals(fresh)),
+            ("web", self.web != fresh.web),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
@@ -249,6 +254,8 @@ struct QuicServerFile {
     page: Option<page::PageTable>,
     responder: Option<responder::Table>,
     sle: Option<sle::SleTable>,
+    #[serde(default)]
+    web: WebTable,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

@@ -4,6 +4,7 @@
 //! passes for a clean end; it is cleared just before an orderly close.
 
 mod handle;
+mod pipe;
 mod sealed;
 pub(crate) mod split;
 
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 
 pub(crate) use bentpipe_tunnel::relay::Outcome;
 pub(crate) use handle::FlowHandle;
+pub(crate) use pipe::{PIPE, relay_in_process};
 pub(crate) use sealed::SealedFlow;
 
 use crate::shard::Shard;

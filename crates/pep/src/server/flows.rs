@@ -60,15 +60,27 @@ impl FlowRights {
         self.holders.borrow_mut().remove(&id);
     }
 
+    pub(super) fn shard(&self) -> &Rc<Shard> {
+        &self.shard
+    }
+
+    /// Client that may have the flow that it has opened; `None`: it may not, and has its answer.
+    pub(super) fn admit(&self, id: ConnectionId, flow: FlowKey) -> Option<Arc<Client>> {
+        let client = self.holders.borrow().get(&id).map(|it| it.client.clone())?;
+        match self.refusal(id, &client) {
+            None => Some(client),
+            Some(code) => {
+                self.reply(id, flow, code, None);
+                None
+            }
+        }
+    }
+
     /// Opens what a client has asked for, or refuses it.
     pub(super) fn open(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, open: Open) {
-        let client = self.holders.borrow().get(&id).map(|it| it.client.clone());
-        let Some(client) = client else {
+        let Some(client) = self.admit(id, flow) else {
             return;
         };
-        if let Some(code) = self.refusal(id, &client) {
-            return self.reply(id, flow, code, None);
-        }
         let this = self.clone();
         spawn_local(async move {
             let destination = open.destination;
@@ -147,7 +159,12 @@ impl FlowRights {
     }
 
     /// Notes what a flow is connected to. Its client's rights may have changed while that took place.
-    fn enter(&self, id: ConnectionId, flow: FlowKey, to: SocketAddr) -> Result<(), NotDialled> {
+    pub(super) fn enter(
+        &self,
+        id: ConnectionId,
+        flow: FlowKey,
+        to: SocketAddr,
+    ) -> Result<(), NotDialled> {
         let mut holders = self.holders.borrow_mut();
         let Some(holder) = holders.get_mut(&id) else {
             return Err(ReplyCode::Draining.into());
@@ -157,7 +174,7 @@ impl FlowRights {
         Ok(())
     }
 
-    fn leave(&self, id: ConnectionId, flow: FlowKey) {
+    pub(super) fn leave(&self, id: ConnectionId, flow: FlowKey) {
         if let Some(holder) = self.holders.borrow_mut().get_mut(&id) {
             holder.connected.remove(&flow);
         }
@@ -193,7 +210,13 @@ impl FlowRights {
         }
     }
 
-    fn reply(&self, id: ConnectionId, flow: FlowKey, code: ReplyCode, bound: Option<SocketAddr>) {
+    pub(super) fn reply(
+        &self,
+        id: ConnectionId,
+        flow: FlowKey,
+        code: ReplyCode,
+        bound: Option<SocketAddr>,
+    ) {
         self.shard.change(id, |connection| {
             let (tunnel, quic) = connection.parts();
             tunnel.reply(quic, flow, code, bound);

@@ -30,6 +30,7 @@ mod sessions;
 mod sle;
 mod strangers;
 mod tls;
+mod web;
 mod worker;
 
 use std::io;

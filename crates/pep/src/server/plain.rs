@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bentpipe_proto::tunnel::{MAX_OPEN, Open, Reply, ReplyCode};
+use bentpipe_proto::tunnel::{DecodeError, MAX_OPEN, Open, Reply, ReplyCode, StreamKind};
 use bytes::Bytes;
 use ipnet::IpNet;
 use socket2::SockRef;
@@ -246,6 +246,7 @@ impl SplitServer {
                 measured: None,
                 dns: None,
                 associations: None,
+                web: None,
                 tunnel: status::Tunnel {
                     state: TunnelState::Ready,
                     peer: Some(process::join(&client.source)),
@@ -293,6 +294,9 @@ async fn read_open(socket: &TcpStream) -> std::io::Result<(Open, Bytes)> {
     loop {
         let malformed = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
         if let Some((open, used)) = Open::decode(&bytes).map_err(malformed)? {
+            if open.page {
+                return Err(malformed(DecodeError::StreamKind(StreamKind::Page.code())));
+            }
             return Ok((open, Bytes::from(bytes).slice(used..)));
         }
         read_some(socket, &mut bytes, LONGEST_OPEN).await?;

@@ -82,6 +82,7 @@ impl Pool {
             notices: Arc::default(),
             translations: Translations::new(&config.dialling.nat64),
             sealed,
+            pages: config.web.prefetch,
         };
         let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
         let (end, ended) = mpsc::unbounded_channel();

@@ -27,6 +27,7 @@ use super::packets::{Inbox, Rule};
 use super::pool::Reports;
 use super::queries::Queries;
 use super::sle::{FreshFlow, SealedFlows, SealedTunnels};
+use super::web::ServedPages;
 use super::worker::{Shared, Worker};
 use crate::config::Nat64;
 use crate::net::dial::Dialler;
@@ -46,6 +47,7 @@ pub(super) struct Sessions {
     pub(super) index: u8,
     pub(super) shared: Shared,
     flows: Rc<FlowRights>,
+    pages: Rc<ServedPages>,
     sealed: Option<Rc<SealedFlows>>,
     queries: Rc<Queries>,
     rule: Rule,
@@ -72,6 +74,7 @@ impl Sessions {
         };
         Rc::new(Self {
             sealed: shared.sealed.as_ref().map(sealed),
+            pages: ServedPages::new(flows.clone()),
             flows,
             queries: Queries::new(shard.clone(), resolver, translations),
             rule: Rule {
@@ -96,9 +99,10 @@ impl Sessions {
         match event.notice {
             ConnectionNotice::Connected => self.on_connected(id),
             ConnectionNotice::Tunnel(TunnelEvent::Ready) => self.on_ready(id),
-            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => {
-                self.flows.open(id, flow, *open);
-            }
+            ConnectionNotice::Tunnel(TunnelEvent::Opened(flow, open)) => match open.page {
+                true => self.pages.open(id, flow, open.destination),
+                false => self.flows.open(id, flow, *open),
+            },
             ConnectionNotice::Tunnel(TunnelEvent::Packets) => self.on_packets(id),
             ConnectionNotice::Tunnel(TunnelEvent::Query(query, message)) => {
                 self.on_query(id, query, message);
@@ -290,6 +294,7 @@ impl Sessions {
             self.shared.registry.leave(&key, self.index, id);
         }
         self.flows.forget(id);
+        self.pages.forget(id);
         if let Some(sealed) = &self.sealed {
             sealed.forget(id);
         }
@@ -412,6 +417,7 @@ impl Sessions {
             if let Some(sealed) = &self.sealed {
                 sealed.tick();
             }
+            self.pages.tick();
             let mut sessions = self.open.borrow_mut();
             let statuses = self.shard.peek(|engine| {
                 let status = |(&id, session): (&ConnectionId, &mut Connected)| {
@@ -423,6 +429,7 @@ impl Sessions {
                         shard: Some(self.index),
                         session: status::Session {
                             sle: sealed.map(|sealed| sealed.report(&session.key)),
+                            web: self.shared.pages.then(|| self.pages.report(id)),
                             ..session.sample(now, connection)
                         },
                     })

@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub(super) translations: Translations,
     /// Tunnels with sealed flows, where some are taken.
     pub(super) sealed: Option<Arc<SealedTunnels>>,
+    /// Pages are fetched ahead.
+    pub(super) pages: bool,
 }
 
 /// TCP connections that come to the shard by the main thread.
@@ -85,7 +87,12 @@ impl Worker {
             reset_key: self.reset_key.clone(),
             shard: Some(self.index),
             server: Some(self.setup.clone()),
-            hello: hello(self.families, max_flows, &self.dialling.dns),
+            hello: hello(
+                self.families,
+                max_flows,
+                &self.dialling.dns,
+                self.shared.pages,
+            ),
             memory,
             pool: self.shared.pool.clone(),
             wishes: Wishes {
@@ -117,7 +124,8 @@ impl Worker {
     }
 }
 
-fn hello(families: Families, max_flows: u64, dns: &Dns) -> Hello {
+fn hello(families: Families, max_flows: u64, dns: &Dns, pages: bool) -> Hello {
+    let wanted = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
     Hello {
         version: VERSION,
         agent: process::agent(),
@@ -125,7 +133,9 @@ fn hello(families: Families, max_flows: u64, dns: &Dns) -> Hello {
         families,
         initial_credit: INITIAL_CREDIT,
         max_flows,
-        capabilities: capability::PUBLISH | if dns.enabled { capability::DNS } else { 0 },
+        capabilities: capability::PUBLISH
+            | wanted(dns.enabled, capability::DNS)
+            | wanted(pages, capability::PAGES),
         ..Hello::default()
     }
 }

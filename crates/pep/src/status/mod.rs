@@ -23,6 +23,7 @@ mod sle;
 mod socket;
 mod text;
 mod tunnel;
+mod web;
 
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,7 @@ pub use tunnel::{
     Acks, ClassSource, Families, LinkClass, Receiving, Repairs, Sending, Tunnel, TunnelState,
     WireKind,
 };
+pub use web::PagesAhead;
 
 use crate::config::{Role, Transport};
 use bentpipe_tunnel::engine::Ledger;
@@ -219,6 +221,9 @@ pub struct Session {
     /// Flows that are sealed beside the tunnel, if some are to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sle: Option<Sle>,
+    /// Pages whose objects are fetched ahead, if some are to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web: Option<PagesAhead>,
 }
 
 impl Session {

@@ -126,6 +126,7 @@ fn session() -> Session {
         }),
         associations: None,
         sle: None,
+        web: None,
         publish: [Some(PublishCode::Ok), Some(PublishCode::NotPermitted), None]
             .map(|code| {
                 let to = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535".parse();

@@ -168,6 +168,9 @@ fn write_session(f: &mut Formatter<'_>, session: &Session, peer: &str, epoch: u6
     if let Some(sle) = session.sle.filter(|sle| !sle.is_idle()) {
         line(f, "sealed", &sle.to_string())?;
     }
+    if let Some(web) = session.web.filter(|web| !web.is_idle()) {
+        line(f, "pages", &web.to_string())?;
+    }
     for port in &session.publish {
         line(f, "published", &port.to_string())?;
     }

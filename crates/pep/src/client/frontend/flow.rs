@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 
 use super::share::Shares;
 use crate::client::carrier::{Carrier, Flow, FlowRelay, NotOpened, Said};
+use crate::client::web::{Browser, Ending, Pages};
 use crate::relay::Outcome;
 
 /// Way in which a front end's application is told the outcome.
@@ -82,10 +83,15 @@ pub(super) struct Opened {
 
 /// Opens a flow for `intake` and relays it to its end.
 pub(super) fn carry(carrier: &Carrier, intake: Intake) -> impl Future<Output = Outcome> {
-    // Apart, so that what opening needs does not stay with the flow for its life.
-    let waits = intake.shares.clone().zip(intake.source);
-    let establishing = Box::pin(establish(carrier, intake));
+    // Apart, so that what answering and opening need does not stay with the flow for its life.
+    let browsing = Box::pin(browse(carrier, intake));
     async move {
+        let intake = match browsing.await {
+            Ok(intake) => intake,
+            Err(outcome) => return outcome,
+        };
+        let waits = intake.shares.clone().zip(intake.source);
+        let establishing = Box::pin(establish(carrier, intake));
         let established = match waits {
             Some((shares, source)) => Box::pin(shares.run(source.ip(), establishing)).await,
             None => Some(establishing.await),
@@ -96,6 +102,38 @@ pub(super) fn carry(carrier: &Carrier, intake: Intake) -> impl Future<Output = O
             None => Outcome::LanReset,
         }
     }
+}
+
+/// Answers a browser as long as it loads pages, where some are fetched ahead; gives back what is to be a flow.
+async fn browse(carrier: &Carrier, intake: Intake) -> Result<Intake, Outcome> {
+    let pages = carrier.session().and_then(|it| Some((it, it.pages()?)));
+    let Some((session, pages)) = pages else {
+        return Ok(intake);
+    };
+    // Objects belong to a host: one that is not known has none.
+    let known = intake.source.is_some();
+    if !known || !Pages::take(&intake.destination) || !carrier.is_optimistic(&intake.destination) {
+        return Ok(intake);
+    }
+    let (mut socket, answer) = (intake.socket, intake.answer);
+    if answer.accept(&mut socket, None).await.is_err() {
+        return Err(Outcome::LanReset);
+    }
+    let place = (intake.destination, intake.source);
+    let mut browser = Browser::new(socket, place, &intake.first);
+    if let Ending::Over(outcome) = pages.serve(&**session, &mut browser).await {
+        return Err(outcome);
+    }
+    let (socket, destination, first) = browser.into_parts();
+    Ok(Intake {
+        socket,
+        destination,
+        source: intake.source,
+        first,
+        // The application has been told.
+        answer: Answer::Silent,
+        shares: intake.shares,
+    })
 }
 
 /// Opens a flow and tells the application.

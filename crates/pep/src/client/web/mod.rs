@@ -1,0 +1,206 @@
+//! Pages that are fetched ahead (`PROTOCOL.md` §19), at the client: a browser's requests are answered by what has come already,
+//! or asked for by a stream each.
+//!
+//! ```text
+//!   browser ── GET ──► serve ── in the store? ──► answer
+//!                        │ no                       ▲
+//!                        └── REQUEST ══ pipe ══► server
+//!   browser ◄── the page ◄── receive ◄══ pipe ◄═ frames ── objects ──► store
+//! ```
+//!
+//! Whatever is no plain GET goes as a flow of the tunnel from there on, with the bytes that were read.
+
+mod browser;
+mod receive;
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use bentpipe_proto::tunnel::Destination;
+use bentpipe_web::{Answer, Asked, Frame, PageId, Request, Store};
+use bytes::Bytes;
+use tokio::io::duplex;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::spawn_local;
+
+use crate::process;
+use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
+use crate::status;
+pub(crate) use browser::Browser;
+use browser::{Gone, Next};
+
+/// TCP port of pages in clear.
+const PORT: u16 = 80;
+
+/// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
+const QUEUE: usize = 16;
+
+/// Who may be given an object: a LAN host, on a connection to the address that its page came from.
+type Owner = (Option<IpAddr>, Destination);
+
+/// Way to the server, as pages use it.
+pub(crate) trait PageRoad {
+    /// True if the server knows pages; `None` if there is no server for now.
+    async fn carries_pages(&self) -> Option<bool>;
+
+    /// Opens a flow for frames of a page, with `first` in the packet of OPEN.
+    ///
+    /// # Errors
+    /// How the browser's connection ends for want of it.
+    async fn open_page(
+        &self,
+        destination: &Destination,
+        source: Option<SocketAddr>,
+        first: Bytes,
+    ) -> Result<FlowHandle, Outcome>;
+}
+
+/// End of a browser's connection, or of our part in it.
+pub(crate) enum Ending {
+    /// The connection is over.
+    Over(Outcome),
+    /// The browser says what is not for us.
+    Plain,
+}
+
+/// Pages of a client.
+#[derive(Default)]
+pub(crate) struct Pages {
+    store: RefCell<Store<Owner>>,
+    /// Rings when an object has come, or will not.
+    changed: Notify,
+    requests: Cell<u64>,
+    /// A server without pages is in the log.
+    lacking_told: Cell<bool>,
+}
+
+impl Pages {
+    /// True if a connection to `destination` may carry pages.
+    pub(crate) fn take(destination: &Destination) -> bool {
+        destination.port == PORT
+    }
+
+    /// Answers a browser until its connection is over, or says something else than plain GETs.
+    pub(crate) async fn serve(
+        self: &Rc<Self>,
+        road: &impl PageRoad,
+        browser: &mut Browser,
+    ) -> Ending {
+        loop {
+            let request = match browser.next_request().await {
+                Next::Get(request) => request,
+                Next::Plain => return Ending::Plain,
+                Next::End => return Ending::Over(browser.close()),
+                Next::Lost => return Ending::Over(Outcome::LanReset),
+            };
+            let answered = match self.stored(&browser.owner(), &request).await {
+                Some(answer) => browser
+                    .write_all(&answer.bytes)
+                    .await
+                    .map(|()| answer.close),
+                None if !self.are_carried(road).await => {
+                    browser.put_back(&request);
+                    return Ending::Plain;
+                }
+                None => self.fetch(road, browser, &request).await,
+            };
+            match answered {
+                Ok(close) if close || request.closes() => return Ending::Over(browser.close()),
+                Ok(_) => {}
+                Err(Gone(outcome)) => return Ending::Over(outcome),
+            }
+        }
+    }
+
+    /// True if there is a server that knows pages. Without a server a flow is the better one to wait.
+    async fn are_carried(&self, road: &impl PageRoad) -> bool {
+        let carries = road.carries_pages().await;
+        if carries == Some(false) && !self.lacking_told.replace(true) {
+            tracing::info!(
+                "the server fetches nothing ahead of pages: they load as without `[web]`; give it `[web]` with `prefetch = true`"
+            );
+        }
+        carries.unwrap_or(false)
+    }
+
+    /// What has come for a request, or is promised and comes now.
+    async fn stored(&self, owner: &Owner, request: &Request) -> Option<Answer> {
+        loop {
+            let changed = self.changed.notified();
+            let asked = self.store.borrow_mut().ask(process::now(), owner, request);
+            match asked {
+                Asked::Ready(answer) => return Some(answer),
+                Asked::Absent => return None,
+                Asked::Promised => changed.await,
+            }
+        }
+    }
+
+    /// Asks the server, and gives the browser what comes; says whether its connection ends with that.
+    async fn fetch(
+        self: &Rc<Self>,
+        road: &impl PageRoad,
+        browser: &mut Browser,
+        request: &Request,
+    ) -> Result<bool, Gone> {
+        let mut first = Vec::with_capacity(request.head().len() + 8);
+        Frame::Request(request.head().clone()).encode(&mut first);
+        let (destination, source) = (browser.destination(), browser.source());
+        let opened = road.open_page(destination, source, first.into()).await;
+        let handle = opened.map_err(Gone)?;
+        let (ours, theirs) = duplex(PIPE);
+        let ended = Rc::new(Cell::new(Outcome::TunnelLost));
+        let relayed = ended.clone();
+        spawn_local(async move { relayed.set(relay_in_process(handle, theirs).await) });
+        self.requests.set(self.requests.get() + 1);
+        let owner = browser.owner();
+        let page = self.store.borrow_mut().begin(owner, request.clone());
+        let (to_browser, frames) = mpsc::channel(QUEUE);
+        spawn_local(self.clone().receive(page, ours, to_browser));
+        match browser.deliver(frames).await {
+            Ok(Some(close)) => Ok(close),
+            // The relay has ended before its pipe has.
+            Ok(None) => Err(Gone(ended.get())),
+            Err(gone) => Err(gone),
+        }
+    }
+
+    /// Gives the store what has come of an object; false if the server breaks the protocol.
+    fn keep(&self, page: PageId, frame: Frame) -> bool {
+        // Who waits hears what the head says, and not what each piece brings.
+        let news = !matches!(frame, Frame::Promise { .. } | Frame::Data { .. });
+        let now = process::now();
+        let kept = self.store.borrow_mut().on_frame(now, page, frame);
+        if news {
+            self.changed.notify_waiters();
+        }
+        kept
+    }
+
+    /// No more comes of a page's objects.
+    fn end(&self, page: PageId) {
+        self.store.borrow_mut().end(page);
+        self.changed.notify_waiters();
+    }
+
+    /// Drops what nobody has asked for; to be called every second.
+    pub(super) fn tick(&self) {
+        self.store.borrow_mut().sweep(process::now());
+    }
+
+    /// Figures for `status`.
+    pub(crate) fn report(&self) -> status::PagesAhead {
+        let store = self.store.borrow();
+        let figures = store.figures();
+        status::PagesAhead {
+            requests_total: self.requests.get(),
+            promised_total: figures.promised,
+            used_total: figures.used,
+            unequal_total: figures.unequal,
+            expired_total: figures.expired,
+            failed_total: figures.failed,
+            bytes_held: store.bytes(),
+        }
+    }
+}

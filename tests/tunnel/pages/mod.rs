@@ -1,0 +1,349 @@
+//! Pages that are fetched ahead: how long they take, that no byte is another than without, and what ends them. Needs root.
+
+mod browser;
+mod origin;
+
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bentpipe_emulator::topology::WEB;
+use bentpipe_testbed::peer::{read_exactly, read_to_reset};
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
+
+use crate::{BENTPIPE, alone};
+use browser::{Browser, HTML, exchange, get};
+use origin::{MIXED, OBJECT, Origin, answer};
+
+/// Round trip of the emulated satellite.
+const S: Duration = Duration::from_millis(500);
+
+/// Terrestrial round trip.
+const T: Duration = Duration::from_millis(40);
+
+/// Rate of the link, bit/s.
+const RATE: f64 = 20e6;
+
+fn config(prefetch: bool) -> SiteConfig {
+    let tables = SiteConfig::new(BENTPIPE).client_tables;
+    let web = if prefetch {
+        "[web]\nprefetch = true\n"
+    } else {
+        ""
+    };
+    SiteConfig {
+        scenario: fast_geo(),
+        server_tables: web.into(),
+        client_tables: format!("{tables}{web}"),
+        ..SiteConfig::new(BENTPIPE)
+    }
+}
+
+/// Runs `case` on a site with an origin whose round trip is `trip`, and shows the daemons' logs if it fails.
+fn on_site(
+    name: &str,
+    config: SiteConfig,
+    trip: Duration,
+    case: impl FnOnce(&mut Site, &Origin, &Browser) -> Result<()>,
+) {
+    if !privileged(name) {
+        return;
+    }
+    let mut site = Site::start(config).expect("a site");
+    let place = Place::from(site.topology.web());
+    let origin = Origin::start(&place, IpAddr::from(WEB), trip).expect("an origin");
+    let browser = Browser {
+        place: Place::from(site.topology.user()),
+        origin: origin.address,
+    };
+    let result = case(&mut site, &origin, &browser);
+    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
+}
+
+/// A figure of the client's `status` about pages.
+fn figure(site: &Site, name: &str) -> Result<u64> {
+    let mut command = std::process::Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]);
+    let socket = site.client_home().join("client.sock");
+    let output = command.arg(socket).output()?;
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    Ok(status["web"][name].as_u64().unwrap_or_default())
+}
+
+/// Time of a page of `n` objects: one satellite round trip, two terrestrial ones and one for every six objects, and the bytes.
+fn formula(n: usize) -> Duration {
+    let trips = u32::try_from(2 + n.div_ceil(6)).expect("few");
+    let bytes = n * (OBJECT + 150);
+    S + trips * T + Duration::from_secs_f64(bytes as f64 * 8.0 / RATE)
+}
+
+#[test]
+fn pages_take_one_round_trip_of_the_satellite() {
+    let _alone = alone();
+    on_site("pages ahead", config(true), T, |site, origin, browser| {
+        // What the path needs to be known.
+        browser.load("warm-1", 1)?;
+        browser.load("warm-40", 40)?;
+        let mut asked = 0;
+        for n in [1, 10, 40] {
+            let name = format!("a-{n}");
+            let took = browser.load(&name, n)?;
+            let ratio = took.as_secs_f64() / formula(n).as_secs_f64();
+            println!("{n} objects: {took:?}, {ratio:.3} of the formula");
+            // Bytes cross while other objects are fetched: less than the sum is no fault, less than the way is.
+            ensure!(
+                ratio <= 1.15 && took >= S + 2 * T,
+                "{n} objects took {took:?}, {ratio:.3} of the formula"
+            );
+            asked += n;
+            for i in 0..n {
+                let path = format!("/o/{name}-{i}");
+                ensure!(
+                    origin.count(&path) == 1,
+                    "{path}: asked for {} times",
+                    origin.count(&path)
+                );
+            }
+        }
+        let used = figure(site, "used_total")?;
+        ensure!(used == asked as u64 + 41, "{used} objects used");
+        Ok(())
+    });
+}
+
+/// Words on a connection that the origin ends, so that all of the answer is heard.
+fn conversations() -> Vec<(&'static str, String)> {
+    let close = "Connection: close\r\n";
+    let one = |target: &str| get(target, close);
+    vec![
+        ("a page", get("/page/x-3", &format!("{HTML}{close}"))),
+        (
+            "keep-alive",
+            [get("/page/y-2", HTML), get("/o/y-2-0", ""), one("/o/y-2-1")].concat(),
+        ),
+        (
+            "pipelining",
+            [
+                get("/o/1", ""),
+                get("/chunked", ""),
+                get("/empty", ""),
+                one("/o/2"),
+            ]
+            .concat(),
+        ),
+        (
+            "HEAD",
+            format!("HEAD /o/1 HTTP/1.1\r\nHost: web.example\r\n{close}\r\n"),
+        ),
+        (
+            "POST",
+            format!(
+                "POST /o/1 HTTP/1.1\r\nHost: web.example\r\nContent-Length: 5\r\n{close}\r\nhello"
+            ),
+        ),
+        (
+            "GET, then POST",
+            [
+                get("/o/1", ""),
+                format!("POST /o/1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n{close}\r\nhello"),
+            ]
+            .concat(),
+        ),
+        (
+            "a part",
+            get("/o/1", &format!("Range: bytes=0-9\r\n{close}")),
+        ),
+        (
+            "a condition",
+            get("/o/1", &format!("If-None-Match: \"a\"\r\n{close}")),
+        ),
+        ("a redirect", one("/redirect")),
+        ("a cookie", one("/sets-cookie")),
+        ("chunks", one("/chunked")),
+        ("no chunks", one("/malformed-chunks")),
+        ("until the end", one("/until-close")),
+        ("less than promised", one("/short")),
+        ("early hints", one("/hints")),
+        ("HTTP/1.0", "GET /o/1 HTTP/1.0\r\n\r\n".into()),
+        (
+            "a password",
+            get("/o/1", &format!("Authorization: Basic YTpi\r\n{close}")),
+        ),
+        ("a large one", one("/large")),
+    ]
+}
+
+/// What the origin answers to `words`, all of them.
+fn answers(words: &str) -> Vec<u8> {
+    let heads = words.split_inclusive("\r\n\r\n");
+    let heads = heads.filter(|head| head.contains("HTTP/1."));
+    heads
+        .flat_map(|head| answer(head.trim_start_matches("hello")))
+        .collect()
+}
+
+#[test]
+fn no_byte_is_another_than_without() {
+    on_site(
+        "bytes of pages",
+        config(true),
+        Duration::ZERO,
+        |_, _, browser| {
+            let heard: Vec<_> = std::thread::scope(|scope| {
+                let all: Vec<_> = conversations()
+                    .into_iter()
+                    .map(|(name, words)| {
+                        let heard = scope.spawn({
+                            let words = words.clone();
+                            move || browser.hear(words.as_bytes())
+                        });
+                        (name, words, heard)
+                    })
+                    .collect();
+                let joined = all.into_iter();
+                joined
+                    .map(|(name, words, heard)| (name, words, heard.join().expect("no panic")))
+                    .collect()
+            });
+            for (name, words, heard) in heard {
+                let (bytes, in_order) = heard?;
+                let expected = answers(&words);
+                ensure!(in_order, "{name}: reset after {} bytes", bytes.len());
+                ensure!(
+                    bytes == expected,
+                    "{name}: {:?} instead of {:?}",
+                    String::from_utf8_lossy(&bytes[..bytes.len().min(300)]),
+                    String::from_utf8_lossy(&expected[..expected.len().min(300)])
+                );
+            }
+            let mut stream = browser.connect()?;
+            let head = get("/upgrade", "Connection: Upgrade\r\nUpgrade: echo\r\n");
+            stream.write_all(head.as_bytes())?;
+            let switched = answer(&head);
+            ensure!(read_exactly(&mut stream, switched.len())? == switched);
+            stream.write_all(b"\x00\x01web socket")?;
+            ensure!(read_exactly(&mut stream, 12)? == b"\x00\x01web socket");
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn objects_answer_those_alone_who_ask_as_was_assumed() {
+    on_site(
+        "objects of a mixed page",
+        config(true),
+        Duration::ZERO,
+        |site, origin, browser| {
+            let mut stream = browser.connect()?;
+            let mine = "Cookie: a=1\r\n";
+            let body = exchange(&mut stream, &get("/mixed", &format!("{HTML}{mine}")))?;
+            ensure!(body == MIXED.as_bytes());
+            // All that is promised has come, or failed.
+            std::thread::sleep(3 * S);
+            for (target, fields, times) in [
+                ("/o/style", mine, 1),
+                ("/o/style", mine, 2),
+                ("/who", "Cookie: a=2\r\n", 2),
+                ("/varies", "Cookie: a=1\r\nAccept: image/*\r\n", 2),
+                ("/redirect", mine, 2),
+                ("/sets-cookie", mine, 2),
+                ("/large", mine, 2),
+            ] {
+                let head = get(target, fields);
+                let expected = answer(&head);
+                stream.write_all(head.as_bytes())?;
+                let heard = read_exactly(&mut stream, expected.len())?;
+                ensure!(
+                    heard == expected,
+                    "{target}: {:?}",
+                    String::from_utf8_lossy(&heard[..100])
+                );
+                let asked = origin.count(target);
+                ensure!(
+                    asked == times,
+                    "{target}: the origin was asked {asked} times"
+                );
+            }
+            let used = figure(site, "used_total")?;
+            ensure!(used == 1, "{used} objects used");
+            let elsewhere = origin
+                .asked()
+                .iter()
+                .any(|head| head.contains("elsewhere") || head.contains("GET /x "));
+            ensure!(
+                !elsewhere,
+                "links to other hosts, or a redirect, were followed"
+            );
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_server_that_dies_in_a_page_resets_it() {
+    on_site(
+        "death in a page",
+        config(true),
+        Duration::ZERO,
+        |site, _, browser| {
+            let mut stream = browser.connect()?;
+            stream.write_all(get("/large", HTML).as_bytes())?;
+            stream.read_exact(&mut [0; 100_000])?;
+            site.kill_server()?;
+            // A client waits for its server: what the new one does not know is reset.
+            site.start_server()?;
+            read_to_reset(&mut stream)?;
+            let began = Instant::now();
+            browser.load("again-3", 3)?;
+            println!("a page after the restart: {:?}", began.elapsed());
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn what_a_client_may_not_reach_is_not_fetched_for_it() {
+    let narrow = SiteConfig {
+        grants: "only = [\"192.0.2.0/24\"]".into(),
+        ..config(true)
+    };
+    on_site(
+        "a page that is denied",
+        narrow,
+        Duration::ZERO,
+        |_, origin, browser| {
+            let mut stream = browser.connect()?;
+            stream.write_all(get("/page/x-3", HTML).as_bytes())?;
+            read_to_reset(&mut stream)?;
+            ensure!(origin.asked().is_empty(), "{:?}", origin.asked());
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn pages_load_where_one_side_alone_fetches_ahead() {
+    let sides: [fn(&mut SiteConfig); 2] = [
+        |config| config.server_tables.clear(),
+        |config| config.client_tables = SiteConfig::new(BENTPIPE).client_tables,
+    ];
+    for clear in sides {
+        let mut config = config(true);
+        clear(&mut config);
+        on_site(
+            "one side alone",
+            config,
+            Duration::ZERO,
+            |site, _, browser| {
+                browser.load("x-7", 7)?;
+                let requests = figure(site, "requests_total")?;
+                ensure!(requests == 0, "{requests} requests by streams");
+                Ok(())
+            },
+        );
+    }
+}
