@@ -107,7 +107,7 @@ mod tests {
                 talking.set(talking.get() + 1);
                 let _end = Leave(talking);
                 let _stranger = stranger;
-                pending().await
+                pending::<()>().await;
             })
         };
         let tasks = LocalSet::new();

@@ -209,9 +209,7 @@ impl Sealing {
 
     /// Connects to the server for one flow; `None` if that is to go through the tunnel.
     pub(super) async fn connect(&self) -> Option<OuterSocket> {
-        let association = self.association.borrow();
-        let (server, tunnel) = association.as_ref().map(|it| (it.server, it.tunnel))?;
-        drop(association);
+        let (server, tunnel) = self.server()?;
         if !self.trust.borrow_mut().permits(process::now()) {
             self.traffic.fell_back();
             return None;
@@ -265,6 +263,12 @@ impl Sealing {
             reading: !ended,
             sle: self.clone(),
         })
+    }
+
+    /// Address for outer connections, and the tunnel that it belongs to.
+    fn server(&self) -> Option<(SocketAddr, ConnectionId)> {
+        let association = self.association.borrow();
+        association.as_ref().map(|it| (it.server, it.tunnel))
     }
 
     fn keys(&self, tunnel: ConnectionId) -> Option<Keys> {

@@ -1,4 +1,4 @@
-//! ServedPages that are fetched ahead (`PROTOCOL.md` §19), at the server: the origin's answer, and behind it the objects of the page.
+//! Pages that are fetched ahead (`PROTOCOL.md` §19), at the server: the origin's answer, and behind it the objects of the page.
 //!
 //! ```text
 //!   flow ══ pipe ── REQUEST ──► Job ──┬── fetch: the page ──► origin
@@ -35,7 +35,7 @@ use origins::{OriginSocket, Origins};
 /// Time that a client has for its request once its stream is open.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// ServedPages of one client whose objects are fetched at one time; those beyond come without.
+/// Pages of one client whose objects are fetched at one time; those beyond come without.
 const MAX_PAGES: usize = 16;
 
 /// Frames that wait for the flow in each queue, 16 KiB each at most.
@@ -44,14 +44,14 @@ const QUEUE: usize = 4;
 /// What one client's pages have come to.
 #[derive(Default)]
 struct Account {
-    /// ServedPages whose objects are being fetched.
+    /// Pages whose objects are being fetched.
     active: usize,
     requests: u64,
     promised: u64,
     failed: u64,
 }
 
-/// ServedPages of one shard's clients.
+/// Pages of one shard's clients.
 pub(super) struct ServedPages {
     rights: Rc<FlowRights>,
     origins: Origins,
