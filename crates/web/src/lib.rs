@@ -10,6 +10,7 @@
 
 mod ahead;
 mod body;
+mod fields;
 mod frame;
 mod links;
 mod request;

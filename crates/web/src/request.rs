@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::fields::Fields;
+
 /// Longest head of a request, bytes; browsers and servers agree on about this much.
 pub const MAX_REQUEST: usize = 16 * 1024;
 
@@ -41,8 +43,7 @@ pub struct Request {
     head: Bytes,
     target: String,
     host: String,
-    /// Names in lower case, in the order of the head.
-    fields: Vec<(String, Vec<u8>)>,
+    fields: Fields,
     close: bool,
 }
 
@@ -73,18 +74,17 @@ impl Request {
         if parsed.method != Some("GET") || parsed.version != Some(1) {
             return None;
         }
-        let field = |one: &httparse::Header<'_>| (one.name.to_ascii_lowercase(), one.value.into());
         let mut request = Self {
             head: Bytes::copy_from_slice(head),
             target: target.to_owned(),
             host: String::new(),
-            fields: parsed.headers.iter().map(field).collect(),
+            fields: Fields::of(parsed.headers),
             close: false,
         };
-        if PRIVATE.iter().any(|name| request.has(name)) {
+        if PRIVATE.iter().any(|name| request.fields.has(name)) {
             return None;
         }
-        for token in request.tokens("connection") {
+        for token in request.fields.tokens("connection") {
             match token.as_str() {
                 "keep-alive" => {}
                 "close" => request.close = true,
@@ -97,7 +97,7 @@ impl Request {
 
     /// The one host that the fields name.
     fn named_host(&self) -> Option<String> {
-        let mut hosts = self.values("host");
+        let mut hosts = self.fields.values("host");
         let host = std::str::from_utf8(hosts.next()?).ok()?.trim();
         let alone = hosts.next().is_none();
         (alone && is_authority(host)).then(|| host.to_ascii_lowercase())
@@ -109,7 +109,7 @@ impl Request {
     pub fn of_object(&self, target: &str) -> Option<Self> {
         let mut head = format!("GET {target} HTTP/1.1\r\nhost: {}\r\n", self.host).into_bytes();
         for name in SHARED {
-            for value in self.values(name) {
+            for value in self.fields.values(name) {
                 put(&mut head, name, value);
             }
         }
@@ -152,16 +152,18 @@ impl Request {
     #[must_use]
     pub fn is_page(&self) -> bool {
         let wants_html = self
+            .fields
             .values("accept")
             .any(|value| contains(value, b"text/html"));
-        wants_html && !self.is_partial() && !self.has("save-data")
+        wants_html && !self.is_partial() && !self.fields.has("save-data")
     }
 
     /// True if the answer may be one that the browser did not ask for itself.
     #[must_use]
     pub fn takes_stored(&self) -> bool {
-        let fresh = self.has("pragma")
+        let fresh = self.fields.has("pragma")
             || self
+                .fields
                 .tokens("cache-control")
                 .iter()
                 .any(|token| token == "no-cache" || token == "no-store");
@@ -171,27 +173,13 @@ impl Request {
     /// True if `other` has the same values of `field`, in the same order.
     #[must_use]
     pub fn agrees(&self, other: &Self, field: &str) -> bool {
-        self.values(field).eq(other.values(field))
+        self.fields.values(field).eq(other.fields.values(field))
     }
 
     /// The browser has a part of it, or an older version.
     fn is_partial(&self) -> bool {
         let conditional = |name: &str| name.starts_with("if-") || name == "range";
-        self.fields.iter().any(|(name, _)| conditional(name))
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.values(name).next().is_some()
-    }
-
-    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let named = move |(own, _): &&(String, Vec<u8>)| own == name;
-        let fields = self.fields.iter().filter(named);
-        fields.map(|(_, value)| value.as_slice())
-    }
-
-    fn tokens(&self, name: &str) -> Vec<String> {
-        self.values(name).flat_map(tokens).collect()
+        self.fields.names().any(conditional)
     }
 }
 
@@ -200,13 +188,6 @@ fn put(head: &mut Vec<u8>, name: &str, value: &[u8]) {
     head.extend_from_slice(b": ");
     head.extend_from_slice(value);
     head.extend_from_slice(b"\r\n");
-}
-
-/// Members of a list in a field, in lower case.
-pub(crate) fn tokens(value: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(value);
-    let members = text.split(',').map(|one| one.trim().to_ascii_lowercase());
-    members.filter(|one| !one.is_empty()).collect()
 }
 
 fn contains(value: &[u8], part: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! Heads of responses: where their bodies end (RFC 9112 §6.3), and whether one may be kept for a request not made yet.
 
-use crate::request::{MAX_FIELDS, tokens};
+use crate::fields::Fields;
+use crate::request::MAX_FIELDS;
 use crate::{MAX_OBJECT, Request};
 
 /// Longest head of a response, bytes.
@@ -26,8 +27,7 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     status: u16,
-    /// Names in lower case.
-    fields: Vec<(String, Vec<u8>)>,
+    fields: Fields,
     old: bool,
 }
 
@@ -41,11 +41,9 @@ impl Response {
         let mut parsed = httparse::Response::new(&mut fields);
         match parsed.parse(bytes) {
             Ok(httparse::Status::Complete(used)) if used <= MAX_RESPONSE => {
-                let field =
-                    |one: &httparse::Header<'_>| (one.name.to_ascii_lowercase(), one.value.into());
                 let response = Self {
                     status: parsed.code.ok_or(Malformed)?,
-                    fields: parsed.headers.iter().map(field).collect(),
+                    fields: Fields::of(parsed.headers),
                     old: parsed.version == Some(0),
                 };
                 Ok(Some((response, used)))
@@ -67,20 +65,22 @@ impl Response {
         if self.is_interim() || self.status == 204 || self.status == 304 {
             return Body::Length(0);
         }
-        let codings = self.tokens("transfer-encoding");
-        if self.status == 101 || self.has("upgrade") && self.status < 200 {
+        let codings = self.fields.tokens("transfer-encoding");
+        if self.status == 101 || self.fields.has("upgrade") && self.status < 200 {
             return Body::UntilClose;
         }
         match codings.as_slice() {
             [] => self.length(),
             // With a length beside it, proxies and origins disagree: the end of the connection is what all see.
-            [one] if one == "chunked" && !self.old && !self.has("content-length") => Body::Chunked,
+            [one] if one == "chunked" && !self.old && !self.fields.has("content-length") => {
+                Body::Chunked
+            }
             _ => Body::UntilClose,
         }
     }
 
     fn length(&self) -> Body {
-        let mut lengths = self.values("content-length").map(|value| {
+        let mut lengths = self.fields.values("content-length").map(|value| {
             let digits = value.iter().all(u8::is_ascii_digit);
             let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
             text.parse().ok()
@@ -94,58 +94,45 @@ impl Response {
     /// True if the origin ends its connection with this response.
     #[must_use]
     pub fn closes(&self) -> bool {
-        let named = |name: &str| self.tokens("connection").iter().any(|token| token == name);
+        let named = |name: &str| {
+            self.fields
+                .tokens("connection")
+                .iter()
+                .any(|token| token == name)
+        };
         named("close") || self.old && !named("keep-alive") || self.body() == Body::UntilClose
     }
 
     /// True if tags of this page can be read, and objects be asked for by the cookies that the browser sent.
     #[must_use]
     pub fn is_readable_page(&self) -> bool {
-        let html = self.value("content-type").is_some_and(|value| {
+        let html = self.fields.value("content-type").is_some_and(|value| {
             let kind = value.split(|&c| c == b';').next().unwrap_or_default();
             kind.trim_ascii().eq_ignore_ascii_case(b"text/html")
         });
-        self.status == 200 && html && !self.has("set-cookie")
+        self.status == 200 && html && !self.fields.has("set-cookie")
     }
 
     /// Codings of the content, in the order in which they were applied.
     pub(crate) fn codings(&self) -> Vec<String> {
-        self.tokens("content-encoding")
+        self.fields.tokens("content-encoding")
     }
 
     /// True if the response may answer a request that has not been made yet.
     #[must_use]
     pub fn is_storable(&self) -> bool {
         let long = matches!(self.body(), Body::Length(length) if length > MAX_OBJECT);
-        let varies = self.tokens("vary").iter().any(|field| field == "*");
-        self.status == 200 && !self.has("set-cookie") && !varies && !long
+        let varies = self.fields.tokens("vary").iter().any(|field| field == "*");
+        self.status == 200 && !self.fields.has("set-cookie") && !varies && !long
     }
 
     /// True if the response to `assumed` answers `asked` as well.
     #[must_use]
     pub fn answers(&self, assumed: &Request, asked: &Request) -> bool {
-        let vary = self.tokens("vary");
+        let vary = self.fields.tokens("vary");
         let fields = vary.iter().map(String::as_str).chain(["cookie"]);
         let mut fields = fields.map(|field| assumed.agrees(asked, field));
         self.is_storable() && fields.all(|agrees| agrees)
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.value(name).is_some()
-    }
-
-    fn value(&self, name: &str) -> Option<&[u8]> {
-        self.values(name).next()
-    }
-
-    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let named = move |(own, _): &&(String, Vec<u8>)| own == name;
-        let fields = self.fields.iter().filter(named);
-        fields.map(|(_, value)| value.as_slice())
-    }
-
-    fn tokens(&self, name: &str) -> Vec<String> {
-        self.values(name).flat_map(tokens).collect()
     }
 }
 
