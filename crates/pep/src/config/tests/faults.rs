@@ -8,8 +8,8 @@ const FAULTS: &[(&str, &str)] = &[
     ("", "x.toml:1: neither a client's file (`[server]`) nor a server's (`listen`, `[[client]]`)"),
     ("listen = \n", "x.toml:1: `listen`: string values must be quoted, expected literal string"),
     ("listen = \"0.0.0.0:1\"\n", "x.toml:1: missing key `private_key_file`"),
-    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `listen_tls`, `tls`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sle`, `sandbox`"),
-    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `transport`, `private_key_file`, `listen`, `listen_tls`, `tls`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sle`, `sandbox`"),
+    ("S interfaces_ = []\n", "x.toml:3: unknown key `interfaces_`; known here: `transport`, `private_key_file`, `listen`, `listen_tls`, `tls`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sle`, `web`, `sandbox`"),
+    ("S \"\\u001b[31m\" = []\n", "x.toml:3: unknown key `\u{fffd}[31m`; known here: `transport`, `private_key_file`, `listen`, `listen_tls`, `tls`, `public_address`, `shards`, `client`, `limits`, `packets`, `connect_timeout`, `drain_timeout`, `state_dir`, `controller`, `dns`, `nat64`, `allow_classical`, `status_socket`, `metrics`, `page`, `responder`, `sle`, `web`, `sandbox`"),
     ("S listne = []\n", "x.toml:3: unknown key `listne`; did you mean `listen`?"),
     ("S shards = 0\nC", "x.toml:3: `shards` is 0; expected 1 to 256"),
     ("S shards = \"two\"\n", "x.toml:3: `shards`: invalid type: string \"two\", expected an integer from 0 to 65535"),
@@ -92,6 +92,8 @@ const FAULTS: &[(&str, &str)] = &[
     ("private_key_file = \"good.key\"\nserver = []\n", "x.toml:2: `server`: the list is empty; at least one entry is needed"),
     ("private_key_file = \"good.key\"\n[server]\nadress = \"10.0.0.1:1\"\n", "x.toml:3: unknown key `adress`; did you mean `address`?"),
     ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
+    ("S [web]\nahead = true\n", "x.toml:4: unknown key `ahead`; known here: `prefetch`"),
+    ("S [web]\nprefetch = 1\n", "x.toml:4: `prefetch`: invalid type: integer `1`, expected true or false"),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address`; remove one"),
 ];
 
