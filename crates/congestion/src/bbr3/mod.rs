@@ -87,7 +87,7 @@ pub struct Bbr3 {
     observed: Observed,
 }
 
-/// What losses say.
+/// Meaning of losses for the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     /// As in the draft: that more is in flight than the path takes.
@@ -402,7 +402,7 @@ impl Bbr3 {
         self.window = self.window.min(cap.max(least));
     }
 
-    /// What the window may hold, in permille of the BDP.
+    /// Gain of the window in the present state and on this wire, in permille of the BDP.
     fn window_gain(&self) -> u64 {
         match self.state {
             State::Up if self.is_in_order() => IN_ORDER_UP,

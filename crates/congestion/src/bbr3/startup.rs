@@ -10,7 +10,7 @@ use super::{Bbr3, Sample, State, scaled};
 const GROWTH: u64 = 1250;
 /// Rounds without it after which it is.
 const ROUNDS: u32 = 3;
-/// Such rounds of a probe on a wire that delivers in order.
+/// Rounds without growth after which a probe is over on a wire that delivers in order.
 const ROUNDS_IN_ORDER: u32 = 2;
 /// Packets lost in a round that end Startup (BBRStartupFullLossCnt), and the ACK frames that must have reported them: a
 /// single burst is in one or two.

@@ -1,4 +1,4 @@
-//! What `status` says of pages whose objects are fetched ahead.
+//! Part of `status` about pages whose objects are fetched ahead.
 
 use std::fmt::{self, Display, Formatter};
 

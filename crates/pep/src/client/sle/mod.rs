@@ -22,7 +22,7 @@ use bentpipe_sealed::Exporter;
 use bentpipe_sealed::sle::{Conn, EXPORTER, Keys, Offers};
 use bytes::Bytes;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -61,10 +61,8 @@ pub(crate) struct Sealing {
     /// A server without SLE is in the log.
     lacking_told: Cell<bool>,
     traffic: Arc<SleTraffic>,
-    /// Ends all flows at once.
-    cut: Notify,
-    /// Number of times that this was done.
-    cuts: Cell<u64>,
+    /// Ends all flows at once, those as well that look only later.
+    cut: watch::Sender<()>,
 }
 
 /// Outer connection on which nothing has been said.
@@ -122,8 +120,7 @@ impl Sealing {
             answered: Cell::default(),
             lacking_told: Cell::new(false),
             traffic: SleTraffic::new(memory, &SleMemory::new(memory)),
-            cut: Notify::new(),
-            cuts: Cell::default(),
+            cut: watch::Sender::new(()),
         })
     }
 
@@ -259,7 +256,7 @@ impl Sealing {
         flow.say_first(first, ended);
         Some(SleFlow {
             flow,
-            cuts: self.cuts.get(),
+            cut: self.cut.subscribe(),
             reading: !ended,
             sle: self.clone(),
         })
@@ -308,8 +305,7 @@ impl Sealing {
     /// Resets every flow.
     pub(super) fn close(&self) {
         self.on_lost();
-        self.cuts.set(self.cuts.get() + 1);
-        self.cut.notify_waiters();
+        self.cut.send_replace(());
     }
 
     /// Flows that are open.
@@ -343,8 +339,8 @@ fn is_connected(body: &[u8]) -> bool {
 /// A flow that is sealed beside the tunnel.
 pub(crate) struct SleFlow {
     flow: SealedFlow,
-    /// Cuts before the flow began.
-    cuts: u64,
+    /// Changes once all flows are to end.
+    cut: watch::Receiver<()>,
     /// The application has not sent FIN.
     reading: bool,
     sle: Rc<Sealing>,
@@ -356,10 +352,9 @@ impl SleFlow {
     /// # Errors
     /// Its code.
     pub(super) async fn reply(&mut self) -> Result<Option<SocketAddr>, ReplyCode> {
-        let sle = self.sle.clone();
         let reply = tokio::select! {
             reply = self.flow.reply() => reply,
-            () = sle.cut.notified() => return Err(ReplyCode::Internal),
+            _ = self.cut.changed() => return Err(ReplyCode::Internal),
         };
         self.judge();
         reply.map(|reply| reply.bound)
@@ -379,17 +374,12 @@ impl SleFlow {
         lan: TcpStream,
         on_first_byte: Option<Box<dyn FnOnce()>>,
     ) -> Outcome {
-        let sle = self.sle.clone();
-        if self.cuts != sle.cuts.get() {
-            // While nobody waited for that: its application was told of the answer.
-            return Outcome::TunnelLost;
-        }
         tokio::select! {
             outcome = self.flow.run(lan, self.reading, on_first_byte) => {
                 self.judge();
                 outcome
             }
-            () = sle.cut.notified() => Outcome::TunnelLost,
+            _ = self.cut.changed() => Outcome::TunnelLost,
         }
     }
 }

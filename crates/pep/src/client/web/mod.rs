@@ -36,7 +36,7 @@ const PORT: u16 = 80;
 /// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
 const QUEUE: usize = 16;
 
-/// Who may be given an object: a LAN host, on a connection to the address that its page came from.
+/// Owner of an object: the LAN host that may be given it, and the address that its page came from.
 type Owner = (Option<IpAddr>, Destination);
 
 /// Way to the server, as pages use it.
@@ -124,7 +124,7 @@ impl Pages {
         carries.unwrap_or(false)
     }
 
-    /// What has come for a request, or is promised and comes now.
+    /// Answer that has come for a request ahead, or is promised and comes now.
     async fn stored(&self, owner: &Owner, request: &Request) -> Option<Answer> {
         loop {
             let changed = self.changed.notified();

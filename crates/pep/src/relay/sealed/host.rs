@@ -20,11 +20,6 @@ pub(super) struct HostSide {
     lost: Option<AbortCode>,
 }
 
-/// Number of a code on the wire.
-fn byte(code: AbortCode) -> u8 {
-    u8::try_from(code.code()).unwrap_or(u8::MAX)
-}
-
 impl HostSide {
     /// Connection at `side`; the host has sent FIN unless it is still `reading`.
     pub(super) fn new(side: LanSide, reading: bool) -> Self {
@@ -132,4 +127,9 @@ impl HostSide {
             conn.abort(process::now(), byte(code));
         }
     }
+}
+
+/// Number of a code on the wire.
+fn byte(code: AbortCode) -> u8 {
+    u8::try_from(code.code()).unwrap_or(u8::MAX)
 }

@@ -41,7 +41,7 @@ const MAX_PAGES: usize = 16;
 /// Frames that wait for the flow in each queue, 16 KiB each at most.
 const QUEUE: usize = 4;
 
-/// What one client's pages have come to.
+/// Counts of one client's pages.
 #[derive(Default)]
 struct Account {
     /// Pages whose objects are being fetched.

@@ -33,8 +33,8 @@ pub const MAX_HELD: usize = 1 << 16;
 /// Time without progress after which an answer or an end that the peer owes is given up, 60 s.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
-/// Such time once both directions have ended, 10 min: what proxies on the way have taken before
-/// that still has to cross, and nothing moves here meanwhile.
+/// Time without progress after which a connection is given up whose both directions have ended,
+/// 10 min: what proxies on the way have taken still has to cross, and nothing moves here meanwhile.
 pub(super) const CLOSING: Duration = Duration::from_secs(600);
 
 /// Code of an abort without a better one, INTERNAL (`PROTOCOL.md` §8).
