@@ -1,7 +1,7 @@
 //! Values over time from a text file: delays of a trace, attenuation of a recorded fade.
 //!
-//! One point per line, time and value in two columns between which stand blanks, a comma or a semicolon; `#` begins a
-//! comment. Files come from elsewhere: their size, order and values are checked, and an error names the line.
+//! One point per line, time and value in two columns between which stand blanks, a comma or a semicolon, or the value alone where
+//! lines follow each other at equal times; `#` begins a comment. Files come from elsewhere: their size, order and values are checked, and an error names the line.
 
 use std::time::Duration;
 
@@ -39,6 +39,36 @@ pub enum Interpolation {
     Linear,
 }
 
+/// Instants of a file's points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// The first column, in this unit.
+    Written(Duration),
+    /// One line each so often, from 0 on; there is no column for the time.
+    Every(Duration),
+}
+
+impl Times {
+    /// Time in seconds and value of a line, the `index`-th from 0 that has a point.
+    fn point(self, line: &str, index: usize) -> Option<(f64, f64)> {
+        match self {
+            Self::Written(unit) => {
+                let (time, value) = columns(line)?;
+                Some((time * unit.as_secs_f64(), value))
+            }
+            Self::Every(step) => Some((index as f64 * step.as_secs_f64(), line.parse().ok()?)),
+        }
+    }
+
+    /// Form of a line, with an example.
+    const fn form(self) -> &'static str {
+        match self {
+            Self::Written(_) => "time and value, as in `30 58`",
+            Self::Every(_) => "a value alone, as in `58`",
+        }
+    }
+}
+
 /// Points in the order of their times. There is at least one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Series {
@@ -49,13 +79,13 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Reads a file whose times are multiples of `unit` and whose values lie in `range`.
+    /// Reads a file with such `times`, whose values lie in `range`.
     ///
     /// # Errors
-    /// A line that is not two numbers, a time not later than the one before, a value out of range, no line at all.
+    /// A line of another form, a time not later than the one before, a value out of range, no line at all.
     pub(crate) fn parse(
         text: &str,
-        unit: Duration,
+        times: Times,
         range: std::ops::RangeInclusive<f64>,
     ) -> Result<Self, SeriesError> {
         let mut points: Vec<(Duration, f64)> = Vec::new();
@@ -65,12 +95,11 @@ impl Series {
                 continue;
             }
             let error = |what: String| SeriesError::new(number, what);
-            let (time, value) = columns(content).ok_or_else(|| {
-                error(format!("`{content}` is not time and value, as in `30 58`"))
-            })?;
-            let seconds = time * unit.as_secs_f64();
+            let (seconds, value) = times
+                .point(content, points.len())
+                .ok_or_else(|| error(format!("`{content}` is not {}", times.form())))?;
             if !(0.0..=LATEST_SECONDS).contains(&seconds) {
-                return Err(error(format!("time {time} is out of range")));
+                return Err(error(format!("time {seconds} s is out of range")));
             }
             if !range.contains(&value) {
                 let [low, high] = [range.start(), range.end()];
@@ -88,7 +117,7 @@ impl Series {
         if points.is_empty() {
             return Err(SeriesError::new(
                 1,
-                "no point; write time and value, as in `0 58`",
+                format!("no point; write {}", times.form()),
             ));
         }
         Ok(Self {
@@ -160,7 +189,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn parse(text: &str) -> Result<Series, SeriesError> {
-        Series::parse(text, SECOND, 0.0..=1000.0)
+        Series::parse(text, Times::Written(SECOND), 0.0..=1000.0)
     }
 
     #[test]
@@ -187,6 +216,20 @@ mod tests {
     }
 
     #[test]
+    fn lines_without_times_follow_each_other_at_equal_ones() {
+        let every = Times::Every(Duration::from_millis(10));
+        let parse = |text: &str| Series::parse(text, every, 0.0..=1000.0);
+        let series = parse("24\n18 # a satellite nearer\n\n30\n").unwrap();
+        let series = series.with(Interpolation::Step, true);
+        let at = |millis| series.at(Duration::from_millis(millis));
+        assert_eq!([0, 9, 10, 25, 29].map(at), [24.0, 24.0, 18.0, 30.0, 30.0]);
+        // The last line has as much time as the others.
+        assert_eq!([30, 40, 59].map(at), [24.0, 18.0, 30.0]);
+        let error = parse("24\n0 18\n").unwrap_err().to_string();
+        assert_eq!(error, "line 2: `0 18` is not a value alone, as in `58`");
+    }
+
+    #[test]
     fn faults_name_their_line() {
         for (text, message) in [
             (
@@ -200,11 +243,11 @@ mod tests {
             ("0 1\n\n0 2\n", "line 3: times must increase"),
             ("0 -1\n", "line 1: -1 is not between 0 and 1000"),
             ("0 NaN\n", "line 1: NaN is not between 0 and 1000"),
-            ("-1 1\n", "line 1: time -1 is out of range"),
-            ("inf 1\n", "line 1: time inf is out of range"),
+            ("-1 1\n", "line 1: time -1 s is out of range"),
+            ("inf 1\n", "line 1: time inf s is out of range"),
             (
                 "# nothing\n",
-                "line 1: no point; write time and value, as in `0 58`",
+                "line 1: no point; write time and value, as in `30 58`",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), message);

@@ -3,6 +3,7 @@
 use bentpipe_units::Angle;
 
 use super::*;
+use crate::series::Times;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -117,7 +118,7 @@ fn bent_pipes_use_one_satellite_that_both_see() {
 
 #[test]
 fn a_trace_is_followed_with_its_offset() {
-    let series = Series::parse("0 24\n30 36\n", SECOND, 0.0..=1e3).unwrap();
+    let series = Series::parse("0 24\n30 36\n", Times::Written(SECOND), 0.0..=1e3).unwrap();
     let path = Path::trace(series, Duration::from_millis(1));
     assert_eq!(sampled(&path, SECOND * 15, 3), [25.0, 25.0, 37.0]);
     let ends = [path.shortest_delay(), path.longest_delay()].map(millis);

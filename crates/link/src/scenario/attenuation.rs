@@ -1,6 +1,7 @@
 //! `[link_budget]` and `[attenuation]`: how much carrier stands out of the noise.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bentpipe_units::{Decibel, DecibelSlope, TimeSpan};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use super::{Files, ScenarioError};
 use crate::attenuation::Attenuation;
 use crate::budget::{Budget, Hop};
 use crate::ids::Way;
-use crate::series::{Interpolation, Series};
+use crate::series::{Interpolation, Series, Times};
 
 /// No fade is deeper.
 const DEEPEST: f64 = 100.0;
@@ -274,7 +275,7 @@ impl Fade {
                 repeat,
             } => {
                 let parse = |text: &str| {
-                    Series::parse(text, std::time::Duration::from_secs(1), 0.0..=DEEPEST)
+                    Series::parse(text, Times::Written(Duration::from_secs(1)), 0.0..=DEEPEST)
                 };
                 let series = super::parsed(&format!("{table}.file"), file, files, parse)?;
                 Attenuation::File(series.with(*interpolation, *repeat))

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Files, ScenarioError};
 use crate::orbit::{Constellation, Epochs, Path, Station, Walker};
-use crate::series::{Interpolation, Series};
+use crate::series::{Interpolation, Series, Times};
 
 /// The longest delay that a trace may have: light to the Moon and back, and room.
 const LONGEST_MILLISECONDS: f64 = 10_000.0;
@@ -56,11 +56,14 @@ pub struct Geo {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trace {
-    /// Lines of time and one-way delay in milliseconds.
+    /// Lines of time and one-way delay in milliseconds, or of the delay alone with `every`.
     pub file: PathBuf,
     /// Unit in which the times are counted.
     #[serde(default = "second")]
     pub time_unit: TimeSpan,
+    /// Time from one line to the next, in a file without times.
+    #[serde(default)]
+    pub every: Option<TimeSpan>,
     /// Added to each delay.
     #[serde(default)]
     pub extra_delay: TimeSpan,
@@ -259,9 +262,15 @@ impl Geo {
 
 impl Trace {
     fn path(&self, files: &Files) -> Result<Path, ScenarioError> {
-        let unit = self.time_unit.get();
+        let times = match self.every {
+            Some(every) if every.get().is_zero() => {
+                return Err(error("every", "must be above 0; \"10 ms\" is usual"));
+            }
+            Some(every) => Times::Every(every.get()),
+            None => Times::Written(self.time_unit.get()),
+        };
         let series = super::parsed("orbit.file", &self.file, files, |text| {
-            Series::parse(text, unit, 0.0..=LONGEST_MILLISECONDS)
+            Series::parse(text, times, 0.0..=LONGEST_MILLISECONDS)
         })?;
         let series = series.with(self.interpolation, self.repeat);
         Ok(Path::trace(series, self.extra_delay.get()))
