@@ -1,6 +1,7 @@
 //! `bentpipe emulate`: the link emulator, between namespaces that exist, in a topology of its own, or between interfaces
 //! of this machine; its self-test and its plots.
 
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
@@ -53,18 +54,19 @@ pub(crate) fn run(options: &Emulate) -> Result<(), Failure> {
         plot::draw(probes, page)?;
     }
     info!("{}", stats.verdict);
-    super::print(&stats.to_json())
+    super::print(&stats.to_json().to_string())
 }
 
 /// Emulates until a signal.
 fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, Failure> {
     let name = config.scenario.general.name.clone();
-    let (mut emulator, place) = if let Some(Namespaces(namespaces)) = &options.join {
+    let (mut emulator, place, namespaces) = if let Some(Namespaces(namespaces)) = &options.join {
         require_root(&[Tool::Ip])?;
         let emulator = Emulator::join_named(&config, namespaces, LINK_DEVICE)?;
         (
             emulator,
             format!("{LINK_DEVICE} in {}", namespaces.join(" and ")),
+            namespaces.clone(),
         )
     } else if let Some((terminal, gateway)) = &options.interfaces {
         require_root(&[])?;
@@ -72,12 +74,13 @@ fn emulate(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStats, F
         (
             emulator,
             format!("{terminal} (terminal) and {gateway} (gateway)"),
+            Vec::new(),
         )
     } else {
         return in_topology(options, config);
     };
     let stop = start(options, &config)?;
-    ready(&format!("{name}: {place}"))?;
+    ready(&name, &place, &namespaces)?;
     Ok(emulator.run(stop.as_fd())?)
 }
 
@@ -91,13 +94,11 @@ fn in_topology(options: &Emulate, config: EmulatorConfig) -> Result<EmulatorStat
         prefix: options.prefix.clone().unwrap_or_else(unique_prefix),
         hosts: corpus::HOSTS,
     })?;
-    super::print(&topology.doors(standing))?;
-    let namespaces: Vec<_> = topology
-        .namespaces()
-        .iter()
-        .map(|namespace| namespace.name())
-        .collect();
-    ready(&format!("{name}: {}", namespaces.join(", ")))?;
+    // Without a standard error there is nobody to tell.
+    let _ = write!(io::stderr(), "{}", topology.doors(standing));
+    let namespaces = topology.namespaces();
+    let names: Vec<_> = namespaces.iter().map(|one| one.name().to_owned()).collect();
+    ready(&name, &names.join(", "), &names)?;
     stop.forever();
     Ok(topology.finish()?)
 }
@@ -148,8 +149,13 @@ fn certify(selection: Selection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// To whoever reads the output, and to whoever reads the log, as the daemons do.
-fn ready(what: &str) -> Result<(), Failure> {
-    info!("ready: {what}");
-    super::print(&format!("ready: {what}"))
+/// Says so to who reads the log, and by a line of JSON to a program that reads the output.
+fn ready(scenario: &str, place: &str, namespaces: &[String]) -> Result<(), Failure> {
+    info!("ready: {scenario}: {place}");
+    let line = serde_json::json!({
+        "state": "ready",
+        "scenario": scenario,
+        "namespaces": namespaces,
+    });
+    super::print(&line.to_string())
 }

@@ -7,10 +7,9 @@ use std::fs;
 
 use anyhow::{Context as _, Result};
 use bentpipe_sys::netns::NetNs;
-use serde::Serialize;
 
 /// Counters of one namespace, or their growth.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KernelDrops {
     /// Packets that found the emulator's device full or absent (`tx_dropped` of the device).
     pub device: u64,

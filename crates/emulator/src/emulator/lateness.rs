@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use bentpipe_units::TimeSpan;
-use serde::Serialize;
 
 /// Sub-buckets per power of two, as a power of two.
 const SUB_BITS: u32 = 4;
@@ -14,7 +13,7 @@ const SUB: u64 = 1 << SUB_BITS;
 const BUCKETS: usize = (64 - SUB_BITS as usize + 1) << SUB_BITS;
 
 /// Time of writing minus time due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lateness {
     /// Packets written.
     pub packets: u64,

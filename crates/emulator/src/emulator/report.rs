@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use bentpipe_link::{Counters, TerminalProbe};
 use bentpipe_units::TimeSpan;
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::health::KernelDrops;
 use super::lateness::Lateness;
+use super::snapshot::{counts, direction, micros};
 
 /// One packet in a hundred may leave the emulator this much later than the model says.
 pub const TOLERABLE_LATENESS: Duration = Duration::from_millis(1);
 
 /// Report of a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EmulatorStats {
     /// Name of the scenario.
     pub scenario: String,
@@ -23,7 +24,6 @@ pub struct EmulatorStats {
     /// From start to stop.
     pub duration: TimeSpan,
     /// Verdict on the figures: may they be believed, and if not, why.
-    #[serde(flatten)]
     pub verdict: Verdict,
     /// Gateway to terminals, all together.
     pub forward_link: Counters,
@@ -32,12 +32,11 @@ pub struct EmulatorStats {
     /// Each terminal at the end.
     pub terminals: Vec<TerminalProbe>,
     /// Health of the emulator itself.
-    #[serde(flatten)]
     pub emulator: Health,
 }
 
 /// Health of the emulator itself.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Health {
     /// Lateness of packets when they were written, against the model's instants.
     pub lateness: Lateness,
@@ -62,8 +61,7 @@ pub struct Health {
 }
 
 /// Verdict on a run's figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "verdict", content = "reasons", rename_all = "UPPERCASE")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// Nothing but the model delayed or dropped packets.
     Valid,
@@ -122,6 +120,29 @@ impl Health {
             Verdict::Invalid(reasons)
         }
     }
+
+    fn object(&self) -> Value {
+        let lateness = &self.lateness;
+        json!({
+            "packets": lateness.packets,
+            "lateness_p50_us": micros(lateness.p50.get()),
+            "lateness_p99_us": micros(lateness.p99.get()),
+            "lateness_p999_us": micros(lateness.p999.get()),
+            "lateness_max_us": micros(lateness.max.get()),
+            "late_wakeups": self.late_wakeups,
+            "write_errors": self.write_errors,
+            "unroutable": self.unroutable,
+            "merged_frames": self.merged_frames,
+            "dropped_by_kernel": {
+                "device": self.kernel_drops.device,
+                "socket_buffers": self.kernel_drops.socket_buffers,
+            },
+            "records_lost": self.records_lost,
+            "cpu_s": self.cpu.get().as_secs_f64(),
+            "cpu_us_per_packet": self.cpu_us_per_packet,
+            "real_time": self.real_time,
+        })
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -134,11 +155,31 @@ impl fmt::Display for Verdict {
 }
 
 impl EmulatorStats {
-    /// One line of JSON.
+    /// JSON object of the report: numbers have their units in their names, as those of probes have.
     #[must_use]
-    pub fn to_json(&self) -> String {
-        // Numbers and strings only: there is nothing that JSON could not say.
-        serde_json::to_string(self).unwrap_or_default()
+    pub fn to_json(&self) -> Value {
+        let (verdict, reasons): (_, &[String]) = match &self.verdict {
+            Verdict::Valid => ("VALID", &[]),
+            Verdict::Invalid(reasons) => ("INVALID", reasons),
+        };
+        let terminals = self.terminals.iter().map(|terminal| {
+            json!({
+                "name": terminal.name,
+                "forward": direction(&terminal.forward_link, None),
+                "return": direction(&terminal.return_link, None),
+            })
+        });
+        json!({
+            "scenario": self.scenario,
+            "seed": self.seed,
+            "duration_s": self.duration.get().as_secs_f64(),
+            "verdict": verdict,
+            "reasons": reasons,
+            "forward_link": counts(&self.forward_link),
+            "return_link": counts(&self.return_link),
+            "terminals": terminals.collect::<Vec<_>>(),
+            "emulator": self.emulator.object(),
+        })
     }
 }
 

@@ -69,8 +69,8 @@ impl Snapshot {
                 let line = json!({
                     "t_s": self.at.as_secs_f64(),
                     "terminal": terminal.name,
-                    "forward": direction(&terminal.forward_link, *forward),
-                    "return": direction(&terminal.return_link, *back),
+                    "forward": direction(&terminal.forward_link, Some(*forward)),
+                    "return": direction(&terminal.return_link, Some(*back)),
                     "lateness_p99_us": micros(self.lateness.p99.get()),
                 });
                 line.to_string()
@@ -117,8 +117,8 @@ impl Snapshot {
     }
 }
 
-fn direction(channel: &ChannelProbe, rate: f64) -> Value {
-    let counters = &channel.counters;
+/// Object that describes a direction of a terminal; `rate`, in bit/s, is that of the period before.
+pub(super) fn direction(channel: &ChannelProbe, rate: Option<f64>) -> Value {
     let queues = channel.queues.iter().map(|queue| {
         json!({
             "name": queue.name,
@@ -127,28 +127,48 @@ fn direction(channel: &ChannelProbe, rate: f64) -> Value {
             "sojourn_ms": millis(queue.sojourn.get()),
         })
     });
-    let mut object = Map::new();
-    if let Some(cn) = channel.cn {
-        object.insert("cn_db".into(), cn.as_f64().into());
-    }
-    if let Some(modcod) = channel.modcod {
-        object.insert("modcod".into(), modcod.into());
-    }
-    let common = json!({
-        "capacity_bps": channel.capacity.as_u64(),
-        "rate_bps": rate.round(),
-        "one_way_delay_ms": millis(channel.one_way_delay.get()),
-        "queue_bytes": channel.queues.iter().map(|queue| queue.bytes.as_u64()).sum::<u64>(),
-        "queues": queues.collect::<Vec<_>>(),
-        "offered": counters.offered,
-        "delivered": counters.delivered,
-        "delivered_bytes": counters.delivered_bytes.as_u64(),
-        "dropped": dropped_by_cause(counters),
-    });
-    if let Value::Object(common) = common {
-        object.extend(common);
+    let mut object = counts(&channel.counters);
+    let figures = [
+        ("cn_db", channel.cn.map(|cn| cn.as_f64().into())),
+        ("modcod", channel.modcod.map(Value::from)),
+        ("capacity_bps", Some(channel.capacity.as_u64().into())),
+        ("rate_bps", rate.map(|rate| rate.round().into())),
+        (
+            "one_way_delay_ms",
+            Some(millis(channel.one_way_delay.get()).into()),
+        ),
+        (
+            "queue_bytes",
+            Some(
+                channel
+                    .queues
+                    .iter()
+                    .map(|queue| queue.bytes.as_u64())
+                    .sum::<u64>()
+                    .into(),
+            ),
+        ),
+        ("queues", Some(queues.collect())),
+    ];
+    for (name, figure) in figures {
+        object.extend(figure.map(|figure| (name.to_owned(), figure)));
     }
     Value::Object(object)
+}
+
+/// Object with the counts of packets, and of bytes where its name ends so.
+pub(super) fn counts(counters: &Counters) -> Map<String, Value> {
+    let figures = [
+        ("offered", counters.offered.into()),
+        ("offered_bytes", counters.offered_bytes.as_u64().into()),
+        ("delivered", counters.delivered.into()),
+        ("delivered_bytes", counters.delivered_bytes.as_u64().into()),
+        ("dropped", dropped_by_cause(counters).into()),
+    ];
+    let figures = figures.into_iter();
+    figures
+        .map(|(name, figure)| (name.to_owned(), figure))
+        .collect()
 }
 
 /// An event as a line of a probes file; none for a drop, of which there may be thousands in a second.
@@ -187,6 +207,6 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn micros(time: Duration) -> u64 {
+pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

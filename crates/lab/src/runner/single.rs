@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use super::Kit;
 use super::bounds::Watch;
@@ -229,7 +229,7 @@ fn carry_out(
         let unasked = prepared.unasked(&hosts, &resolver.asked());
         record.doubts.extend(unasked);
     }
-    record.link = Some(serde_json::to_value(&stats).context("the emulator's account")?);
+    record.link = Some(stats.to_json());
     Ok(())
 }
 
