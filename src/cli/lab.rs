@@ -52,7 +52,7 @@ pub(crate) enum LabCommand {
     )]
     Leaks(Leaks),
 
-    /// List the contenders, and what of them this machine has
+    /// List the experiments, and the contenders with what of them this machine has
     List,
 }
 
@@ -69,13 +69,14 @@ pub(crate) struct Leaks {
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  bentpipe lab run scenarios/cnes.toml --quick
-  bentpipe lab run scenarios/cnes.toml --filter 'bentpipe cnes-geo' --filter 'plain/cubic cnes-geo'
-  bentpipe lab run scenarios/cnes.toml --shard 2/5";
+  bentpipe lab run cnes --quick
+  bentpipe lab run cnes --filter 'bentpipe cnes-geo' --filter 'plain/cubic cnes-geo'
+  bentpipe lab run my-links.toml --shard 2/5";
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The experiment
+    /// An experiment that `bentpipe lab list` names, or a file
+    #[arg(value_name = "NAME|FILE")]
     pub(crate) experiment: PathBuf,
 
     /// Only what the experiment's `[quick]` leaves

@@ -154,14 +154,22 @@ fn leaks(options: &LabLeaks) -> Result<(), Failure> {
 }
 
 fn list() -> Result<(), Failure> {
+    let mut lines = vec!["Experiments, for `bentpipe lab run NAME`:".to_owned()];
+    for name in Experiment::names() {
+        let experiment = Experiment::load(Path::new(name), Extent::Full, &[])?;
+        lines.push(format!("{name:<28}{}", experiment.question));
+    }
+    lines.push("\nContenders, with what this machine has of them:".to_owned());
     prepare(&[Tool::Ip])?;
     let available = Available::new(own_path()?, &runner::prefix()?)?;
-    let lines = available
-        .list()
-        .into_iter()
-        .map(|(name, version)| match version {
-            Ok(version) => format!("{name:<28}{version}"),
-            Err(reason) => format!("{name:<28}unsupported: {reason}"),
-        });
-    super::print(&lines.collect::<Vec<_>>().join("\n"))
+    lines.extend(
+        available
+            .list()
+            .into_iter()
+            .map(|(name, version)| match version {
+                Ok(version) => format!("{name:<28}{version}"),
+                Err(reason) => format!("{name:<28}unsupported: {reason}"),
+            }),
+    );
+    super::print(&lines.join("\n"))
 }

@@ -10,6 +10,7 @@
 
 mod amounts;
 mod axis;
+mod builtin;
 mod checks;
 mod choice;
 mod claims;
@@ -149,12 +150,26 @@ pub struct NamedTask {
 }
 
 impl Experiment {
-    /// Reads the file, and the scenarios that it names; `binaries` stand for those that it may name itself.
+    /// The experiment of that name that is part of the program, else that of a file, with the scenarios that it names;
+    /// `binaries` stand for those that it may name itself.
     ///
     /// # Errors
     /// `FILE:LINE: message`, with the culprit and the mend.
-    pub fn load(path: &Path, extent: Extent, binaries: &[Binary]) -> Result<Self, ConfigError> {
-        file::read(&Source::read(path)?, extent, binaries)
+    pub fn load(
+        name_or_file: &Path,
+        extent: Extent,
+        binaries: &[Binary],
+    ) -> Result<Self, ConfigError> {
+        let source = match builtin::source(name_or_file) {
+            Some(source) => source,
+            None => Source::read(name_or_file)?,
+        };
+        file::read(&source, extent, binaries)
+    }
+
+    /// Names of the experiments that are part of the program, in their order.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        builtin::names()
     }
 
     /// As [`Self::load`], from a text that was read already.
