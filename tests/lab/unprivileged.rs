@@ -2,7 +2,7 @@
 //! and refuse it the TUN device, these tests need root and a kernel that lets users make namespaces; without, they say so
 //! and check nothing.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -68,15 +68,15 @@ fn possible(test: &str) -> bool {
     possible
 }
 
-/// What it prints until it is ready.
-fn until_ready(child: &mut Child) -> (String, BufReader<std::process::ChildStdout>) {
-    let mut output = BufReader::new(child.stdout.take().expect("its output"));
+/// Text on standard error until the link is up. The pipe stays open, so that the program can go on writing.
+fn until_ready(child: &mut Child) -> (String, BufReader<std::process::ChildStderr>) {
+    let mut errors = BufReader::new(child.stderr.take().expect("its errors"));
     let mut text = String::new();
     while !text.contains("ready: ") {
-        let read = output.read_line(&mut text).expect("a line");
+        let read = errors.read_line(&mut text).expect("a line");
         assert!(read > 0, "it ended before it was ready: {text}");
     }
-    (text, output)
+    (text, errors)
 }
 
 /// A ping through the door that was printed, as the same user.
@@ -103,13 +103,16 @@ fn nobody_emulates_a_link_and_enters_it() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("unshare starts");
-    let (doors, mut output) = until_ready(&mut child);
+    let (doors, _errors) = until_ready(&mut child);
     let pinged = ping(&doors);
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it is ours");
-    let mut report = String::new();
-    while output.read_line(&mut report).expect("a line") > 0 {}
+    let mut output = String::new();
+    let stdout = child.stdout.take();
+    let mut stdout = stdout.expect("its output");
+    stdout.read_to_string(&mut output).expect("lines");
     assert!(child.wait().expect("its end").success());
-    let report: Value = serde_json::from_str(&report).expect("a line of JSON");
+    let report = output.lines().last().expect("a report");
+    let report: Value = serde_json::from_str(report).expect("a line of JSON");
     let text = String::from_utf8_lossy(&pinged.stdout);
     assert!(pinged.status.success(), "{pinged:?}");
     let (_, figures) = text.split_once("min/avg/max").expect("a summary");
