@@ -49,14 +49,18 @@ pub(crate) enum Times {
 }
 
 impl Times {
-    /// Time in seconds and value of a line, the `index`-th from 0 that has a point.
+    /// Time of one unit of [`Self::point`].
+    const fn unit(self) -> Duration {
+        match self {
+            Self::Written(unit) | Self::Every(unit) => unit,
+        }
+    }
+
+    /// Time in units, and value, of a line: the `index`-th from 0 that has a point.
     fn point(self, line: &str, index: usize) -> Option<(f64, f64)> {
         match self {
-            Self::Written(unit) => {
-                let (time, value) = columns(line)?;
-                Some((time * unit.as_secs_f64(), value))
-            }
-            Self::Every(step) => Some((index as f64 * step.as_secs_f64(), line.parse().ok()?)),
+            Self::Written(_) => columns(line),
+            Self::Every(_) => Some((index as f64, line.parse().ok()?)),
         }
     }
 
@@ -95,11 +99,12 @@ impl Series {
                 continue;
             }
             let error = |what: String| SeriesError::new(number, what);
-            let (seconds, value) = times
+            let (time, value) = times
                 .point(content, points.len())
                 .ok_or_else(|| error(format!("`{content}` is not {}", times.form())))?;
+            let seconds = time * times.unit().as_secs_f64();
             if !(0.0..=LATEST_SECONDS).contains(&seconds) {
-                return Err(error(format!("time {seconds} s is out of range")));
+                return Err(error(format!("time {time} is out of range")));
             }
             if !range.contains(&value) {
                 let [low, high] = [range.start(), range.end()];
@@ -243,8 +248,8 @@ mod tests {
             ("0 1\n\n0 2\n", "line 3: times must increase"),
             ("0 -1\n", "line 1: -1 is not between 0 and 1000"),
             ("0 NaN\n", "line 1: NaN is not between 0 and 1000"),
-            ("-1 1\n", "line 1: time -1 s is out of range"),
-            ("inf 1\n", "line 1: time inf s is out of range"),
+            ("-1 1\n", "line 1: time -1 is out of range"),
+            ("inf 1\n", "line 1: time inf is out of range"),
             (
                 "# nothing\n",
                 "line 1: no point; write time and value, as in `30 58`",
