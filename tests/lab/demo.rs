@@ -237,7 +237,13 @@ fn an_emulator_without_namespaces_makes_its_own() -> Result<()> {
     ensure!(user.run("ip", &["addr"])?.contains("10.10.0.2/24"));
     emulator.signal(Signal::INT)?;
     let status = emulator.wait(SOON)?;
-    ensure!(status.success(), "{status}: {}", emulator.errors()?);
+    let errors = emulator.errors()?;
+    ensure!(status.success(), "{status}: {errors}");
+    let door = errors.lines().find(|line| line.contains("-user bash"));
+    ensure!(
+        door.is_some_and(|door| door.contains("ip netns exec")),
+        "{errors}"
+    );
     emulator.expect_nothing_left()
 }
 
