@@ -78,6 +78,9 @@ pub struct Build {
 /// A link as a datagram finds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkCheck {
+    /// Time at which the check began, in seconds since 1970: two checks that found the same are still two.
+    #[serde(default)]
+    pub began: u64,
     /// The round-trip time that the model promises, in milliseconds.
     pub expected_rtt_ms: f64,
     /// The median of those measured; none if nothing came back.
@@ -327,6 +330,7 @@ mod tests {
 
     fn made_on(kernel: &str, link: &str, selection: &str) -> Manifest {
         let check = LinkCheck {
+            began: 1,
             expected_rtt_ms: 20.0,
             rtt_ms: Some(20.1),
             answered: [15, 15],
@@ -364,6 +368,18 @@ mod tests {
             panic!("{:?}", again.caveats());
         };
         assert!(caveat.ends_with(": kernel"), "{caveat}");
+    }
+
+    #[test]
+    fn two_checks_that_found_the_same_are_both_kept_and_one_read_twice_is_one() {
+        let mut one = made_on("Linux 6.1", "geo", "--shard 1/2");
+        let mut other = made_on("Linux 6.1", "geo", "--shard 2/2");
+        for checks in other.link_checks.values_mut() {
+            checks[0].began += 60;
+        }
+        one.absorb(other.clone());
+        one.absorb(other);
+        assert_eq!(one.link_checks["geo"].len(), 2);
     }
 
     #[test]

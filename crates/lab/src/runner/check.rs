@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 
 use super::Kit;
 use super::bounds::Watch;
-use super::single::link;
+use super::single::{link, since_1970};
 use crate::experiment::NamedScenario;
 use crate::results::LinkCheck;
 use bentpipe_emulator::Live;
@@ -23,6 +23,7 @@ const PORT: u16 = 7;
 
 /// Sends datagrams from the terminal to the gateway and back, apart from each other.
 pub(super) fn check(kit: &Kit, named: &NamedScenario, stop: &Stop) -> Result<LinkCheck> {
+    let began = since_1970();
     let live = Live::default();
     let topology = Topology::build(&TopologyConfig {
         link: link(named, named.scenario.general.seed, live.clone()),
@@ -55,6 +56,7 @@ pub(super) fn check(kit: &Kit, named: &NamedScenario, stop: &Stop) -> Result<Lin
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     let expected = best.context("the link showed no state")?.rtt();
     Ok(LinkCheck {
+        began,
         expected_rtt_ms: millis(expected),
         rtt_ms: times.get(times.len() / 2).copied().map(millis),
         answered: [u32::try_from(times.len()).unwrap_or(PROBES), PROBES],

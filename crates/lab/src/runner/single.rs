@@ -46,6 +46,13 @@ pub(super) fn link(
     }
 }
 
+/// Seconds since 1970 by this machine's clock; 0 if that stands before it.
+pub(super) fn since_1970() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
+}
+
 /// Makes the run, whatever comes of it.
 ///
 /// # Errors
@@ -57,9 +64,7 @@ pub(super) fn measure(
     stop: &Stop,
 ) -> Result<Record> {
     let start = Instant::now();
-    let began = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_secs());
+    let began = since_1970();
     let contender = &experiment.contenders[run.contender];
     let unknown = Outcome::Failed {
         reason: String::new(),
