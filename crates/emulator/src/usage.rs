@@ -13,6 +13,13 @@ pub fn cpu_seconds(process: u32) -> Result<f64> {
     Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// CPU time of the calling thread, in seconds.
+#[must_use]
+pub fn thread_cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
 /// Memory of a process that is not swapped out, in bytes.
 ///
 /// # Errors
