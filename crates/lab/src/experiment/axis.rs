@@ -12,11 +12,17 @@ use super::{Along, Axis, Task};
 #[derive(Debug, Deserialize)]
 pub(crate) struct PlacedTask {
     at: Option<f64>,
+    title: Option<String>,
     #[serde(flatten)]
     task: Task,
 }
 
 impl PlacedTask {
+    /// Title that pages show the task by.
+    pub(super) fn title(&self) -> Option<&str> {
+        self.title.as_deref()
+    }
+
     /// The task, wherever it lies.
     pub(crate) fn into_task(self) -> Task {
         self.task
@@ -28,7 +34,7 @@ pub(super) fn axis(
     source: &Source,
     of: Option<Spanned<String>>,
     links: &mut BTreeMap<String, Table>,
-    tasks: &BTreeMap<String, PlacedTask>,
+    tasks: &BTreeMap<Spanned<String>, PlacedTask>,
 ) -> Result<Option<Axis>, ConfigError> {
     let (of_links, of_tasks) = (links_at(source, links)?, tasks_at(source, tasks)?);
     let first = |table: &str, at: &BTreeMap<String, f64>| {
@@ -84,9 +90,10 @@ fn links_at(
 
 fn tasks_at(
     source: &Source,
-    tasks: &BTreeMap<String, PlacedTask>,
+    tasks: &BTreeMap<Spanned<String>, PlacedTask>,
 ) -> Result<BTreeMap<String, f64>, ConfigError> {
     let placed = tasks.iter().filter_map(|(name, task)| {
+        let name = name.get_ref();
         let place = checked(source, &format!("task.{name}"), task.at?);
         Some(place.map(|place| (name.clone(), place)))
     });

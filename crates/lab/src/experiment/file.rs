@@ -14,15 +14,16 @@ use super::checks::{
     checked_patience, checked_repeats,
 };
 use super::published::{Figure, Findings, Known, Ranking, Ratio, expect_known};
+use super::titles::Titles;
 use super::variant::scenarios;
-use super::{Experiment, Extent, NamedTask, Task};
+use super::{Experiment, Extent, FigureKind, NamedTask, Task};
 use crate::contender::{Binary, Contender, Programs, check_programs};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExperimentFile {
     experiment: General,
-    task: BTreeMap<String, PlacedTask>,
+    task: BTreeMap<Spanned<String>, PlacedTask>,
     #[serde(default)]
     link: BTreeMap<String, toml::Table>,
     #[serde(default)]
@@ -51,6 +52,7 @@ struct General {
     #[serde(default = "usual_patience")]
     patience: Spanned<TimeSpan>,
     axis: Option<Spanned<String>>,
+    figure: Option<FigureKind>,
     #[serde(default)]
     not_built: Names,
 }
@@ -93,9 +95,11 @@ pub(super) fn read(
     } = source.parse()?;
     check_name(source, &general.name)?;
     let axis = axis(source, general.axis, &mut links, &placed)?;
+    let titles = Titles::taken(source, &mut links, &placed)?;
+    let order = in_order(&placed);
     let tasks = placed.into_iter();
     let tasks: BTreeMap<String, Task> = tasks
-        .map(|(name, placed)| (name, placed.into_task()))
+        .map(|(name, placed)| (name.into_inner(), placed.into_task()))
         .collect();
     check_tasks(source, &tasks)?;
     for binary in binaries {
@@ -130,9 +134,11 @@ pub(super) fn read(
     let wanted = |part: &Option<BTreeSet<String>>, name: &str| {
         part.as_ref().is_none_or(|part| part.contains(name))
     };
-    let tasks = tasks
+    let mut tasks: Vec<NamedTask> = tasks
         .into_iter()
-        .map(|(name, task)| NamedTask { name, task });
+        .map(|(name, task)| NamedTask { name, task })
+        .collect();
+    tasks.sort_by_key(|one| order.iter().position(|name| *name == one.name));
     let found = Experiment {
         name: general.name.into_inner(),
         question: general.question,
@@ -146,16 +152,29 @@ pub(super) fn read(
             .into_iter()
             .filter(|one| wanted(&scenario, &one.name))
             .collect(),
-        tasks: tasks.filter(|one| wanted(&task, &one.name)).collect(),
+        tasks: tasks
+            .into_iter()
+            .filter(|one| wanted(&task, &one.name))
+            .collect(),
         repeats: checked_repeats(source, repeats.unwrap_or(general.repeats))?,
         patience: checked_patience(source, &patience.unwrap_or(general.patience))?,
         claims,
         axis,
+        titles,
+        figure: general.figure,
         file: source.path().display().to_string(),
         text: source.text().to_owned(),
     };
     check_size(source, &found)?;
     Ok(found)
+}
+
+/// Names of the tasks as they follow each other in the file.
+fn in_order(tasks: &BTreeMap<Spanned<String>, PlacedTask>) -> Vec<String> {
+    let mut names: Vec<&Spanned<String>> = tasks.keys().collect();
+    names.sort_by_key(|name| name.span().start);
+    let names = names.into_iter();
+    names.map(|name| name.get_ref().clone()).collect()
 }
 
 fn contenders(

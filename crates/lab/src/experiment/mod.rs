@@ -22,6 +22,7 @@ mod hostile;
 mod plan;
 mod published;
 mod task;
+mod titles;
 mod variant;
 
 use std::collections::BTreeMap;
@@ -48,6 +49,7 @@ pub use claims::{
 pub use filter::Filter;
 pub use plan::{Run, RunKey, Shard, remaining};
 pub use task::Task;
+pub use titles::Titles;
 
 /// One of an experiment's two sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +96,10 @@ pub struct Experiment {
     pub claims: Claims,
     /// Axis of which its links or tasks are a sweep.
     pub axis: Option<Axis>,
+    /// Words by which pages show its links and tasks.
+    pub titles: Titles,
+    /// Figure that its page shows first; if absent, the kind that fits what was measured.
+    pub figure: Option<FigureKind>,
     /// The file, as it was named.
     pub file: String,
     /// The file's text: results are only added to those of the same.
@@ -126,6 +132,24 @@ pub enum Along {
     Links,
     /// Its tasks.
     Tasks,
+}
+
+/// Kind of the figure that an experiment's page shows first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FigureKind {
+    /// Median of each contender, with the physical limit and published figures, for each link and task.
+    Bars,
+    /// Goodput over the size of the transfer.
+    BySize,
+    /// Figures over the experiment's axis, or over a setting of contenders.
+    Axis,
+    /// Share of figures that are no larger than a time.
+    Ecdf,
+    /// Quantities of a session over the number of the transaction.
+    Series,
+    /// Ratio to the physical limit of each contender over each link.
+    Heat,
 }
 
 /// A parameter that links or tasks differ in, for figures over it.

@@ -3,6 +3,9 @@
 use crate::experiment::FailureCount;
 use crate::results::Known;
 
+/// Share by which two figures differ that are told apart.
+pub(super) const APART: f64 = 0.05;
+
 /// Deviation up to which a figure counts as reproduced, as a share of the published one.
 const NEAR: f64 = 0.15;
 

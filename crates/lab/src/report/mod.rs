@@ -1,210 +1,93 @@
-//! Results as one HTML page, which needs nothing but itself: per experiment its question, tables with bars, distributions,
-//! what was not valid and why, and how to run it again.
+//! Results as one HTML page, which needs nothing but itself: every published finding with its verdict first, then each experiment
+//! with its question, the answer, one figure and one table; the rest is folded.
 //!
-//! Tables are there without any script, for print and for the smallest browser; distributions are drawn by uPlot, as the plots
-//! of [`bentpipe_emulator::plot`] are.
+//! Tables and bars are there without any script, for print and for the smallest browser; lines and distributions are drawn by
+//! uPlot, as the plots of [`bentpipe_emulator::plot`] are.
 //!
 //! ```text
-//!  DIR/results.jsonl, DIR/manifest.json ──► Summary ──► tables, bars ─► report.html
-//!                                       └─► figures ──► curves ──┘
+//!  DIR/results.jsonl, DIR/manifest.json ──► Part ──► findings ──► overview ─┐
+//!                                            ├─────► answer, table ► section ├─► report.html
+//!                                            └─────► figures ─► data ─► script ┘
 //! ```
 
-mod absent;
+mod answer;
+mod colours;
 mod deviation;
-mod failures;
-mod goodput;
-mod heat;
-mod lines;
-mod orders;
-mod ratios;
-mod series;
-mod sweep;
+mod figures;
+mod findings;
+mod overview;
+mod section;
 mod table;
 mod twins;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::experiment::RunKey;
-use crate::results::{Manifest, Record, Row, Summary, read, shares};
-use bentpipe_plot::{Page, escape};
-use table::table;
+use crate::results::{Manifest, Record, Summary, read};
+use bentpipe_plot::Page;
+use figures::Drawn;
+use findings::Finding;
 
-const HEAD: &str = include_str!("head.html");
+/// Results of one experiment, and what they say of others' findings.
+struct Part {
+    manifest: Manifest,
+    records: BTreeMap<RunKey, Record>,
+    summary: Summary,
+    findings: Vec<Finding>,
+}
 
-/// Fewer figures than this make no distribution.
-const FEWEST: usize = 5;
+impl Part {
+    fn new(manifest: Manifest, records: BTreeMap<RunKey, Record>) -> Self {
+        let summary = Summary::new(&manifest.outline, &records);
+        let findings = findings::findings(&manifest.outline, &summary);
+        Self {
+            manifest,
+            records,
+            summary,
+            findings,
+        }
+    }
+}
 
 /// Writes a page about what the directories hold.
 ///
 /// # Errors
 /// One of them holds no results, or the page cannot be written.
 pub fn report(directories: &[PathBuf], page: &Path) -> Result<()> {
-    let (mut body, mut figures) = (String::new(), Vec::new());
-    for directory in directories {
+    let read = directories.iter().map(|directory| {
         let (manifest, records) = read(directory)?;
-        experiment(&manifest, &records, &mut body, &mut figures);
-    }
+        Ok(Part::new(manifest, records))
+    });
+    let parts: Vec<Part> = read.collect::<Result<_>>()?;
+    let mut drawn = Drawn::default();
+    let sections = parts.iter().enumerate();
+    let sections: String = sections
+        .map(|(place, part)| section::section(place, part, &mut drawn))
+        .collect();
+    let figures = drawn.into_data();
+    let looks: BTreeMap<_, _> = colours::looks(figures::names(&figures))
+        .into_iter()
+        .collect();
     let text = Page {
         title: "bentpipe lab",
         style: include_str!("page.css"),
-        body: &(HEAD.to_owned() + &body),
+        body: &[
+            overview::head(&parts),
+            overview::findings(&parts),
+            overview::experiments(&parts),
+            include_str!("legend.html").into(),
+            sections,
+        ]
+        .concat(),
         script: include_str!("page.js"),
     }
-    .with(&figures)?;
+    .with(&json!({ "looks": looks, "figures": figures }))?;
     fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
-}
-
-fn experiment(
-    manifest: &Manifest,
-    records: &BTreeMap<RunKey, Record>,
-    body: &mut String,
-    figures: &mut Vec<Value>,
-) {
-    let summary = Summary::new(&manifest.outline, records);
-    let name = escape(&manifest.experiment);
-    // Writing into a String cannot fail, here and below.
-    let _ = write!(
-        body,
-        "<h2>{name}, {}</h2>\n<p>{}</p>\n",
-        escape(&manifest.extent),
-        escape(&summary.question)
-    );
-    for rows in summary
-        .rows
-        .chunk_by(|one, other| place(one) == place(other))
-    {
-        let (scenario, task) = place(&rows[0]);
-        let _ = writeln!(body, "<h3>{}, {}</h3>", escape(scenario), escape(task));
-        body.push_str(&table(rows));
-        let curves: Vec<Value> = rows.iter().filter_map(|row| curve(row, records)).collect();
-        if !curves.is_empty() {
-            let title = "Share of figures that are no larger";
-            draw(
-                json!({ "kind": "shares", "title": title, "curves": curves }),
-                body,
-                figures,
-            );
-        }
-    }
-    let over = [goodput::figures, sweep::figures, series::figures];
-    for (heading, figure) in over.map(|of| of(manifest, &summary, records)).concat() {
-        let _ = writeln!(body, "<h3>{}</h3>", escape(&heading));
-        draw(figure, body, figures);
-    }
-    body.push_str(&twins::sentence(manifest, &summary));
-    body.push_str(&ratios::table(&manifest.outline, &summary));
-    body.push_str(&orders::table(&manifest.outline, &summary));
-    body.push_str(&failures::table(&manifest.outline, &summary));
-    body.push_str(&heat::maps(&manifest.outline, &summary));
-    body.push_str(&absent::list(&manifest.outline, &summary));
-    faults(&summary, body);
-    colophon(manifest, body);
-}
-
-/// Leaves room for a figure, which the page's script fills.
-fn draw(mut figure: Value, body: &mut String, figures: &mut Vec<Value>) {
-    let id = format!("figure-{}", figures.len());
-    let _ = writeln!(body, "<div class=\"plot\" id=\"{id}\"></div>");
-    figure["id"] = id.into();
-    figures.push(figure);
-}
-
-fn place(row: &Row) -> (&str, &str) {
-    (&row.scenario, &row.task)
-}
-
-/// The figures of a row in order, if they are enough, and how many they are with those of runs that were given up.
-fn curve(row: &Row, records: &BTreeMap<RunKey, Record>) -> Option<Value> {
-    let names = [&*row.contender, &*row.scenario, &*row.task];
-    let own = records
-        .values()
-        .filter(|record| record.key.names() == names);
-    let (seconds, of) = shares(&own.collect::<Vec<_>>());
-    (seconds.len() >= FEWEST)
-        .then(|| json!({ "name": row.contender, "seconds": seconds, "of": of }))
-}
-
-/// Everything that counts in no median, with its reasons.
-fn faults(summary: &Summary, body: &mut String) {
-    let faulty: Vec<&Row> = summary
-        .rows
-        .iter()
-        .filter(|row| !row.remarks.is_empty())
-        .collect();
-    if faulty.is_empty() {
-        return;
-    }
-    body.push_str("<h3>Runs that count in no median</h3>\n<ul class=\"faults\">\n");
-    for row in faulty {
-        let [contender, scenario, task] =
-            [&row.contender, &row.scenario, &row.task].map(|name| escape(name));
-        let _ = write!(
-            body,
-            "<li>{contender}, {scenario}, {task} ({}): ",
-            row.counts()
-        );
-        let remarks: Vec<String> = row.remarks.iter().map(|remark| escape(remark)).collect();
-        let _ = writeln!(body, "{}</li>", remarks.join("; "));
-    }
-    body.push_str("</ul>\n");
-}
-
-/// Writes where the figures are from, and how to get them again.
-fn colophon(manifest: &Manifest, body: &mut String) {
-    let quick = if manifest.extent == "quick" {
-        " --quick"
-    } else {
-        ""
-    };
-    for caveat in manifest.caveats() {
-        let _ = writeln!(body, "<p class=\"note\">{}</p>", escape(&caveat));
-    }
-    let mut selections: Vec<&str> = manifest
-        .parts()
-        .flat_map(|part| part.selection.iter().map(String::as_str))
-        .collect();
-    // All of it is more than any part.
-    if selections.is_empty() || selections.contains(&"") {
-        selections = vec![""];
-    }
-    for selection in selections {
-        let command = format!("bentpipe lab run {}{quick} {selection}", manifest.file);
-        let command = escape(command.trim_end());
-        let _ = writeln!(body, "<p class=\"note\">Again: <code>{command}</code></p>");
-    }
-    let mut lines = vec![format!("seed {}", manifest.seed.as_u64())];
-    manifest
-        .parts()
-        .for_each(|part| made_with(part, &mut lines));
-    let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
-    let _ = writeln!(
-        body,
-        "<details><summary>What it was made with</summary><small>{}</small></details>",
-        lines.join("<br>\n")
-    );
-}
-
-fn made_with(part: &Manifest, lines: &mut Vec<String>) {
-    let (build, machine) = (&part.bentpipe, &part.machine);
-    let revision = build.revision.as_deref().unwrap_or("no work tree");
-    lines.push(format!(
-        "{} ({revision}, SHA-256 {})",
-        build.version, build.sha256
-    ));
-    lines.push(machine.to_string());
-    let named = [&machine.sysctls, &machine.tools, &part.contenders];
-    for (name, value) in named.into_iter().flatten() {
-        lines.push(format!("{name}: {value}"));
-    }
-    for (link, checks) in &part.link_checks {
-        lines.extend(checks.iter().map(|check| format!("{link}: {check}")));
-    }
 }
 
 #[cfg(test)]
@@ -255,14 +138,21 @@ mod tests {
         report(&[place], &page).unwrap();
         let text = fs::read_to_string(&page).unwrap();
         for (name, share) in names.iter().zip(shares) {
-            let rows = text
-                .lines()
-                .filter(|line| line.starts_with(&format!("<tr><td>{name}</td>")));
-            let marks: Vec<bool> = rows
-                .map(|row| row.contains(" % more</b>") || row.contains(" % less</b>"))
-                .collect();
+            // A row of the experiment's table, and findings of the ratio and of the figure.
+            let row = format!("<tr><td data-label=\"contender\">{name}</td>");
+            let claim = format!("<tr><td data-label=\"claim\">{name} compared");
+            let lines = |start: &str| {
+                let line = text.lines().find(|line| line.starts_with(start));
+                line.unwrap_or_else(|| panic!("no {start}")).to_owned()
+            };
+            let marked =
+                |line: String| line.contains(" % more</b>") || line.contains(" % less</b>");
             let far = (share - 1.0_f64).abs() > 0.15;
-            assert_eq!(marks, [far, far], "{name}: {share}");
+            assert_eq!(
+                [&row, &claim].map(|start| marked(lines(start))),
+                [far, far],
+                "{name}: {share}"
+            );
         }
     }
 
@@ -300,7 +190,8 @@ mod tests {
         assert_eq!(scripts, [3, 3]);
         for outside in [
             "src=",
-            "href=",
+            "href=\"h",
+            "href=\"/",
             "@import",
             "url(",
             "/*DATA*/",

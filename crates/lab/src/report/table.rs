@@ -1,15 +1,28 @@
-//! Who took how long over one link for one task.
+//! Tables of an experiment: who took how long over each link for each task, and how sure that is.
 
 use std::fmt::Write as _;
 
 use super::deviation::{mark, mark_failures};
-use crate::experiment::{Comparable, Published, PublishedValue, Statistic};
+use crate::experiment::{Comparable, Published, PublishedValue, Statistic, Titles};
 use crate::results::{Known, Row, Spread, Status};
 use bentpipe_plot::escape;
 
-/// Columns that only some tasks have: the heading, and what a row has there.
+/// Fewer figures than these have no 95th percentile that is worth showing.
+const FEWEST_OF_P95: usize = 20;
+
+/// Column that is there if some row has it: the heading, and the cell of a row as HTML.
 type Column = (&'static str, fn(&Row) -> Option<String>);
-const MORE: [Column; 5] = [
+
+/// Columns of the table of what else was measured.
+const MORE: [Column; 8] = [
+    ("mean", |row| Some(escape(&row.figures?.mean.seconds()))),
+    ("95 % interval of the median", |row| {
+        Some(between(row.figures?.spread?))
+    }),
+    ("p95", |row| {
+        let figures = row.figures?;
+        (figures.count >= FEWEST_OF_P95).then(|| escape(&figures.p95.seconds()))
+    }),
     ("first paint", |row| {
         row.first_paint.map(|known| escape(&known.seconds()))
     }),
@@ -27,52 +40,73 @@ fn megabytes(bytes: f64) -> String {
     format!("{:.2} MB", bytes / 1e6)
 }
 
-/// Rows of one link and task: figures, bars, and what others have published.
-pub(super) fn table(rows: &[Row]) -> String {
+/// Rows of one link and task.
+pub(super) fn places(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    rows.chunk_by(|one, other| (&one.scenario, &one.task) == (&other.scenario, &other.task))
+}
+
+/// Link and task of rows as text.
+pub(super) fn place(row: &Row, titles: &Titles) -> String {
+    format!("{}, {}", titles.link(&row.scenario), titles.task(&row.task))
+}
+
+/// A row of cells: each with its column's heading, which stands beside it where the screen is narrow.
+fn line(headings: &[&str], cells: &[String], text: &mut String) {
+    text.push_str("<tr>");
+    for (heading, cell) in headings.iter().zip(cells) {
+        // Writing into a String cannot fail, here and below.
+        let _ = write!(text, "<td data-label=\"{}\">{cell}</td>", escape(heading));
+    }
+    text.push_str("</tr>\n");
+}
+
+/// Begins a table with these headings.
+fn begin(class: &str, headings: &[&str]) -> String {
+    let cells = headings
+        .iter()
+        .map(|heading| format!("<th>{}</th>", escape(heading)));
+    format!(
+        "<div class=\"table\"><table class=\"{class}\"><thead><tr>{}</tr></thead>\n",
+        cells.collect::<String>()
+    )
+}
+
+/// Heading of the rows of one link and task.
+fn heading(rows: &[Row], titles: &Titles, columns: usize) -> String {
+    let place = escape(&place(&rows[0], titles));
+    format!(
+        "<tbody><tr class=\"place\"><th colspan=\"{columns}\" scope=\"rowgroup\">{place}</th></tr>\n"
+    )
+}
+
+/// Table of all rows: medians, ratios, and what others have published.
+pub(super) fn table(rows: &[Row], titles: &Titles) -> String {
     let mut sources: Vec<&str> = Vec::new();
-    let longest = rows.iter().filter_map(median).fold(0.0, f64::max);
-    let seconds =
-        |known: Option<Known>| known.map_or("–".into(), |known| escape(&known.seconds()));
-    let mut text = String::from(
-        "<div class=\"table\"><table><tr><th>contender</th><th></th><th>median</th><th>95 % interval</th><th>p95</th>\
-         <th>× limit</th>",
-    );
-    // What only some tasks have.
-    let more = MORE.map(|(name, shown)| (name, rows.iter().any(|row| shown(row).is_some()), shown));
-    let more = more.into_iter().filter(|(_, any, _)| *any);
-    for (name, ..) in more.clone() {
-        let _ = write!(text, "<th>{name}</th>");
-    }
     let compared = rows.iter().any(|row| !row.published.is_empty());
-    if compared {
-        text.push_str("<th>published</th><th>× published</th>");
-    }
-    text.push_str("<th>valid runs</th></tr>\n");
-    for row in rows {
-        let figures = row.figures;
-        let spread = figures.and_then(|figures| figures.spread);
-        let all: usize = row.runs.iter().sum();
-        let more = more
-            .clone()
-            .map(|(.., shown)| shown(row).unwrap_or("–".into()));
-        let more: String = more.map(|text| format!("<td>{text}</td>")).collect();
-        let published = match compared {
-            true => beside(row, &mut sources),
-            false => String::new(),
-        };
-        let _ = writeln!(
-            text,
-            "<tr><td>{}</td><td class=\"bar\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{more}{published}\
-             <td>{} of {all}</td></tr>",
-            escape(&row.contender),
-            bar(row, longest),
-            seconds(figures.map(|figures| figures.median)),
-            spread.map_or("–".into(), between),
-            seconds(figures.map(|figures| figures.p95)),
-            row.ratio
-                .map_or("–".into(), |ratio| escape(&ratio.ratio(2))),
-            row.runs[Status::Valid as usize],
-        );
+    let headings: &[&str] = match compared {
+        true => &[
+            "contender",
+            "median",
+            "× first",
+            "× limit",
+            "published",
+            "deviation",
+            "valid runs",
+        ],
+        false => &["contender", "median", "× first", "× limit", "valid runs"],
+    };
+    let mut text = begin("cards", headings);
+    for rows in places(rows) {
+        text.push_str(&heading(rows, titles, headings.len()));
+        let first = rows[0].figures.map(|figures| figures.median);
+        for row in rows {
+            line(
+                headings,
+                &cells(row, first, compared, &mut sources),
+                &mut text,
+            );
+        }
+        text.push_str("</tbody>\n");
     }
     text.push_str("</table></div>\n");
     for (place, source) in sources.iter().enumerate() {
@@ -83,8 +117,58 @@ pub(super) fn table(rows: &[Row]) -> String {
     text
 }
 
-/// What others have published, with the numbers of the sources, and what was measured as a multiple of it.
-fn beside<'a>(row: &'a Row, sources: &mut Vec<&'a str>) -> String {
+fn cells<'a>(
+    row: &'a Row,
+    first: Option<Known>,
+    compared: bool,
+    sources: &mut Vec<&'a str>,
+) -> Vec<String> {
+    let ratio = |known: Option<Known>| known.map_or("–".into(), |known| escape(&known.ratio(2)));
+    let median = row.figures.map(|figures| figures.median);
+    let all: usize = row.runs.iter().sum();
+    let mut cells = vec![
+        escape(&row.contender),
+        median.map_or("–".into(), |known| escape(&known.seconds())),
+        ratio(median.zip(first).map(|(own, first)| own.over(first))),
+        ratio(row.ratio),
+    ];
+    if compared {
+        cells.extend(beside(row, sources));
+    }
+    cells.push(format!("{} of {all}", row.runs[Status::Valid as usize]));
+    cells
+}
+
+/// Table of what else was measured; empty if nothing was.
+pub(super) fn more(rows: &[Row], titles: &Titles) -> String {
+    let there = MORE
+        .iter()
+        .filter(|(_, shown)| rows.iter().any(|row| shown(row).is_some()));
+    let columns: Vec<&Column> = there.collect();
+    if columns.is_empty() {
+        return String::new();
+    }
+    let names = columns.iter().map(|(name, _)| *name);
+    let headings: Vec<&str> = std::iter::once("contender").chain(names).collect();
+    let mut text = begin("cards", &headings);
+    for rows in places(rows) {
+        text.push_str(&heading(rows, titles, headings.len()));
+        for row in rows {
+            let shown = columns
+                .iter()
+                .map(|(_, shown)| shown(row).unwrap_or("–".into()));
+            let cells: Vec<String> = std::iter::once(escape(&row.contender))
+                .chain(shown)
+                .collect();
+            line(&headings, &cells, &mut text);
+        }
+        text.push_str("</tbody>\n");
+    }
+    text + "</table></div>\n"
+}
+
+/// Cells of a row's published figures, with the numbers of their sources, and of what was measured as a multiple of them.
+fn beside<'a>(row: &'a Row, sources: &mut Vec<&'a str>) -> [String; 2] {
     let mut number = |figure: &'a Published| {
         let known = sources.iter().position(|source| *source == figure.source);
         known.unwrap_or_else(|| {
@@ -107,10 +191,9 @@ fn beside<'a>(row: &'a Row, sources: &mut Vec<&'a str>) -> String {
         .map(|figure| judged(row, figure))
         .collect();
     if said.is_empty() {
-        return "<td>–</td><td>–</td>".into();
+        return ["–".into(), "–".into()];
     }
-    let [said, judged] = [said, judged].map(|texts| texts.join("<br>"));
-    format!("<td>{said}</td><td>{judged}</td>")
+    [said, judged].map(|texts| texts.join("<br>"))
 }
 
 /// What was measured beside a published figure, in words where it is far from it.
@@ -147,36 +230,14 @@ fn between(spread: Spread) -> String {
     escape(&format!("{low} – {}{which}", high.seconds()))
 }
 
-/// The median, or what it exceeds.
-fn median(row: &Row) -> Option<f64> {
-    row.figures.map(|figures| figures.median.least())
-}
-
-fn bar(row: &Row, longest: f64) -> String {
-    let Some(figures) = row.figures else {
-        return String::new();
-    };
-    let class = match figures.median.value() {
-        Some(_) => "",
-        None => " class=\"more\"",
-    };
-    let median = figures.median.least();
-    let percent = |seconds: f64| (100.0 * seconds / longest).min(100.0);
-    let limit = row.ratio.map(|ratio| {
-        let place = percent(median / ratio.least());
-        format!("<b style=\"left:{place:.1}%\"></b>")
-    });
-    format!(
-        "<div><i{class} style=\"width:{:.1}%\"></i>{}</div>",
-        percent(median),
-        limit.unwrap_or_default()
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::results::Figures;
+
+    fn shown(rows: &[Row]) -> String {
+        table(rows, &Titles::default())
+    }
 
     #[test]
     fn a_column_is_there_where_a_row_has_it() {
@@ -185,16 +246,44 @@ mod tests {
             repairs: lost.map_or([None; 3], |_| [Some(2.5e6), Some(4e5), Some(0.031)]),
             ..Row::default()
         };
-        let text = table(&[row(Some(0.0125)), row(None)]);
-        let cells = ["<th>lost</th>", "<td>1.25 %</td>", "<td>–</td>"];
-        assert!(cells.iter().all(|part| text.contains(part)), "{text}");
-        let repairs = "<th>recovered</th><th>wasted</th><th>overhead</th>";
-        let shown = "<td>2.50 MB</td><td>0.40 MB</td><td>3.10 %</td>";
+        let text = more(&[row(Some(0.0125)), row(None)], &Titles::default());
+        for part in [
+            "<th>lost</th><th>recovered</th><th>wasted</th><th>overhead</th>",
+            "<td data-label=\"lost\">1.25 %</td>",
+            "<td data-label=\"lost\">–</td>",
+            "<td data-label=\"recovered\">2.50 MB</td><td data-label=\"wasted\">0.40 MB</td><td data-label=\"overhead\">3.10 %</td>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
         assert!(
-            [repairs, shown].iter().all(|part| text.contains(part)),
+            !text.contains("first paint") && !text.contains("p95"),
             "{text}"
         );
-        assert!(!text.contains("first paint"), "{text}");
+        assert_eq!(more(&[Row::default()], &Titles::default()), "");
+    }
+
+    #[test]
+    fn places_have_headings_in_the_words_of_the_file() {
+        let own = |contender: &str, scenario: &str, seconds: f64| Row {
+            contender: contender.into(),
+            scenario: scenario.into(),
+            task: "get".into(),
+            ..row(seconds, Vec::new())
+        };
+        let rows = [
+            own("plain", "s1", 4.0),
+            own("bentpipe", "s1", 2.0),
+            own("plain", "s2", 3.0),
+        ];
+        let titles = r#"{"links":{"s1":"half a megabit"},"tasks":{"get":"5 MB down"}}"#;
+        let text = table(&rows, &serde_json::from_str(titles).unwrap());
+        for part in [
+            "scope=\"rowgroup\">half a megabit, 5 MB down<",
+            "scope=\"rowgroup\">s2, 5 MB down<",
+            "<td data-label=\"median\">2.00 s</td><td data-label=\"× first\">0.50</td>",
+        ] {
+            assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
+        }
     }
 
     fn figure(value: PublishedValue, statistic: Statistic) -> Published {
@@ -228,17 +317,17 @@ mod tests {
             row(1.0, Vec::new()),
             row(90.0, vec![other]),
         ];
-        let text = table(&rows);
+        let text = shown(&rows);
         for part in [
-            "<td><span>10.00 s, median<sup>1</sup></span></td><td>1.14</td>",
-            "<td><span>10.00 s, median<sup>1</sup></span></td><td>1.16 <b>16 % more</b></td>",
-            "<td>–</td><td>–</td><td>0 of 0</td>",
-            "<td><span class=\"other\">10.00 s, median<sup>1</sup></span></td><td><span class=\"other\">other content</span></td>",
+            "<span>10.00 s, median<sup>1</sup></span></td><td data-label=\"deviation\">1.14</td>",
+            "<span>10.00 s, median<sup>1</sup></span></td><td data-label=\"deviation\">1.16 <b>16 % more</b></td>",
+            "<td data-label=\"deviation\">–</td><td data-label=\"valid runs\">0 of 0</td>",
+            "<span class=\"other\">10.00 s, median<sup>1</sup></span></td><td data-label=\"deviation\"><span class=\"other\">other content</span></td>",
         ] {
             assert_eq!(text.matches(part).count(), 1, "{part}: {text}");
         }
         assert_eq!(text.matches("<sup>1</sup> S &amp; co</p>").count(), 1);
-        assert!(!table(&[Row::default()]).contains("published"));
+        assert!(!shown(&[Row::default()]).contains("published"));
     }
 
     #[test]
@@ -255,12 +344,12 @@ mod tests {
         );
         let mut faded = row(1.0, vec![failed]);
         faded.runs = [5, 3, 0, 0, 2];
-        let text = table(&[slow, fast, faded]);
+        let text = shown(&[slow, fast, faded]);
         for part in [
-            "<td><span>10.00 s, mean<sup>1</sup></span></td><td>0.80 (mean 8.00 s) <b>20 % less</b></td>",
+            "<span>10.00 s, mean<sup>1</sup></span></td><td data-label=\"deviation\">0.80 (mean 8.00 s) <b>20 % less</b></td>",
             "<span>4.00 Mbit/s, median<sup>1</sup></span></td>",
             "0.20 (mean 2.00 s) <b>80 % less</b><br>1.00</td>",
-            "<td><span>2 of 5 failed<sup>1</sup></span></td><td>0 of 5 failed <b>fewer</b></td>",
+            "<span>2 of 5 failed<sup>1</sup></span></td><td data-label=\"deviation\">0 of 5 failed <b>fewer</b></td>",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -2,20 +2,18 @@
 
 use crate::results::{Manifest, Row, Summary};
 
-use super::lines;
+use super::figures;
 
 /// Deviation up to which both count as equal, as a share.
 const EQUAL: f64 = 0.02;
 
 /// A sentence about the contenders that did a task with text and with noise; empty if none did.
 pub(super) fn sentence(manifest: &Manifest, summary: &Summary) -> String {
-    let tasks = lines::tasks(&manifest.text);
+    let tasks = figures::tasks(&manifest.text);
     let twin = |row: &Row| {
         let with_noise = tasks.get(&row.task)?.with_noise()?;
         let (name, _) = tasks.iter().find(|(_, task)| **task == with_noise)?;
-        let names = [&row.contender, &row.scenario, name];
-        let mut rows = summary.rows.iter();
-        rows.find(|other| [&other.contender, &other.scenario, &other.task] == names)
+        summary.row(&row.contender, &row.scenario, name)
     };
     let median = |row: &Row| row.figures?.median.value();
     let apart = summary.rows.iter().filter_map(|row| {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Machine;
 use crate::contender::sha256;
-use crate::experiment::{Axis, Claims, Experiment, Published};
+use crate::experiment::{Axis, Claims, Experiment, FigureKind, Published, Titles};
 
 /// The manifest of a directory of results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,6 +62,12 @@ pub struct Outline {
     /// Axis of which the links or tasks are a sweep.
     #[serde(default)]
     pub axis: Option<Axis>,
+    /// Words by which links and tasks are shown.
+    #[serde(default)]
+    pub titles: Titles,
+    /// Figure that is shown first; none where the kind that fits is to be taken.
+    #[serde(default)]
+    pub figure: Option<FigureKind>,
 }
 
 /// Program that it was.
@@ -282,6 +288,8 @@ impl Outline {
                 .collect(),
             claims: experiment.claims.clone(),
             axis: experiment.axis.clone(),
+            titles: experiment.titles.clone(),
+            figure: experiment.figure,
         }
     }
 

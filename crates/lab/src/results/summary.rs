@@ -9,7 +9,9 @@ use std::fmt;
 use super::sample::{Figures, Sample};
 use super::{Known, Outline, Record, Status};
 use crate::contender::Repairs;
-use crate::experiment::{FailureCount, Published, PublishedValue, RunKey, Statistic};
+use crate::experiment::{
+    FailureCount, Published, PublishedRatio, PublishedValue, RunKey, Statistic,
+};
 
 /// A whole experiment's.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +89,24 @@ impl Summary {
             question: outline.question.clone(),
             rows,
         }
+    }
+
+    /// The row of these names; none if there is no run of them.
+    #[must_use]
+    pub fn row(&self, contender: &str, scenario: &str, task: &str) -> Option<&Row> {
+        let names = [contender, scenario, task];
+        let mut rows = self.rows.iter();
+        rows.find(|row| [&*row.contender, &row.scenario, &row.task] == names)
+    }
+
+    /// What was measured of a published ratio; none if one of the two contenders has no figure.
+    #[must_use]
+    pub fn ratio(&self, published: &PublishedRatio) -> Option<Known> {
+        let figure = |contender: &str| {
+            let row = self.row(contender, &published.scenario, &published.task)?;
+            Some(row.figures?.statistic(published.statistic))
+        };
+        Some(figure(&published.contender)?.over(figure(&published.to)?))
     }
 }
 

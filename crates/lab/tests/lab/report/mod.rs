@@ -1,13 +1,13 @@
-//! The pages in a real browser: every figure is drawn, with every curve in its colour, on a desk, on a phone and on paper; and
-//! pages without curves, or too wide for a phone, are found out by the same checks.
+//! The pages in a real browser: every figure is drawn, with every curve in its colour, on a desk, on a phone and on paper, by day and
+//! by night; and pages without curves, or too wide for a phone, are found out by the same checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bentpipe_lab::experiment::RunKey;
+use bentpipe_lab::experiment::{Experiment, Extent, Filter, RunKey};
 use bentpipe_lab::report::report;
-use bentpipe_lab::results::{Manifest, Outcome, Record, Store};
+use bentpipe_lab::results::{Build, Manifest, Outcome, Record, Store};
 use bentpipe_testbed::chromium;
 use bentpipe_units::Seed;
 use serde::Deserialize;
@@ -16,8 +16,24 @@ use serde_json::{Value, json};
 const CONTENDERS: [&str; 3] = ["plain/cubic", "wireguard/cubic", "bentpipe"];
 const SCENARIOS: [&str; 2] = ["cnes-geo", "leo"];
 const TASKS: [(&str, f64); 3] = [("1-MB", 1e6), ("2-MB", 2e6), ("10-MB", 10e6)];
-/// Of the figures, one for each contender, as in the page's script.
-const CURVES: [[u8; 3]; 3] = [[0x00, 0x72, 0xb2], [0xd5, 0x5e, 0x00], [0x00, 0x9e, 0x73]];
+/// Colours of the contenders' families in the style sheet, on light ground and on dark.
+const CURVES: [[[u8; 3]; 3]; 2] = [
+    [[0x76, 0x76, 0x76], [0xd5, 0x41, 0x0a], [0x00, 0x72, 0xb2]],
+    [[0x9a, 0x9a, 0x9a], [0xff, 0x6a, 0x3c], [0x3f, 0xa0, 0xe0]],
+];
+/// Experiments of `make seeds`.
+const SEEDS: [&str; 10] = [
+    "skycasters",
+    "skycasters-rtt",
+    "les",
+    "cnes",
+    "qpep-pages",
+    "qpep-goodput",
+    "qpep-snr",
+    "qpep-tuning",
+    "qpep-leo",
+    "qpep-plr",
+];
 /// Of the nearest and the farthest cell of a heat map.
 const HEAT: [[u8; 3]; 2] = [[0xfe, 0xe8, 0x38], [0x00, 0x22, 0x4e]];
 
@@ -81,8 +97,16 @@ fn record(key: RunKey, outcome: Outcome, limit: f64) -> Record {
 struct Seen {
     figures: Vec<Figure>,
     faults: Vec<String>,
-    /// How many pixels it is wider than the desk and than the phone.
+    /// How many pixels the page and each table are wider than their room, at most: on the desk and on the phone.
     wider: [i64; 2],
+    /// Lines of findings that are seen on the desk and on the phone before anybody scrolls.
+    lines: [usize; 2],
+    /// Legends that lie outside of their figures, or show no name.
+    legends: Vec<String>,
+    /// Lowest contrast of a contender's colour with the ground, by day and by night.
+    contrast: [f64; 2],
+    /// Sheets of paper.
+    sheets: usize,
 }
 
 #[derive(Deserialize)]
@@ -153,15 +177,19 @@ fn seen(place: &Path, page: &str) -> Seen {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// Whether a figure has a plot, and in it every curve's colour.
+/// Whether a figure has a plot, and in it every curve's colour, by day and by night.
 fn check(place: &Path, page: &str, figure: &Figure) -> Result<(), String> {
     let id = &figure.id;
     let plot = figure.plot.as_ref().ok_or(format!("{id} is not drawn"))?;
-    let picture = Picture::read(&place.join(format!("{page}-{id}.png"))).part(plot);
-    for colour in CURVES {
-        let found = picture.count(colour);
-        if found < 100 {
-            return Err(format!("{id}: {found} pixels of {colour:?} in its plot"));
+    for (time, curves) in ["", "-dark"].into_iter().zip(CURVES) {
+        let picture = Picture::read(&place.join(format!("{page}-{id}{time}.png"))).part(plot);
+        for colour in curves {
+            let found = picture.count(colour);
+            if found < 100 {
+                return Err(format!(
+                    "{id}{time}: {found} pixels of {colour:?} in its plot"
+                ));
+            }
         }
     }
     Ok(())
@@ -172,11 +200,9 @@ fn emptied(text: &str) -> String {
     let start = "<script id=\"data\" type=\"application/json\">";
     let (before, rest) = text.split_once(start).unwrap();
     let (data, after) = rest.split_once("</script>").unwrap();
-    let mut figures: Vec<Value> = serde_json::from_str(data).unwrap();
-    for curve in figures
-        .iter_mut()
-        .flat_map(|figure| figure["curves"].as_array_mut().unwrap())
-    {
+    let mut data: Value = serde_json::from_str(data).unwrap();
+    let figures = data["figures"].as_array_mut().unwrap().iter_mut();
+    for curve in figures.flat_map(|figure| figure["curves"].as_array_mut().unwrap()) {
         for column in curve.as_object_mut().unwrap().values_mut() {
             // All but the name.
             for value in column.as_array_mut().into_iter().flatten() {
@@ -184,7 +210,62 @@ fn emptied(text: &str) -> String {
             }
         }
     }
-    format!("{before}{start}{}</script>{after}", json!(figures))
+    format!("{before}{start}{data}</script>{after}")
+}
+
+/// Results of an experiment's quick size, of which every run took its time by its contender's place in the file.
+fn quick(name: &str, directory: &Path) {
+    let experiment = Experiment::load(Path::new(name), Extent::Quick, &[]).unwrap();
+    let build = Build {
+        version: "v".into(),
+        sha256: "0".into(),
+        revision: None,
+    };
+    let manifest = Manifest::new(&experiment, vec![], build, vec![]);
+    let mut store = Store::open(directory, &manifest).unwrap();
+    let runs = experiment.plan(&Filter::default()).into_iter();
+    let records = runs.map(|run| {
+        let far = 1.1 + 0.4 * run.contender as f64;
+        let outcome = Outcome::Measured {
+            seconds: vec![10.0 * far],
+            bytes: 10_000_000,
+        };
+        Record {
+            began: 1_780_000_000,
+            ..record(run.key, outcome, 10.0)
+        }
+    });
+    store.add_all(records.collect()).unwrap();
+}
+
+#[test]
+fn the_page_of_the_seed_papers_is_read_without_scrolling_aside() {
+    if chromium("report").is_none() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path();
+    let directories = SEEDS.map(|name| place.join(name));
+    for (name, directory) in SEEDS.iter().zip(&directories) {
+        quick(name, directory);
+    }
+    let page = place.join("seeds.html");
+    report(&directories, &page).unwrap();
+    assert!(fs::metadata(&page).unwrap().len() < 3_000_000);
+    look(place, &[page]);
+    let seen = seen(place, "seeds");
+    assert_eq!(seen.faults, [""; 0]);
+    assert_eq!(seen.wider, [0, 0]);
+    assert_eq!(seen.legends, [""; 0]);
+    // A line for each of the works.
+    let [desk, phone] = seen.lines;
+    assert!(desk >= 6 && phone >= 6, "{desk} and {phone} lines");
+    assert!(
+        seen.contrast.iter().all(|ratio| *ratio >= 3.0),
+        "{:?}",
+        seen.contrast
+    );
+    assert!((6..=14).contains(&seen.sheets), "{} sheets", seen.sheets);
 }
 
 #[test]
@@ -199,7 +280,7 @@ fn every_figure_is_drawn_wherever_it_is_looked_at() {
     report(&[place.to_owned()], &page("report")).unwrap();
     let text = fs::read_to_string(page("report")).unwrap();
     fs::write(page("empty"), emptied(&text)).unwrap();
-    let wide = "<style>.table { overflow: visible !important }</style></head>";
+    let wide = "<style>td { white-space: nowrap; min-width: 9em; display: table-cell !important }</style></head>";
     fs::write(page("wide"), text.replacen("</head>", wide, 1)).unwrap();
     fs::write(page("nothing"), "<!DOCTYPE html>").unwrap();
     look(place, &["report", "empty", "wide", "nothing"].map(page));
@@ -212,17 +293,17 @@ fn every_figure_is_drawn_wherever_it_is_looked_at() {
     for figure in &report.figures {
         check(place, "report", figure).unwrap();
     }
-    // Bars of the tables, and the cells of heat maps.
+    // The figure that is not folded.
     let whole = Picture::read(&place.join("report.png"));
-    for colour in [CURVES[0], HEAT[0], HEAT[1]] {
+    for colour in CURVES[0] {
         assert!(whole.count(colour) > 500, "{colour:?}");
     }
     // No wider than a desk or a phone, where everything is to be seen too.
     assert_eq!(report.wider, [0, 0]);
     let phone = Picture::read(&place.join("report-phone.png"));
     assert_eq!(phone.width, 390);
-    for colour in CURVES.iter().chain(&HEAT) {
-        assert!(phone.count(*colour) > 500, "{colour:?} on a phone");
+    for colour in CURVES[0].iter().chain(&HEAT) {
+        assert!(phone.count(*colour) > 200, "{colour:?} on a phone");
     }
     let [paper, blank] = ["report", "nothing"].map(|name| {
         let bytes = fs::read(place.join(format!("{name}.pdf"))).unwrap();

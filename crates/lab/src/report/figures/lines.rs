@@ -18,7 +18,7 @@ struct File {
 }
 
 /// The tasks in the text of an experiment. Results that were read have been an experiment; what is none has no tasks.
-pub(super) fn tasks(text: &str) -> BTreeMap<String, Task> {
+pub(in super::super) fn tasks(text: &str) -> BTreeMap<String, Task> {
     let tasks = toml::from_str::<File>(text).map_or_else(|_| BTreeMap::new(), |file| file.task);
     let task = |(name, placed): (String, PlacedTask)| (name, placed.into_task());
     tasks.into_iter().map(task).collect()

@@ -1,13 +1,78 @@
-//! Where on the experiment's axis runs failed, beside where they failed for others.
+//! Places of the experiment's axis at which runs failed, beside those at which they failed for others.
 
 use std::fmt::Write as _;
 
-use crate::experiment::{Along, Axis, FailureCount, PublishedValue};
+use super::super::deviation::mark_failures;
+use super::{Finding, Ground, Verdict};
+use crate::experiment::{Along, Axis, FailureCount, Published, PublishedValue};
 use crate::results::{Outline, Row, Summary};
 use bentpipe_plot::escape;
 
+/// Findings of published failures: one for each contender and task.
+pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
+    let published = ground.outline.claims.published.iter();
+    let mut groups: Vec<Vec<(&Published, FailureCount)>> = Vec::new();
+    for one in published {
+        let PublishedValue::Failed(count) = one.value else {
+            continue;
+        };
+        let alike = |group: &&mut Vec<(&Published, FailureCount)>| {
+            let (first, _) = group[0];
+            [&first.contender, &first.task] == [&one.contender, &one.task]
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => group.push((one, count)),
+            None => groups.push(vec![(one, count)]),
+        }
+    }
+    let finding = |group: &Vec<_>| finding(group, ground);
+    groups.iter().map(finding).collect()
+}
+
+fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding {
+    let (first, _) = group[0];
+    let titles = &ground.outline.titles;
+    let said = |one: &Published, count: FailureCount| {
+        format!("{}: {count}", escape(titles.link(&one.scenario)))
+    };
+    let measured = group.iter().filter_map(|(one, count)| {
+        let row = ground
+            .summary
+            .row(&one.contender, &one.scenario, &one.task)?;
+        Some((*one, *count, row.failures()?))
+    });
+    let measured: Vec<_> = measured.collect();
+    let far = |(_, published, own): &(&Published, FailureCount, FailureCount)| {
+        !mark_failures(*own, *published).is_empty()
+    };
+    let verdict = match (measured.is_empty(), measured.iter().any(far)) {
+        (true, _) => Verdict::NotRun,
+        (false, true) => Verdict::NotReproduced,
+        (false, false) => Verdict::Reproduced,
+    };
+    let here = measured.iter().map(|(one, published, own)| {
+        format!("{}{}", said(one, *own), mark_failures(*own, *published))
+    });
+    let here: Vec<String> = match verdict {
+        Verdict::NotRun => vec![ground.absence(&first.contender).into()],
+        _ => here.collect(),
+    };
+    let published = group.iter().map(|(one, count)| said(one, *count));
+    Finding {
+        claim: format!(
+            "failed runs of {}: {}",
+            escape(&first.contender),
+            escape(titles.task(&first.task))
+        ),
+        source: first.source.clone(),
+        published: published.collect::<Vec<_>>().join(", "),
+        here: here.join(", "),
+        verdict,
+    }
+}
+
 /// A table of the failures of each contender by task; empty if others have published none.
-pub(super) fn table(outline: &Outline, summary: &Summary) -> String {
+pub(in super::super) fn table(outline: &Outline, summary: &Summary) -> String {
     let counted = |row: &Row| published(row).is_some();
     let Some(axis) = &outline.axis else {
         return String::new();

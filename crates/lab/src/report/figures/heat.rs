@@ -30,21 +30,29 @@ pub(super) fn maps(outline: &Outline, summary: &Summary) -> String {
         let scenarios = among(&outline.scenarios, |row| &row.scenario);
         let contenders = among(&outline.contenders, |row| &row.contender);
         if scenarios.len() > 1 && contenders.len() > 1 {
-            map(task, &contenders, &scenarios, &rows, &mut text);
+            map(outline, task, [&contenders, &scenarios], &rows, &mut text);
         }
     }
     text
 }
 
-fn map(task: &str, contenders: &[String], scenarios: &[String], rows: &[&Row], text: &mut String) {
+/// The table of one task, with the contenders as rows and the links as columns.
+fn map(
+    outline: &Outline,
+    task: &str,
+    [contenders, scenarios]: [&[String]; 2],
+    rows: &[&Row],
+    text: &mut String,
+) {
+    let titles = &outline.titles;
     // Writing into a String cannot fail, here and below.
     let _ = write!(
         text,
         "<h3>{}: median, × limit</h3>\n<div class=\"table\"><table class=\"heat\"><tr><th></th>",
-        escape(task)
+        escape(titles.task(task))
     );
     for scenario in scenarios {
-        let _ = write!(text, "<th>{}</th>", escape(scenario));
+        let _ = write!(text, "<th>{}</th>", escape(titles.link(scenario)));
     }
     for contender in contenders {
         let _ = write!(text, "</tr>\n<tr><td>{}</td>", escape(contender));

@@ -32,7 +32,8 @@ pub(super) fn figures(
             });
             let points: Vec<Point<'_>> = points.collect();
             let found = lines::figure(&title, "MB", &points, records);
-            figures.extend(found.map(|figure| (format!("{scenario}, goodput by size"), figure)));
+            let link = manifest.outline.titles.link(scenario);
+            figures.extend(found.map(|figure| (format!("{link}, goodput by size"), figure)));
         }
     }
     figures

@@ -35,7 +35,9 @@ pub(super) fn figures(
                     let y = together(row, records, of)?;
                     Some((row.contender.as_str(), y))
                 });
-                let heading = || format!("{scenario}, {task}, by transaction");
+                let titles = &manifest.outline.titles;
+                let [link, task] = [titles.link(scenario), titles.task(task)];
+                let heading = || format!("{link}, {task}, by transaction");
                 figures
                     .extend(figure(title, &curves.collect::<Vec<_>>()).map(|one| (heading(), one)));
             }

@@ -23,7 +23,7 @@ pub(super) fn figures(
             Along::Tasks => along_tasks(axis, manifest, summary, &tasks, records),
         },
     };
-    figures.extend(settings(summary, &tasks, records));
+    figures.extend(settings(manifest, summary, &tasks, records));
     figures
 }
 
@@ -42,7 +42,8 @@ fn along_links(
         });
         let points: Vec<Point<'_>> = points.collect();
         let figure = lines::figure(&title(&points, &axis.of), "", &points, records)?;
-        Some((format!("{name}, by {}", axis.of), figure))
+        let task = manifest.outline.titles.task(name);
+        Some((format!("{task}, by {}", axis.of), figure))
     };
     manifest.outline.tasks.iter().filter_map(figure).collect()
 }
@@ -66,7 +67,8 @@ fn along_tasks(
             });
             let points: Vec<Point<'_>> = points.collect();
             let found = lines::figure(&title(&points, &axis.of), "", &points, records);
-            let heading = || format!("{scenario}, {direction}, by {}", axis.of);
+            let link = manifest.outline.titles.link(scenario);
+            let heading = || format!("{link}, {direction}, by {}", axis.of);
             figures.extend(found.map(|figure| (heading(), figure)));
         }
     }
@@ -75,6 +77,7 @@ fn along_tasks(
 
 /// Contenders that differ in one setting: `bentpipe-cubic:ack_packets=10`.
 fn settings(
+    manifest: &Manifest,
     summary: &Summary,
     tasks: &BTreeMap<String, Task>,
     records: &BTreeMap<RunKey, Record>,
@@ -96,7 +99,9 @@ fn settings(
             });
             let points: Vec<Point<'_>> = points.collect();
             let found = lines::figure(&title(&points, key), "", &points, records);
-            figures.extend(found.map(|figure| (format!("{scenario}, {task}, by {key}"), figure)));
+            let titles = &manifest.outline.titles;
+            let [link, task] = [titles.link(&scenario), titles.task(&task)];
+            figures.extend(found.map(|figure| (format!("{link}, {task}, by {key}"), figure)));
         }
     }
     figures

@@ -1,0 +1,194 @@
+//! Times and rates of several contenders who did one task over one link, from one place of one work.
+
+use super::super::deviation::{APART, mark};
+use super::{Finding, Ground, Verdict};
+use crate::experiment::{Comparable, Published, PublishedValue};
+use crate::results::{Known, Row};
+use bentpipe_plot::escape;
+
+pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
+    let published = ground.outline.claims.published.iter();
+    let mut groups: Vec<Vec<&Published>> = Vec::new();
+    for one in published.filter(|one| !matches!(one.value, PublishedValue::Failed(_))) {
+        let known = groups.iter_mut().find(|group| alike(group[0], one));
+        match known {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    let finding = |group: &Vec<&Published>| finding(group, ground);
+    groups.iter().map(finding).collect()
+}
+
+/// Whether two figures are of one statement: the work, link, task and statistic are the same, and so is the kind of value.
+fn alike(one: &Published, other: &Published) -> bool {
+    let key = |figure: &Published| {
+        let work = figure
+            .source
+            .split_once(": ")
+            .map(|(work, _)| work.to_owned());
+        let rate = figure.value.bits_per_s().is_some();
+        (
+            work.unwrap_or_else(|| figure.source.clone()),
+            figure.scenario.clone(),
+            figure.task.clone(),
+            figure.statistic.name(),
+            rate,
+            figure.comparable == Comparable::All,
+        )
+    };
+    key(one) == key(other)
+}
+
+fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
+    let first = group[0];
+    let (mut published, mut here, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for one in group {
+        let contender = escape(&one.contender);
+        published.push(format!("{contender} {}", escape(&one.value.to_string())));
+        let row = ground.summary.row(&one.contender, &one.scenario, &one.task);
+        match row.and_then(|row| row.over(one)) {
+            None => here.push(format!("{contender} {}", ground.absence(&one.contender))),
+            Some(ratio) => {
+                let mark = mark(ratio);
+                let own = row.map(|row| measured(row, one)).unwrap_or_default();
+                here.push(format!("{contender} {}{mark}", escape(&own)));
+                ratios.push((*one, ratio, mark.is_empty()));
+            }
+        }
+    }
+    let (here, verdict) = match first.comparable {
+        Comparable::All => (here.join("; "), judge(&ratios)),
+        Comparable::Ratio => (
+            "of other content: ratios alone are compared".into(),
+            Verdict::NotRun,
+        ),
+    };
+    Finding {
+        claim: format!(
+            "{}: {}",
+            first.statistic.name(),
+            ground.place(&first.scenario, &first.task)
+        ),
+        source: first.source.clone(),
+        published: published.join("; "),
+        here,
+        verdict,
+    }
+}
+
+/// The figure of a row that a published one is compared with, as text.
+fn measured(row: &Row, figure: &Published) -> String {
+    match figure.value {
+        PublishedValue::Seconds(_) => row
+            .figures
+            .map(|figures| figures.statistic(figure.statistic).seconds()),
+        _ => row.rate(figure.statistic).map(|rate| match rate.value() {
+            Some(rate) => PublishedValue::BitsPerS(rate).to_string(),
+            None => format!("< {}", PublishedValue::BitsPerS(rate.most())),
+        }),
+    }
+    .unwrap_or_default()
+}
+
+/// Judges figures with the ratio of each to the published one, and whether that is near 1.
+fn judge(ratios: &[(&Published, Known, bool)]) -> Verdict {
+    if ratios.is_empty() {
+        return Verdict::NotRun;
+    }
+    if ratios.iter().all(|(.., near)| *near) {
+        return Verdict::Reproduced;
+    }
+    let size = |figure: &Published| match (figure.value, figure.value.bits_per_s()) {
+        (PublishedValue::Seconds(seconds), _) => seconds,
+        (_, rate) => rate.unwrap_or_default(),
+    };
+    let pairs = ratios.iter().enumerate().flat_map(|(place, one)| {
+        let later = ratios[place + 1..].iter();
+        later.map(move |other| (one, other))
+    });
+    let mut told_apart = pairs.filter_map(|((one, own, _), (other, others, _))| {
+        let published = size(one) / size(other);
+        let here = own.over(*others).times(published);
+        let same_side = match published {
+            larger if larger > 1.0 + APART => here.least() > 1.0,
+            smaller if smaller < 1.0 / (1.0 + APART) => here.most() < 1.0,
+            _ => return None,
+        };
+        Some(same_side)
+    });
+    match told_apart.next() {
+        Some(true) if told_apart.all(|same_side| same_side) => Verdict::OrderOnly,
+        _ => Verdict::NotReproduced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::*;
+    use crate::experiment::{Claims, Statistic};
+    use crate::results::{Figures, Outline, Summary};
+
+    /// Finding of published seconds and seconds that were measured here, of one contender after the other.
+    fn found(figures: &[(f64, Option<f64>)], comparable: Comparable) -> Finding {
+        let names: Vec<String> = (0..figures.len())
+            .map(|place| format!("c{place}"))
+            .collect();
+        let published = names
+            .iter()
+            .zip(figures)
+            .map(|(name, (published, _))| Published {
+                contender: name.clone(),
+                scenario: "geo".into(),
+                task: "get".into(),
+                value: PublishedValue::Seconds(*published),
+                statistic: Statistic::Mean,
+                comparable,
+                source: format!("S: table 1, {name}"),
+            });
+        let rows = names.iter().zip(figures).filter_map(|(name, (_, here))| {
+            Some(Row {
+                contender: name.clone(),
+                scenario: "geo".into(),
+                task: "get".into(),
+                figures: Figures::of((*here)?),
+                ..Row::default()
+            })
+        });
+        let outline = Outline {
+            claims: Claims {
+                published: published.collect(),
+                ..Claims::default()
+            },
+            ..Outline::default()
+        };
+        let rows = rows.collect();
+        let question = String::new();
+        let mut all = findings(&outline, &Summary { question, rows });
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    #[test]
+    fn figures_of_one_place_are_one_finding() {
+        let near = found(&[(10.0, Some(11.0)), (20.0, Some(19.0))], Comparable::All);
+        assert_eq!(near.claim, "mean: geo, get");
+        assert_eq!(near.published, "c0 10.00 s; c1 20.00 s");
+        assert_eq!(near.here, "c0 11.00 s; c1 19.00 s");
+        assert_eq!(near.verdict, Verdict::Reproduced);
+        let order = found(&[(10.0, Some(30.0)), (20.0, Some(33.0))], Comparable::All);
+        assert_eq!(order.verdict, Verdict::OrderOnly);
+        let reversed = found(&[(10.0, Some(34.0)), (20.0, Some(33.0))], Comparable::All);
+        assert_eq!(reversed.verdict, Verdict::NotReproduced);
+        let alone = found(&[(10.0, Some(30.0)), (20.0, None)], Comparable::All);
+        assert_eq!(alone.here, "c0 30.00 s <b>200 % more</b>; c1 not run");
+        assert_eq!(alone.verdict, Verdict::NotReproduced);
+        assert_eq!(
+            found(&[(10.0, None)], Comparable::All).verdict,
+            Verdict::NotRun
+        );
+        let other = found(&[(10.0, Some(10.0))], Comparable::Ratio);
+        assert_eq!(other.verdict, Verdict::NotRun);
+    }
+}

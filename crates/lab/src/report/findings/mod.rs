@@ -1,0 +1,122 @@
+//! Findings of others, each beside what was measured here, with a verdict.
+//!
+//! ```text
+//!  Claims, Summary ──► ratios, orders, figures, failures ──► Finding: published, here, Verdict ──► overview of the page
+//! ```
+
+mod failures;
+mod figures;
+mod orders;
+mod ratios;
+
+use crate::results::{Outline, Summary};
+use bentpipe_plot::escape;
+
+pub(super) use failures::table as failure_table;
+
+/// Judgement of a finding by what was measured here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Verdict {
+    /// Every figure is within 15 % of the published one, or the order is the published one.
+    Reproduced,
+    /// Contenders stand in the published order, but some figure is more than 15 % away.
+    OrderOnly,
+    /// The published order is not that of the runs here.
+    NotReproduced,
+    /// No run here can be compared with the finding.
+    NotRun,
+}
+
+impl Verdict {
+    /// All verdicts, in the order of tables.
+    pub(super) const ALL: [Self; 4] = [
+        Self::Reproduced,
+        Self::OrderOnly,
+        Self::NotReproduced,
+        Self::NotRun,
+    ];
+
+    /// Words for the verdict.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::OrderOnly => "in order only",
+            Self::NotReproduced => "not reproduced",
+            Self::NotRun => "not run",
+        }
+    }
+
+    /// Name of the verdict's class in the style sheet.
+    pub(super) fn class(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::OrderOnly => "order",
+            Self::NotReproduced => "not",
+            Self::NotRun => "absent",
+        }
+    }
+}
+
+/// Finding of others, and what was measured of it. All texts but `source` are HTML.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Finding {
+    /// Subject of the finding: who did what over which link.
+    pub(super) claim: String,
+    /// The work, and behind a colon the place in it.
+    pub(super) source: String,
+    /// Published figures.
+    pub(super) published: String,
+    /// Figures that were measured here, or the reason why there are none.
+    pub(super) here: String,
+    /// Judgement.
+    pub(super) verdict: Verdict,
+}
+
+impl Finding {
+    /// The work that the finding is from, and the place in it: the text on either side of the first colon.
+    pub(super) fn work(&self) -> (&str, &str) {
+        let split = self.source.split_once(": ");
+        split.unwrap_or((&self.source, ""))
+    }
+}
+
+/// Findings of everybody about an experiment, in the order of its file: ratios, orders, figures, failures.
+pub(super) fn findings(outline: &Outline, summary: &Summary) -> Vec<Finding> {
+    let ground = Ground { outline, summary };
+    [
+        ratios::findings(&ground),
+        orders::findings(&ground),
+        figures::findings(&ground),
+        failures::findings(&ground),
+    ]
+    .concat()
+}
+
+/// Results that findings are judged by.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    outline: &'a Outline,
+    summary: &'a Summary,
+}
+
+impl<'a> Ground<'a> {
+    /// Link and task as a claim names them, as HTML.
+    fn place(&self, scenario: &str, task: &str) -> String {
+        let titles = &self.outline.titles;
+        escape(&format!("{}, {}", titles.link(scenario), titles.task(task)))
+    }
+
+    /// Reason why a contender has no figure.
+    fn absence(&self, contender: &str) -> &'static str {
+        match self
+            .outline
+            .claims
+            .not_built
+            .iter()
+            .any(|name| name == contender)
+        {
+            true => "not built yet",
+            false => "not run",
+        }
+    }
+}

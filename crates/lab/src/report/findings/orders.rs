@@ -1,0 +1,146 @@
+//! Orders of contenders by their times.
+
+use super::super::deviation::APART;
+use super::{Finding, Ground, Verdict};
+use crate::experiment::{PublishedOrder, Statistic};
+use crate::results::{Known, Row};
+use bentpipe_plot::escape;
+
+pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
+    let orders = ground.outline.claims.published_orders.iter();
+    orders.map(|one| finding(one, ground)).collect()
+}
+
+fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
+    let (here, verdict) = judged(one, ground);
+    Finding {
+        claim: format!("order: {}", ground.place(&one.scenario, &one.task)),
+        source: one.source.clone(),
+        published: format!("{} ({})", escape(&one.text()), one.statistic.name()),
+        here,
+        verdict,
+    }
+}
+
+/// Whether the order holds among those who were measured, and who is missing.
+fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
+    let row = |name: &str| {
+        let row = ground.summary.row(name, &order.scenario, &order.task);
+        row.filter(|row| row.figures.is_some())
+    };
+    let places = order.order.iter().zip(0u32..);
+    let all = places.flat_map(|(names, place)| names.iter().map(move |name| (name, place)));
+    let (there, missing): (Vec<_>, Vec<_>) = all.partition(|(name, _)| row(name).is_some());
+    let mut objections = Vec::new();
+    for (index, (first, place)) in there.iter().enumerate() {
+        for (second, other_place) in &there[index + 1..] {
+            let Some((one, other)) = row(first).zip(row(second)) else {
+                continue;
+            };
+            let found = compare(one, other, order.statistic);
+            let expected = if place == other_place { "~" } else { "&lt;" };
+            if found != expected {
+                objections.push(format!("{} {found} {}", escape(first), escape(second)));
+            }
+        }
+    }
+    let (said, verdict) = match (there.len(), objections.is_empty()) {
+        (0 | 1, _) => (String::new(), Verdict::NotRun),
+        (_, true) => ("as published".to_owned(), Verdict::Reproduced),
+        (_, false) => (objections.join(", "), Verdict::NotReproduced),
+    };
+    let missing = missing
+        .iter()
+        .map(|(name, _)| format!("{} {}", escape(name), ground.absence(name)));
+    let said = (!said.is_empty()).then_some(said).into_iter();
+    (said.chain(missing).collect::<Vec<_>>().join("; "), verdict)
+}
+
+/// `~` if two rows are not told apart: within 5 %, or their intervals overlap; else who is faster.
+fn compare(one: &Row, other: &Row, statistic: Statistic) -> &'static str {
+    let Some((figures, others)) = one.figures.zip(other.figures) else {
+        return "~";
+    };
+    let ends = |row: &Row| {
+        let spread = row.figures?.spread?;
+        spread.confident.then_some(spread.ends)
+    };
+    let overlap =
+        ends(one)
+            .zip(ends(other))
+            .is_some_and(|([low, high], [other_low, other_high])| {
+                low.least() <= other_high.most() && other_low.least() <= high.most()
+            });
+    let ratio: Known = figures
+        .statistic(statistic)
+        .over(others.statistic(statistic));
+    if !overlap && ratio.most() < 1.0 / (1.0 + APART) {
+        "&lt;"
+    } else if !overlap && ratio.least() > 1.0 + APART {
+        "&gt;"
+    } else {
+        "~"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::*;
+    use crate::experiment::Claims;
+    use crate::results::{Figures, Outline, Summary};
+
+    fn found(order: &[&[&str]]) -> Finding {
+        let row = |(contender, seconds): (&str, f64)| Row {
+            contender: contender.into(),
+            scenario: "geo".into(),
+            task: "get".into(),
+            figures: Figures::of(seconds),
+            ..Row::default()
+        };
+        let rows = [("qpep", 10.0), ("split", 10.3), ("vpn", 20.0)]
+            .map(row)
+            .to_vec();
+        let names = |names: &&[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let order = PublishedOrder {
+            scenario: "geo".into(),
+            task: "get".into(),
+            order: order.iter().map(names).collect(),
+            statistic: Statistic::Mean,
+            source: "S & co".into(),
+        };
+        let outline = Outline {
+            claims: Claims {
+                published_orders: vec![order],
+                not_built: vec!["sle".into()],
+                ..Claims::default()
+            },
+            ..Outline::default()
+        };
+        let question = String::new();
+        findings(&outline, &Summary { question, rows }).remove(0)
+    }
+
+    #[test]
+    fn an_order_holds_or_it_is_said_who_stands_elsewhere() {
+        let holds = found(&[&["qpep", "split"], &["vpn"]]);
+        assert_eq!(holds.published, "qpep ~ split &lt; vpn (mean)");
+        assert_eq!(
+            (&*holds.here, holds.verdict),
+            ("as published", Verdict::Reproduced)
+        );
+        let told_apart = found(&[&["qpep"], &["split"], &["vpn"]]);
+        assert_eq!(told_apart.here, "qpep ~ split");
+        assert_eq!(told_apart.verdict, Verdict::NotReproduced);
+        let reversed = found(&[&["vpn"], &["split"], &["sle"], &["pepsal"]]);
+        assert_eq!(
+            reversed.here,
+            "vpn &gt; split; sle not built yet; pepsal not run"
+        );
+        let alone = found(&[&["qpep"], &["pepsal"]]);
+        assert_eq!(
+            (&*alone.here, alone.verdict),
+            ("pepsal not run", Verdict::NotRun)
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Ratios of one contender's times to another's.
+
+use super::super::deviation::{APART, mark};
+use super::{Finding, Ground, Verdict};
+use crate::experiment::PublishedRatio;
+use crate::results::Known;
+use bentpipe_plot::escape;
+
+pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
+    let ratios = ground.outline.claims.published_ratios.iter();
+    ratios.map(|one| finding(one, ground)).collect()
+}
+
+fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
+    let (here, verdict) = match ground.summary.ratio(one) {
+        Some(ratio) => {
+            let mark = mark(ratio.over(Known::exactly(one.ratio)));
+            let here = format!("{} ×{mark}", escape(&ratio.ratio(2)));
+            (here, judge(ratio, one.ratio, &mark))
+        }
+        None => (ground.absence(&one.contender).into(), Verdict::NotRun),
+    };
+    let [contender, to] = [&one.contender, &one.to].map(|name| escape(name));
+    Finding {
+        claim: format!(
+            "{contender} compared with {to}: {}",
+            ground.place(&one.scenario, &one.task)
+        ),
+        source: one.source.clone(),
+        published: format!("{:.2} × ({})", one.ratio, one.statistic.name()),
+        here,
+        verdict,
+    }
+}
+
+fn judge(ratio: Known, published: f64, mark: &str) -> Verdict {
+    let same_side = match published {
+        slower if slower > 1.0 + APART => ratio.least() > 1.0 + APART,
+        faster if faster < 1.0 / (1.0 + APART) => ratio.most() < 1.0 / (1.0 + APART),
+        _ => false,
+    };
+    match (mark.is_empty(), same_side) {
+        (true, _) => Verdict::Reproduced,
+        (false, true) => Verdict::OrderOnly,
+        (false, false) => Verdict::NotReproduced,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::findings;
+    use super::*;
+    use crate::experiment::{Claims, Statistic};
+    use crate::results::{Figures, Outline, Row, Summary};
+
+    fn found(contender: &str, published: f64) -> Finding {
+        let row = |contender: &str, seconds: f64| Row {
+            contender: contender.into(),
+            scenario: "s1".into(),
+            task: "get".into(),
+            figures: Figures::of(seconds),
+            ..Row::default()
+        };
+        let summary = Summary {
+            question: String::new(),
+            rows: vec![row("plain", 10.0), row("ipsec", 12.0)],
+        };
+        let ratio = PublishedRatio {
+            contender: contender.into(),
+            to: "plain".into(),
+            scenario: "s1".into(),
+            task: "get".into(),
+            ratio: published,
+            statistic: Statistic::Median,
+            source: "S & co: figure 2".into(),
+        };
+        let outline = Outline {
+            claims: Claims {
+                published_ratios: vec![ratio],
+                not_built: vec!["les".into()],
+                ..Claims::default()
+            },
+            ..Outline::default()
+        };
+        findings(&outline, &summary).remove(0)
+    }
+
+    #[test]
+    fn a_ratio_is_reproduced_or_on_its_side_of_one_or_not() {
+        let near = found("ipsec", 1.25);
+        assert_eq!(near.claim, "ipsec compared with plain: s1, get");
+        assert_eq!(near.work(), ("S & co", "figure 2"));
+        assert_eq!(
+            (&*near.published, &*near.here),
+            ("1.25 × (median)", "1.20 ×")
+        );
+        assert_eq!(near.verdict, Verdict::Reproduced);
+        let larger = found("ipsec", 2.0);
+        assert_eq!(larger.here, "1.20 × <b>40 % less</b>");
+        assert_eq!(larger.verdict, Verdict::OrderOnly);
+        assert_eq!(found("ipsec", 0.5).verdict, Verdict::NotReproduced);
+        let absent = found("les", 1.0);
+        assert_eq!(
+            (&*absent.here, absent.verdict),
+            ("not built yet", Verdict::NotRun)
+        );
+        assert_eq!(found("qpep", 1.0).here, "not run");
+    }
+}

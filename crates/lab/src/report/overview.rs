@@ -1,0 +1,152 @@
+//! Head of the page: when and where it was measured, and every published finding with its verdict, by work.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use super::Part;
+use super::findings::{Finding, Verdict};
+use bentpipe_plot::escape;
+
+/// Title, date, machines and the experiments of the page.
+pub(super) fn head(parts: &[Part]) -> String {
+    let of = match parts {
+        [part] => escape(&part.manifest.experiment),
+        _ => format!("{} experiments", parts.len()),
+    };
+    let mut text = format!(
+        "<h1>bentpipe lab: {of}</h1>
+"
+    );
+    let mut machines: Vec<String> = Vec::new();
+    for manifest in parts.iter().flat_map(|part| part.manifest.parts()) {
+        let machine = format!("{}, {}", manifest.machine, manifest.bentpipe.version);
+        let machine = machine.lines().next().unwrap_or_default().to_owned();
+        if !machines.contains(&machine) {
+            machines.push(machine);
+        }
+    }
+    let began = || {
+        let records = parts.iter().flat_map(|part| part.records.values());
+        records
+            .map(|record| record.began)
+            .filter(|began| *began > 0)
+    };
+    let dates = [began().min(), began().max()].map(|began| began.map(date));
+    let dates = match dates {
+        [Some(first), Some(last)] if first == last => format!("Measured {first}"),
+        [Some(first), Some(last)] => format!("Measured {first} to {last}"),
+        _ => "Not measured yet".into(),
+    };
+    // Writing into a String cannot fail, here and below.
+    let _ = writeln!(
+        text,
+        "<p class=\"note\">{dates}. {}</p>",
+        escape(&machines.join("; "))
+    );
+    text
+}
+
+/// Day of a time in seconds since 1970, in UTC.
+fn date(began: u64) -> String {
+    let seconds = i64::try_from(began).unwrap_or(i64::MAX);
+    let day = Timestamp::from_second(seconds).unwrap_or_default();
+    day.strftime("%Y-%m-%d").to_string()
+}
+
+/// Links to the experiments of the page.
+pub(super) fn experiments(parts: &[Part]) -> String {
+    if parts.len() < 2 {
+        return String::new();
+    }
+    let link = |(place, part): (usize, &Part)| {
+        let name = escape(&part.manifest.experiment);
+        format!("<a href=\"#experiment-{place}\">{name}</a>")
+    };
+    let links: Vec<String> = parts.iter().enumerate().map(link).collect();
+    format!("<nav>{}</nav>\n", links.join(" · "))
+}
+
+/// All published findings, by the work that they are from; empty if there are none.
+pub(super) fn findings(parts: &[Part]) -> String {
+    let mut works: Vec<(&str, Vec<(usize, &Finding)>)> = Vec::new();
+    for (place, part) in parts.iter().enumerate() {
+        for finding in &part.findings {
+            let (work, _) = finding.work();
+            match works.iter_mut().find(|(known, _)| *known == work) {
+                Some((_, own)) => own.push((place, finding)),
+                None => works.push((work, vec![(place, finding)])),
+            }
+        }
+    }
+    let all: Vec<&Finding> = parts.iter().flat_map(|part| &part.findings).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let score = Verdict::ALL.map(|verdict| {
+        let number = count(all.iter().copied(), verdict);
+        format!(
+            "<b class=\"{}\">{number}</b> {}",
+            verdict.class(),
+            verdict.text()
+        )
+    });
+    let mut text = format!(
+        "<section class=\"claims\"><h2>Published findings</h2>\n<p>{} findings of {} works: {}.</p>\n",
+        all.len(),
+        works.len(),
+        score.join(", ")
+    );
+    for (work, own) in &works {
+        text.push_str(&one_work(work, own));
+    }
+    text.push_str(
+        "<p class=\"note\">Reproduced: within 15 % of what was published, or in the published order. In order only: \
+         contenders stand as published, but further apart or closer. Choose a work for its findings.</p></section>\n",
+    );
+    text
+}
+
+fn count<'a>(findings: impl Iterator<Item = &'a Finding>, verdict: Verdict) -> usize {
+    findings.filter(|one| one.verdict == verdict).count()
+}
+
+fn one_work(work: &str, own: &[(usize, &Finding)]) -> String {
+    let counts = Verdict::ALL.map(|verdict| {
+        let number = count(own.iter().map(|(_, one)| *one), verdict);
+        let class = if number == 0 { "none" } else { verdict.class() };
+        format!(
+            "<span class=\"{class}\"><b>{number}</b> {}</span>",
+            verdict.text()
+        )
+    });
+    let mut text = format!(
+        "<details><summary><span class=\"work\">{}</span>{}</summary>\n<div class=\"table\"><table class=\"cards words\">\
+         <thead><tr><th>claim</th><th>published</th><th>here</th><th>verdict</th></tr></thead><tbody>\n",
+        escape(work),
+        counts.concat()
+    );
+    for (place, finding) in own {
+        let Finding {
+            claim,
+            published,
+            here,
+            verdict,
+            ..
+        } = finding;
+        let (_, within) = finding.work();
+        let within = match within.is_empty() {
+            true => String::new(),
+            false => format!("<small>{}</small>", escape(within)),
+        };
+        let _ = writeln!(
+            text,
+            "<tr><td data-label=\"claim\"><a href=\"#experiment-{place}\">{claim}</a>{within}</td>\
+             <td data-label=\"published\">{published}</td><td data-label=\"here\">{here}</td>\
+             <td data-label=\"verdict\"><b class=\"{}\">{}</b></td></tr>",
+            verdict.class(),
+            verdict.text()
+        );
+    }
+    text + "</tbody></table></div></details>\n"
+}

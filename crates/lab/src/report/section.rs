@@ -1,0 +1,121 @@
+//! One experiment on the page: its question, the answer, one figure, the table; everything else is folded.
+
+use std::fmt::Write as _;
+
+use super::figures::{Drawn, all, first};
+use super::{Part, answer, findings, table, twins};
+use crate::results::{Manifest, Row};
+use bentpipe_plot::escape;
+
+/// Writes the experiment that has this place on the page.
+pub(super) fn section(place: usize, part: &Part, drawn: &mut Drawn) -> String {
+    let Part {
+        manifest, summary, ..
+    } = part;
+    let outline = &manifest.outline;
+    let mut text = format!(
+        "<section id=\"experiment-{place}\"><h2>{}</h2>\n<p class=\"note\">{}, {}</p>\n<p class=\"answer\">{}</p>\n",
+        escape(&summary.question),
+        escape(&manifest.experiment),
+        escape(&manifest.extent),
+        escape(&answer::answer(outline, summary))
+    );
+    let mut figures = all(part);
+    if let Some(place) = first(outline.figure, &figures) {
+        text.push_str(&drawn.show(figures.remove(place)));
+    }
+    text.push_str(&table::table(&summary.rows, &outline.titles));
+    text.push_str(&twins::sentence(manifest, summary));
+    for caveat in manifest.caveats() {
+        // Writing into a String cannot fail, here and below.
+        let _ = writeln!(text, "<p class=\"note\">{}</p>", escape(&caveat));
+    }
+    let more = figures.into_iter().map(|figure| drawn.show(figure));
+    for (title, content) in [
+        ("More figures", more.collect()),
+        (
+            "Spread, and what else was measured",
+            table::more(&summary.rows, &outline.titles),
+        ),
+        ("Failed runs", findings::failure_table(outline, summary)),
+        ("Runs that count in no median", faults(&summary.rows)),
+        (
+            "How to run it again, and what it was made with",
+            colophon(manifest),
+        ),
+    ] {
+        if !content.is_empty() {
+            let _ = writeln!(
+                text,
+                "<details><summary>{title}</summary>\n{content}</details>"
+            );
+        }
+    }
+    text + "</section>\n"
+}
+
+/// Everything that counts in no median, with its reasons.
+fn faults(rows: &[Row]) -> String {
+    let faulty = rows.iter().filter(|row| !row.remarks.is_empty());
+    let line = |row: &Row| {
+        let [contender, scenario, task] =
+            [&row.contender, &row.scenario, &row.task].map(|name| escape(name));
+        let remarks: Vec<String> = row.remarks.iter().map(|remark| escape(remark)).collect();
+        format!(
+            "<li>{contender}, {scenario}, {task} ({}): {}</li>\n",
+            row.counts(),
+            remarks.join("; ")
+        )
+    };
+    let lines: String = faulty.map(line).collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("<ul class=\"faults\">\n{lines}</ul>\n"),
+    }
+}
+
+/// Commands that make the figures again, and what they were made with.
+fn colophon(manifest: &Manifest) -> String {
+    let quick = if manifest.extent == "quick" {
+        " --quick"
+    } else {
+        ""
+    };
+    let mut selections: Vec<&str> = manifest
+        .parts()
+        .flat_map(|part| part.selection.iter().map(String::as_str))
+        .collect();
+    // All of it is more than any part.
+    if selections.is_empty() || selections.contains(&"") {
+        selections = vec![""];
+    }
+    let mut text = String::new();
+    for selection in selections {
+        let command = format!("bentpipe lab run {}{quick} {selection}", manifest.file);
+        let command = escape(command.trim_end());
+        let _ = writeln!(text, "<p class=\"note\">Again: <code>{command}</code></p>");
+    }
+    let mut lines = vec![format!("seed {}", manifest.seed.as_u64())];
+    manifest
+        .parts()
+        .for_each(|part| made_with(part, &mut lines));
+    let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+    text + &format!("<small>{}</small>", lines.join("<br>\n"))
+}
+
+fn made_with(part: &Manifest, lines: &mut Vec<String>) {
+    let (build, machine) = (&part.bentpipe, &part.machine);
+    let revision = build.revision.as_deref().unwrap_or("no work tree");
+    lines.push(format!(
+        "{} ({revision}, SHA-256 {})",
+        build.version, build.sha256
+    ));
+    lines.push(machine.to_string());
+    let named = [&machine.sysctls, &machine.tools, &part.contenders];
+    for (name, value) in named.into_iter().flatten() {
+        lines.push(format!("{name}: {value}"));
+    }
+    for (link, checks) in &part.link_checks {
+        lines.extend(checks.iter().map(|check| format!("{link}: {check}")));
+    }
+}
