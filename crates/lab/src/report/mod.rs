@@ -5,7 +5,7 @@
 //! uPlot, as the plots of [`bentpipe_emulator::plot`] are.
 //!
 //! ```text
-//!  DIR/results.jsonl, DIR/manifest.json ──► Part ──► findings ──► overview ─┐
+//!  DIR/results.jsonl, DIR/manifest.json ──► Results ──► findings ──► overview ─┐
 //!                                            ├─────► answer, table ► section ├─► report.html
 //!                                            └─────► figures ─► data ─► script ┘
 //! ```
@@ -34,14 +34,14 @@ use figures::Drawn;
 use findings::Finding;
 
 /// Results of one experiment, and what they say of others' findings.
-struct Part {
+struct Results {
     manifest: Manifest,
     records: BTreeMap<RunKey, Record>,
     summary: Summary,
     findings: Vec<Finding>,
 }
 
-impl Part {
+impl Results {
     fn new(manifest: Manifest, records: BTreeMap<RunKey, Record>) -> Self {
         let summary = Summary::new(&manifest.outline, &records);
         let findings = findings::findings(&manifest.outline, &summary);
@@ -61,9 +61,9 @@ impl Part {
 pub fn report(directories: &[PathBuf], page: &Path) -> Result<()> {
     let read = directories.iter().map(|directory| {
         let (manifest, records) = read(directory)?;
-        Ok(Part::new(manifest, records))
+        Ok(Results::new(manifest, records))
     });
-    let parts: Vec<Part> = read.collect::<Result<_>>()?;
+    let parts: Vec<Results> = read.collect::<Result<_>>()?;
     let mut drawn = Drawn::default();
     let sections = parts.iter().enumerate();
     let sections: String = sections
@@ -140,7 +140,8 @@ mod tests {
         for (name, share) in names.iter().zip(shares) {
             // A row of the experiment's table, and findings of the ratio and of the figure.
             let row = format!("<tr><td data-label=\"contender\">{name}</td>");
-            let claim = format!("<tr><td data-label=\"claim\">{name} compared");
+            let claim =
+                format!("<tr><td data-label=\"claim\"><a href=\"#experiment-0\">{name} compared");
             let lines = |start: &str| {
                 let line = text.lines().find(|line| line.starts_with(start));
                 line.unwrap_or_else(|| panic!("no {start}")).to_owned()

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::Part;
+use super::Results;
 use super::findings::{Finding, Verdict};
 use bentpipe_plot::escape;
 
 /// Title, date, machines and the experiments of the page.
-pub(super) fn head(parts: &[Part]) -> String {
+pub(super) fn head(parts: &[Results]) -> String {
     let of = match parts {
         [part] => escape(&part.manifest.experiment),
         _ => format!("{} experiments", parts.len()),
@@ -55,11 +55,11 @@ fn date(began: u64) -> String {
 }
 
 /// Links to the experiments of the page.
-pub(super) fn experiments(parts: &[Part]) -> String {
+pub(super) fn experiments(parts: &[Results]) -> String {
     if parts.len() < 2 {
         return String::new();
     }
-    let link = |(place, part): (usize, &Part)| {
+    let link = |(place, part): (usize, &Results)| {
         let name = escape(&part.manifest.experiment);
         format!("<a href=\"#experiment-{place}\">{name}</a>")
     };
@@ -68,7 +68,7 @@ pub(super) fn experiments(parts: &[Part]) -> String {
 }
 
 /// All published findings, by the work that they are from; empty if there are none.
-pub(super) fn findings(parts: &[Part]) -> String {
+pub(super) fn findings(parts: &[Results]) -> String {
     let mut works: Vec<(&str, Vec<(usize, &Finding)>)> = Vec::new();
     for (place, part) in parts.iter().enumerate() {
         for finding in &part.findings {

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use super::figures::{Drawn, all, first};
-use super::{Part, answer, findings, table, twins};
+use super::{Results, answer, findings, table, twins};
 use crate::results::{Manifest, Row};
 use bentpipe_plot::escape;
 
 /// Writes the experiment that has this place on the page.
-pub(super) fn section(place: usize, part: &Part, drawn: &mut Drawn) -> String {
-    let Part {
+pub(super) fn section(place: usize, part: &Results, drawn: &mut Drawn) -> String {
+    let Results {
         manifest, summary, ..
     } = part;
     let outline = &manifest.outline;

@@ -11,7 +11,7 @@ mod sweep;
 
 use serde_json::{Value, json};
 
-use super::Part;
+use super::Results;
 use super::table::{place, places};
 use crate::experiment::FigureKind;
 use crate::results::{Row, shares};
@@ -22,8 +22,8 @@ pub(super) use lines::tasks;
 /// Fewer figures than this make no distribution.
 const FEWEST: usize = 5;
 
-/// Figure of one kind.
-pub(super) struct Figure {
+/// Chart of one kind: bars, lines, distributions or a heat map.
+pub(super) struct Chart {
     kind: FigureKind,
     form: Form,
 }
@@ -35,8 +35,8 @@ enum Form {
 }
 
 /// All figures of an experiment; those of the kind that fits it best come first.
-pub(super) fn all(part: &Part) -> Vec<Figure> {
-    let Part {
+pub(super) fn all(part: &Results) -> Vec<Chart> {
+    let Results {
         manifest,
         records,
         summary,
@@ -44,7 +44,7 @@ pub(super) fn all(part: &Part) -> Vec<Figure> {
     } = part;
     let outline = &manifest.outline;
     let mut figures = Vec::new();
-    let mut add = |kind, form| figures.push(Figure { kind, form });
+    let mut add = |kind, form| figures.push(Chart { kind, form });
     for (heading, data) in sweep::figures(manifest, summary, records) {
         add(FigureKind::Axis, Form::Data(heading, data));
     }
@@ -77,14 +77,14 @@ pub(super) fn all(part: &Part) -> Vec<Figure> {
 }
 
 /// Place of the figure that is shown first: the first of the wanted kind, else the first of all.
-pub(super) fn first(wanted: Option<FigureKind>, figures: &[Figure]) -> Option<usize> {
+pub(super) fn first(wanted: Option<FigureKind>, figures: &[Chart]) -> Option<usize> {
     let of_kind = |kind| figures.iter().position(|figure| figure.kind == kind);
     let found = wanted.and_then(of_kind);
     found.or_else(|| (!figures.is_empty()).then_some(0))
 }
 
 /// The figures of a row in order, if they are enough, and how many they are with those of runs that were given up.
-fn curve(row: &Row, part: &Part) -> Option<Value> {
+fn curve(row: &Row, part: &Results) -> Option<Value> {
     let names = [&*row.contender, &*row.scenario, &*row.task];
     let own = part
         .records
@@ -107,7 +107,7 @@ pub(super) struct Drawn(Vec<Value>);
 
 impl Drawn {
     /// HTML of a figure: of one that the script draws the room for it, with its heading.
-    pub(super) fn show(&mut self, figure: Figure) -> String {
+    pub(super) fn show(&mut self, figure: Chart) -> String {
         match figure.form {
             Form::Html(text) => text,
             Form::Data(heading, mut data) => {
