@@ -146,6 +146,14 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub(crate) page: PathBuf,
 
+    /// Writes published findings and their verdicts as Markdown, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+
+    /// Writes each figure as an SVG into this directory, too
+    #[arg(long, value_name = "DIR")]
+    pub(crate) figures: Option<PathBuf>,
+
     /// Directories of results
     #[arg(required = true, value_name = "DIR")]
     pub(crate) from: Vec<PathBuf>,

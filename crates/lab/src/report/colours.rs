@@ -5,6 +5,9 @@
 
 use serde::Serialize;
 
+/// Style sheet of the page, which has the colours.
+pub(super) const STYLE: &str = include_str!("page.css");
+
 /// Families by how a contender's name begins; of several the longest.
 const FAMILIES: [(&str, &str); 14] = [
     ("plain", "plain"),
@@ -43,6 +46,29 @@ pub(super) struct Look {
     place: usize,
     /// Place among the contenders of the page that are of this family: each has a line style of its own.
     variant: usize,
+}
+
+impl Look {
+    /// Red, green and blue on a light ground, as the style sheet has it.
+    pub(super) fn rgb(&self) -> [u8; 3] {
+        let name = format!("--{}: #", self.family);
+        let (_, rest) = STYLE.split_once(&name).unwrap_or_default();
+        let part = |at: usize| {
+            let digits = rest.get(at..at + 2).unwrap_or_default();
+            u8::from_str_radix(digits, 16).unwrap_or_default()
+        };
+        [part(0), part(2), part(4)]
+    }
+
+    /// Number of the marker's corners: each family has a shape of its own among its neighbours.
+    pub(super) fn corners(&self) -> usize {
+        [16, 4, 3, 5, 6][(self.place + self.variant) % 5]
+    }
+
+    /// Place among the contenders that are of this family.
+    pub(super) fn variant(&self) -> usize {
+        self.variant
+    }
 }
 
 /// Looks of all contenders of a page, by their names.
@@ -87,6 +113,8 @@ mod tests {
             families.map(family),
             ["plain", "ipsec", "bentpipe", "sle", "sle", "other"]
         );
+        let all = looks(["bentpipe"].into_iter());
+        assert_eq!(all[0].1.rgb(), [0x00, 0x72, 0xb2]);
     }
 
     #[test]
@@ -108,10 +136,9 @@ mod tests {
 
     #[test]
     fn the_style_sheet_has_every_family_for_both_grounds() {
-        let style = include_str!("page.css");
         for family in FAMILIES.map(|(_, family)| family).iter().chain([&OTHER]) {
             let colour = format!("--{family}: ");
-            assert_eq!(style.matches(&colour).count(), 2, "{family}");
+            assert_eq!(STYLE.matches(&colour).count(), 2, "{family}");
         }
     }
 }

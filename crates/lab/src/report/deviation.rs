@@ -9,31 +9,40 @@ pub(super) const APART: f64 = 0.05;
 /// Deviation up to which a figure counts as reproduced, as a share of the published one.
 const NEAR: f64 = 0.15;
 
-/// The deviation of a figure that is `ratio` times the published one, such as `34 % less`; empty if it is reproduced.
-pub(super) fn mark(ratio: Known) -> String {
+/// The deviation of a figure that is `ratio` times the published one, such as `34 % less`; none if it is reproduced.
+pub(super) fn deviation(ratio: Known) -> Option<String> {
     let percent = |ratio: f64| format!("{:.0} %", 100.0 * (ratio - 1.0).abs());
     let about = match ratio.value() {
         Some(_) => "",
         None => "over ",
     };
     let (least, most) = (ratio.least(), ratio.most());
-    let text = if least > 1.0 + NEAR {
-        format!("{about}{} more", percent(least))
+    if least > 1.0 + NEAR {
+        Some(format!("{about}{} more", percent(least)))
     } else if most < 1.0 - NEAR {
-        format!("{about}{} less", percent(most))
+        Some(format!("{about}{} less", percent(most)))
     } else {
-        return String::new();
-    };
-    format!(" <b>{text}</b>")
+        None
+    }
 }
 
-/// The deviation of a share of failed runs; empty if it is near the published one.
-pub(super) fn mark_failures(own: FailureCount, published: FailureCount) -> &'static str {
+/// The deviation of a share of failed runs; none if it is near the published one.
+pub(super) fn failures(own: FailureCount, published: FailureCount) -> Option<&'static str> {
     match own.share() - published.share() {
-        more if more > NEAR => " <b>more</b>",
-        fewer if fewer < -NEAR => " <b>fewer</b>",
-        _ => "",
+        more if more > NEAR => Some("more"),
+        fewer if fewer < -NEAR => Some("fewer"),
+        _ => None,
     }
+}
+
+/// Mark of a deviation behind a figure in a table, as HTML; empty without one.
+pub(super) fn mark(deviation: Option<&str>) -> String {
+    deviation.map_or_else(String::new, |text| format!(" <b>{text}</b>"))
+}
+
+/// A deviation in brackets behind a figure, as text; empty without one.
+pub(super) fn bracket(deviation: Option<&str>) -> String {
+    deviation.map_or_else(String::new, |text| format!(" ({text})"))
 }
 
 #[cfg(test)]
@@ -42,21 +51,21 @@ mod tests {
 
     #[test]
     fn what_is_far_is_said_with_its_sign() {
-        let exactly = |ratio| mark(Known::exactly(ratio));
+        let exactly = |ratio| deviation(Known::exactly(ratio)).unwrap_or_default();
         let failed = |text: &str| text.parse::<FailureCount>().unwrap();
-        assert_eq!(
-            mark_failures(failed("1 of 5"), failed("5 of 5")),
-            " <b>fewer</b>"
-        );
-        assert_eq!(mark_failures(failed("1 of 8"), failed("0 of 5")), "");
+        assert_eq!(failures(failed("1 of 5"), failed("5 of 5")), Some("fewer"));
+        assert_eq!(failures(failed("1 of 8"), failed("0 of 5")), None);
         assert_eq!(exactly(1.14), "");
         assert_eq!(exactly(0.86), "");
-        assert_eq!(exactly(1.16), " <b>16 % more</b>");
-        assert_eq!(exactly(0.66), " <b>34 % less</b>");
+        assert_eq!(exactly(1.16), "16 % more");
+        assert_eq!(exactly(0.66), "34 % less");
         let given_up = Known::more_than(60.0).over(Known::exactly(20.0));
-        assert_eq!(mark(given_up), " <b>over 200 % more</b>");
+        assert_eq!(deviation(given_up).as_deref(), Some("over 200 % more"));
         let other_given_up = Known::exactly(20.0).over(Known::more_than(60.0));
-        assert_eq!(mark(other_given_up), " <b>over 67 % less</b>");
-        assert_eq!(mark(Known::more_than(20.0).over(Known::exactly(60.0))), "");
+        assert_eq!(deviation(other_given_up).as_deref(), Some("over 67 % less"));
+        let unknown = Known::more_than(20.0).over(Known::exactly(60.0));
+        assert_eq!(deviation(unknown), None);
+        assert_eq!(mark(Some("more")), " <b>more</b>");
+        assert_eq!((mark(None), bracket(None)), (String::new(), String::new()));
     }
 }

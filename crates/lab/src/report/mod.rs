@@ -8,6 +8,7 @@
 //!  DIR/results.jsonl, DIR/manifest.json ──► Results ──► findings ──► overview ─┐
 //!                                            ├─────► answer, table ► section ├─► report.html
 //!                                            └─────► figures ─► data ─► script ┘
+//!                     findings, answer ─► markdown ─► FILE.md;  figures ─► data ─► svg ─► DIR/EXPERIMENT-NUMBER.svg
 //! ```
 
 mod answer;
@@ -15,8 +16,10 @@ mod colours;
 mod deviation;
 mod figures;
 mod findings;
+mod markdown;
 mod overview;
 mod section;
+mod svg;
 mod table;
 mod twins;
 
@@ -25,11 +28,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::experiment::RunKey;
 use crate::results::{Manifest, Record, Summary, read};
 use bentpipe_plot::Page;
+use colours::Look;
 use figures::Drawn;
 use findings::Finding;
 
@@ -54,40 +58,88 @@ impl Results {
     }
 }
 
-/// Writes a page about what the directories hold.
-///
-/// # Errors
-/// One of them holds no results, or the page cannot be written.
-pub fn report(directories: &[PathBuf], page: &Path) -> Result<()> {
-    let read = directories.iter().map(|directory| {
-        let (manifest, records) = read(directory)?;
-        Ok(Results::new(manifest, records))
-    });
-    let parts: Vec<Results> = read.collect::<Result<_>>()?;
-    let mut drawn = Drawn::default();
-    let sections = parts.iter().enumerate();
-    let sections: String = sections
-        .map(|(place, part)| section::section(place, part, &mut drawn))
-        .collect();
-    let figures = drawn.into_data();
-    let looks: BTreeMap<_, _> = colours::looks(figures::names(&figures))
-        .into_iter()
-        .collect();
-    let text = Page {
-        title: "bentpipe lab",
-        style: include_str!("page.css"),
-        body: &[
-            overview::head(&parts),
-            overview::findings(&parts),
-            overview::experiments(&parts),
-            include_str!("legend.html").into(),
-            sections,
-        ]
-        .concat(),
-        script: include_str!("page.js"),
+/// Report about the results of experiments.
+pub struct Report(Vec<Results>);
+
+impl Report {
+    /// Reads the results in these directories.
+    ///
+    /// # Errors
+    /// One of them holds no results.
+    pub fn read(directories: &[PathBuf]) -> Result<Self> {
+        let read = directories.iter().map(|directory| {
+            let (manifest, records) = read(directory)?;
+            Ok(Results::new(manifest, records))
+        });
+        Ok(Self(read.collect::<Result<_>>()?))
     }
-    .with(&json!({ "looks": looks, "figures": figures }))?;
-    fs::write(page, text).with_context(|| format!("cannot write {}", page.display()))
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// The page cannot be written.
+    pub fn write_page(&self, path: &Path) -> Result<()> {
+        let mut drawn = Drawn::default();
+        let sections = self.0.iter().enumerate();
+        let sections: String = sections
+            .map(|(place, part)| section::section(place, part, &mut drawn))
+            .collect();
+        let figures = drawn.into_data();
+        let text = Page {
+            title: "bentpipe lab",
+            style: colours::STYLE,
+            body: &[
+                overview::head(&self.0),
+                overview::findings(&self.0),
+                overview::experiments(&self.0),
+                include_str!("legend.html").into(),
+                sections,
+            ]
+            .concat(),
+            script: include_str!("page.js"),
+        }
+        .with(&json!({ "looks": looks(&figures), "figures": figures }))?;
+        write(path, &text)
+    }
+
+    /// Writes the published findings and the answers as Markdown.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_markdown(&self, path: &Path) -> Result<()> {
+        write(path, &markdown::text(&self.0))
+    }
+
+    /// Writes each figure as `EXPERIMENT-NUMBER.svg` into a directory, which is made if it is not there, and returns their number.
+    /// Each experiment's first is the one that its page shows.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write_figures(&self, directory: &Path) -> Result<usize> {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let mut written = 0;
+        for part in &self.0 {
+            let figures = figures::data(part);
+            let looks = looks(&figures);
+            for (figure, number) in figures.iter().zip(1..) {
+                let name = format!("{}-{number}.svg", part.manifest.experiment);
+                write(&directory.join(name), &svg::text(figure, &looks)?)?;
+                written += 1;
+            }
+        }
+        Ok(written)
+    }
+}
+
+fn looks(figures: &[Value]) -> BTreeMap<String, Look> {
+    colours::looks(figures::names(figures))
+        .into_iter()
+        .collect()
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -135,7 +187,7 @@ mod tests {
                 .unwrap();
         }
         let page = place.join("r.html");
-        report(&[place], &page).unwrap();
+        Report::read(&[place]).unwrap().write_page(&page).unwrap();
         let text = fs::read_to_string(&page).unwrap();
         for (name, share) in names.iter().zip(shares) {
             // A row of the experiment's table, and findings of the ratio and of the figure.
@@ -146,8 +198,7 @@ mod tests {
                 let line = text.lines().find(|line| line.starts_with(start));
                 line.unwrap_or_else(|| panic!("no {start}")).to_owned()
             };
-            let marked =
-                |line: String| line.contains(" % more</b>") || line.contains(" % less</b>");
+            let marked = |line: String| line.contains(" % more") || line.contains(" % less");
             let far = (share - 1.0_f64).abs() > 0.15;
             assert_eq!(
                 [&row, &claim].map(|start| marked(lines(start))),
@@ -175,7 +226,7 @@ mod tests {
             .add(record("y", 1, Outcome::Failed { reason }))
             .unwrap();
         let page = place.join("r.html");
-        report(&[place], &page).unwrap();
+        Report::read(&[place]).unwrap().write_page(&page).unwrap();
         let text = fs::read_to_string(&page).unwrap();
         for part in [
             "&lt;/script&gt; &amp; why?",

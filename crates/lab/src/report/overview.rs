@@ -67,9 +67,12 @@ pub(super) fn experiments(parts: &[Results]) -> String {
     format!("<nav>{}</nav>\n", links.join(" · "))
 }
 
-/// All published findings, by the work that they are from; empty if there are none.
-pub(super) fn findings(parts: &[Results]) -> String {
-    let mut works: Vec<(&str, Vec<(usize, &Finding)>)> = Vec::new();
+/// Findings of one work, each with the place of its experiment.
+type Work<'a> = (&'a str, Vec<(usize, &'a Finding)>);
+
+/// All published findings by the work that they are from, in the order in which works are met.
+pub(super) fn by_work(parts: &[Results]) -> Vec<Work<'_>> {
+    let mut works: Vec<Work<'_>> = Vec::new();
     for (place, part) in parts.iter().enumerate() {
         for finding in &part.findings {
             let (work, _) = finding.work();
@@ -79,6 +82,12 @@ pub(super) fn findings(parts: &[Results]) -> String {
             }
         }
     }
+    works
+}
+
+/// All published findings as HTML, by the work that they are from; empty if there are none.
+pub(super) fn findings(parts: &[Results]) -> String {
+    let works = by_work(parts);
     let all: Vec<&Finding> = parts.iter().flat_map(|part| &part.findings).collect();
     if all.is_empty() {
         return String::new();
@@ -127,13 +136,9 @@ fn one_work(work: &str, own: &[(usize, &Finding)]) -> String {
         counts.concat()
     );
     for (place, finding) in own {
-        let Finding {
-            claim,
-            published,
-            here,
-            verdict,
-            ..
-        } = finding;
+        let verdict = finding.verdict;
+        let [claim, published, here] =
+            [&finding.claim, &finding.published, &finding.here].map(|text| escape(text));
         let (_, within) = finding.work();
         let within = match within.is_empty() {
             true => String::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::deviation::{mark, mark_failures};
+use super::deviation::{deviation, failures, mark};
 use crate::experiment::{Comparable, Published, PublishedValue, Statistic, Titles};
 use crate::results::{Known, Row, Spread, Status};
 use bentpipe_plot::escape;
@@ -200,7 +200,7 @@ fn beside<'a>(row: &'a Row, sources: &mut Vec<&'a str>) -> [String; 2] {
 fn judged(row: &Row, figure: &Published) -> String {
     if let PublishedValue::Failed(published) = figure.value {
         return row.failures().map_or("–".into(), |own| {
-            format!("{own} failed{}", mark_failures(own, published))
+            format!("{own} failed{}", mark(failures(own, published)))
         });
     }
     if figure.comparable == Comparable::Ratio {
@@ -216,7 +216,7 @@ fn judged(row: &Row, figure: &Published) -> String {
             .map(|figures| format!(" (mean {})", escape(&figures.mean.seconds()))),
         _ => None,
     };
-    escape(&ratio.ratio(2)) + &own.unwrap_or_default() + &mark(ratio)
+    escape(&ratio.ratio(2)) + &own.unwrap_or_default() + &mark(deviation(ratio).as_deref())
 }
 
 /// Bounds of a median, and which.

@@ -4,80 +4,107 @@
 
 use std::fmt::Write as _;
 
+use serde_json::{Value, json};
+
 use super::super::colours::family;
 use super::super::table::place;
 use crate::experiment::{Comparable, PublishedValue, Titles};
 use crate::results::Row;
 use bentpipe_plot::escape;
 
-/// The figure of rows of one link and task; empty if none has a median.
-pub(super) fn figure(rows: &[Row], titles: &Titles) -> String {
-    let shown: Vec<&Row> = rows.iter().filter(|row| row.figures.is_some()).collect();
-    let ends = shown.iter().flat_map(|row| [median(row), published(row)]);
-    let longest = ends.flatten().fold(0.0, f64::max);
-    if longest <= 0.0 {
-        return String::new();
-    }
-    let mut text = format!(
-        "<figure class=\"bars\"><figcaption>{}: median in seconds</figcaption>\n",
-        escape(&place(shown[0], titles))
+/// What the figure of rows of one link and task is made of; none if no row has a median.
+pub(super) fn data(rows: &[Row], titles: &Titles) -> Option<Value> {
+    let shown = rows.iter().filter(|row| row.figures.is_some());
+    let bars: Vec<Value> = shown.filter_map(bar).collect();
+    let title = format!("{}: median in seconds", place(rows.first()?, titles));
+    (!bars.is_empty()).then(|| json!({ "kind": "bars", "title": title, "curves": bars }))
+}
+
+/// The median in seconds, or what it exceeds; the limit and what was published, in seconds.
+fn bar(row: &Row) -> Option<Value> {
+    let median = row.figures?.median;
+    let published = row.published.iter().find_map(|figure| match figure.value {
+        PublishedValue::Seconds(seconds) if figure.comparable == Comparable::All => Some(seconds),
+        _ => None,
+    });
+    Some(json!({
+        "name": row.contender,
+        "seconds": median.least(),
+        "shown": median.seconds(),
+        "given_up": median.value().is_none(),
+        "limit": row.ratio.map(|ratio| median.least() / ratio.least()),
+        "published": published,
+    }))
+}
+
+/// The longest time of the bars, in seconds.
+pub(in super::super) fn longest(bars: &[Value]) -> f64 {
+    let ends = bars
+        .iter()
+        .flat_map(|bar| [bar["seconds"].as_f64(), bar["published"].as_f64()]);
+    ends.flatten().fold(0.0, f64::max)
+}
+
+/// Signs of the figure, and what each stands for.
+pub(in super::super) fn key(bars: &[Value]) -> String {
+    let any = |name: &str| bars.iter().any(|bar| bar[name].as_f64().is_some());
+    let signs = [
+        (any("limit"), "│ physical limit"),
+        (any("published"), "◇ published"),
+        (
+            bars.iter().any(|bar| bar["given_up"] == true),
+            "striped: given up, longer than that",
+        ),
+    ];
+    let there = signs.into_iter().filter(|(there, _)| *there);
+    there.map(|(_, text)| text).collect::<Vec<_>>().join("; ")
+}
+
+/// The figure as HTML.
+pub(super) fn html(data: &Value) -> String {
+    let bars = data["curves"].as_array().map_or(&[][..], Vec::as_slice);
+    let longest = longest(bars);
+    let text = |value: &Value| escape(value.as_str().unwrap_or_default());
+    let mut html = format!(
+        "<figure class=\"bars\"><figcaption>{}</figcaption>\n",
+        text(&data["title"])
     );
-    for row in &shown {
+    for bar in bars {
         // Writing into a String cannot fail, here and below.
         let _ = writeln!(
-            text,
+            html,
             "<div class=\"f-{}\"><span>{}</span><span class=\"bar\">{}</span><span>{}</span></div>",
-            family(&row.contender),
-            escape(&row.contender),
-            bar(row, longest),
-            row.figures
-                .map_or("–".into(), |figures| escape(&figures.median.seconds())),
+            family(bar["name"].as_str().unwrap_or_default()),
+            text(&bar["name"]),
+            marks(bar, longest),
+            text(&bar["shown"]),
         );
     }
     let _ = writeln!(
-        text,
-        "<div class=\"scale\"><span></span><span><b>0 s</b><b>{longest:.1} s</b></span><span></span></div>"
+        html,
+        "<div class=\"scale\"><span></span><span><b>0 s</b><b>{longest:.1} s</b></span><span></span></div>\n\
+         <p class=\"note\">{}</p></figure>",
+        key(bars)
     );
-    let mut key = vec!["│ physical limit"];
-    if shown.iter().any(|row| published(row).is_some()) {
-        key.push("◇ published");
-    }
-    if shown.iter().any(|row| given_up(row)) {
-        key.push("striped: given up, longer than that");
-    }
-    let _ = writeln!(text, "<p class=\"note\">{}</p></figure>", key.join("; "));
-    text
+    html
 }
 
-/// The median in seconds, or what it exceeds.
-fn median(row: &Row) -> Option<f64> {
-    row.figures.map(|figures| figures.median.least())
-}
-
-fn given_up(row: &Row) -> bool {
-    row.figures
-        .is_some_and(|figures| figures.median.value().is_none())
-}
-
-/// The first published time of the row that may be compared, in seconds.
-fn published(row: &Row) -> Option<f64> {
-    row.published.iter().find_map(|figure| match figure.value {
-        PublishedValue::Seconds(seconds) if figure.comparable == Comparable::All => Some(seconds),
-        _ => None,
-    })
-}
-
-fn bar(row: &Row, longest: f64) -> String {
-    let percent = |seconds: f64| (100.0 * seconds / longest).min(100.0);
-    let median = median(row).unwrap_or_default();
-    let class = if given_up(row) { " class=\"more\"" } else { "" };
-    let mut text = format!("<i{class} style=\"width:{:.1}%\"></i>", percent(median));
-    if let Some(ratio) = row.ratio {
-        let limit = percent(median / ratio.least());
-        let _ = write!(text, "<b style=\"left:{limit:.1}%\"></b>");
-    }
-    if let Some(seconds) = published(row) {
-        let _ = write!(text, "<u style=\"left:{:.1}%\"></u>", percent(seconds));
+/// The bar itself, the limit's line and the published figure's marker.
+fn marks(bar: &Value, longest: f64) -> String {
+    let at = |name: &str| {
+        let seconds = bar[name].as_f64()?;
+        Some((100.0 * seconds / longest).min(100.0))
+    };
+    let class = match bar["given_up"] == true {
+        true => " class=\"more\"",
+        false => "",
+    };
+    let width = at("seconds").unwrap_or_default();
+    let mut text = format!("<i{class} style=\"width:{width:.1}%\"></i>");
+    for (tag, place) in [("b", at("limit")), ("u", at("published"))] {
+        if let Some(left) = place {
+            let _ = write!(text, "<{tag} style=\"left:{left:.1}%\"></{tag}>");
+        }
     }
     text
 }
@@ -111,7 +138,7 @@ mod tests {
             ..Row::default()
         };
         let rows = [row("plain/cubic", 8.0, Some(10.0)), row("qpep", 4.0, None)];
-        let text = figure(&rows, &Titles::default());
+        let text = html(&data(&rows, &Titles::default()).unwrap());
         for part in [
             "geo, get: median in seconds",
             "f-plain\"><span>plain/cubic</span><span class=\"bar\"><i style=\"width:80.0%\"></i><b style=\"left:40.0%\">",
@@ -122,6 +149,6 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("striped"), "{text}");
-        assert_eq!(figure(&[Row::default()], &Titles::default()), "");
+        assert_eq!(data(&[Row::default()], &Titles::default()), None);
     }
 }

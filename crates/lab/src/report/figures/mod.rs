@@ -17,6 +17,7 @@ use crate::experiment::FigureKind;
 use crate::results::{Row, shares};
 use bentpipe_plot::escape;
 
+pub(super) use bars::{key, longest};
 pub(super) use lines::tasks;
 
 /// Fewer figures than this make no distribution.
@@ -30,6 +31,8 @@ pub(super) struct Chart {
 
 enum Form {
     Html(String),
+    /// What bars are made of.
+    Bars(Value),
     /// Heading, and what the script draws.
     Data(String, Value),
 }
@@ -52,9 +55,8 @@ pub(super) fn all(part: &Results) -> Vec<Chart> {
         add(FigureKind::BySize, Form::Data(heading, data));
     }
     for rows in places(&summary.rows) {
-        let bars = bars::figure(rows, &outline.titles);
-        if !bars.is_empty() {
-            add(FigureKind::Bars, Form::Html(bars));
+        if let Some(bars) = bars::data(rows, &outline.titles) {
+            add(FigureKind::Bars, Form::Bars(bars));
         }
     }
     for (heading, data) in series::figures(manifest, summary, records) {
@@ -74,6 +76,25 @@ pub(super) fn all(part: &Results) -> Vec<Chart> {
         add(FigureKind::Heat, Form::Html(heat));
     }
     figures
+}
+
+/// All figures of an experiment as data, the one that its page shows first before the others.
+pub(super) fn data(part: &Results) -> Vec<Value> {
+    let mut figures = all(part);
+    if let Some(place) = first(part.manifest.outline.figure, &figures) {
+        let shown = figures.remove(place);
+        figures.insert(0, shown);
+    }
+    let data = figures.into_iter().filter_map(|figure| match figure.form {
+        Form::Bars(data) => Some(data),
+        Form::Data(heading, mut data) => {
+            let title = data["title"].as_str().unwrap_or_default();
+            data["title"] = format!("{heading}: {title}").into();
+            Some(data)
+        }
+        Form::Html(_) => None,
+    });
+    data.collect()
 }
 
 /// Place of the figure that is shown first: the first of the wanted kind, else the first of all.
@@ -110,6 +131,7 @@ impl Drawn {
     pub(super) fn show(&mut self, figure: Chart) -> String {
         match figure.form {
             Form::Html(text) => text,
+            Form::Bars(data) => bars::html(&data),
             Form::Data(heading, mut data) => {
                 let id = format!("figure-{}", self.0.len());
                 let heading = escape(&heading);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::deviation::mark_failures;
+use super::super::deviation::{bracket, failures};
 use super::{Finding, Ground, Verdict};
 use crate::experiment::{Along, Axis, FailureCount, Published, PublishedValue};
 use crate::results::{Outline, Row, Summary};
@@ -32,9 +32,8 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding {
     let (first, _) = group[0];
     let titles = &ground.outline.titles;
-    let said = |one: &Published, count: FailureCount| {
-        format!("{}: {count}", escape(titles.link(&one.scenario)))
-    };
+    let said =
+        |one: &Published, count: FailureCount| format!("{}: {count}", titles.link(&one.scenario));
     let measured = group.iter().filter_map(|(one, count)| {
         let row = ground
             .summary
@@ -43,7 +42,7 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
     });
     let measured: Vec<_> = measured.collect();
     let far = |(_, published, own): &(&Published, FailureCount, FailureCount)| {
-        !mark_failures(*own, *published).is_empty()
+        failures(*own, *published).is_some()
     };
     let verdict = match (measured.is_empty(), measured.iter().any(far)) {
         (true, _) => Verdict::NotRun,
@@ -51,7 +50,8 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
         (false, false) => Verdict::Reproduced,
     };
     let here = measured.iter().map(|(one, published, own)| {
-        format!("{}{}", said(one, *own), mark_failures(*own, *published))
+        let apart = bracket(failures(*own, *published));
+        format!("{}{apart}", said(one, *own))
     });
     let here: Vec<String> = match verdict {
         Verdict::NotRun => vec![ground.absence(&first.contender).into()],
@@ -61,8 +61,8 @@ fn finding(group: &[(&Published, FailureCount)], ground: &Ground<'_>) -> Finding
     Finding {
         claim: format!(
             "failed runs of {}: {}",
-            escape(&first.contender),
-            escape(titles.task(&first.task))
+            first.contender,
+            titles.task(&first.task)
         ),
         source: first.source.clone(),
         published: published.collect::<Vec<_>>().join(", "),

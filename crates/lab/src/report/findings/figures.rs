@@ -1,10 +1,9 @@
 //! Times and rates of several contenders who did one task over one link, from one place of one work.
 
-use super::super::deviation::{APART, mark};
+use super::super::deviation::{APART, bracket, deviation};
 use super::{Finding, Ground, Verdict};
 use crate::experiment::{Comparable, Published, PublishedValue};
 use crate::results::{Known, Row};
-use bentpipe_plot::escape;
 
 pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
     let published = ground.outline.claims.published.iter();
@@ -44,16 +43,16 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
     let first = group[0];
     let (mut published, mut here, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for one in group {
-        let contender = escape(&one.contender);
-        published.push(format!("{contender} {}", escape(&one.value.to_string())));
+        let contender = &one.contender;
+        published.push(format!("{contender} {}", one.value));
         let row = ground.summary.row(&one.contender, &one.scenario, &one.task);
         match row.and_then(|row| row.over(one)) {
             None => here.push(format!("{contender} {}", ground.absence(&one.contender))),
             Some(ratio) => {
-                let mark = mark(ratio);
+                let apart = deviation(ratio);
                 let own = row.map(|row| measured(row, one)).unwrap_or_default();
-                here.push(format!("{contender} {}{mark}", escape(&own)));
-                ratios.push((*one, ratio, mark.is_empty()));
+                here.push(format!("{contender} {own}{}", bracket(apart.as_deref())));
+                ratios.push((*one, ratio, apart.is_none()));
             }
         }
     }
@@ -182,7 +181,7 @@ mod tests {
         let reversed = found(&[(10.0, Some(34.0)), (20.0, Some(33.0))], Comparable::All);
         assert_eq!(reversed.verdict, Verdict::NotReproduced);
         let alone = found(&[(10.0, Some(30.0)), (20.0, None)], Comparable::All);
-        assert_eq!(alone.here, "c0 30.00 s <b>200 % more</b>; c1 not run");
+        assert_eq!(alone.here, "c0 30.00 s (200 % more); c1 not run");
         assert_eq!(alone.verdict, Verdict::NotReproduced);
         assert_eq!(
             found(&[(10.0, None)], Comparable::All).verdict,

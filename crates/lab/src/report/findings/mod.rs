@@ -10,7 +10,6 @@ mod orders;
 mod ratios;
 
 use crate::results::{Outline, Summary};
-use bentpipe_plot::escape;
 
 pub(super) use failures::table as failure_table;
 
@@ -57,7 +56,7 @@ impl Verdict {
     }
 }
 
-/// Finding of others, and what was measured of it. All texts but `source` are HTML.
+/// Finding of others, and what was measured of it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finding {
     /// Subject of the finding: who did what over which link.
@@ -100,10 +99,10 @@ struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Link and task as a claim names them, as HTML.
+    /// Link and task as a claim names them.
     fn place(&self, scenario: &str, task: &str) -> String {
         let titles = &self.outline.titles;
-        escape(&format!("{}, {}", titles.link(scenario), titles.task(task)))
+        format!("{}, {}", titles.link(scenario), titles.task(task))
     }
 
     /// Reason why a contender has no figure.

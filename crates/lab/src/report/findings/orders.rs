@@ -4,7 +4,6 @@ use super::super::deviation::APART;
 use super::{Finding, Ground, Verdict};
 use crate::experiment::{PublishedOrder, Statistic};
 use crate::results::{Known, Row};
-use bentpipe_plot::escape;
 
 pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
     let orders = ground.outline.claims.published_orders.iter();
@@ -16,7 +15,7 @@ fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
     Finding {
         claim: format!("order: {}", ground.place(&one.scenario, &one.task)),
         source: one.source.clone(),
-        published: format!("{} ({})", escape(&one.text()), one.statistic.name()),
+        published: format!("{} ({})", one.text(), one.statistic.name()),
         here,
         verdict,
     }
@@ -38,9 +37,9 @@ fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
                 continue;
             };
             let found = compare(one, other, order.statistic);
-            let expected = if place == other_place { "~" } else { "&lt;" };
+            let expected = if place == other_place { "~" } else { "<" };
             if found != expected {
-                objections.push(format!("{} {found} {}", escape(first), escape(second)));
+                objections.push(format!("{first} {found} {second}"));
             }
         }
     }
@@ -51,7 +50,7 @@ fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
     };
     let missing = missing
         .iter()
-        .map(|(name, _)| format!("{} {}", escape(name), ground.absence(name)));
+        .map(|(name, _)| format!("{name} {}", ground.absence(name)));
     let said = (!said.is_empty()).then_some(said).into_iter();
     (said.chain(missing).collect::<Vec<_>>().join("; "), verdict)
 }
@@ -75,9 +74,9 @@ fn compare(one: &Row, other: &Row, statistic: Statistic) -> &'static str {
         .statistic(statistic)
         .over(others.statistic(statistic));
     if !overlap && ratio.most() < 1.0 / (1.0 + APART) {
-        "&lt;"
+        "<"
     } else if !overlap && ratio.least() > 1.0 + APART {
-        "&gt;"
+        ">"
     } else {
         "~"
     }
@@ -124,7 +123,7 @@ mod tests {
     #[test]
     fn an_order_holds_or_it_is_said_who_stands_elsewhere() {
         let holds = found(&[&["qpep", "split"], &["vpn"]]);
-        assert_eq!(holds.published, "qpep ~ split &lt; vpn (mean)");
+        assert_eq!(holds.published, "qpep ~ split < vpn (mean)");
         assert_eq!(
             (&*holds.here, holds.verdict),
             ("as published", Verdict::Reproduced)
@@ -135,7 +134,7 @@ mod tests {
         let reversed = found(&[&["vpn"], &["split"], &["sle"], &["pepsal"]]);
         assert_eq!(
             reversed.here,
-            "vpn &gt; split; sle not built yet; pepsal not run"
+            "vpn > split; sle not built yet; pepsal not run"
         );
         let alone = found(&[&["qpep"], &["pepsal"]]);
         assert_eq!(

@@ -1,10 +1,9 @@
 //! Ratios of one contender's times to another's.
 
-use super::super::deviation::{APART, mark};
+use super::super::deviation::{APART, bracket, deviation};
 use super::{Finding, Ground, Verdict};
 use crate::experiment::PublishedRatio;
 use crate::results::Known;
-use bentpipe_plot::escape;
 
 pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
     let ratios = ground.outline.claims.published_ratios.iter();
@@ -14,16 +13,17 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
     let (here, verdict) = match ground.summary.ratio(one) {
         Some(ratio) => {
-            let mark = mark(ratio.over(Known::exactly(one.ratio)));
-            let here = format!("{} ×{mark}", escape(&ratio.ratio(2)));
-            (here, judge(ratio, one.ratio, &mark))
+            let apart = deviation(ratio.over(Known::exactly(one.ratio)));
+            let here = format!("{} ×{}", ratio.ratio(2), bracket(apart.as_deref()));
+            (here, judge(ratio, one.ratio, apart.is_none()))
         }
         None => (ground.absence(&one.contender).into(), Verdict::NotRun),
     };
-    let [contender, to] = [&one.contender, &one.to].map(|name| escape(name));
     Finding {
         claim: format!(
-            "{contender} compared with {to}: {}",
+            "{} compared with {}: {}",
+            one.contender,
+            one.to,
             ground.place(&one.scenario, &one.task)
         ),
         source: one.source.clone(),
@@ -33,13 +33,13 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
     }
 }
 
-fn judge(ratio: Known, published: f64, mark: &str) -> Verdict {
+fn judge(ratio: Known, published: f64, near: bool) -> Verdict {
     let same_side = match published {
         slower if slower > 1.0 + APART => ratio.least() > 1.0 + APART,
         faster if faster < 1.0 / (1.0 + APART) => ratio.most() < 1.0 / (1.0 + APART),
         _ => false,
     };
-    match (mark.is_empty(), same_side) {
+    match (near, same_side) {
         (true, _) => Verdict::Reproduced,
         (false, true) => Verdict::OrderOnly,
         (false, false) => Verdict::NotReproduced,
@@ -96,7 +96,7 @@ mod tests {
         );
         assert_eq!(near.verdict, Verdict::Reproduced);
         let larger = found("ipsec", 2.0);
-        assert_eq!(larger.here, "1.20 × <b>40 % less</b>");
+        assert_eq!(larger.here, "1.20 × (40 % less)");
         assert_eq!(larger.verdict, Verdict::OrderOnly);
         assert_eq!(found("ipsec", 0.5).verdict, Verdict::NotReproduced);
         let absent = found("les", 1.0);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bentpipe_lab::experiment::{Experiment, Extent, Filter, RunKey};
-use bentpipe_lab::report::report;
+use bentpipe_lab::report::Report;
 use bentpipe_lab::results::{Build, Manifest, Outcome, Record, Store};
 use bentpipe_testbed::chromium;
 use bentpipe_units::Seed;
@@ -250,7 +250,8 @@ fn the_page_of_the_seed_papers_is_read_without_scrolling_aside() {
         quick(name, directory);
     }
     let page = place.join("seeds.html");
-    report(&directories, &page).unwrap();
+    let report = Report::read(&directories).unwrap();
+    report.write_page(&page).unwrap();
     assert!(fs::metadata(&page).unwrap().len() < 3_000_000);
     look(place, &[page]);
     let seen = seen(place, "seeds");
@@ -266,6 +267,31 @@ fn the_page_of_the_seed_papers_is_read_without_scrolling_aside() {
         seen.contrast
     );
     assert!((6..=14).contains(&seen.sheets), "{} sheets", seen.sheets);
+
+    // Every figure is a file of its own too, which the browser takes for a picture, with every name in full.
+    let (figures, text) = (place.join("figures"), place.join("findings.md"));
+    let written = report.write_figures(&figures).unwrap();
+    assert_eq!(fs::read_dir(&figures).unwrap().count(), written);
+    for name in SEEDS {
+        let svg = fs::read_to_string(figures.join(format!("{name}-1.svg"))).unwrap();
+        assert!(
+            svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
+            "{name}"
+        );
+        assert!(svg.contains("<polygon") || svg.contains("<rect"), "{name}");
+    }
+    let bars = fs::read_to_string(figures.join("qpep-pages-1.svg")).unwrap();
+    for name in [
+        "plain/cubic",
+        "openvpn-udp/cubic",
+        "bentpipe",
+        "physical limit",
+    ] {
+        assert!(bars.contains(name), "{name}");
+    }
+    report.write_markdown(&text).unwrap();
+    let text = fs::read_to_string(text).unwrap();
+    assert!(text.contains("| in order only |") && text.contains("## Pavur et al., QPEP (2020)"));
 }
 
 #[test]
@@ -277,7 +303,8 @@ fn every_figure_is_drawn_wherever_it_is_looked_at() {
     let place = directory.path();
     results(place);
     let page = |name: &str| place.join(format!("{name}.html"));
-    report(&[place.to_owned()], &page("report")).unwrap();
+    let read = Report::read(&[place.to_owned()]).unwrap();
+    read.write_page(&page("report")).unwrap();
     let text = fs::read_to_string(page("report")).unwrap();
     fs::write(page("empty"), emptied(&text)).unwrap();
     let wide = "<style>td { white-space: nowrap; min-width: 9em; display: table-cell !important }</style></head>";

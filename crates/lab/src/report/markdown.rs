@@ -1,0 +1,77 @@
+//! Published findings and the answers of experiments as Markdown, for papers, issues and notes.
+
+use std::fmt::Write as _;
+
+use super::overview::by_work;
+use super::{Results, answer};
+
+/// The text: a table for each work, then a line for each experiment.
+pub(super) fn text(parts: &[Results]) -> String {
+    let mut text = String::from("# Published findings\n");
+    for (work, findings) in by_work(parts) {
+        // Writing into a String cannot fail, here and below.
+        let _ = write!(
+            text,
+            "\n## {}\n\n| claim | published | here | verdict |\n| --- | --- | --- | --- |\n",
+            cell(work)
+        );
+        for (_, finding) in findings {
+            let texts = [
+                &*finding.claim,
+                &finding.published,
+                &finding.here,
+                finding.verdict.text(),
+            ];
+            let _ = writeln!(text, "| {} |", texts.map(cell).join(" | "));
+        }
+    }
+    text.push_str("\n# Experiments\n\n");
+    for part in parts {
+        let _ = writeln!(
+            text,
+            "- **{}** ({}, {}): {}",
+            cell(&part.summary.question),
+            part.manifest.experiment,
+            part.manifest.extent,
+            cell(&answer::answer(&part.manifest.outline, &part.summary))
+        );
+    }
+    text
+}
+
+/// Text that does not end a cell, nor begin an element or a line of its own.
+fn cell(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('|', "\\|")
+        .replace('<', "\\<")
+        .replace('*', "\\*")
+        .replace(char::is_control, " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{PublishedOrder, Statistic};
+    use crate::results::Manifest;
+
+    #[test]
+    fn findings_stand_below_their_work_and_no_text_leaves_its_cell() {
+        let mut manifest = Manifest::example("");
+        manifest.outline.question = "Who | is *first*?".into();
+        manifest.outline.claims.published_orders = vec![PublishedOrder {
+            scenario: "geo".into(),
+            task: "get".into(),
+            order: vec![vec!["a".into()], vec!["b".into()]],
+            statistic: Statistic::Mean,
+            source: "S & co: table 1".into(),
+        }];
+        let text = text(&[Results::new(manifest, Default::default())]);
+        for line in [
+            "## S & co",
+            "| order: geo, get | a \\< b (mean) | a not run; b not run | not run |",
+            "- **Who \\| is \\*first\\*?** (e, full): No run was valid: there is no answer yet.",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        }
+    }
+}
