@@ -10,7 +10,7 @@ use bentpipe_emulator::machine::{Tool, prepare};
 use bentpipe_lab::contender::Available;
 use bentpipe_lab::experiment::{Experiment, Extent, Filter};
 use bentpipe_lab::leaks::{self, Thoroughness};
-use bentpipe_lab::report::Report;
+use bentpipe_lab::report::ResultsReport;
 use bentpipe_lab::results::{Comparison, merge, read};
 use bentpipe_lab::runner::{self, RunnerConfig};
 use tracing::warn;
@@ -112,7 +112,7 @@ fn put_together(options: &LabMerge) -> Result<(), Failure> {
 }
 
 fn draw(options: &LabReport) -> Result<(), Failure> {
-    let report = Report::read(&options.from)?;
+    let report = ResultsReport::read(&options.from)?;
     report.write_page(&options.page)?;
     super::print(&options.page.display().to_string())?;
     if let Some(file) = &options.markdown {

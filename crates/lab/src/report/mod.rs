@@ -59,9 +59,9 @@ impl Results {
 }
 
 /// Report about the results of experiments.
-pub struct Report(Vec<Results>);
+pub struct ResultsReport(Vec<Results>);
 
-impl Report {
+impl ResultsReport {
     /// Reads the results in these directories.
     ///
     /// # Errors
@@ -187,7 +187,10 @@ mod tests {
                 .unwrap();
         }
         let page = place.join("r.html");
-        Report::read(&[place]).unwrap().write_page(&page).unwrap();
+        ResultsReport::read(&[place])
+            .unwrap()
+            .write_page(&page)
+            .unwrap();
         let text = fs::read_to_string(&page).unwrap();
         for (name, share) in names.iter().zip(shares) {
             // A row of the experiment's table, and findings of the ratio and of the figure.
@@ -226,7 +229,10 @@ mod tests {
             .add(record("y", 1, Outcome::Failed { reason }))
             .unwrap();
         let page = place.join("r.html");
-        Report::read(&[place]).unwrap().write_page(&page).unwrap();
+        ResultsReport::read(&[place])
+            .unwrap()
+            .write_page(&page)
+            .unwrap();
         let text = fs::read_to_string(&page).unwrap();
         for part in [
             "&lt;/script&gt; &amp; why?",

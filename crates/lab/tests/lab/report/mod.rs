@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bentpipe_lab::experiment::{Experiment, Extent, Filter, RunKey};
-use bentpipe_lab::report::Report;
+use bentpipe_lab::report::ResultsReport;
 use bentpipe_lab::results::{Build, Manifest, Outcome, Record, Store};
 use bentpipe_testbed::chromium;
 use bentpipe_units::Seed;
@@ -250,7 +250,7 @@ fn the_page_of_the_seed_papers_is_read_without_scrolling_aside() {
         quick(name, directory);
     }
     let page = place.join("seeds.html");
-    let report = Report::read(&directories).unwrap();
+    let report = ResultsReport::read(&directories).unwrap();
     report.write_page(&page).unwrap();
     assert!(fs::metadata(&page).unwrap().len() < 3_000_000);
     look(place, &[page]);
@@ -303,7 +303,7 @@ fn every_figure_is_drawn_wherever_it_is_looked_at() {
     let place = directory.path();
     results(place);
     let page = |name: &str| place.join(format!("{name}.html"));
-    let read = Report::read(&[place.to_owned()]).unwrap();
+    let read = ResultsReport::read(&[place.to_owned()]).unwrap();
     read.write_page(&page("report")).unwrap();
     let text = fs::read_to_string(page("report")).unwrap();
     fs::write(page("empty"), emptied(&text)).unwrap();
