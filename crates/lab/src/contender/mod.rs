@@ -23,6 +23,7 @@ mod openvpn;
 mod packets;
 mod program;
 mod repairs;
+mod road;
 mod split;
 mod vpn;
 pub(crate) mod wireguard;
@@ -46,6 +47,7 @@ pub use program::Named;
 use program::Program;
 pub(crate) use program::sha256;
 pub use repairs::Repairs;
+pub use road::Road;
 pub use split::Splitters;
 use vpn::{Pep, Vpn};
 

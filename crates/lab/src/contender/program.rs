@@ -180,6 +180,11 @@ impl Named {
 }
 
 impl Program {
+    /// Program that it is, if the lab knows it.
+    pub(super) fn known(&self) -> Option<KnownProgram> {
+        self.known
+    }
+
     /// One of those that the lab knows, of which nothing was said.
     pub(super) fn unnamed(known: KnownProgram) -> Self {
         Self {

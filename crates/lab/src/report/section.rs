@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::figures::{Drawn, all, first};
 use super::{Results, answer, findings, table, twins};
-use crate::results::{Manifest, Row};
+use crate::contender::Contender;
+use crate::results::{Manifest, Outline, Row};
 use bentpipe_plot::escape;
 
 /// Writes the experiment that has this place on the page.
@@ -37,6 +38,7 @@ pub(super) fn section(place: usize, part: &Results, drawn: &mut Drawn) -> String
             "Spread, and what else was measured",
             table::more(&summary.rows, &outline.titles),
         ),
+        ("Who ends TCP, and where it is encrypted", roads(outline)),
         ("Failed runs", findings::failure_table(outline, summary)),
         ("Runs that count in no median", faults(&summary.rows)),
         (
@@ -52,6 +54,19 @@ pub(super) fn section(place: usize, part: &Results, drawn: &mut Drawn) -> String
         }
     }
     text + "</section>\n"
+}
+
+/// Drawing of each contender's road from host to origin.
+fn roads(outline: &Outline) -> String {
+    let road = |name: &String| {
+        let contender: Contender = name.parse().ok()?;
+        Some(format!("{}  {name}", contender.road()?.drawing()))
+    };
+    let roads: Vec<String> = outline.contenders.iter().filter_map(road).collect();
+    format!(
+        "<pre>host     terminal  gateway  origin\n{}</pre>\n<p class=\"note\">● TCP ends here; ┼ it passes; ═ encrypted; ─ in clear</p>\n",
+        escape(&roads.join("\n"))
+    )
 }
 
 /// Everything that counts in no median, with its reasons.
