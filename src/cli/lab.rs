@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bentpipe_lab::Ratio;
 use bentpipe_lab::contender::{Binary, Contender};
 use bentpipe_lab::experiment::Shard;
-use bentpipe_lab::runner::Retry;
+use bentpipe_lab::runner::{Keep, Retry};
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Args)]
@@ -103,12 +103,20 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WHICH", value_parser = retry, num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub(crate) retry: Option<Retry>,
 
+    /// Keep files of each run in DIR/kept of the results: pcap, qlog (of bentpipe's daemons), probes, with commas between
+    #[arg(long, value_name = "KINDS", value_parser = keep)]
+    pub(crate) keep: Option<Keep>,
+
     /// Directory of the results [default: lab-results/NAME-quick, -full, and the shard's numbers]
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
 }
 
 fn retry(text: &str) -> Result<Retry, &'static str> {
+    text.parse()
+}
+
+fn keep(text: &str) -> Result<Keep, String> {
     text.parse()
 }
 

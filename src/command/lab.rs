@@ -50,6 +50,7 @@ fn experiment(options: &LabRun) -> Result<(), Failure> {
         selection: selection(options),
         bentpipe: own_path()?,
         retry: options.retry.unwrap_or_default(),
+        keep: options.keep.unwrap_or_default(),
         experiment,
     };
     let plan = config.plan();

@@ -1,6 +1,7 @@
 //! `bentpipe lab` as its users run it, killed and started again. Needs root.
 mod compared;
 mod hystart;
+mod kept;
 mod made_with;
 mod policer;
 mod terrestrial;

@@ -349,6 +349,9 @@ pub(super) fn status(bentpipe: &Path, socket: &Path) -> Result<Value> {
     serde_json::from_str(&text).context("its status is no JSON")
 }
 
+/// Directory in that of the topology into which daemons write traces of their connections, if it is there.
+pub(crate) const TRACES: &str = "qlog";
+
 /// Starts `bentpipe` as a client or server with `<name>.toml`; it is ready when this returns.
 pub(super) fn run_daemon(
     bentpipe: &Path,
@@ -360,6 +363,10 @@ pub(super) fn run_daemon(
     let file = topology.directory().join(format!("{name}.toml"));
     let mut command = Command::new(bentpipe);
     command.arg(role).arg("--config").arg(&file);
+    let traces = topology.directory().join(TRACES);
+    if traces.exists() {
+        command.arg("--qlog").arg(traces);
+    }
     let process = topology.spawn_in(namespace, command)?;
     process.wait_for_line("ready", HANDSHAKE)?;
     Ok(process)

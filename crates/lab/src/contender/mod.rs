@@ -38,6 +38,7 @@ use bentpipe_emulator::topology::{Congestion, Process, Topology};
 
 pub use available::{Available, kernel_bbr};
 use available::{first_line, kernel};
+pub(crate) use bentpipe::TRACES;
 pub use bentpipe::{CLIENT_SOCKET, Daemons, SERVER_PORT, Settings, Tuned};
 pub use ends::Between;
 use interception::Interception;

@@ -16,6 +16,7 @@ mod colours;
 mod deviation;
 mod figures;
 mod findings;
+mod kept;
 mod markdown;
 mod overview;
 mod section;
@@ -39,6 +40,8 @@ use findings::Finding;
 
 /// Results of one experiment, and what they say of others' findings.
 struct Results {
+    /// Files of runs that were kept beside the results.
+    kept: Vec<PathBuf>,
     manifest: Manifest,
     records: BTreeMap<RunKey, Record>,
     summary: Summary,
@@ -50,6 +53,7 @@ impl Results {
         let summary = Summary::new(&manifest.outline, &records);
         let findings = findings::findings(&manifest.outline, &summary);
         Self {
+            kept: Vec::new(),
             manifest,
             records,
             summary,
@@ -69,7 +73,10 @@ impl ResultsReport {
     pub fn read(directories: &[PathBuf]) -> Result<Self> {
         let read = directories.iter().map(|directory| {
             let (manifest, records) = read(directory)?;
-            Ok(Results::new(manifest, records))
+            Ok(Results {
+                kept: kept::files(directory)?,
+                ..Results::new(manifest, records)
+            })
         });
         Ok(Self(read.collect::<Result<_>>()?))
     }
@@ -82,7 +89,7 @@ impl ResultsReport {
         let mut drawn = Drawn::default();
         let sections = self.0.iter().enumerate();
         let sections: String = sections
-            .map(|(place, part)| section::section(place, part, &mut drawn))
+            .map(|(place, part)| section::section(place, part, path, &mut drawn))
             .collect();
         let figures = drawn.into_data();
         let text = Page {

@@ -1,15 +1,16 @@
 //! One experiment on the page: its question, the answer, one figure, the table; everything else is folded.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use super::figures::{Drawn, all, first};
-use super::{Results, answer, findings, table, twins};
+use super::{Results, answer, findings, kept, table, twins};
 use crate::contender::Contender;
 use crate::results::{Manifest, Outline, Row};
 use bentpipe_plot::escape;
 
-/// Writes the experiment that has this place on the page.
-pub(super) fn section(place: usize, part: &Results, drawn: &mut Drawn) -> String {
+/// The experiment that has this place on the page, which is to be the file `page`.
+pub(super) fn section(place: usize, part: &Results, page: &Path, drawn: &mut Drawn) -> String {
     let Results {
         manifest, summary, ..
     } = part;
@@ -41,6 +42,7 @@ pub(super) fn section(place: usize, part: &Results, drawn: &mut Drawn) -> String
         ("Who ends TCP, and where it is encrypted", roads(outline)),
         ("Failed runs", findings::failure_table(outline, summary)),
         ("Runs that count in no median", faults(&summary.rows)),
+        ("Files that were kept", kept::list(&part.kept, page)),
         (
             "How to run it again, and what it was made with",
             colophon(manifest),

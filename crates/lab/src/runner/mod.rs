@@ -12,6 +12,7 @@ mod check;
 mod course;
 mod done;
 mod judge;
+mod keep;
 mod perform;
 mod police;
 mod prepared;
@@ -33,6 +34,7 @@ use crate::workload::Chromium;
 use bentpipe_emulator::Awake;
 use bentpipe_emulator::Stop;
 use course::Course;
+pub use keep::{KEPT, Keep};
 pub use residue::prefix;
 
 /// Runs that are to be made, and the directory of their results.
@@ -52,6 +54,8 @@ pub struct RunnerConfig {
     pub output: PathBuf,
     /// Runs that are done again.
     pub retry: Retry,
+    /// Files of runs that are kept.
+    pub keep: Keep,
 }
 
 /// Results for which a run is done again.
@@ -160,7 +164,8 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
             unchecked.insert(check.fault());
             store.add_check(&named.name, check)?;
         }
-        let mut record = single::measure(&kit, experiment, run, stop)?;
+        let place = keep::Place::new(config.keep, &config.output, &run.key)?;
+        let mut record = single::measure(&kit, experiment, run, place.as_ref(), stop)?;
         record
             .doubts
             .extend(faults.get(&run.scenario).cloned().flatten());

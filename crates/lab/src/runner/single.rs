@@ -12,6 +12,7 @@ use super::Kit;
 use super::bounds::Watch;
 use super::done::Done;
 use super::judge::{Evidence, judge};
+use super::keep::Place;
 use super::perform::{TaskPlace, since};
 use super::police::police;
 use super::prepared::Prepared;
@@ -61,6 +62,7 @@ pub(super) fn measure(
     kit: &Kit,
     experiment: &Experiment,
     run: &Run,
+    kept: Option<&Place>,
     stop: &Stop,
 ) -> Result<Record> {
     let start = Instant::now();
@@ -90,7 +92,7 @@ pub(super) fn measure(
     match possible.and_then(|()| contender.version(&kit.available)) {
         Ok(version) => {
             record.version = version;
-            carry_out(kit, experiment, run, stop, &mut record)?;
+            carry_out(kit, experiment, run, kept, stop, &mut record)?;
         }
         Err(reason) => record.outcome = Outcome::Unsupported { reason },
     }
@@ -102,6 +104,7 @@ fn carry_out(
     kit: &Kit,
     experiment: &Experiment,
     run: &Run,
+    kept: Option<&Place>,
     stop: &Stop,
     record: &mut Record,
 ) -> Result<()> {
@@ -109,8 +112,12 @@ fn carry_out(
     let prepared = Prepared::new(experiment.tasks[run.task].task, run.seed.stream("content"));
     let live = Live::default();
     let named = &experiment.scenarios[run.scenario];
+    let outputs = kept.map(Place::outputs).unwrap_or_default();
     let config = TopologyConfig {
-        link: link(named, run.seed.stream("link"), live.clone()),
+        link: EmulatorConfig {
+            outputs,
+            ..link(named, run.seed.stream("link"), live.clone())
+        },
         prefix: kit.prefix.clone(),
         hosts: corpus::HOSTS,
     };
@@ -123,6 +130,7 @@ fn carry_out(
         behind: named.behind,
     };
     let topology = Topology::build_on(&config, ground)?;
+    kept.map_or(Ok(()), |place| place.trace(topology.directory()))?;
     if let Some(rate) = named.udp_policer {
         police(&topology, rate)?;
     }
@@ -181,6 +189,7 @@ fn carry_out(
     let best = watch.finish();
     let best = best.map(|best| best.behind(&named.behind));
     drop(at_work);
+    kept.map_or(Ok(()), |place| place.take(topology.directory()))?;
     drop(web);
     let stats = topology.finish()?;
     record.outcome = match done {
