@@ -28,8 +28,10 @@ const NONE: [bool; 2] = [false; 2];
 const TERMINAL: [bool; 2] = [true, false];
 
 impl Road {
-    fn of(carrier: &Carrier) -> Option<Self> {
-        let (ends, encrypted) = match carrier {
+    /// Road under a contender; none of a program that the lab does not know.
+    #[must_use]
+    pub fn of(contender: &Contender) -> Option<Self> {
+        let (ends, encrypted) = match &contender.carrier {
             Carrier::Plain => (NONE, NOWHERE),
             Carrier::Bentpipe(..)
             | Carrier::BentpipeTls(_)
@@ -80,14 +82,6 @@ fn under(vpn: Vpn, pep: Option<&Pep>) -> [bool; 2] {
     }
 }
 
-impl Contender {
-    /// Road of the user's bytes; none of a program that the lab does not know.
-    #[must_use]
-    pub fn road(&self) -> Option<Road> {
-        Road::of(&self.carrier)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,7 +99,7 @@ mod tests {
             ("pepsal", "●────────●────────┼────────●"),
         ] {
             let contender: Contender = name.parse().unwrap();
-            let found = contender.road().map(Road::drawing);
+            let found = Road::of(&contender).map(Road::drawing);
             assert_eq!(found.as_deref(), Some(drawing), "{name}");
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::runner::KEPT;
+use crate::results::KEPT;
 use bentpipe_plot::escape;
 
 /// Files that a directory of results has kept, in order; none if nothing was.

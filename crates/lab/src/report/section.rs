@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::figures::{Drawn, all, first};
 use super::{Results, answer, findings, kept, table, twins};
-use crate::contender::Contender;
+use crate::contender::{Contender, Road};
 use crate::results::{Manifest, Outline, Row};
 use bentpipe_plot::escape;
 
@@ -62,7 +62,7 @@ pub(super) fn section(place: usize, part: &Results, page: &Path, drawn: &mut Dra
 fn roads(outline: &Outline) -> String {
     let road = |name: &String| {
         let contender: Contender = name.parse().ok()?;
-        Some(format!("{}  {name}", contender.road()?.drawing()))
+        Some(format!("{}  {name}", Road::of(&contender)?.drawing()))
     };
     let roads: Vec<String> = outline.contenders.iter().filter_map(road).collect();
     format!(

@@ -7,6 +7,7 @@
 //! ```text
 //!  DIR/results.jsonl    a line per finished run, valid or not        the last line of a run counts
 //!  DIR/results.csv      tidy: a row per figure                       made of the lines, anew after each
+//!  DIR/kept/           captures, traces and probes of runs            if they were wanted
 //!  DIR/manifest.json    experiment, build, machine, versions
 //! ```
 
@@ -38,7 +39,7 @@ pub use machine::Machine;
 pub use manifest::{Build, LinkCheck, Manifest, Outline};
 pub use merge::merge;
 pub use sample::{Figures, Spread, shares};
-pub use store::{Store, read};
+pub use store::{KEPT, Store, read};
 pub use summary::{Row, Summary};
 
 /// Record of one run.

@@ -10,6 +10,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{LinkCheck, Manifest, Record, csv};
 use crate::experiment::RunKey;
 
+/// Directory of the files that runs have kept, in that of the results.
+pub const KEPT: &str = "kept";
 const LINES: &str = "results.jsonl";
 const TABLE: &str = "results.csv";
 const MANIFEST: &str = "manifest.json";

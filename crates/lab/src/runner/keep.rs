@@ -15,9 +15,7 @@ use bentpipe_emulator::Outputs;
 
 use crate::contender::TRACES;
 use crate::experiment::RunKey;
-
-/// Directory of the files, in that of the results.
-pub const KEPT: &str = "kept";
+use crate::results::KEPT;
 
 /// Kinds of files that are kept; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,14 +46,14 @@ impl FromStr for Keep {
     }
 }
 
-/// Place of one run's files.
+/// Directory of one run's files.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct KeptFiles {
     keep: Keep,
     directory: PathBuf,
 }
 
-impl Place {
+impl KeptFiles {
     /// Makes the place of a run's files in the directory of results; what an earlier try of the run left there is removed.
     pub(super) fn new(keep: Keep, results: &Path, key: &RunKey) -> Result<Option<Self>> {
         if keep == Keep::default() {
@@ -138,18 +136,22 @@ mod tests {
             repeat: 2,
         };
         assert!(
-            Place::new(Keep::default(), directory.path(), &key)
+            KeptFiles::new(Keep::default(), directory.path(), &key)
                 .unwrap()
                 .is_none()
         );
         let keep = "pcap,qlog".parse().unwrap();
-        let place = Place::new(keep, directory.path(), &key).unwrap().unwrap();
+        let place = KeptFiles::new(keep, directory.path(), &key)
+            .unwrap()
+            .unwrap();
         let own = directory.path().join("kept/plain_cubic geo get 2");
         assert_eq!(place.outputs().pcap, Some(own.join("link.pcapng")));
         assert_eq!(place.outputs().probes, None);
         fs::write(own.join("old"), "").unwrap();
         let topology = tempfile::tempdir().unwrap();
-        let again = Place::new(keep, directory.path(), &key).unwrap().unwrap();
+        let again = KeptFiles::new(keep, directory.path(), &key)
+            .unwrap()
+            .unwrap();
         again.trace(topology.path()).unwrap();
         fs::write(topology.path().join(TRACES).join("c.sqlog"), "trace").unwrap();
         again.take(topology.path()).unwrap();

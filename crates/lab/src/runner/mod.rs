@@ -34,7 +34,7 @@ use crate::workload::Chromium;
 use bentpipe_emulator::Awake;
 use bentpipe_emulator::Stop;
 use course::Course;
-pub use keep::{KEPT, Keep};
+pub use keep::Keep;
 pub use residue::prefix;
 
 /// Runs that are to be made, and the directory of their results.
@@ -164,7 +164,7 @@ pub fn run(config: &RunnerConfig, stop: &Stop, say: &mut dyn FnMut(&str)) -> Res
             unchecked.insert(check.fault());
             store.add_check(&named.name, check)?;
         }
-        let place = keep::Place::new(config.keep, &config.output, &run.key)?;
+        let place = keep::KeptFiles::new(config.keep, &config.output, &run.key)?;
         let mut record = single::measure(&kit, experiment, run, place.as_ref(), stop)?;
         record
             .doubts

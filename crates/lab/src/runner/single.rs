@@ -12,7 +12,7 @@ use super::Kit;
 use super::bounds::Watch;
 use super::done::Done;
 use super::judge::{Evidence, judge};
-use super::keep::Place;
+use super::keep::KeptFiles;
 use super::perform::{TaskPlace, since};
 use super::police::police;
 use super::prepared::Prepared;
@@ -62,7 +62,7 @@ pub(super) fn measure(
     kit: &Kit,
     experiment: &Experiment,
     run: &Run,
-    kept: Option<&Place>,
+    kept: Option<&KeptFiles>,
     stop: &Stop,
 ) -> Result<Record> {
     let start = Instant::now();
@@ -104,7 +104,7 @@ fn carry_out(
     kit: &Kit,
     experiment: &Experiment,
     run: &Run,
-    kept: Option<&Place>,
+    kept: Option<&KeptFiles>,
     stop: &Stop,
     record: &mut Record,
 ) -> Result<()> {
@@ -112,7 +112,7 @@ fn carry_out(
     let prepared = Prepared::new(experiment.tasks[run.task].task, run.seed.stream("content"));
     let live = Live::default();
     let named = &experiment.scenarios[run.scenario];
-    let outputs = kept.map(Place::outputs).unwrap_or_default();
+    let outputs = kept.map(KeptFiles::outputs).unwrap_or_default();
     let config = TopologyConfig {
         link: EmulatorConfig {
             outputs,
