@@ -163,7 +163,8 @@ lab: privileges
 	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/quick.html \
 		$(LAB_EXPERIMENTS:%=lab-results/%-quick)
 
-# The experiments after the seed papers, in their quick sizes, on one page: lab-results/seeds.html. A run whose figures are doubted is
+# The experiments after the seed papers, in their quick sizes, on one page: lab-results/seeds.html; the findings are in seeds.md
+# beside it and each figure in figures/. A run whose figures are doubted is
 # made again once. Ended and started again it goes on where it was. A program of SEEDS_BINARIES is given to those that name it.
 SEEDS := skycasters skycasters-rtt les cnes qpep-pages qpep-goodput qpep-snr qpep-tuning qpep-leo qpep-plr
 SEEDS_BINARIES ?=
@@ -177,7 +178,8 @@ seeds: privileges
 		done; \
 		$(CARGO_TARGET_DIR)/release/bentpipe lab run scenarios/$$name.toml --quick $$retry $$binaries || exit 1; \
 	done; done
-	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html $(SEEDS:%=lab-results/%-quick)
+	$(CARGO_TARGET_DIR)/release/bentpipe lab report --page lab-results/seeds.html --markdown lab-results/seeds.md \
+		--figures lab-results/figures $(SEEDS:%=lab-results/%-quick)
 
 # target/site, from docs/ and the pages beside it; the page of commands comes from the program. tests/workspace follows its links.
 site: $(MDBOOK)/bin/mdbook
