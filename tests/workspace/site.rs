@@ -110,8 +110,9 @@ fn fault(from: &str, target: &str) -> Option<String> {
     if to == GENERATED {
         return None;
     }
-    // The site has pages and licences, and no other files of the repository.
-    if !to.ends_with(".md") && !to.starts_with("LICENSE-") {
+    // The site has pages, their pictures and licences, and no other files of the repository.
+    let picture = to.starts_with("docs/") && to.ends_with(".svg");
+    if !to.ends_with(".md") && !to.starts_with("LICENSE-") && !picture {
         return Some(format!("{from}: {target} is no page"));
     }
     if !root().join(&to).is_file() {
