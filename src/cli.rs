@@ -104,8 +104,8 @@ pub(crate) enum Command {
 
     /// Make, show or remove the local CA, by which a client answers for named HTTPS hosts
     ///
-    /// Only for hosts that are named, and only in browsers in which the CA was installed by hand. Whoever has its key can show these
-    /// browsers certificates for those hosts.
+    /// Only for hosts that `names` of the client's `[web]` lists, and only in browsers in which the CA was installed by hand.
+    /// Whoever has its key can show these browsers certificates for those hosts. Described in docs/web.md.
     Ca(Ca),
 
     /// Find out what keeps a daemon from working on this machine

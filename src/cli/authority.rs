@@ -17,7 +17,9 @@ pub(crate) enum CaCommand {
     ///
     /// Its certificate is constrained to the names and to web servers, and valid for two years. Nothing that exists is
     /// overwritten. Says next how the CA is installed.
-    #[command(after_help = "Example:\n  bentpipe ca init --name intranet.example.com")]
+    #[command(
+        after_help = "Examples:\n  bentpipe ca init\n  bentpipe ca init --name intranet.example.com"
+    )]
     Init(CaInit),
 
     /// Print the CA's fingerprint, names and last day, and how to install it
@@ -29,8 +31,8 @@ pub(crate) enum CaCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct CaInit {
-    /// Host that the CA is for; may be given several times
-    #[arg(long = "name", value_name = "HOST", required = true)]
+    /// Host that the CA is for; may be given several times [default: `names` of the client's `[web]`]
+    #[arg(long = "name", value_name = "HOST")]
     pub(crate) names: Vec<TrustedName>,
 
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use bentpipe_pep::authority::{self, Authority, Files};
-use bentpipe_pep::config::ClientFile;
+use bentpipe_pep::config::{ClientFile, TrustedName};
 
 use super::operator::{give, make};
 use crate::cli::{CaInit, CaPlace, Role};
@@ -16,9 +16,7 @@ use crate::exit::Failure;
 /// Makes a CA, and says how it is installed.
 pub(crate) fn init(options: &CaInit) -> Result<(), Failure> {
     let files = files(&options.place)?;
-    let mut names = options.names.clone();
-    names.sort_unstable();
-    names.dedup();
+    let names = names(options)?;
     let made = || {
         refuse_existing(&files)?;
         let made = authority::make(&names)?;
@@ -85,14 +83,33 @@ pub(crate) fn remove(place: &CaPlace) -> Result<(), Failure> {
     ))
 }
 
+/// Names that the command line lists, or the client's configuration.
+fn names(options: &CaInit) -> Result<Vec<TrustedName>, Failure> {
+    let mut names = options.names.clone();
+    if names.is_empty() {
+        names = client(&options.place)?.front().web.names.clone();
+    }
+    if names.is_empty() {
+        let text = "which hosts is the CA for? Give `--name HOST`, or list them as `names` of the client's `[web]`";
+        return Err(Failure::Key(text.into()));
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
 /// Files of the CA that `place` names.
 fn files(place: &CaPlace) -> Result<Files, Failure> {
-    if let Some(directory) = &place.dir {
-        return Ok(Files::within(directory));
+    match &place.dir {
+        Some(directory) => Ok(Files::within(directory)),
+        None => Ok(Files::of_state(&client(place)?.state_dir())),
     }
+}
+
+/// The client's configuration.
+fn client(place: &CaPlace) -> Result<ClientFile, Failure> {
     let usual = Role::Client.default_config();
-    let config = place.config.as_deref().unwrap_or(usual);
-    Ok(Files::of_state(&ClientFile::load(config)?.state_dir()))
+    Ok(ClientFile::load(place.config.as_deref().unwrap_or(usual))?)
 }
 
 fn known(files: &Files) -> Result<Authority, Failure> {
@@ -102,7 +119,7 @@ fn known(files: &Files) -> Result<Authority, Failure> {
 
 fn none(files: &Files) -> Failure {
     Failure::Run(anyhow!(
-        "there is no CA in {}; make one with `bentpipe ca init --name HOST`, or name its place with --dir",
+        "there is no CA in {}; make one with `bentpipe ca init`, or name its place with --dir",
         files.directory().display()
     ))
 }

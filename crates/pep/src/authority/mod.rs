@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! bentpipe ca init ──► make ──► DIR/ca.key, DIR/ca.pem ──► browsers of the LAN, by hand
-//!                                     └──► Authority: what `bentpipe ca show` tells
+//!                                     ├──► Authority: what `bentpipe ca show` tells
+//!                                     └──► Signer ──► certificate of a host ──► client/web
 //! ```
 //!
 //! Whoever has the key can show these browsers certificates for the names in the CA, and for no other: the constraint stands in
 //! the certificate, and browsers hold to it (RFC 5280 §4.2.1.10).
 
+mod signer;
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -26,6 +28,7 @@ use x509_parser::extensions::GeneralName;
 use crate::config::{MAX_NAMES, TrustedName};
 use crate::process::since_1970;
 use crate::state;
+pub(crate) use signer::{RENEWAL, Signer};
 
 /// Time for which a CA is valid: nobody has to install a new one each year, and one that is forgotten in a browser ends by itself.
 const LIFE: Duration = Duration::from_hours(2 * 365 * 24);
@@ -167,6 +170,16 @@ impl Authority {
     #[must_use]
     pub fn names(&self) -> &[TrustedName] {
         &self.names
+    }
+
+    /// True if certificates of the host `name` are believed.
+    #[must_use]
+    pub fn is_for(&self, name: &TrustedName) -> bool {
+        let below = |one: &TrustedName| {
+            let rest = name.as_str().strip_suffix(one.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        self.names.iter().any(below)
     }
 
     /// Last day of the CA's life, in UTC, as `2028-11-26`.

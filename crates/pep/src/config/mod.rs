@@ -64,7 +64,7 @@ pub use server::{
 pub use sle::ClientSle;
 pub use trusted_name::{MAX_NAMES, TrustedName};
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
-pub use web::WebTable;
+pub use web::{ClientWeb, ServerWeb, WebRoots};
 
 /// Time for which a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
