@@ -1,5 +1,6 @@
 //! The command line, and nothing else: what can be asked and how it is explained.
 
+mod authority;
 #[cfg(feature = "lab")]
 mod emulate;
 #[cfg(feature = "lab")]
@@ -12,6 +13,7 @@ use bentpipe_pep::client::measure::ByteCount;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::exit::TABLE;
+pub(crate) use authority::{Ca, CaCommand, CaInit, CaPlace};
 #[cfg(feature = "lab")]
 pub(crate) use emulate::{Demo, Emulate, Namespaces};
 #[cfg(feature = "lab")]
@@ -99,6 +101,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  bentpipe status\n  bentpipe status --json | jq .tunnel.rtt_ms\n  bentpipe status --check --role client"
     )]
     Status(Status),
+
+    /// Make, show or remove the local CA, by which a client answers for named HTTPS hosts
+    ///
+    /// Only for hosts that `names` of the client's `[web]` lists, and only in browsers in which the CA was installed by hand.
+    /// Whoever has its key can show these browsers certificates for those hosts. Described in docs/web.md.
+    Ca(Ca),
 
     /// Find out what keeps a daemon from working on this machine
     ///

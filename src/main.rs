@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, ClientCommand, Command, ServerCommand};
+use crate::cli::{CaCommand, Cli, ClientCommand, Command, ServerCommand};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -46,6 +46,11 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Check(options) => command::check::run(&options),
         // An unhealthy daemon is an answer, not a failure.
         Command::Status(options) => return command::status::run(&options),
+        Command::Ca(options) => match options.command {
+            CaCommand::Init(options) => command::authority::init(&options),
+            CaCommand::Show(place) => command::authority::show(&place),
+            CaCommand::Remove(place) => command::authority::remove(&place),
+        },
         // What fails on the machine is an answer, too.
         #[cfg(target_os = "linux")]
         Command::Doctor(options) => return command::doctor::run(&options),

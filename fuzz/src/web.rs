@@ -1,12 +1,13 @@
 //! Pages fetched ahead (PROTOCOL.md §19): frames of a server, tags of a page, answers of an origin.
 
 use bentpipe_web::{
-    Asked, BodyReader, Frame, FrameError, FrameReader, Links, MAX_STORED, Malformed, Request,
-    Response, Store, Verdict, judge,
+    Asked, BodyReader, Closing, Frame, FrameError, FrameReader, Links, MAX_STORED, Malformed,
+    Request, Response, Scheme, Store, Verdict, judge,
 };
 
 fn page() -> Request {
-    match judge(b"GET /a/b HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n") {
+    let head = b"GET /a/b HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n\r\n";
+    match judge(Scheme::Http, head) {
         Verdict::Get(request, _) => request,
         other => panic!("{other:?}"),
     }
@@ -73,8 +74,17 @@ pub fn frame_seeds() -> Vec<Vec<u8>> {
                 id,
                 bytes: "x".into(),
             },
-            Frame::End { id, close: false },
+            Frame::End {
+                id,
+                close: Closing::Open,
+            },
             Frame::Failed { id: 2 },
+            Frame::Tls("a.example".into()),
+            Frame::Relay,
+            Frame::End {
+                id,
+                close: Closing::Cut,
+            },
         ];
         let mut bytes = vec![3];
         frames.iter().for_each(|frame| frame.encode(&mut bytes));
@@ -115,7 +125,7 @@ pub fn answer(data: &[u8]) {
     let Some((&size, bytes)) = data.split_first() else {
         return;
     };
-    let _ = judge(bytes);
+    let _ = judge(Scheme::Https, bytes);
     let Ok(Some((response, used))) = Response::parse(bytes) else {
         return;
     };

@@ -1,5 +1,6 @@
 //! One file per command: from the command line to the library that does the work, and back to an exit code.
 
+pub(crate) mod authority;
 pub(crate) mod check;
 pub(crate) mod daemon;
 #[cfg(feature = "lab")]

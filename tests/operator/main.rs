@@ -6,6 +6,7 @@
     reason = "these tests watch real processes by the machine's clock"
 )]
 
+mod authority;
 mod config_errors;
 mod doctor;
 mod joining;

@@ -166,6 +166,7 @@ const LAYERS: [(&str, &[&[&str]]); 3] = [
             &["relay"],
             &["web"],
             &[
+                "authority",
                 "congestion_control",
                 "events",
                 "kernel",

@@ -9,6 +9,7 @@
 //! The tunnel itself is crate `tunnel`'s, which owns no socket and no clock. Here are the sockets, clocks and tasks around
 //! it: a shard gives a tunnel's engine its UDP socket and timer, a relay joins one TCP connection and one flow.
 
+pub mod authority;
 pub mod client;
 pub mod config;
 mod congestion_control;

@@ -63,11 +63,14 @@ impl<'a> Needs<'a> {
 
     /// Of a server with tunnels.
     pub(crate) fn of_server(config: &'a ServerConfig, diagnosis: &'a Diagnosis) -> Self {
+        let mut read: Vec<&Path> = vec![&config.file, &config.identity.private_key_file];
+        let roots = config.web.tls.as_ref();
+        read.extend(path(roots.and_then(|roots| roots.file.as_ref())));
         Self {
             enabled: config.sandbox,
             network: true,
             raw: false,
-            read: vec![&config.file, &config.identity.private_key_file],
+            read,
             state_dir: Some(&config.state_dir),
             status_socket: path(config.monitoring.status_socket.as_ref()),
             qlog: diagnosis.qlog.as_deref(),

@@ -1,6 +1,6 @@
 //! Small TCP peers: what both ends of a case say, and the servers that stay up beside a whole suite.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,7 +65,7 @@ pub fn set_patience(stream: &TcpStream, patience: Duration) -> io::Result<()> {
 }
 
 /// Reads `length` bytes.
-pub fn read_exactly(stream: &mut TcpStream, length: usize) -> Result<Vec<u8>> {
+pub fn read_exactly(stream: &mut impl Read, length: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     stream
         .read_exact(&mut bytes)
@@ -74,7 +74,7 @@ pub fn read_exactly(stream: &mut TcpStream, length: usize) -> Result<Vec<u8>> {
 }
 
 /// Everything up to a clean end.
-pub fn read_to_eof(stream: &mut TcpStream) -> Result<Vec<u8>> {
+pub fn read_to_eof(stream: &mut impl Read) -> Result<Vec<u8>> {
     let (bytes, end) = read_to_the_end(stream);
     match end {
         Ok(()) => Ok(bytes),
@@ -85,7 +85,7 @@ pub fn read_to_eof(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Everything up to a reset; a clean end is an error, and so is silence.
-pub fn read_to_reset(stream: &mut TcpStream) -> Result<Vec<u8>> {
+pub fn read_to_reset(stream: &mut impl Read) -> Result<Vec<u8>> {
     let (bytes, end) = read_to_the_end(stream);
     match end {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(bytes),
@@ -98,7 +98,7 @@ pub fn read_to_reset(stream: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Everything up to any end, and which end it was.
-pub fn read_to_the_end(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
+pub fn read_to_the_end(stream: &mut impl Read) -> (Vec<u8>, io::Result<()>) {
     let mut bytes = Vec::new();
     let mut buffer = [0; 65_536];
     loop {

@@ -133,12 +133,12 @@ impl Ahead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Verdict, judge};
+    use crate::{Scheme, Verdict, judge};
     use std::io::Write as _;
 
     fn ahead(request: &str, response: &str) -> Option<Ahead> {
         let head = format!("GET / HTTP/1.1\r\nHost: h\r\n{request}\r\n");
-        let Verdict::Get(request, _) = judge(head.as_bytes()) else {
+        let Verdict::Get(request, _) = judge(Scheme::Http, head.as_bytes()) else {
             panic!("a request");
         };
         let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{response}\r\n");

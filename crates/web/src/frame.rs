@@ -17,12 +17,38 @@ const HEAD: u8 = 3;
 const DATA: u8 = 4;
 const END: u8 = 5;
 const FAILED: u8 = 6;
+const TLS: u8 = 7;
+const RELAY: u8 = 8;
+
+/// End of a connection that a response or a direction ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// None: the connection goes on.
+    Open,
+    /// In order: by FIN, in TLS behind close_notify.
+    InOrder,
+    /// In TLS by FIN alone, so that bytes may be missing and whoever gets them has to know.
+    Cut,
+}
+
+impl Closing {
+    /// True if the connection ends.
+    #[must_use]
+    pub fn closes(self) -> bool {
+        self != Self::Open
+    }
+}
 
 /// One frame. Object 0 is the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Client: head of the browser's request, as it came.
     Request(Bytes),
+    /// Client: what follows is for a connection in TLS with the host of this name, in lower case; before all else.
+    Tls(Bytes),
+    /// Client: the browser says other things than a request that may be answered ahead: its bytes and the origin's follow as
+    /// [`Self::Data`], [`Self::End`] and [`Self::Failed`] of object 0, both ways.
+    Relay,
     /// Server: object `id` will follow; the browser would ask for it by `target`.
     Promise {
         /// Number of the object, above those before.
@@ -48,8 +74,8 @@ pub enum Frame {
     End {
         /// Number of the object.
         id: u64,
-        /// The origin has ended its connection with it, and so is the browser's to end.
-        close: bool,
+        /// End of the origin's connection, and so of the browser's.
+        close: Closing,
     },
     /// Server: there is no response, or not all of it.
     Failed {
@@ -78,10 +104,19 @@ impl Frame {
         let mut number = Vec::with_capacity(8);
         let (kind, id, rest): (u8, Option<u64>, &[u8]) = match self {
             Self::Request(head) => (REQUEST, None, head),
+            Self::Tls(name) => (TLS, None, name),
+            Self::Relay => (RELAY, None, &[]),
             Self::Promise { id, target } => (PROMISE, Some(*id), target),
             Self::Head { id, bytes } => (HEAD, Some(*id), bytes),
             Self::Data { id, bytes } => (DATA, Some(*id), bytes),
-            Self::End { id, close } => (END, Some(*id), if *close { &[1] } else { &[0] }),
+            Self::End { id, close } => {
+                let close: &[u8] = match close {
+                    Closing::Open => &[0],
+                    Closing::InOrder => &[1],
+                    Closing::Cut => &[2],
+                };
+                (END, Some(*id), close)
+            }
             Self::Failed { id } => (FAILED, Some(*id), &[]),
         };
         if let Some(id) = id {
@@ -94,11 +129,11 @@ impl Frame {
         out.extend_from_slice(rest);
     }
 
-    /// Number of the object that the frame is about; a request is about none.
+    /// Number of the object that the frame is about; what a client begins with is about none.
     #[must_use]
     pub fn id(&self) -> Option<u64> {
         match self {
-            Self::Request(_) => None,
+            Self::Request(_) | Self::Tls(_) | Self::Relay => None,
             Self::Promise { id, .. }
             | Self::Head { id, .. }
             | Self::Data { id, .. }
@@ -109,8 +144,12 @@ impl Frame {
 
     fn decode(kind: u8, mut body: Bytes) -> Result<Self, FrameError> {
         let fault = FrameError::Body(kind);
-        if kind == REQUEST {
-            return Ok(Self::Request(body));
+        match kind {
+            REQUEST => return Ok(Self::Request(body)),
+            TLS => return Ok(Self::Tls(body)),
+            RELAY if body.is_empty() => return Ok(Self::Relay),
+            RELAY => return Err(fault),
+            _ => {}
         }
         if !(PROMISE..=FAILED).contains(&kind) {
             return Err(FrameError::Type(kind));
@@ -122,9 +161,17 @@ impl Frame {
             HEAD => Ok(Self::Head { id, bytes: body }),
             DATA => Ok(Self::Data { id, bytes: body }),
             END => match &body[..] {
-                [close @ 0..=1] => Ok(Self::End {
+                [0] => Ok(Self::End {
                     id,
-                    close: *close == 1,
+                    close: Closing::Open,
+                }),
+                [1] => Ok(Self::End {
+                    id,
+                    close: Closing::InOrder,
+                }),
+                [2] => Ok(Self::End {
+                    id,
+                    close: Closing::Cut,
                 }),
                 _ => Err(fault),
             },
@@ -188,8 +235,17 @@ mod tests {
                 id: 300,
                 bytes: vec![7; MAX_DATA].into(),
             },
-            Frame::End { id: 0, close: true },
+            Frame::End {
+                id: 0,
+                close: Closing::InOrder,
+            },
             Frame::Failed { id: 1 },
+            Frame::Tls(Bytes::from_static(b"a.example")),
+            Frame::Relay,
+            Frame::End {
+                id: 0,
+                close: Closing::Cut,
+            },
         ]
     }
 
@@ -233,11 +289,12 @@ mod tests {
             reader.push(bytes);
             reader.read()
         };
-        assert_eq!(read(&[7, 0]), Err(FrameError::Type(7)));
+        assert_eq!(read(&[9, 0]), Err(FrameError::Type(9)));
+        assert_eq!(read(&[RELAY, 1, 0]), Err(FrameError::Body(RELAY)));
         assert_eq!(read(&[1, 0]), Err(FrameError::Type(1)));
         assert_eq!(read(&[DATA, 0]), Err(FrameError::Body(DATA)));
         assert_eq!(read(&[PROMISE, 1, 0]), Err(FrameError::Body(PROMISE)));
-        assert_eq!(read(&[END, 2, 0, 2]), Err(FrameError::Body(END)));
+        assert_eq!(read(&[END, 2, 0, 3]), Err(FrameError::Body(END)));
         assert_eq!(read(&[FAILED, 2, 0, 0]), Err(FrameError::Body(FAILED)));
         let long = [DATA, 0x80, 0x10, 0, 0];
         assert_eq!(read(&long), Err(FrameError::TooLong(0x10_0000)));

@@ -15,14 +15,16 @@ mod frame;
 mod links;
 mod request;
 mod response;
+mod scheme;
 mod store;
 mod target;
 mod unpack;
 
 pub use ahead::{Ahead, MAX_AT_ONCE, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE};
 pub use body::BodyReader;
-pub use frame::{Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME};
+pub use frame::{Closing, Frame, FrameError, FrameReader, MAX_DATA, MAX_FRAME};
 pub use links::Links;
 pub use request::{MAX_REQUEST, Request, Verdict, judge};
 pub use response::{Body, MAX_RESPONSE, Malformed, Response};
+pub use scheme::Scheme;
 pub use store::{Answer, Asked, Figures, LIFE, MAX_STORED, PageId, Store};

@@ -11,8 +11,8 @@ use html5ever::tokenizer::{
     BufferQueue, Tag, TagKind, Token, TokenSink, TokenSinkResult, Tokenizer, TokenizerOpts,
 };
 
-use crate::Request;
 use crate::target::resolve;
+use crate::{Request, Scheme};
 
 /// Reader of one page.
 pub struct Links {
@@ -22,6 +22,7 @@ pub struct Links {
 
 /// What has been read of the page.
 struct Markup {
+    scheme: Scheme,
     host: String,
     /// Path that links begin at; `None`: they lead to another host.
     base: Option<String>,
@@ -40,6 +41,7 @@ impl Links {
     #[must_use]
     pub fn of(request: &Request) -> Self {
         let page = Markup {
+            scheme: request.scheme(),
             host: request.host().to_owned(),
             base: Some(request.target().to_owned()),
             base_given: false,
@@ -132,7 +134,7 @@ impl Markup {
         let base = self.base.as_deref();
         let target = link
             .zip(base)
-            .and_then(|(link, base)| resolve(&self.host, base, link));
+            .and_then(|(link, base)| resolve((self.scheme, &self.host), base, link));
         self.found.extend(target);
     }
 
@@ -141,7 +143,7 @@ impl Markup {
         if let Some(link) = value(tag, "href").filter(|_| !self.base_given) {
             self.base_given = true;
             let base = self.base.take().unwrap_or_default();
-            self.base = resolve(&self.host, &base, link);
+            self.base = resolve((self.scheme, &self.host), &base, link);
         }
     }
 
@@ -231,11 +233,11 @@ fn one_to_one(srcset: &str) -> Candidate<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Verdict, judge};
+    use crate::{Scheme, Verdict, judge};
 
     fn links(html: &str, cut: usize) -> Vec<String> {
         let head = b"GET /dir/page HTTP/1.1\r\nHost: h\r\n\r\n";
-        let Verdict::Get(request, _) = judge(head) else {
+        let Verdict::Get(request, _) = judge(Scheme::Http, head) else {
             panic!("a request");
         };
         let mut links = Links::of(&request);

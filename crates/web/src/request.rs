@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::Scheme;
 use crate::fields::Fields;
 
 /// Longest head of a request, bytes; browsers and servers agree on about this much.
@@ -40,6 +41,7 @@ pub enum Verdict {
 /// Head of a GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
+    scheme: Scheme,
     head: Bytes,
     target: String,
     host: String,
@@ -47,9 +49,9 @@ pub struct Request {
     close: bool,
 }
 
-/// Judges what a browser has sent on a connection to port 80 so far.
+/// Judges what a browser has sent on a connection for pages of `scheme` so far.
 #[must_use]
-pub fn judge(bytes: &[u8]) -> Verdict {
+pub fn judge(scheme: Scheme, bytes: &[u8]) -> Verdict {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
     let used = match parsed.parse(bytes) {
@@ -62,19 +64,20 @@ pub fn judge(bytes: &[u8]) -> Verdict {
         }
         Ok(_) | Err(_) => return Verdict::Plain,
     };
-    match Request::of(&parsed, &bytes[..used]) {
+    match Request::of(scheme, &parsed, &bytes[..used]) {
         Some(request) => Verdict::Get(request, used),
         None => Verdict::Plain,
     }
 }
 
 impl Request {
-    fn of(parsed: &httparse::Request<'_, '_>, head: &[u8]) -> Option<Self> {
+    fn of(scheme: Scheme, parsed: &httparse::Request<'_, '_>, head: &[u8]) -> Option<Self> {
         let target = parsed.path.filter(|path| is_target(path.as_bytes()))?;
         if parsed.method != Some("GET") || parsed.version != Some(1) {
             return None;
         }
         let mut request = Self {
+            scheme,
             head: Bytes::copy_from_slice(head),
             target: target.to_owned(),
             host: String::new(),
@@ -114,14 +117,20 @@ impl Request {
             }
         }
         put(&mut head, "accept", b"*/*");
-        let referer = format!("http://{}{}", self.host, self.target);
+        let referer = format!("{}://{}{}", self.scheme.name(), self.host, self.target);
         put(&mut head, "referer", referer.as_bytes());
         put(&mut head, "sec-purpose", b"prefetch");
         head.extend_from_slice(b"\r\n");
-        match judge(&head) {
+        match judge(self.scheme, &head) {
             Verdict::Get(request, _) => Some(request),
             Verdict::Incomplete | Verdict::Plain => None,
         }
+    }
+
+    /// Scheme of the page or object.
+    #[must_use]
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
     }
 
     /// Head as it came.
@@ -211,7 +220,8 @@ mod tests {
     use super::*;
 
     fn get(fields: &str) -> Verdict {
-        judge(format!("GET /a?b HTTP/1.1\r\nHost: Example.org\r\n{fields}\r\n").as_bytes())
+        let head = format!("GET /a?b HTTP/1.1\r\nHost: Example.org\r\n{fields}\r\n");
+        judge(Scheme::Http, head.as_bytes())
     }
 
     fn request(fields: &str) -> Request {
@@ -251,17 +261,23 @@ mod tests {
             "SSH-2.0-OpenSSH_9.2\r\n",
             "\x16\x03\x01",
         ] {
-            assert!(matches!(judge(bytes.as_bytes()), Verdict::Plain), "{bytes}");
+            assert!(
+                matches!(judge(Scheme::Http, bytes.as_bytes()), Verdict::Plain),
+                "{bytes}"
+            );
         }
         for bytes in ["", "GE", "GET / HTTP/1.1\r\nHost: a\r\n"] {
-            let verdict = judge(bytes.as_bytes());
+            let verdict = judge(Scheme::Http, bytes.as_bytes());
             assert!(matches!(verdict, Verdict::Incomplete), "{bytes}");
         }
         let endless = format!(
             "GET / HTTP/1.1\r\nHost: a\r\nA: {}",
             "a".repeat(MAX_REQUEST)
         );
-        assert!(matches!(judge(endless.as_bytes()), Verdict::Plain));
+        assert!(matches!(
+            judge(Scheme::Http, endless.as_bytes()),
+            Verdict::Plain
+        ));
     }
 
     #[test]
@@ -292,6 +308,12 @@ mod tests {
             "GET /i.png HTTP/1.1\r\nhost: example.org\r\nuser-agent: x\r\ncookie: a=1\r\naccept: */*\r\n\
              referer: http://example.org/a?b\r\nsec-purpose: prefetch\r\n\r\n"
         );
+        let secure = match judge(Scheme::Https, page.head()) {
+            Verdict::Get(request, _) => request.of_object("/i.png").unwrap(),
+            other => panic!("{other:?}"),
+        };
+        let referer = b"\r\nreferer: https://example.org/a?b\r\n";
+        assert!(contains(secure.head(), referer));
         assert!(page.of_object("/a b").is_none(), "no request can hold it");
         assert!(object.agrees(&page, "cookie"));
         assert!(!object.agrees(&page, "accept"));

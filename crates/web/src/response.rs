@@ -139,7 +139,7 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Verdict, judge};
+    use crate::{Scheme, Verdict, judge};
 
     fn response(line: &str, fields: &str) -> Response {
         let head = format!("{line}\r\n{fields}\r\n");
@@ -190,7 +190,7 @@ mod tests {
     fn an_answer_is_for_those_who_ask_alike() {
         let get = |fields: &str| {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-            match judge(head.as_bytes()) {
+            match judge(Scheme::Http, head.as_bytes()) {
                 Verdict::Get(request, _) => request,
                 other => panic!("{other:?}"),
             }

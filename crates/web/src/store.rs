@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::{Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
+use crate::{Closing, Frame, MAX_OBJECT, MAX_OBJECTS, MAX_PAGE, Request, Response};
 
 /// Time for which an object that is whole waits to be asked for.
 pub const LIFE: Duration = Duration::from_secs(60);
@@ -122,14 +122,20 @@ impl<K: Clone + Eq + Hash> Store<K> {
                 true
             }
             Frame::End { id, close } => {
-                self.complete(now, page, id, close);
+                match close {
+                    // An object of which bytes may be missing is none.
+                    Closing::Cut => self.fail(page, id),
+                    Closing::Open | Closing::InOrder => {
+                        self.complete(now, page, id, close.closes());
+                    }
+                }
                 true
             }
             Frame::Failed { id } => {
                 self.fail(page, id);
                 true
             }
-            Frame::Request(_) => false,
+            Frame::Request(_) | Frame::Tls(_) | Frame::Relay => false,
         }
     }
 

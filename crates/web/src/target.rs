@@ -1,21 +1,26 @@
 //! Links of a page as paths of its own host: what a browser makes of them (URL Standard), as far as it is needed here.
 
+use crate::Scheme;
+
 /// Longest path of an object, bytes; a longer one is hardly an object's.
 pub(crate) const MAX_TARGET: usize = 2048;
 
-/// Path and query that a browser asks the page's own `host` for when a page at `base` links to `link`; `None`: it asks another
+/// Path and query that a browser asks the page's own `host` for when a page of `scheme` at `base` links to `link`; `None`: it asks another
 /// host, another scheme, or for something that is better left to it.
-pub(crate) fn resolve(host: &str, base: &str, link: &str) -> Option<String> {
+pub(crate) fn resolve((scheme, host): (Scheme, &str), base: &str, link: &str) -> Option<String> {
     let link = link.trim_matches(|c: char| c.is_ascii_whitespace());
     let link = link.split('#').next().unwrap_or_default();
     if link.is_empty() || !link.bytes().all(|c| c.is_ascii_graphic() && c != b'\\') {
         return None;
     }
-    let path = match scheme(link) {
-        Some(("http", rest)) => within(host, rest.strip_prefix("//")?)?,
+    let own = (scheme, host);
+    let path = match split(link) {
+        Some((name, rest)) if name.eq_ignore_ascii_case(scheme.name()) => {
+            within(own, rest.strip_prefix("//")?)?
+        }
         Some(_) => return None,
         None => match link.strip_prefix("//") {
-            Some(rest) => within(host, rest)?,
+            Some(rest) => within(own, rest)?,
             None => joined(base, link),
         },
     };
@@ -24,28 +29,22 @@ pub(crate) fn resolve(host: &str, base: &str, link: &str) -> Option<String> {
         .then_some(path)
 }
 
-/// Scheme in lower case, and what follows its colon.
-fn scheme(link: &str) -> Option<(&str, &str)> {
+/// Scheme that `link` names, and what follows its colon.
+fn split(link: &str) -> Option<(&str, &str)> {
     let (name, rest) = link.split_once(':')?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    if !begins || !name.chars().all(fits) {
-        return None;
-    }
-    let name = if name.eq_ignore_ascii_case("http") {
-        "http"
-    } else {
-        "another"
-    };
-    Some((name, rest))
+    (begins && name.chars().all(fits)).then_some((name, rest))
 }
 
 /// Path of `rest`, which begins with an authority, if that is `host`.
-fn within(host: &str, rest: &str) -> Option<String> {
+fn within((scheme, host): (Scheme, &str), rest: &str) -> Option<String> {
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
-    let named = |name: &str| name.strip_suffix(":80").unwrap_or(name).to_owned();
-    if !named(authority).eq_ignore_ascii_case(&named(host)) {
+    if !scheme
+        .host_of(authority)
+        .eq_ignore_ascii_case(scheme.host_of(host))
+    {
         return None;
     }
     Some(if path.starts_with('/') {
@@ -131,9 +130,21 @@ mod tests {
             ("", None),
         ];
         for (link, path) in cases {
-            assert_eq!(resolve("h", "/a/b?c", link).as_deref(), path, "{link}");
+            let found = resolve((Scheme::Http, "h"), "/a/b?c", link);
+            assert_eq!(found.as_deref(), path, "{link}");
         }
-        assert_eq!(resolve("h:80", "/", "//h/x").as_deref(), Some("/x"));
-        assert_eq!(resolve("h", "/", &"x".repeat(MAX_TARGET)), None);
+        for (scheme, host, link, path) in [
+            (Scheme::Http, "h:80", "//h/x", Some("/x")),
+            (Scheme::Http, "h:443", "//h/x", None),
+            (Scheme::Https, "h", "//h:443/x", Some("/x")),
+            (Scheme::Https, "h", "//h:80/x", None),
+            (Scheme::Https, "h", "HTTPS://h/x", Some("/x")),
+            (Scheme::Https, "h", "http://h/x", None),
+        ] {
+            let found = resolve((scheme, host), "/", link);
+            assert_eq!(found.as_deref(), path, "{scheme:?} {host} {link}");
+        }
+        let long = "x".repeat(MAX_TARGET);
+        assert_eq!(resolve((Scheme::Http, "h"), "/", &long), None);
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn refuse_existing(files: &[&Path]) -> Result<(), String> {
 }
 
 /// Makes `file` with `text`, mode 0600 from birth.
-pub(super) fn make(file: &Path, text: &str) -> Result<(), String> {
+pub(in crate::command) fn make(file: &Path, text: &str) -> Result<(), String> {
     let made = || {
         let directory = directory(file)?;
         let mut options = OpenOptions::new();

@@ -10,7 +10,7 @@ mod files;
 mod init;
 mod join;
 
-pub(super) use files::give;
+pub(super) use files::{give, make};
 
 pub(crate) use clients::{add, list, remove};
 pub(crate) use init::init;

@@ -2,14 +2,17 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use bentpipe_testbed::peer::{PATIENCE, payload, read_to_the_end, set_patience};
+use bentpipe_testbed::peer::{PATIENCE, payload, read_to_the_end};
 use bentpipe_testbed::route::Place;
+use rustls::ClientConfig;
 
 use super::origin::{OBJECT, page};
+use super::speech::{NAME, Speech};
 
 /// Fields of a page's request.
 pub(super) const HTML: &str = "Accept: text/html,*/*;q=0.8\r\nUser-Agent: test\r\n";
@@ -22,21 +25,24 @@ const IMAGE: &str = "Accept: image/*\r\nUser-Agent: test\r\n";
 pub(super) struct Browser {
     pub(super) place: Place,
     pub(super) origin: SocketAddr,
+    /// TLS, and the authorities that the browser trusts; `None`: in clear.
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 /// Head of a GET.
 pub(super) fn get(target: &str, fields: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nHost: web.example\r\n{fields}\r\n")
+    format!("GET {target} HTTP/1.1\r\nHost: {NAME}\r\n{fields}\r\n")
 }
 
 impl Browser {
-    pub(super) fn connect(&self) -> Result<TcpStream> {
-        let stream = self
-            .place
-            .at(|| TcpStream::connect_timeout(&self.origin, PATIENCE))??;
-        set_patience(&stream, PATIENCE)?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
+    pub(super) fn connect(&self) -> Result<Speech> {
+        self.connect_to(NAME)
+    }
+
+    /// Connects to the origin as the host `name`.
+    pub(super) fn connect_to(&self, name: &str) -> Result<Speech> {
+        let connecting = || TcpStream::connect_timeout(&self.origin, PATIENCE);
+        Speech::browser(self.place.at(connecting)??, self.tls.as_ref(), name)
     }
 
     /// Says `words` on one connection, and gives all that comes and whether it ended in order.
@@ -76,7 +82,7 @@ impl Browser {
 }
 
 /// Body of the answer to `head`, which says how long it is.
-pub(super) fn exchange(stream: &mut TcpStream, head: &str) -> Result<Vec<u8>> {
+pub(super) fn exchange(stream: &mut Speech, head: &str) -> Result<Vec<u8>> {
     stream.write_all(head.as_bytes())?;
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 65_536]);
     loop {

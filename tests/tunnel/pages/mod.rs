@@ -1,22 +1,23 @@
 //! Pages that are fetched ahead: how long they take, that no byte is another than without, and what ends them. Needs root.
 
 mod browser;
+mod cases;
 mod origin;
+mod speech;
+mod trusted;
 
 use std::io::{Read as _, Write as _};
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use bentpipe_emulator::topology::WEB;
 use bentpipe_testbed::peer::{read_exactly, read_to_reset};
-use bentpipe_testbed::privileged;
-use bentpipe_testbed::route::Place;
-use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
+use bentpipe_testbed::site::SiteConfig;
 
 use crate::{BENTPIPE, alone};
-use browser::{Browser, HTML, exchange, get};
+use browser::{HTML, exchange, get};
+use cases::{BOTH, as_it_is, figure, on_site};
 use origin::{MIXED, OBJECT, Origin, answer};
+use speech::Over;
 
 /// Round trip of the emulated satellite.
 const S: Duration = Duration::from_millis(500);
@@ -27,55 +28,14 @@ const T: Duration = Duration::from_millis(40);
 /// Rate of the link, bit/s.
 const RATE: f64 = 20e6;
 
-fn config(prefetch: bool) -> SiteConfig {
-    let tables = SiteConfig::new(BENTPIPE).client_tables;
-    let web = if prefetch {
-        "[web]\nprefetch = true\n"
-    } else {
-        ""
+/// Time of a page of `n` objects: one satellite round trip, two terrestrial ones and one for every six objects, and the bytes. Over
+/// TLS the page's handshake with the origin takes one more, and so does that of its objects' new connections.
+fn formula(over: Over, n: usize) -> Duration {
+    let handshakes = match over {
+        Over::Clear => 0,
+        Over::Trusted => 2,
     };
-    SiteConfig {
-        scenario: fast_geo(),
-        server_tables: web.into(),
-        client_tables: format!("{tables}{web}"),
-        ..SiteConfig::new(BENTPIPE)
-    }
-}
-
-/// Runs `case` on a site with an origin whose round trip is `trip`, and shows the daemons' logs if it fails.
-fn on_site(
-    name: &str,
-    config: SiteConfig,
-    trip: Duration,
-    case: impl FnOnce(&mut Site, &Origin, &Browser) -> Result<()>,
-) {
-    if !privileged(name) {
-        return;
-    }
-    let mut site = Site::start(config).expect("a site");
-    let place = Place::from(site.topology.web());
-    let origin = Origin::start(&place, IpAddr::from(WEB), trip).expect("an origin");
-    let browser = Browser {
-        place: Place::from(site.topology.user()),
-        origin: origin.address,
-    };
-    let result = case(&mut site, &origin, &browser);
-    assert!(result.is_ok(), "{:#}\n{}", result.unwrap_err(), site.logs());
-}
-
-/// A figure of the client's `status` about pages.
-fn figure(site: &Site, name: &str) -> Result<u64> {
-    let mut command = std::process::Command::new(BENTPIPE);
-    command.args(["status", "--json", "--socket"]);
-    let socket = site.client_home().join("client.sock");
-    let output = command.arg(socket).output()?;
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    Ok(status["web"][name].as_u64().unwrap_or_default())
-}
-
-/// Time of a page of `n` objects: one satellite round trip, two terrestrial ones and one for every six objects, and the bytes.
-fn formula(n: usize) -> Duration {
-    let trips = u32::try_from(2 + n.div_ceil(6)).expect("few");
+    let trips = u32::try_from(2 + handshakes + n.div_ceil(6)).expect("few");
     let bytes = n * (OBJECT + 150);
     S + trips * T + Duration::from_secs_f64(bytes as f64 * 8.0 / RATE)
 }
@@ -96,7 +56,13 @@ const TRIES: usize = 3;
 #[test]
 fn pages_take_one_round_trip_of_the_satellite() {
     let _alone = alone();
-    on_site("pages ahead", config(true), T, |site, origin, browser| {
+    for over in BOTH {
+        pages_take_one_round_trip(over);
+    }
+}
+
+fn pages_take_one_round_trip(over: Over) {
+    on_site("pages ahead", over, as_it_is, T, |site, origin, browser| {
         // What the path needs to be known.
         browser.load("warm-1", 1)?;
         browser.load("warm-40", 40)?;
@@ -111,12 +77,12 @@ fn pages_take_one_round_trip_of_the_satellite() {
                 expect_each_once(origin, &name, n)?;
                 // Bytes cross while other objects are fetched: less than the sum is no fault, less than the way is.
                 ensure!(took >= S + 2 * T, "{n} objects took {took:?}");
-                ratios.push(took.as_secs_f64() / formula(n).as_secs_f64());
+                ratios.push(took.as_secs_f64() / formula(over, n).as_secs_f64());
                 if ratios[load] <= 1.15 {
                     break;
                 }
             }
-            println!("{n} objects: {ratios:.3?} of the formula");
+            println!("{over:?}, {n} objects: {ratios:.3?} of the formula");
             ensure!(
                 ratios.iter().any(|ratio| *ratio <= 1.15),
                 "{n} objects took {ratios:.3?} of the formula"
@@ -201,9 +167,14 @@ fn answers(words: &str) -> Vec<u8> {
 
 #[test]
 fn no_byte_is_another_than_without() {
+    BOTH.into_iter().for_each(no_byte_is_another);
+}
+
+fn no_byte_is_another(over: Over) {
     on_site(
         "bytes of pages",
-        config(true),
+        over,
+        as_it_is,
         Duration::ZERO,
         |_, _, browser| {
             let heard: Vec<_> = std::thread::scope(|scope| {
@@ -247,9 +218,14 @@ fn no_byte_is_another_than_without() {
 
 #[test]
 fn objects_answer_those_alone_who_ask_as_was_assumed() {
+    BOTH.into_iter().for_each(objects_answer_those_alone);
+}
+
+fn objects_answer_those_alone(over: Over) {
     on_site(
         "objects of a mixed page",
-        config(true),
+        over,
+        as_it_is,
         Duration::ZERO,
         |site, origin, browser| {
             let mut stream = browser.connect()?;
@@ -299,9 +275,14 @@ fn objects_answer_those_alone_who_ask_as_was_assumed() {
 
 #[test]
 fn a_server_that_dies_in_a_page_resets_it() {
+    BOTH.into_iter().for_each(a_server_that_dies_resets);
+}
+
+fn a_server_that_dies_resets(over: Over) {
     on_site(
         "death in a page",
-        config(true),
+        over,
+        as_it_is,
         Duration::ZERO,
         |site, _, browser| {
             let mut stream = browser.connect()?;
@@ -321,13 +302,14 @@ fn a_server_that_dies_in_a_page_resets_it() {
 
 #[test]
 fn what_a_client_may_not_reach_is_not_fetched_for_it() {
-    let narrow = SiteConfig {
-        grants: "only = [\"192.0.2.0/24\"]".into(),
-        ..config(true)
-    };
+    BOTH.into_iter().for_each(what_may_not_be_reached);
+}
+
+fn what_may_not_be_reached(over: Over) {
     on_site(
         "a page that is denied",
-        narrow,
+        over,
+        |config| config.grants = "only = [\"192.0.2.0/24\"]".into(),
         Duration::ZERO,
         |_, origin, browser| {
             let mut stream = browser.connect()?;
@@ -346,11 +328,10 @@ fn pages_load_where_one_side_alone_fetches_ahead() {
         |config| config.client_tables = SiteConfig::new(BENTPIPE).client_tables,
     ];
     for clear in sides {
-        let mut config = config(true);
-        clear(&mut config);
         on_site(
             "one side alone",
-            config,
+            Over::Clear,
+            clear,
             Duration::ZERO,
             |site, _, browser| {
                 browser.load("x-7", 7)?;

@@ -1,17 +1,17 @@
-//! A web server on port 80 whose answers are functions of the path, and which remembers what it was asked.
+//! A web server whose answers are functions of the path, and which remembers what it was asked.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use bentpipe_testbed::peer::{PATIENCE, echo, listen, payload, set_patience};
+use bentpipe_testbed::peer::{listen, payload};
 use bentpipe_testbed::route::Place;
+use rustls::ServerConfig;
 
-/// Port of pages in clear.
-const PORT: u16 = 80;
+use super::speech::Speech;
 
 /// Length of an object, bytes.
 pub(super) const OBJECT: usize = 10_000;
@@ -23,16 +23,21 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Serves `address`; each connection, and each request on it, costs a terrestrial round trip of `trip`.
-    pub(super) fn start(place: &Place, host: std::net::IpAddr, trip: Duration) -> Result<Self> {
-        let address = SocketAddr::new(host, PORT);
+    /// Serves `address`, with `tls` where there is some; each connection, handshake and request costs a terrestrial round trip
+    /// of `trip`.
+    pub(super) fn start(
+        place: &Place,
+        address: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
+        trip: Duration,
+    ) -> Result<Self> {
         let listener = place.at(|| listen(address))??;
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = asked.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let seen = seen.clone();
-                thread::spawn(move || converse(stream, trip, &seen));
+                let (seen, tls) = (seen.clone(), tls.clone());
+                thread::spawn(move || converse(stream, tls.as_ref(), trip, &seen));
             }
         });
         Ok(Self { address, asked })
@@ -58,11 +63,14 @@ fn lock(asked: &Mutex<Vec<String>>) -> std::sync::MutexGuard<'_, Vec<String>> {
     asked.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn converse(mut stream: TcpStream, trip: Duration, asked: &Mutex<Vec<String>>) -> Result<()> {
-    set_patience(&stream, PATIENCE)?;
-    stream.set_nodelay(true)?;
+fn converse(
+    stream: TcpStream,
+    tls: Option<&Arc<ServerConfig>>,
+    trip: Duration,
+    asked: &Mutex<Vec<String>>,
+) -> Result<()> {
+    let mut stream = Speech::origin(stream, tls, trip)?;
     let (mut unread, mut buffer) = (Vec::new(), [0; 4096]);
-    thread::sleep(trip);
     loop {
         while let Some(end) = unread.windows(4).position(|four| four == b"\r\n\r\n") {
             let head: Vec<u8> = unread.drain(..end + 4).collect();
@@ -78,13 +86,25 @@ fn converse(mut stream: TcpStream, trip: Duration, asked: &Mutex<Vec<String>>) -
             stream.write_all(&answer(&head))?;
             match target(&head) {
                 "/upgrade" => return echo(stream),
-                _ if closes(&head) => return Ok(stream.shutdown(Shutdown::Write)?),
+                "/cut" => return Ok(stream.cut()?),
+                _ if closes(&head) => return Ok(stream.finish()?),
                 _ => {}
             }
         }
         match stream.read(&mut buffer)? {
             0 => return Ok(()),
             read => unread.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+/// Sends back what comes, and the end when it comes.
+fn echo(mut stream: Speech) -> Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(stream.finish()?),
+            read => stream.write_all(&buffer[..read])?,
         }
     }
 }
@@ -150,6 +170,7 @@ pub(super) fn answer(head: &str) -> Vec<u8> {
         "/who" => with("200 OK", "", cookie(head).as_bytes()),
         "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: T\r\n\r\n4;e=1\r\nWiki\r\n5\r\npedia\r\n0\r\nT: 1\r\n\r\n".to_vec(),
         "/malformed-chunks" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nWiki".to_vec(),
+        "/cut" => b"HTTP/1.1 200 OK\r\n\r\nuntil the end".to_vec(),
         "/until-close" => [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), payload(50_000)].concat(),
         "/short" => b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort".to_vec(),
         "/hints" => [b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n".to_vec(), with("200 OK", "", b"hinted")].concat(),

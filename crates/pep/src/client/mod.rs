@@ -317,6 +317,7 @@ fn capabilities(config: &ClientConfig) -> u64 {
         (!config.publish.is_empty(), capability::PUBLISH),
         (config.dns.is_some(), capability::DNS),
         (config.front.web.prefetch, capability::PAGES),
+        (!config.front.web.names.is_empty(), capability::TRUSTED),
     ];
     let present = has.into_iter().filter(|(present, _)| *present);
     present.fold(0, |all, (_, one)| all | one)

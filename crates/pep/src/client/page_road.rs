@@ -19,6 +19,17 @@ impl PageRoad for Session {
         })
     }
 
+    async fn carries_trusted(&self) -> bool {
+        let Ok(tunnel) = self.tunnel().await else {
+            return false;
+        };
+        let carries = self.shard().peek(|engine| {
+            let connection = engine.peek(tunnel)?;
+            Some(connection.tunnel.carries_trusted())
+        });
+        carries.unwrap_or(false)
+    }
+
     async fn open_page(
         &self,
         destination: &Destination,

@@ -117,7 +117,7 @@ impl Session {
             published: Published::new(config.clone(), tunnels.clone()),
             ways: Ways {
                 sle,
-                pages: config.front.web.prefetch.then(Rc::default),
+                pages: Pages::new(&config),
             },
             first_byte: config.monitoring.metrics.as_ref().map(|_| FirstByte::new()),
             config,

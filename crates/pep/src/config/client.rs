@@ -22,7 +22,7 @@ use super::publish::{self, Publish};
 use super::rule::Rule;
 use super::sle::{self, ClientSle};
 use super::value::{self, ServerAddress, Transport};
-use super::web::WebTable;
+use super::web::{self, ClientWebTable};
 use super::{ConfigError, DEFAULT_DRAIN, DEFAULT_MEMORY, state_dir};
 use crate::keys::PublicKey;
 use bentpipe_tunnel::engine::{MAX_ACK_PACKETS, MAX_INITIAL_WINDOW, Profile};
@@ -268,7 +268,7 @@ impl ClientConfig {
             server.enrolment_key_file = key_file.map(|path| source.resolve(&path));
         }
         let front = FrontEnds {
-            web: file.web,
+            web: web::client(source, file.web)?,
             ..FrontEnds::new(source, file.intercept, file.socks5, file.http, file.rule)?
         };
         if file.publish.is_empty() {
@@ -324,8 +324,7 @@ struct QuicClientFile {
     socks5: Option<Spanned<ProxyFrontEnd>>,
     http: Option<Spanned<ProxyFrontEnd>>,
     sle: Option<Spanned<ClientSle>>,
-    #[serde(default)]
-    web: WebTable,
+    web: Option<Spanned<ClientWebTable>>,
     dns: Option<Spanned<ClientDns>>,
     metering: Option<Spanned<Metering>>,
     open_wait: Option<TimeSpan>,

@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::ConfigError;
 use super::rule::{Action, Asked, Rule};
 use super::value::{self, Http3, InterfaceName, OnFailure, OtherTraffic};
-use super::web::WebTable;
+use super::web::ClientWeb;
 
 /// TPROXY's target port when nothing else is said.
 const DEFAULT_INTERCEPT_PORT: u16 = 4480;
@@ -27,8 +27,8 @@ pub struct FrontEnds {
     pub socks5: Option<Placed<ProxyFrontEnd>>,
     /// HTTP CONNECT front end.
     pub http: Option<Placed<ProxyFrontEnd>>,
-    /// Pages on port 80, where they are taken in.
-    pub web: WebTable,
+    /// Pages that are fetched ahead, where connections to web servers are taken in.
+    pub web: ClientWeb,
     /// In order.
     pub rules: Vec<Rule>,
 }
@@ -94,7 +94,7 @@ impl FrontEnds {
             intercept: intercept.map(|intercept| source.placed(intercept)),
             socks5: socks5.map(|front_end| source.placed(front_end)),
             http: http.map(|front_end| source.placed(front_end)),
-            web: WebTable::default(),
+            web: ClientWeb::default(),
             rules: rules.into_iter().map(Spanned::into_inner).collect(),
         };
         front.check_routes(source)?;

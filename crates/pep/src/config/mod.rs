@@ -23,6 +23,7 @@ mod responder;
 mod rule;
 mod server;
 mod sle;
+mod trusted_name;
 mod value;
 mod web;
 pub(crate) mod written;
@@ -61,8 +62,9 @@ pub use server::{
     TlsListening,
 };
 pub use sle::ClientSle;
+pub use trusted_name::{MAX_NAMES, TrustedName};
 pub use value::{CongestionControlName, Http3, OnFailure, OtherTraffic, ServerAddress, Transport};
-pub use web::WebTable;
+pub use web::{ClientWeb, ServerWeb, WebRoots};
 
 /// Time for which a stop waits for open flows when nothing else is said.
 const DEFAULT_DRAIN: Duration = Duration::from_secs(10);
@@ -175,6 +177,15 @@ impl ClientFile {
         match self {
             Self::Tunnel(config) => &config.front,
             Self::Plain(config) => &config.front,
+        }
+    }
+
+    /// State directory of the client; of one without a tunnel, which keeps no state, that of its user.
+    #[must_use]
+    pub fn state_dir(&self) -> PathBuf {
+        match self {
+            Self::Tunnel(config) => config.state_dir.clone(),
+            Self::Plain(_) => default_state_dir(),
         }
     }
 

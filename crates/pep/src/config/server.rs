@@ -24,7 +24,7 @@ use super::monitoring::Monitoring;
 use super::page::{self, Page};
 use super::responder::{self, Responder};
 use super::value::{self, ServerAddress, Transport};
-use super::web::WebTable;
+use super::web::{self, ServerWeb, ServerWebTable};
 use super::{ConfigError, DEFAULT_DRAIN, state_dir};
 use clients::{Entry, Limits};
 
@@ -68,7 +68,7 @@ pub struct ServerConfig {
     /// Addresses for flows that are sealed beside the tunnels, if it takes some.
     pub sle: Option<SleListening>,
     /// Pages that it fetches ahead.
-    pub web: WebTable,
+    pub web: ServerWeb,
     /// The server gives up what it does not need once it runs.
     pub sandbox: bool,
 }
@@ -126,7 +126,7 @@ impl ServerConfig {
             monitoring: Monitoring::checked(source, file.status_socket, file.metrics, file.page)?,
             responder: file.responder.map(|table| table.placed(source)),
             sle: sle::sle(source, file.sle)?,
-            web: file.web,
+            web: web::server(source, file.web)?,
             sandbox: file.sandbox,
         })
     }
@@ -195,7 +195,7 @@ impl ServerConfig {
             ),
             ("responder", self.asks_otherwise(fresh)),
             ("sle.listen", seals(self) != seals(fresh)),
-            ("web", self.web != fresh.web),
+            ("web", self.web.differs(&fresh.web)),
             ("sandbox", self.sandbox != fresh.sandbox),
             (
                 "packets.enabled",
@@ -254,8 +254,7 @@ struct QuicServerFile {
     page: Option<page::PageTable>,
     responder: Option<responder::Table>,
     sle: Option<sle::SleTable>,
-    #[serde(default)]
-    web: WebTable,
+    web: Option<Spanned<ServerWebTable>>,
     #[serde(default = "value::yes")]
     sandbox: bool,
 }

@@ -1,12 +1,158 @@
 //! `[web]`: pages whose objects cross the link before the browser asks for them.
 
-use serde::Deserialize;
+use std::path::PathBuf;
 
-/// Pages that are fetched ahead; the same table at client and server, which both have to want it.
+use bentpipe_config::{Placed, Source};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::ConfigError;
+use super::trusted_name::{MAX_NAMES, TrustedName};
+use super::value::{self, FromText};
+
+/// Pages over TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WebTable {
-    /// Objects of pages on port 80 are fetched ahead.
-    #[serde(default)]
+#[serde(rename_all = "lowercase")]
+enum WebTls {
+    /// Flows of the tunnel, byte for byte.
+    #[default]
+    Off,
+    /// Read by client and server, for hosts that the client lists.
+    Trusted,
+}
+
+/// `[web]` of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientWeb {
+    /// Objects of pages are fetched ahead.
     pub prefetch: bool,
+    /// Hosts whose pages over TLS are answered by a local CA; empty: none.
+    pub names: Vec<TrustedName>,
+}
+
+/// `[web]` of a server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerWeb {
+    /// Objects of pages are fetched ahead.
+    pub prefetch: bool,
+    /// Pages over TLS, for clients that list hosts; `None`: not here.
+    pub tls: Option<WebRoots>,
+}
+
+/// Certificate authorities whose web servers are believed.
+#[derive(Clone, Debug, Default)]
+pub struct WebRoots {
+    /// File of more certificates than the system trusts, in PEM.
+    pub file: Option<Placed<PathBuf>>,
+}
+
+impl ServerWeb {
+    /// True if `other` asks for something else, wherever it stands in the file.
+    pub(super) fn differs(&self, other: &Self) -> bool {
+        let told = |web: &Self| {
+            let roots = web.tls.as_ref();
+            let file = roots.map(|roots| roots.file.as_ref().map(|file| file.to_path_buf()));
+            (web.prefetch, file)
+        };
+        told(self) != told(other)
+    }
+}
+
+/// A client's `[web]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClientWebTable {
+    #[serde(default)]
+    prefetch: bool,
+    #[serde(default)]
+    tls: WebTls,
+    #[serde(default, deserialize_with = "value::texts")]
+    names: Vec<TrustedName>,
+}
+
+/// A server's `[web]` as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ServerWebTable {
+    #[serde(default)]
+    prefetch: bool,
+    #[serde(default)]
+    tls: WebTls,
+    roots: Option<Spanned<PathBuf>>,
+}
+
+impl FromText for TrustedName {
+    const EXPECTED: &'static str = "a host name, such as \"intranet.example.com\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// Fault of `tls` without what it builds on.
+const WITHOUT_PREFETCH: &str = "`tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead";
+
+/// Checks a client's `[web]`.
+pub(super) fn client(
+    source: &Source,
+    written: Option<Spanned<ClientWebTable>>,
+) -> Result<ClientWeb, ConfigError> {
+    let Some(table) = written else {
+        return Ok(ClientWeb::default());
+    };
+    let (span, table) = (table.span(), table.into_inner());
+    let mut names = table.names;
+    names.sort_unstable();
+    let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+    let fault = match table.tls {
+        WebTls::Off if !names.is_empty() => Some(
+            "`names` of `[web]` needs `tls = \"trusted\"`, and the server's `[web]` as well".into(),
+        ),
+        WebTls::Off => None,
+        WebTls::Trusted if !table.prefetch => Some(WITHOUT_PREFETCH.into()),
+        WebTls::Trusted if names.is_empty() => Some(
+            "`tls = \"trusted\"` of `[web]` needs `names`, such as `names = [\"intranet.example.com\"]`: no other host is touched"
+                .into(),
+        ),
+        WebTls::Trusted if names.len() > MAX_NAMES => Some(format!(
+            "`names` of `[web]` lists {} hosts; expected {MAX_NAMES} at most",
+            names.len()
+        )),
+        WebTls::Trusted => twice.map(|pair| format!("`names` lists {} twice; remove one", pair[0])),
+    };
+    match fault {
+        Some(fault) => Err(source.error(&span, fault)),
+        None => Ok(ClientWeb {
+            prefetch: table.prefetch,
+            names,
+        }),
+    }
+}
+
+/// Checks a server's `[web]`.
+pub(super) fn server(
+    source: &Source,
+    written: Option<Spanned<ServerWebTable>>,
+) -> Result<ServerWeb, ConfigError> {
+    let Some(table) = written else {
+        return Ok(ServerWeb::default());
+    };
+    let (span, table) = (table.span(), table.into_inner());
+    let tls = match (table.tls, table.roots) {
+        (WebTls::Off, None) => None,
+        (WebTls::Off, Some(roots)) => {
+            let fault = "`roots` of `[web]` needs `tls = \"trusted\"`";
+            return Err(source.error(&roots.span(), fault));
+        }
+        (WebTls::Trusted, _) if !table.prefetch => {
+            return Err(source.error(&span, WITHOUT_PREFETCH));
+        }
+        (WebTls::Trusted, roots) => Some(WebRoots {
+            file: roots.map(|roots| source.resolve_placed(roots)),
+        }),
+    };
+    Ok(ServerWeb {
+        prefetch: table.prefetch,
+        tls,
+    })
 }

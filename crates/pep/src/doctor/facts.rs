@@ -170,6 +170,26 @@ pub(super) struct ClientFacts {
     pub(super) enrols: bool,
     /// The client's public key.
     pub(super) public_key: Option<String>,
+    /// The local CA, where hosts are listed for one.
+    pub(super) authority: Option<AuthorityFacts>,
+}
+
+/// Local CA of a client that answers for HTTPS hosts.
+#[derive(Clone, Debug)]
+pub(super) enum AuthorityFacts {
+    /// There is none in this directory.
+    Absent(PathBuf),
+    /// Files that cannot be used, and why.
+    Unfit(String),
+    Present {
+        /// Name, as browsers list it.
+        subject: String,
+        /// Last day of its life.
+        expires: String,
+        expired: bool,
+        /// Listed hosts that it is not for.
+        lacking: Vec<String>,
+    },
 }
 
 /// A server's surroundings.

@@ -3,7 +3,9 @@
 //! The sockets carry SO_LINGER 0 from birth, so that a crash of the daemon is a reset and never
 //! passes for a clean end; it is cleared just before an orderly close.
 
+mod framed;
 mod handle;
+pub(crate) mod over_tcp;
 mod pipe;
 mod sealed;
 pub(crate) mod split;
@@ -25,6 +27,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 pub(crate) use bentpipe_tunnel::relay::Outcome;
+pub(crate) use framed::{Parting, relay_framed};
 pub(crate) use handle::FlowHandle;
 pub(crate) use pipe::{PIPE, relay_in_process};
 pub(crate) use sealed::SealedFlow;

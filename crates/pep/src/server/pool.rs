@@ -18,6 +18,7 @@ use super::families::{self, DefaultRoutes, Reached};
 use super::packets::Network;
 use super::sle::{FreshFlow, SealedTunnels};
 use super::tls::Inboxes;
+use super::web::trust;
 use super::worker::{Arrivals, Shared, Worker};
 use crate::config::{Client, ServerConfig};
 use crate::events;
@@ -83,6 +84,7 @@ impl Pool {
             translations: Translations::new(&config.dialling.nat64),
             sealed,
             pages: config.web.prefetch,
+            trust: config.web.tls.as_ref().map(trust).transpose()?,
         };
         let (mut wires, mut flows) = (wires.into_iter(), flows.into_iter());
         let (end, ended) = mpsc::unbounded_channel();

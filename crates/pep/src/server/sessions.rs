@@ -74,7 +74,7 @@ impl Sessions {
         };
         Rc::new(Self {
             sealed: shared.sealed.as_ref().map(sealed),
-            pages: ServedPages::new(flows.clone()),
+            pages: ServedPages::new(flows.clone(), shared.trust.clone()),
             flows,
             queries: Queries::new(shard.clone(), resolver, translations),
             rule: Rule {

@@ -49,6 +49,8 @@ pub(super) struct Shared {
     pub(super) sealed: Option<Arc<SealedTunnels>>,
     /// Pages are fetched ahead.
     pub(super) pages: bool,
+    /// Trust in origins' certificates, where pages over TLS are fetched ahead.
+    pub(super) trust: Option<Arc<rustls::ClientConfig>>,
 }
 
 /// TCP connections that come to the shard by the main thread.
@@ -91,7 +93,7 @@ impl Worker {
                 self.families,
                 max_flows,
                 &self.dialling.dns,
-                self.shared.pages,
+                (self.shared.pages, self.shared.trust.is_some()),
             ),
             memory,
             pool: self.shared.pool.clone(),
@@ -124,7 +126,7 @@ impl Worker {
     }
 }
 
-fn hello(families: Families, max_flows: u64, dns: &Dns, pages: bool) -> Hello {
+fn hello(families: Families, max_flows: u64, dns: &Dns, (pages, trusted): (bool, bool)) -> Hello {
     let wanted = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
     Hello {
         version: VERSION,
@@ -135,7 +137,8 @@ fn hello(families: Families, max_flows: u64, dns: &Dns, pages: bool) -> Hello {
         max_flows,
         capabilities: capability::PUBLISH
             | wanted(dns.enabled, capability::DNS)
-            | wanted(pages, capability::PAGES),
+            | wanted(pages, capability::PAGES)
+            | wanted(trusted, capability::TRUSTED),
         ..Hello::default()
     }
 }

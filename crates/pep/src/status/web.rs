@@ -22,6 +22,10 @@ pub struct PagesAhead {
     pub expired_total: u64,
     /// Objects that were promised and did not come whole.
     pub failed_total: u64,
+    /// Connections over TLS that were answered in the place of a listed host (client).
+    pub trusted_total: u64,
+    /// Times that an origin's TLS was not believed (server).
+    pub refused_total: u64,
     /// Bytes of objects that wait for a browser (client).
     pub bytes_held: u64,
 }
@@ -43,9 +47,14 @@ impl Display for PagesAhead {
             (self.unequal_total, "asked for otherwise"),
             (self.expired_total, "not asked for"),
             (self.failed_total, "failed"),
+            (self.refused_total, "without trust in the origin"),
         ];
         if ends.iter().any(|(count, _)| *count > 0) {
             write!(f, "; {}", counted(&ends))?;
+        }
+        if self.trusted_total > 0 {
+            let trusted = quantity(self.trusted_total, "connection");
+            write!(f, "; {trusted} over TLS")?;
         }
         if self.bytes_held > 0 {
             write!(f, "; {} held", size(self.bytes_held))?;

@@ -57,6 +57,8 @@ pub mod capability {
     pub const SLE: u64 = 1 << 5;
     /// Pages whose objects the server fetches ahead (`PROTOCOL.md` §19).
     pub const PAGES: u64 = 1 << 6;
+    /// Pages over TLS that the client has ended (`PROTOCOL.md` §19.5).
+    pub const TRUSTED: u64 = 1 << 7;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC

@@ -1,13 +1,13 @@
 //! Tables of what a browser is given, and orders of frames that are drawn: bytes out are bytes in, once, within bounds.
 
 use super::*;
-use crate::{Verdict, judge};
+use crate::{Scheme, Verdict, judge};
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 
 fn request(target: &str, fields: &str) -> Request {
     let head = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
-    match judge(head.as_bytes()) {
+    match judge(Scheme::Http, head.as_bytes()) {
         Verdict::Get(request, _) => request,
         other => panic!("{other:?}"),
     }
@@ -51,7 +51,7 @@ fn filled(fields: &str) -> (Store<u8>, Instant) {
         data(1, 2),
         Frame::End {
             id: 1,
-            close: false,
+            close: Closing::Open,
         },
     ] {
         assert!(store.on_frame(now, page, frame));
@@ -186,7 +186,14 @@ fn no_server_fills_the_store() {
                 store.on_frame(now, page, data(id, 1 << 20));
                 assert!(store.bytes() <= MAX_STORED);
             }
-            store.on_frame(now, page, Frame::End { id, close: false });
+            store.on_frame(
+                now,
+                page,
+                Frame::End {
+                    id,
+                    close: Closing::Open,
+                },
+            );
         }
         store.end(page);
     }
@@ -213,7 +220,10 @@ fn in_any_order_bytes_are_whole_and_counted() {
                 0 => promise(id, &target),
                 1 => head(id, ""),
                 2 => data(id, draw(9) as usize),
-                3 => Frame::End { id, close: false },
+                3 => Frame::End {
+                    id,
+                    close: Closing::Open,
+                },
                 4 => Frame::Failed { id },
                 5 if step % 50 == 0 => {
                     pages.into_iter().for_each(|page| store.end(page));

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use bentpipe_proto::proxy::{connect, socks5};
 use bentpipe_proto::tunnel::{Destination, ReplyCode};
+use bentpipe_web::Scheme;
 use bytes::Bytes;
 use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 
 use super::share::Shares;
 use crate::client::carrier::{Carrier, Flow, FlowRelay, NotOpened, Said};
-use crate::client::web::{Browser, Ending, Pages};
+use crate::client::web::{Browser, Ending, Meeting, Parts};
 use crate::relay::Outcome;
 
 /// Way in which a front end's application is told the outcome.
@@ -111,20 +112,33 @@ async fn browse(carrier: &Carrier, intake: Intake) -> Result<Intake, Outcome> {
         return Ok(intake);
     };
     // Objects belong to a host: one that is not known has none.
-    let known = intake.source.is_some();
-    if !known || !Pages::take(&intake.destination) || !carrier.is_optimistic(&intake.destination) {
+    let known = intake.source.is_some() && carrier.is_optimistic(&intake.destination);
+    let scheme = pages.scheme_of(&intake.destination);
+    let Some(scheme) = scheme.filter(|_| known) else {
         return Ok(intake);
-    }
+    };
     let (mut socket, answer) = (intake.socket, intake.answer);
     if answer.accept(&mut socket, None).await.is_err() {
         return Err(Outcome::LanReset);
     }
     let place = (intake.destination, intake.source);
-    let mut browser = Browser::new(socket, place, &intake.first);
-    if let Ending::Over(outcome) = pages.serve(&**session, &mut browser).await {
-        return Err(outcome);
-    }
-    let (socket, destination, first) = browser.into_parts();
+    let met = match scheme {
+        Scheme::Http => Meeting::Browser(Browser::new(socket, place, &intake.first)),
+        Scheme::Https => pages.meet(&**session, socket, place, &intake.first).await,
+    };
+    let (socket, destination, first) = match met {
+        Meeting::Over(outcome) => return Err(outcome),
+        Meeting::Untouched(socket, destination, first) => (socket, destination, first),
+        Meeting::Browser(mut browser) => {
+            if let Ending::Over(outcome) = pages.serve(&**session, &mut browser).await {
+                return Err(outcome);
+            }
+            match browser.into_parts() {
+                Parts::Clear(socket, destination, first) => (socket, destination, first),
+                Parts::Trusted(parts) => return Err(parts.relay(&**session).await),
+            }
+        }
+    };
     Ok(Intake {
         socket,
         destination,

@@ -125,7 +125,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::config::{Rule, WebTable};
+    use crate::config::{ClientWeb, Rule};
 
     fn names() -> Names {
         let rule = |text: &str| -> Rule { toml::from_str(text).unwrap() };
@@ -133,7 +133,7 @@ mod tests {
             intercept: None,
             socks5: None,
             http: None,
-            web: WebTable::default(),
+            web: ClientWeb::default(),
             rules: vec![
                 rule("ports = [22]\noptimistic = false"),
                 rule("ports = [80]\naction = \"block\""),

@@ -5,16 +5,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::Destination;
-use bentpipe_web::{Frame, MAX_REQUEST, Request, Verdict, judge};
+use bentpipe_web::{Closing, Frame, MAX_REQUEST, Request, Scheme, Verdict, judge};
 use bytes::{Bytes, BytesMut};
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use super::Owner;
-use crate::relay::Outcome;
+use crate::relay::over_tcp::{OverTcp, is_cut};
+use crate::relay::{Outcome, delivered};
 
 /// Time for which a connection that says nothing may be a browser's that was opened ahead; then it is a flow, for its server may
 /// be the one to speak first.
@@ -22,6 +23,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// Time for which a connection waits for the next request, as at many origins.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// Time for which a browser may hold up the end of its connection.
+const PARTING: Duration = Duration::from_secs(5);
 
 /// Next thing that a browser says.
 pub(super) enum Next {
@@ -37,9 +41,40 @@ pub(super) enum Next {
 /// The connection cannot go on; to be reset.
 pub(super) struct Gone(pub(super) Outcome);
 
+/// Stream on which a browser speaks HTTP.
+enum Speech {
+    Clear(TcpStream),
+    /// In TLS that is ended here, for the host of this name.
+    Trusted(Box<TlsStream<TcpStream>>, String),
+}
+
+impl Speech {
+    fn stream(&mut self) -> &mut dyn OverTcp {
+        match self {
+            Self::Clear(socket) => socket,
+            Self::Trusted(tls, _) => &mut **tls,
+        }
+    }
+
+    /// True if the browser has agreed to speak first: HTTP/1.1 by ALPN (RFC 7301).
+    fn is_http(&self) -> bool {
+        match self {
+            Self::Clear(_) => false,
+            Self::Trusted(tls, _) => tls.get_ref().1.alpn_protocol().is_some(),
+        }
+    }
+
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Clear(socket) => socket,
+            Self::Trusted(tls, _) => tls.tcp(),
+        }
+    }
+}
+
 /// A browser's connection.
 pub(crate) struct Browser {
-    socket: TcpStream,
+    speech: Speech,
     destination: Destination,
     source: Option<SocketAddr>,
     /// Bytes that are to be judged.
@@ -56,7 +91,7 @@ impl Browser {
         first: &[u8],
     ) -> Self {
         Self {
-            socket,
+            speech: Speech::Clear(socket),
             destination,
             source,
             unread: first.into(),
@@ -64,9 +99,41 @@ impl Browser {
         }
     }
 
-    /// The socket, and what has been read and not been answered.
-    pub(crate) fn into_parts(self) -> (TcpStream, Destination, Bytes) {
-        (self.socket, self.destination, self.unread.freeze())
+    /// A connection of `source` to `destination` on which this side speaks TLS as the host `name`.
+    pub(super) fn trusted(
+        tls: TlsStream<TcpStream>,
+        (destination, source): (Destination, Option<SocketAddr>),
+        name: String,
+    ) -> Self {
+        Self {
+            speech: Speech::Trusted(Box::new(tls), name),
+            destination,
+            source,
+            unread: BytesMut::new(),
+            answered: false,
+        }
+    }
+
+    /// Parts of the connection, with what has been read and not been answered.
+    pub(crate) fn into_parts(self) -> Parts {
+        let unread = self.unread.freeze();
+        match self.speech {
+            Speech::Clear(socket) => Parts::Clear(socket, self.destination, unread),
+            Speech::Trusted(tls, name) => Parts::Trusted(TrustedParts {
+                tls,
+                name,
+                place: (self.destination, self.source),
+                unread,
+            }),
+        }
+    }
+
+    /// Host that this side speaks TLS as, if it does.
+    pub(super) fn name(&self) -> Option<&str> {
+        match &self.speech {
+            Speech::Clear(_) => None,
+            Speech::Trusted(_, name) => Some(name),
+        }
     }
 
     pub(super) fn owner(&self) -> Owner {
@@ -87,7 +154,19 @@ impl Browser {
     /// Waits for the next request.
     pub(super) async fn next_request(&mut self) -> Next {
         loop {
-            match judge(&self.unread) {
+            let scheme = match self.name() {
+                Some(_) => Scheme::Https,
+                None => Scheme::Http,
+            };
+            match judge(scheme, &self.unread) {
+                // Answered by another host than the one that the browser has seen the certificate of.
+                Verdict::Get(request, _)
+                    if self
+                        .name()
+                        .is_some_and(|name| name != scheme.host_of(request.host())) =>
+                {
+                    return Next::Plain;
+                }
                 Verdict::Get(request, used) => {
                     let _ = self.unread.split_to(used);
                     return Next::Get(request);
@@ -95,10 +174,15 @@ impl Browser {
                 Verdict::Plain => return Next::Plain,
                 Verdict::Incomplete => {}
             }
-            let idle = self.answered && self.unread.is_empty();
+            let idle = self.unread.is_empty() && (self.answered || self.speech.is_http());
             let patience = if idle { IDLE } else { SILENCE };
             self.unread.reserve(MAX_REQUEST);
-            match timeout(patience, self.socket.read_buf(&mut self.unread)).await {
+            let reading = self.speech.stream().read_buf(&mut self.unread);
+            let read = match timeout(patience, reading).await {
+                Ok(Err(error)) if is_cut(&error) => Ok(Ok(0)),
+                read => read,
+            };
+            match read {
                 Err(_) | Ok(Ok(0)) if idle => return Next::End,
                 Err(_) | Ok(Ok(0)) => return Next::Plain,
                 Ok(Ok(_)) => {}
@@ -125,35 +209,70 @@ impl Browser {
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let lost = |_: io::Error| Gone(Outcome::LanReset);
-        self.socket.write_all(bytes).await.map_err(lost)
+        let stream = self.speech.stream();
+        stream.write_all(bytes).await.map_err(lost)?;
+        stream.flush().await.map_err(lost)
     }
 
-    /// Gives the browser a response while it comes; says whether the connection ends with it, or nothing if the response does
-    /// not come whole.
+    /// Gives the browser a response while it comes; says how the connection ends with it, or nothing if the response does not
+    /// come whole.
     pub(super) async fn deliver(
         &mut self,
         mut frames: mpsc::Receiver<Frame>,
-    ) -> Result<Option<bool>, Gone> {
+    ) -> Result<Option<Closing>, Gone> {
         self.answered = true;
         loop {
             let frame = tokio::select! {
                 frame = frames.recv() => frame,
-                _ = self.socket.ready(Interest::ERROR) => return Err(Gone(Outcome::LanReset)),
+                _ = self.speech.tcp().ready(Interest::ERROR) => return Err(Gone(Outcome::LanReset)),
             };
             match frame {
                 Some(Frame::Head { bytes, .. } | Frame::Data { bytes, .. }) => {
                     self.write(&bytes).await?;
                 }
                 Some(Frame::End { close, .. }) => return Ok(Some(close)),
-                Some(_) => return Err(Gone(Outcome::PeerReset)),
+                Some(_) => {
+                    delivered(self.speech.tcp()).await;
+                    return Err(Gone(Outcome::PeerReset));
+                }
                 None => return Ok(None),
             }
         }
     }
 
-    /// Lets the kernel end the connection in order.
-    pub(super) fn close(&self) -> Outcome {
-        let _ = SockRef::from(&self.socket).set_linger(None);
+    /// Ends the connection as an origin has ended its own.
+    pub(super) async fn end(&mut self, close: Closing) -> Outcome {
+        if close == Closing::Cut {
+            self.speech.tcp().close_in_order();
+        } else {
+            self.close().await;
+        }
         Outcome::Closed
     }
+
+    /// Ends the connection in order, in TLS by close_notify.
+    pub(super) async fn close(&mut self) -> Outcome {
+        if let Speech::Trusted(tls, _) = &mut self.speech {
+            // Whoever does not read has no right to wait for the end.
+            let _ = timeout(PARTING, tls.shutdown()).await;
+        }
+        self.speech.tcp().close_in_order();
+        Outcome::Closed
+    }
+}
+
+/// What is left of a browser's connection that goes on otherwise.
+pub(crate) enum Parts {
+    /// The socket, its destination, and bytes for it.
+    Clear(TcpStream, Destination, Bytes),
+    /// Inside of TLS.
+    Trusted(TrustedParts),
+}
+
+/// Connection inside of TLS.
+pub(crate) struct TrustedParts {
+    pub(super) tls: Box<TlsStream<TcpStream>>,
+    pub(super) name: String,
+    pub(super) place: (Destination, Option<SocketAddr>),
+    pub(super) unread: Bytes,
 }

@@ -8,30 +8,43 @@
 //!   browser ◄── the page ◄── receive ◄══ pipe ◄═ frames ── objects ──► store
 //! ```
 //!
-//! Whatever is no plain GET goes as a flow of the tunnel from there on, with the bytes that were read.
+//! Whatever is no plain GET goes as a flow of the tunnel from there on, with the bytes that were read. Of connections to port 443
+//! those to hosts that are listed are answered in TLS, with the local CA (`meeting`, `trusted`); what is no plain GET there is relayed
+//! by frames (`relayed`).
 
 mod browser;
+mod hello;
+mod meeting;
 mod receive;
+mod relayed;
+mod trusted;
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use bentpipe_proto::tunnel::Destination;
-use bentpipe_web::{Answer, Asked, Frame, PageId, Request, Store};
+use bentpipe_web::{Answer, Asked, Closing, Frame, PageId, Request, Scheme, Store};
 use bytes::Bytes;
 use tokio::io::duplex;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
 
+use crate::config::ClientConfig;
 use crate::process;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
-pub(crate) use browser::Browser;
+use crate::throttle::Throttle;
+pub(crate) use browser::{Browser, Parts};
 use browser::{Gone, Next};
+pub(crate) use meeting::Meeting;
+use trusted::Trusted;
 
 /// TCP port of pages in clear.
 const PORT: u16 = 80;
+
+/// TCP port of pages over TLS.
+const TLS_PORT: u16 = 443;
 
 /// Frames of a page that wait for a browser, 16 KiB each at most: as much as a socket takes.
 const QUEUE: usize = 16;
@@ -43,6 +56,9 @@ type Owner = (Option<IpAddr>, Destination);
 pub(crate) trait PageRoad {
     /// True if the server knows pages; `None` if there is no server for now.
     async fn carries_pages(&self) -> Option<bool>;
+
+    /// True if the server knows pages over TLS that was ended here; waits for a server.
+    async fn carries_trusted(&self) -> bool;
 
     /// Opens a flow for frames of a page, with `first` in the packet of OPEN.
     ///
@@ -65,9 +81,14 @@ pub(crate) enum Ending {
 }
 
 /// Pages of a client.
-#[derive(Default)]
 pub(crate) struct Pages {
     store: RefCell<Store<Owner>>,
+    /// Hosts that are answered for in TLS.
+    trusted: Option<Trusted>,
+    /// Connections that were answered so.
+    met: Cell<u64>,
+    /// Lines about browsers that do not trust the CA.
+    distrust: Throttle,
     /// Rings when an object has come, or will not.
     changed: Notify,
     requests: Cell<u64>,
@@ -76,9 +97,30 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// True if a connection to `destination` may carry pages.
-    pub(crate) fn take(destination: &Destination) -> bool {
-        destination.port == PORT
+    /// Pages of a client with this configuration; `None`: none are fetched ahead.
+    pub(crate) fn new(config: &ClientConfig) -> Option<Rc<Self>> {
+        let web = &config.front.web;
+        let trusted = !web.names.is_empty();
+        web.prefetch.then(|| {
+            Rc::new(Self {
+                store: RefCell::default(),
+                trusted: trusted.then(|| Trusted::new(web.names.clone(), &config.state_dir)),
+                met: Cell::default(),
+                distrust: Throttle::new(),
+                changed: Notify::default(),
+                requests: Cell::default(),
+                lacking_told: Cell::default(),
+            })
+        })
+    }
+
+    /// Scheme of the pages that a connection to `destination` may carry, if it may carry some.
+    pub(crate) fn scheme_of(&self, destination: &Destination) -> Option<Scheme> {
+        match destination.port {
+            PORT => Some(Scheme::Http),
+            TLS_PORT if self.trusted.is_some() => Some(Scheme::Https),
+            _ => None,
+        }
     }
 
     /// Answers a browser until its connection is over, or says something else than plain GETs.
@@ -91,22 +133,29 @@ impl Pages {
             let request = match browser.next_request().await {
                 Next::Get(request) => request,
                 Next::Plain => return Ending::Plain,
-                Next::End => return Ending::Over(browser.close()),
+                Next::End => return Ending::Over(browser.close().await),
                 Next::Lost => return Ending::Over(Outcome::LanReset),
             };
             let answered = match self.stored(&browser.owner(), &request).await {
-                Some(answer) => browser
-                    .write_all(&answer.bytes)
-                    .await
-                    .map(|()| answer.close),
-                None if !self.are_carried(road).await => {
+                Some(answer) => {
+                    browser
+                        .write_all(&answer.bytes)
+                        .await
+                        .map(|()| match answer.close {
+                            true => Closing::InOrder,
+                            false => Closing::Open,
+                        })
+                }
+                None if !self.are_carried(road, browser).await => {
                     browser.put_back(&request);
                     return Ending::Plain;
                 }
                 None => self.fetch(road, browser, &request).await,
             };
             match answered {
-                Ok(close) if close || request.closes() => return Ending::Over(browser.close()),
+                Ok(close) if close.closes() || request.closes() => {
+                    return Ending::Over(browser.end(close).await);
+                }
                 Ok(_) => {}
                 Err(Gone(outcome)) => return Ending::Over(outcome),
             }
@@ -114,14 +163,24 @@ impl Pages {
     }
 
     /// True if there is a server that knows pages. Without a server a flow is the better one to wait.
-    async fn are_carried(&self, road: &impl PageRoad) -> bool {
+    async fn are_carried(&self, road: &impl PageRoad, browser: &Browser) -> bool {
+        if browser.name().is_some() {
+            return road.carries_trusted().await;
+        }
         let carries = road.carries_pages().await;
-        if carries == Some(false) && !self.lacking_told.replace(true) {
-            tracing::info!(
-                "the server fetches nothing ahead of pages: they load as without `[web]`; give it `[web]` with `prefetch = true`"
+        if carries == Some(false) {
+            self.tell_lacking(
+                "the server fetches nothing ahead of pages: they load as without `[web]`; give it `[web]` with `prefetch = true`",
             );
         }
         carries.unwrap_or(false)
+    }
+
+    /// Tells the log, once, of a server that fetches less than is wanted.
+    fn tell_lacking(&self, line: &str) {
+        if !self.lacking_told.replace(true) {
+            tracing::info!("{line}");
+        }
     }
 
     /// Answer that has come for a request ahead, or is promised and comes now.
@@ -137,14 +196,17 @@ impl Pages {
         }
     }
 
-    /// Asks the server, and gives the browser what comes; says whether its connection ends with that.
+    /// Asks the server, and gives the browser what comes; says how its connection ends with that.
     async fn fetch(
         self: &Rc<Self>,
         road: &impl PageRoad,
         browser: &mut Browser,
         request: &Request,
-    ) -> Result<bool, Gone> {
+    ) -> Result<Closing, Gone> {
         let mut first = Vec::with_capacity(request.head().len() + 8);
+        if let Some(name) = browser.name() {
+            Frame::Tls(Bytes::copy_from_slice(name.as_bytes())).encode(&mut first);
+        }
         Frame::Request(request.head().clone()).encode(&mut first);
         let (destination, source) = (browser.destination(), browser.source());
         let opened = road.open_page(destination, source, first.into()).await;
@@ -186,6 +248,9 @@ impl Pages {
 
     /// Drops what nobody has asked for; to be called every second.
     pub(super) fn tick(&self) {
+        if let Some(trusted) = &self.trusted {
+            trusted.look();
+        }
         self.store.borrow_mut().sweep(process::now());
     }
 
@@ -200,6 +265,9 @@ impl Pages {
             unequal_total: figures.unequal,
             expired_total: figures.expired,
             failed_total: figures.failed,
+            trusted_total: self.met.get(),
+            // A server's.
+            refused_total: 0,
             bytes_held: store.bytes(),
         }
     }

@@ -92,8 +92,16 @@ const FAULTS: &[(&str, &str)] = &[
     ("private_key_file = \"good.key\"\nserver = []\n", "x.toml:2: `server`: the list is empty; at least one entry is needed"),
     ("private_key_file = \"good.key\"\n[server]\nadress = \"10.0.0.1:1\"\n", "x.toml:3: unknown key `adress`; did you mean `address`?"),
     ("private_key_file = \"good.key\"\nserver = \"10.0.0.1:1\"\n", "x.toml:2: `server`: invalid type: string \"10.0.0.1:1\", expected a table"),
-    ("S [web]\nahead = true\n", "x.toml:4: unknown key `ahead`; known here: `prefetch`"),
+    ("S [web]\nahead = true\n", "x.toml:4: unknown key `ahead`; known here: `prefetch`, `tls`, `roots`"),
     ("S [web]\nprefetch = 1\n", "x.toml:4: `prefetch`: invalid type: integer `1`, expected true or false"),
+    ("S [web]\ntls = \"trusted\"\n", "x.toml:3: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
+    ("S [web]\nroots = \"a.pem\"\n", "x.toml:4: `roots` of `[web]` needs `tls = \"trusted\"`"),
+    ("S [web]\ntls = \"all\"\n", "x.toml:4: unknown value `all` for `tls`; known here: `off`, `trusted`"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nnames = [\"a.example\"]\n", "x.toml:7: `names` of `[web]` needs `tls = \"trusted\"`, and the server's `[web]` as well"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\ntls = \"trusted\"\nnames = [\"a.example\"]\n", "x.toml:7: `tls = \"trusted\"` of `[web]` needs `prefetch = true`: objects of these pages are fetched ahead"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\n", "x.toml:7: `tls = \"trusted\"` of `[web]` needs `names`, such as `names = [\"intranet.example.com\"]`: no other host is touched"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\nnames = [\"a.example\", \"A.example\"]\n", "x.toml:7: `names` lists a.example twice; remove one"),
+    ("T\n[http]\nlisten = \"127.0.0.1:1\"\n[web]\nprefetch = true\ntls = \"trusted\"\nnames = [\"com\"]\n", "x.toml:10: `names`: `com` has a single label, and a CA for it could sign for every name below it, as one for \"com\" could; expected a name such as \"intranet.example.com\""),
     ("private_key_file = \"good.key\"\n[server]\naddress = \"10.0.0.1:1\"\naddress = \"10.0.0.1:1\"\n", "x.toml:4: duplicate key `address`; remove one"),
 ];
 

@@ -16,13 +16,14 @@ use rustix::net::sockopt::{ip_mtu, ipv6_mtu};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{handshake, sockets};
+use crate::authority::{Files, Signer};
 use crate::config::{
     self, Action, AnyFile, ClientConfig, ClientFile, FrontEnds, OtherTraffic, Placed, PlainClient,
     Role, Server, ServerAddress, ServerConfig, ServerFile,
 };
 use crate::doctor::facts::{
-    ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult, ListenFacts,
-    ListenState, Owned, Ownership, ServerFacts, SideFacts, WayThere,
+    AuthorityFacts, ClientFacts, ConfigFault, Content, Daemon, Examined, FarFacts, HandshakeResult,
+    ListenFacts, ListenState, Owned, Ownership, ServerFacts, SideFacts, WayThere,
 };
 use crate::keys;
 use crate::process;
@@ -172,8 +173,32 @@ fn client(config: &ClientConfig, running: Option<&StatusReport>) -> ClientFacts 
         servers: servers.collect(),
         enrols: enrols.get(),
         public_key: key.as_ref().ok().map(|key| key.public().to_string()),
+        authority: authority(config),
         ..front(&config.front)
     }
+}
+
+/// The local CA for the hosts that `config` lists, if it lists some.
+fn authority(config: &ClientConfig) -> Option<AuthorityFacts> {
+    let names = &config.front.web.names;
+    if names.is_empty() {
+        return None;
+    }
+    let files = Files::of_state(&config.state_dir);
+    Some(match Signer::read(&files) {
+        Ok(None) => AuthorityFacts::Absent(files.directory().to_owned()),
+        Err(fault) => AuthorityFacts::Unfit(fault),
+        Ok(Some(signer)) => {
+            let authority = signer.authority();
+            let lacking = names.iter().filter(|name| !authority.is_for(name));
+            AuthorityFacts::Present {
+                subject: authority.subject().to_owned(),
+                expires: authority.expires(),
+                expired: authority.has_expired(),
+                lacking: lacking.map(ToString::to_string).collect(),
+            }
+        }
+    })
 }
 
 /// Tries the server's TLS address where UDP leads nowhere.
@@ -259,6 +284,7 @@ fn front(front: &FrontEnds) -> ClientFacts {
         },
         enrols: false,
         public_key: None,
+        authority: None,
     }
 }
 

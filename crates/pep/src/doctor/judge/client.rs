@@ -5,7 +5,9 @@ use bentpipe_tunnel::engine::TrialOutcome;
 use super::network::list;
 use super::{fail, ok, warn};
 use crate::doctor::Finding;
-use crate::doctor::facts::{ClientFacts, Facts, FarFacts, HandshakeResult, WayThere};
+use crate::doctor::facts::{
+    AuthorityFacts, ClientFacts, Facts, FarFacts, HandshakeResult, WayThere,
+};
 
 /// Packet that QUIC needs, IPv6 headers included, bytes: 1200 of payload, 8 of UDP, 40 of IP.
 const LEAST_MTU: u32 = 1248;
@@ -26,7 +28,42 @@ pub(super) fn judge(facts: &Facts, client: &ClientFacts) -> Vec<Finding> {
         ));
     }
     findings.extend(settings(facts, client));
+    findings.extend(client.authority.as_ref().map(authority));
     findings
+}
+
+/// Finding on the local CA: without one the listed hosts load as all others do.
+fn authority(authority: &AuthorityFacts) -> Finding {
+    const ANEW: &str = "run `bentpipe ca remove`, then `bentpipe ca init`";
+    match authority {
+        AuthorityFacts::Absent(directory) => warn(
+            "ca",
+            format!("{} has none for `names` of `[web]`", directory.display()),
+            Some("run `bentpipe ca init`".into()),
+        ),
+        AuthorityFacts::Unfit(fault) => warn("ca", fault.clone(), None),
+        AuthorityFacts::Present {
+            subject,
+            expires,
+            expired: true,
+            ..
+        } => {
+            let text = format!("{subject} has expired on {expires}");
+            warn("ca", text, Some(ANEW.into()))
+        }
+        AuthorityFacts::Present {
+            subject, lacking, ..
+        } if !lacking.is_empty() => {
+            let text = format!("{subject} is not for {}", list(lacking));
+            warn("ca", text, Some(ANEW.into()))
+        }
+        AuthorityFacts::Present {
+            subject, expires, ..
+        } => ok(
+            "ca",
+            format!("{subject} answers for listed hosts until {expires}"),
+        ),
+    }
 }
 
 fn judge_far(facts: &Facts, client: &ClientFacts, far: &FarFacts) -> Vec<Finding> {

@@ -100,6 +100,7 @@ fn client(reached: HandshakeResult) -> ClientFacts {
         forwards: None,
         enrols: false,
         public_key: Some("KEY=".into()),
+        authority: None,
     }
 }
 
@@ -211,6 +212,49 @@ fn a_client_that_joins_need_not_be_known() {
         ..client(HandshakeResult::Shaken(TrialOutcome::UnknownClient))
     });
     assert!(judge(&facts).iter().all(|one| one.level == Level::Ok));
+}
+
+#[test]
+fn a_ca_that_answers_for_nobody_is_a_warning() {
+    let found = |authority| {
+        let mut facts = healthy();
+        content(&mut facts).side = SideFacts::Client(ClientFacts {
+            authority: Some(authority),
+            ..client(HandshakeResult::Shaken(TrialOutcome::UnknownClient))
+        });
+        let mut findings = judge(&facts);
+        findings.retain(|one| one.area == "ca");
+        let one = findings.pop().unwrap();
+        (one.level, one.to_string())
+    };
+    let present = |expired, lacking: &[&str]| AuthorityFacts::Present {
+        subject: "bentpipe local CA 2026-11-27".into(),
+        expires: "2028-11-26".into(),
+        expired,
+        lacking: lacking.iter().map(ToString::to_string).collect(),
+    };
+    for (authority, level, word) in [
+        (present(false, &[]), Level::Ok, "until 2028-11-26"),
+        (present(true, &[]), Level::Warn, "expired"),
+        (
+            present(false, &["a.example"]),
+            Level::Warn,
+            "not for a.example",
+        ),
+        (
+            AuthorityFacts::Absent("/s/ca".into()),
+            Level::Warn,
+            "`bentpipe ca init`",
+        ),
+        (
+            AuthorityFacts::Unfit("no key".into()),
+            Level::Warn,
+            "no key",
+        ),
+    ] {
+        let (found, text) = found(authority);
+        assert!(found == level && text.contains(word), "{text}");
+    }
 }
 
 #[test]

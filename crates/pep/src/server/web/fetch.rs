@@ -4,14 +4,18 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_proto::tunnel::{Destination, Host};
-use bentpipe_web::{Ahead, Body, BodyReader, Frame, MAX_DATA, Malformed, Request, Response};
+use bentpipe_web::{
+    Ahead, Body, BodyReader, Closing, Frame, MAX_DATA, Malformed, Request, Response,
+};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::Job;
-use super::origins::{self, OriginSocket};
+use super::origins::{OriginSocket, ReachedOrigin};
+use super::refused::refused;
+use super::secure::Unfetched;
+use crate::relay::over_tcp::is_cut;
 
 /// Time for which an object's origin may say nothing; a page's browser has a patience of its own.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -19,26 +23,12 @@ const SILENCE: Duration = Duration::from_secs(20);
 /// Number of the page.
 const PAGE: u64 = 0;
 
-/// Reason why a response does not come whole.
-enum Unfetched {
-    /// The origin cannot be reached, or ended its connection.
-    Unreached,
-    /// A response that may not be kept, or is too long.
-    Unfit,
-    /// The stream has ended.
-    Stream,
-}
-
-impl From<io::Error> for Unfetched {
-    fn from(_: io::Error) -> Self {
-        Self::Unreached
-    }
-}
-
 /// A connection to the origin, on which a request has been sent.
 struct Exchange {
     origin: OriginSocket,
     unread: BytesMut,
+    /// The origin has ended its connection without close_notify.
+    cut: bool,
 }
 
 impl Exchange {
@@ -47,20 +37,57 @@ impl Exchange {
         self.unread.reserve(MAX_DATA);
         let reading = self.origin.stream.read_buf(&mut self.unread);
         let read = match object {
-            PAGE => reading.await?,
-            _ => timeout(SILENCE, reading).await??,
+            PAGE => reading.await,
+            _ => timeout(SILENCE, reading).await?,
         };
-        Ok(read > 0)
+        match read {
+            Ok(read) => Ok(read > 0),
+            Err(error) if is_cut(&error) => {
+                self.cut = true;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
 impl Job {
     /// Fetches what the browser asks for, from `origin` unless that is too old.
-    pub(super) async fn fetch_page(self: Rc<Self>, origin: OriginSocket) {
+    pub(super) async fn fetch_page(self: Rc<Self>, origin: ReachedOrigin) {
         let request = self.request.clone();
-        let fetched = self.fetch(PAGE, &request, Some(origin)).await;
-        if let Err(Unfetched::Unreached | Unfetched::Unfit) = fetched {
-            let _ = self.page.send(Frame::Failed { id: PAGE }).await;
+        match self.fetch(PAGE, &request, Some(origin)).await {
+            Err(Unfetched::Untrusted(fault)) => self.refuse(&fault).await,
+            Err(Unfetched::Unreached | Unfetched::Unfit) => {
+                let _ = self.page.send(Frame::Failed { id: PAGE }).await;
+            }
+            Ok(()) | Err(Unfetched::Stream) => {}
+        }
+    }
+
+    /// Answers with a page that names the fault of the origin's TLS.
+    async fn refuse(&self, fault: &rustls::Error) {
+        let Some(name) = &self.name else {
+            return;
+        };
+        self.pages.note_untrusted(&self.peer, name, fault);
+        let (head, body) = refused(name, fault);
+        let frames = [
+            Frame::Head {
+                id: PAGE,
+                bytes: head,
+            },
+            Frame::Data {
+                id: PAGE,
+                bytes: body,
+            },
+            Frame::End {
+                id: PAGE,
+                close: Closing::InOrder,
+            },
+        ];
+        for frame in frames {
+            // Without a stream nobody is to be told.
+            let _ = self.page.send(frame).await;
         }
     }
 
@@ -69,9 +96,9 @@ impl Job {
         let waiting = self.waiting();
         let fetched = self.fetch(object, &request, waiting).await;
         self.end(object, fetched.is_err());
-        if let Err(Unfetched::Unreached | Unfetched::Unfit) = fetched {
+        if let Err(Unfetched::Unreached | Unfetched::Untrusted(_) | Unfetched::Unfit) = fetched {
             tracing::debug!(
-                client = self.client.name,
+                client = self.peer.client.name,
                 host = request.host(),
                 target = request.target(),
                 "object not fetched ahead"
@@ -84,7 +111,7 @@ impl Job {
         &self,
         object: u64,
         request: &Request,
-        origin: Option<OriginSocket>,
+        origin: Option<ReachedOrigin>,
     ) -> Result<(), Unfetched> {
         let mut exchange = self.ask(request, origin).await?;
         let head = match self.head(object, &mut exchange).await {
@@ -99,38 +126,41 @@ impl Job {
             Some(response) => (response.body(), response.closes()),
             None => (Body::UntilClose, true),
         };
-        let whole = self.body(object, &mut exchange, body, closes).await?;
+        let sent = self.body(object, &mut exchange, body, closes).await;
+        let whole = sent.map_err(|fault| match fault {
+            // What has been sent of a response is not followed by another one.
+            Unfetched::Untrusted(_) => Unfetched::Unreached,
+            other => other,
+        })?;
         let origin = exchange.origin;
         if whole && !closes && exchange.unread.is_empty() {
-            self.pages.origins.put(self.id, origin.to, origin.stream);
+            self.pages.origins.put(self.peer.id, origin);
         } else {
-            origins::close(&origin.stream);
+            origin.stream.close_in_order();
         }
         Ok(())
     }
 
     /// A connection that waits for another request, if the client may still have it.
-    fn waiting(&self) -> Option<OriginSocket> {
-        let permitted = self.pages.rights.permits(&self.client, self.to);
-        let stream = self.pages.origins.take(self.id, self.to);
-        Some(OriginSocket {
-            stream: stream.filter(|_| permitted)?,
-            to: self.to,
-            used: true,
-        })
+    fn waiting(&self) -> Option<ReachedOrigin> {
+        let permitted = self.pages.rights.permits(&self.peer.client, self.to);
+        let origins = &self.pages.origins;
+        let origin = origins.take_named(self.peer.id, self.to, &self.name);
+        origin.filter(|_| permitted).map(ReachedOrigin::Waiting)
     }
 
     /// Sends a request on `origin`, or on a new connection to where the page is.
     async fn ask(
         &self,
         request: &Request,
-        origin: Option<OriginSocket>,
+        origin: Option<ReachedOrigin>,
     ) -> Result<Exchange, Unfetched> {
-        let mut origin = match origin {
-            Some(origin) => origin,
-            None => self.dial().await?,
+        let connected = match origin {
+            Some(origin) => self.pages.secured(&self.peer, origin, &self.name).await,
+            None => self.pages.dialled(&self.peer, self.to, &self.name).await,
         };
-        let sent = origin.stream.write_all(request.head()).await;
+        let mut origin = connected?;
+        let sent = send(&mut origin, request.head()).await;
         // One that has ended meanwhile shows when it is read.
         if !origin.used {
             sent?;
@@ -138,19 +168,8 @@ impl Job {
         Ok(Exchange {
             origin,
             unread: BytesMut::new(),
+            cut: false,
         })
-    }
-
-    async fn dial(&self) -> Result<OriginSocket, Unfetched> {
-        // Of a name's addresses the page's alone: others may be another machine's.
-        let destination = Destination {
-            host: Host::Ip(self.to.ip()),
-            port: self.to.port(),
-        };
-        let dialled = self.pages.rights.dial(&self.client, &destination).await;
-        let (stream, to) = dialled.map_err(|_| Unfetched::Unreached)?;
-        let used = false;
-        Ok(OriginSocket { stream, to, used })
     }
 
     /// Head of the response, sent on; `None`: what comes is none, and is sent on as it is.
@@ -230,10 +249,15 @@ impl Job {
             self.send(object, bytes, false).await?;
         }
         let whole = reader.is_done();
-        if object != PAGE && !whole && body != Body::UntilClose {
+        let ends_so = body == Body::UntilClose && !exchange.cut;
+        if object != PAGE && !whole && !ends_so {
             return Err(Unfetched::Unreached);
         }
-        let close = closes || !whole;
+        let close = match (closes || !whole, exchange.cut) {
+            (true, true) => Closing::Cut,
+            (true, false) => Closing::InOrder,
+            (false, _) => Closing::Open,
+        };
         let end = Frame::End { id: object, close };
         self.queue(object)
             .send(end)
@@ -263,4 +287,9 @@ impl Job {
             &self.objects
         }
     }
+}
+
+async fn send(origin: &mut OriginSocket, bytes: &[u8]) -> io::Result<()> {
+    origin.stream.write_all(bytes).await?;
+    origin.stream.flush().await
 }

@@ -5,10 +5,15 @@
 //!   flow ══ pipe ◄── frames ◄─ queues ┴── fetch: an object, six at one time
 //! ```
 //!
-//! The page's frames pass those of objects, so that a promise precedes its object, and no object delays the page.
+//! The page's frames pass those of objects, so that a promise precedes its object, and no object delays the page. With an origin
+//! that the client names in TLS, all of it is in a TLS connection to that origin, whose certificate is verified here.
 
 mod fetch;
 mod origins;
+mod refused;
+mod relayed;
+mod secure;
+mod trust;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,19 +23,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_proto::tunnel::{Destination, Host, ReplyCode};
-use bentpipe_web::{Ahead, Frame, FrameReader, Request, Verdict, judge};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, duplex};
+use bentpipe_web::{Ahead, Frame, FrameReader, Request, Scheme, Verdict, judge};
+use rustls::pki_types::{DnsName, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::clients::Client;
 use super::flows::FlowRights;
 use crate::relay::{FlowHandle, Outcome, PIPE, relay_in_process};
 use crate::status;
+use crate::throttle::Throttle;
 use bentpipe_tunnel::engine::ConnectionId;
 use bentpipe_tunnel::transport::FlowKey;
-use origins::{OriginSocket, Origins};
+use origins::{Origins, ReachedOrigin, TlsName};
+pub(super) use trust::trust;
 
 /// Time that a client has for its request once its stream is open.
 const REQUEST: Duration = Duration::from_secs(10);
@@ -49,21 +58,38 @@ struct Account {
     requests: u64,
     promised: u64,
     failed: u64,
+    /// Origins whose TLS was not believed.
+    refused: u64,
+}
+
+/// Client of a stream.
+struct PageClient {
+    id: ConnectionId,
+    client: Arc<Client>,
 }
 
 /// Pages of one shard's clients.
 pub(super) struct ServedPages {
     rights: Rc<FlowRights>,
     origins: Origins,
+    /// TLS with origins, where that is spoken for clients.
+    tls: Option<TlsConnector>,
+    /// Lines about origins that are not believed.
+    complaints: Throttle,
     accounts: RefCell<HashMap<ConnectionId, Account>>,
 }
 
 impl ServedPages {
-    /// Pages of clients whose rights `rights` judges.
-    pub(super) fn new(rights: Rc<FlowRights>) -> Rc<Self> {
+    /// Pages of clients whose rights `rights` judges; over TLS as well, with origins that `trust` believes.
+    pub(super) fn new(
+        rights: Rc<FlowRights>,
+        trust: Option<Arc<rustls::ClientConfig>>,
+    ) -> Rc<Self> {
         Rc::new(Self {
             rights,
             origins: Origins::default(),
+            tls: trust.map(TlsConnector::from),
+            complaints: Throttle::new(),
             accounts: RefCell::default(),
         })
     }
@@ -71,7 +97,8 @@ impl ServedPages {
     /// Serves a stream that a client has opened for a page of `destination`, or refuses it.
     pub(super) fn open(self: &Rc<Self>, id: ConnectionId, flow: FlowKey, destination: Destination) {
         if let Some(client) = self.rights.admit(id, flow) {
-            spawn_local(serve(self.clone(), (id, flow), client, destination));
+            let peer = PageClient { id, client };
+            spawn_local(serve(self.clone(), peer, flow, destination));
         }
     }
 
@@ -95,6 +122,7 @@ impl ServedPages {
             requests_total: of(|account| account.requests),
             promised_total: of(|account| account.promised),
             failed_total: of(|account| account.failed),
+            refused_total: of(|account| account.refused),
             ..status::PagesAhead::default()
         }
     }
@@ -107,10 +135,10 @@ impl ServedPages {
 /// Stream of one request.
 struct Job {
     pages: Rc<ServedPages>,
-    id: ConnectionId,
-    client: Arc<Client>,
+    peer: PageClient,
     /// Address that the page comes from, and its objects.
     to: SocketAddr,
+    name: TlsName,
     request: Request,
     /// Objects of the page, once it is known to be one.
     ahead: RefCell<Option<Ahead>>,
@@ -119,21 +147,16 @@ struct Job {
 }
 
 /// Serves a page's stream to its end.
-async fn serve(
-    pages: Rc<ServedPages>,
-    (id, flow): (ConnectionId, FlowKey),
-    client: Arc<Client>,
-    destination: Destination,
-) {
-    let rights = &pages.rights;
+async fn serve(pages: Rc<ServedPages>, peer: PageClient, flow: FlowKey, destination: Destination) {
+    let (rights, id, client) = (&pages.rights, peer.id, peer.client.clone());
     let handle = FlowHandle::new(rights.shard().clone(), id, flow);
-    let reaching = Box::pin(reach(&pages, id, &client, &destination));
+    let reaching = Box::pin(reach(&pages, &peer, &destination));
     let reached = tokio::select! {
         reached = reaching => reached,
         () = handle.gone() => return,
     };
     let entered = reached.and_then(|origin| {
-        let entered = rights.enter(id, flow, origin.to);
+        let entered = rights.enter(id, flow, origin.tcp().1);
         entered.map_err(|refused| refused.code)?;
         Ok(origin)
     });
@@ -141,10 +164,10 @@ async fn serve(
         Ok(origin) => origin,
         Err(code) => return rights.reply(id, flow, code, None),
     };
-    rights.reply(id, flow, ReplyCode::Ok, origin.stream.local_addr().ok());
+    rights.reply(id, flow, ReplyCode::Ok, origin.tcp().0.local_addr().ok());
     let (ours, theirs) = duplex(PIPE);
     let work = async {
-        Box::pin(work(pages.clone(), id, client.clone(), origin, ours)).await;
+        Box::pin(work(pages.clone(), peer, origin, ours)).await;
         // What was written last is still to leave.
         std::future::pending::<()>().await;
     };
@@ -159,44 +182,55 @@ async fn serve(
 /// A connection to where a page is: one that waits, or a new one.
 async fn reach(
     pages: &ServedPages,
-    id: ConnectionId,
-    client: &Client,
+    peer: &PageClient,
     destination: &Destination,
-) -> Result<OriginSocket, ReplyCode> {
+) -> Result<ReachedOrigin, ReplyCode> {
     if let Host::Ip(ip) = destination.host {
         let to = SocketAddr::new(ip, destination.port);
-        let permitted = pages.rights.permits(client, to);
-        if let Some(stream) = pages.origins.take(id, to).filter(|_| permitted) {
-            let used = true;
-            return Ok(OriginSocket { stream, to, used });
+        let permitted = pages.rights.permits(&peer.client, to);
+        if let Some(origin) = pages.origins.take(peer.id, to).filter(|_| permitted) {
+            return Ok(ReachedOrigin::Waiting(origin));
         }
     }
-    let (stream, to) = pages.rights.dial(client, destination).await?;
-    let used = false;
-    Ok(OriginSocket { stream, to, used })
+    let (tcp, to) = pages.rights.dial(&peer.client, destination).await?;
+    Ok(ReachedOrigin::Fresh(tcp, to))
 }
 
-async fn work(
+/// Reads the first frames of a stream, and answers them by `origin`.
+async fn work(pages: Rc<ServedPages>, peer: PageClient, origin: ReachedOrigin, pipe: DuplexStream) {
+    let (mut read, write) = tokio::io::split(pipe);
+    let opening = timeout(REQUEST, read_opening(&mut read, pages.tls.is_some())).await;
+    match opening {
+        Ok(Some((name, Opening::Get(request)))) => {
+            answer(pages, peer, (origin, name), request, (read, write)).await;
+        }
+        Ok(Some((name, Opening::Relay(frames)))) => {
+            relayed::relay(&pages, &peer, (origin, name), frames, (read, write)).await;
+        }
+        Ok(None) | Err(_) => {
+            let to = origin.tcp().1;
+            tracing::debug!(client = peer.client.name, %to, "page without a request");
+        }
+    }
+}
+
+/// Sends the page that `request` asks for, and its objects.
+async fn answer(
     pages: Rc<ServedPages>,
-    id: ConnectionId,
-    client: Arc<Client>,
-    origin: OriginSocket,
-    pipe: DuplexStream,
+    peer: PageClient,
+    (origin, name): (ReachedOrigin, TlsName),
+    request: Request,
+    (mut read, mut write): (ReadHalf<DuplexStream>, WriteHalf<DuplexStream>),
 ) {
-    let (mut read, mut write) = tokio::io::split(pipe);
-    let Ok(Some(request)) = timeout(REQUEST, read_request(&mut read)).await else {
-        tracing::debug!(client = client.name, to = %origin.to, "page without a request");
-        return;
-    };
     let ((page, mut of_page), (objects, mut of_objects)) =
         (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
-    pages.account(id, |account| account.requests += 1);
+    pages.account(peer.id, |account| account.requests += 1);
     let mut fetches = JoinSet::new();
     let job = Rc::new(Job {
         pages,
-        id,
-        client,
-        to: origin.to,
+        peer,
+        to: origin.tcp().1,
+        name,
         request,
         ahead: RefCell::default(),
         page,
@@ -226,25 +260,58 @@ async fn work(
     }
 }
 
-/// First frame of a stream, if it is a request that may be answered ahead.
-async fn read_request(read: &mut ReadHalf<DuplexStream>) -> Option<Request> {
+/// Client's wish for a stream.
+enum Opening {
+    /// A request that may be answered ahead.
+    Get(Request),
+    /// Bytes as they come; those that are here already are in the reader.
+    Relay(FrameReader),
+}
+
+/// First frames of a stream, if they ask for what may be had; names of origins are for where TLS is spoken (`secure`).
+async fn read_opening(
+    read: &mut ReadHalf<DuplexStream>,
+    secure: bool,
+) -> Option<(TlsName, Opening)> {
     let (mut frames, mut bytes) = (FrameReader::default(), [0; 4096]);
+    let mut name = None;
     loop {
         match frames.read() {
-            Ok(Some(Frame::Request(head))) => {
-                return match judge(&head) {
-                    Verdict::Get(request, used) if used == head.len() => Some(request),
-                    _ => None,
-                };
+            Ok(Some(Frame::Tls(host))) if secure && name.is_none() => {
+                name = Some(server_name(&host)?);
             }
-            Ok(None) => {}
+            Ok(Some(Frame::Relay)) if name.is_some() => {
+                return Some((name, Opening::Relay(frames)));
+            }
+            Ok(Some(Frame::Request(head))) => {
+                let request = fit_request(&head, name.as_ref())?;
+                return Some((name, Opening::Get(request)));
+            }
+            Ok(None) => match read.read(&mut bytes).await {
+                Ok(0) | Err(_) => return None,
+                Ok(read) => frames.push(&bytes[..read]),
+            },
             Ok(Some(_)) | Err(_) => return None,
         }
-        match read.read(&mut bytes).await {
-            Ok(0) | Err(_) => return None,
-            Ok(read) => frames.push(&bytes[..read]),
-        }
     }
+}
+
+fn server_name(host: &[u8]) -> Option<ServerName<'static>> {
+    let name = DnsName::try_from(std::str::from_utf8(host).ok()?).ok()?;
+    Some(ServerName::DnsName(name.to_owned()))
+}
+
+/// The request with this `head`, if it may be answered ahead by the origin `name`.
+fn fit_request(head: &[u8], name: Option<&ServerName<'static>>) -> Option<Request> {
+    let scheme = match name {
+        Some(_) => Scheme::Https,
+        None => Scheme::Http,
+    };
+    let Verdict::Get(request, used) = judge(scheme, head) else {
+        return None;
+    };
+    let own = name.is_none_or(|name| scheme.host_of(request.host()) == name.to_str());
+    (used == head.len() && own).then_some(request)
 }
 
 impl Job {
@@ -253,7 +320,7 @@ impl Job {
         let Some(ahead) = ahead else {
             return;
         };
-        let admitted = self.pages.account(self.id, |account| {
+        let admitted = self.pages.account(self.peer.id, |account| {
             let admitted = account.active < MAX_PAGES;
             account.active += usize::from(admitted);
             admitted
@@ -271,7 +338,7 @@ impl Job {
         let count = promises.len() as u64;
         if count > 0 {
             self.pages
-                .account(self.id, |account| account.promised += count);
+                .account(self.peer.id, |account| account.promised += count);
         }
         promises
     }
@@ -294,7 +361,8 @@ impl Job {
             ahead.end(object);
         }
         if failed {
-            self.pages.account(self.id, |account| account.failed += 1);
+            self.pages
+                .account(self.peer.id, |account| account.failed += 1);
         }
     }
 }
@@ -303,7 +371,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         if self.ahead.get_mut().is_some() {
             let leave = |account: &mut Account| account.active = account.active.saturating_sub(1);
-            self.pages.account(self.id, leave);
+            self.pages.account(self.peer.id, leave);
         }
     }
 }

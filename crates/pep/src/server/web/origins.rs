@@ -1,14 +1,17 @@
 //! Connections to origins that have answered and wait for another request, so that a page's objects need no new ones.
 
 use std::cell::RefCell;
-use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use socket2::SockRef;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::process;
+use crate::relay::over_tcp::OverTcp;
 use bentpipe_tunnel::engine::ConnectionId;
 
 /// Time for which a connection waits: less than origins do, which end theirs after five seconds and more.
@@ -17,19 +20,40 @@ const IDLE: Duration = Duration::from_secs(4);
 /// Connections that wait, of all clients of a shard.
 const MAX_IDLE: usize = 256;
 
+/// Name of an origin that TLS is spoken with; `None`: what is said is in clear.
+pub(super) type TlsName = Option<ServerName<'static>>;
+
 /// A connection to an origin.
 pub(super) struct OriginSocket {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Box<dyn OverTcp>,
     pub(super) to: SocketAddr,
+    pub(super) name: TlsName,
     /// True if the connection has answered before: that it ends now may only mean that it is old.
     pub(super) used: bool,
 }
 
+/// Connection to where a page is.
+pub(super) enum ReachedOrigin {
+    /// New one, on which nothing was said.
+    Fresh(TcpStream, SocketAddr),
+    /// One that has answered before, perhaps by another name.
+    Waiting(OriginSocket),
+}
+
+impl ReachedOrigin {
+    /// TCP connection, and its other end.
+    pub(super) fn tcp(&self) -> (&TcpStream, SocketAddr) {
+        match self {
+            Self::Fresh(tcp, to) => (tcp, *to),
+            Self::Waiting(origin) => (origin.stream.tcp(), origin.to),
+        }
+    }
+}
+
 struct Waiting {
     client: ConnectionId,
-    to: SocketAddr,
     since: Instant,
-    origin: TcpStream,
+    origin: OriginSocket,
 }
 
 /// Connections that wait, the longest first.
@@ -38,25 +62,45 @@ pub(super) struct Origins(RefCell<Vec<Waiting>>);
 
 impl Origins {
     /// One to `to` that this client has used, if there is one.
-    pub(super) fn take(&self, client: ConnectionId, to: SocketAddr) -> Option<TcpStream> {
+    pub(super) fn take(&self, client: ConnectionId, to: SocketAddr) -> Option<OriginSocket> {
+        self.take_if(client, |origin| origin.to == to)
+    }
+
+    /// One to `to` that this client has used by `name`, if there is one.
+    pub(super) fn take_named(
+        &self,
+        client: ConnectionId,
+        to: SocketAddr,
+        name: &TlsName,
+    ) -> Option<OriginSocket> {
+        self.take_if(client, |origin| origin.to == to && origin.name == *name)
+    }
+
+    fn take_if(
+        &self,
+        client: ConnectionId,
+        fits: impl Fn(&OriginSocket) -> bool,
+    ) -> Option<OriginSocket> {
         self.sweep();
         let mut waiting = self.0.borrow_mut();
-        let fits = |one: &Waiting| one.client == client && one.to == to && is_quiet(&one.origin);
-        let found = waiting.iter().rposition(fits)?;
+        let is_it = |one: &mut Waiting| {
+            one.client == client && fits(&one.origin) && is_quiet(&mut one.origin)
+        };
+        let found = waiting.iter_mut().rposition(is_it)?;
         Some(waiting.remove(found).origin)
     }
 
     /// One has answered and may be used again.
-    pub(super) fn put(&self, client: ConnectionId, to: SocketAddr, origin: TcpStream) {
+    pub(super) fn put(&self, client: ConnectionId, origin: OriginSocket) {
         let mut waiting = self.0.borrow_mut();
         if waiting.len() >= MAX_IDLE {
-            close(&waiting.remove(0).origin);
+            waiting.remove(0).origin.stream.close_in_order();
         }
+        let used = true;
         waiting.push(Waiting {
             client,
-            to,
             since: process::now(),
-            origin,
+            origin: OriginSocket { used, ..origin },
         });
     }
 
@@ -75,20 +119,17 @@ impl Origins {
         self.0.borrow_mut().retain(|one| {
             let stays = stays(one);
             if !stays {
-                close(&one.origin);
+                one.origin.stream.close_in_order();
             }
             stays
         });
     }
 }
 
-/// True if the origin has neither ended the connection nor said something unasked.
-fn is_quiet(origin: &TcpStream) -> bool {
-    let read = origin.try_read(&mut [0; 1]);
-    matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-}
-
-/// Lets the kernel end the connection in order.
-pub(super) fn close(origin: &TcpStream) {
-    let _ = SockRef::from(origin).set_linger(None);
+/// True if the origin has neither ended the connection nor said something unasked. Session tickets, which TLS takes in with its
+/// next read, are nothing.
+fn is_quiet(origin: &mut OriginSocket) -> bool {
+    let (mut byte, mut cx) = ([0; 1], Context::from_waker(Waker::noop()));
+    let read = Pin::new(&mut origin.stream).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
+    matches!(read, Poll::Pending)
 }

@@ -48,6 +48,11 @@ impl Tunnel {
         self.has(capability::PAGES)
     }
 
+    /// True if both sides know pages over TLS that the client has ended (`PROTOCOL.md` §19.5).
+    pub fn carries_trusted(&self) -> bool {
+        self.has(capability::PAGES) && self.has(capability::TRUSTED)
+    }
+
     fn open_kind(
         &mut self,
         quic: &mut Streams,

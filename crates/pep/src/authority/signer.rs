@@ -1,0 +1,108 @@
+//! A CA with its key: certificates for the hosts that a client answers for.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData as _,
+};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::NoServerSessionStorage;
+use rustls::version::{TLS12, TLS13};
+
+use super::{Authority, Files, SKEW, issuing};
+use crate::config::TrustedName;
+use crate::keys;
+use crate::process::since_1970;
+
+/// Life of a host's certificate.
+const LEAF_LIFE: Duration = Duration::from_hours(30 * 24);
+
+/// Time after which a host gets a new certificate.
+pub(crate) const RENEWAL: Duration = Duration::from_hours(15 * 24);
+
+/// Authority that can sign.
+pub(crate) struct Signer {
+    authority: Authority,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Signer {
+    /// Reads the CA in `files` and its key; `None` if there is no CA.
+    ///
+    /// # Errors
+    /// One of them cannot be read, others may read the key, or it is another CA's.
+    pub(crate) fn read(files: &Files) -> Result<Option<Self>, String> {
+        let Some(authority) = Authority::read(files)? else {
+            return Ok(None);
+        };
+        let make = "make a CA with `bentpipe ca remove`, then `bentpipe ca init`";
+        let path = files.key();
+        let fault = |why: &str| format!("{} {why}; {make}", path.display());
+        let text = keys::secret(&path, "key file", make)?;
+        let key = KeyPair::from_pem(&text).map_err(|_| fault("holds no key"))?;
+        let (_, parsed) = x509_parser::parse_x509_certificate(&authority.certificate)
+            .map_err(|_| fault("has no certificate beside it"))?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
+            return Err(fault("is the key of another CA"));
+        }
+        let issuer = Issuer::new(issuing(authority.subject()), key);
+        Ok(Some(Self { authority, issuer }))
+    }
+
+    /// Certificate of the CA.
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    /// TLS 1.3 and 1.2 for HTTP/1.1 as the host `name`, with a certificate and a key of its own.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub(crate) fn answer_as(&self, name: &TrustedName) -> io::Result<Arc<ServerConfig>> {
+        let key = KeyPair::generate().map_err(io::Error::other)?;
+        let parameters = leaf(name, since_1970(), self.authority.not_after)?;
+        let certificate = parameters.signed_by(&key, &self.issuer);
+        let certificate = certificate.map_err(io::Error::other)?;
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13, &TLS12])
+            .map_err(io::Error::other)?;
+        let mut config = builder
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.into()], key.into())
+            .map_err(io::Error::other)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // A CA that is gone answers nobody, and the way to a LAN host is short.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.max_early_data_size = 0;
+        Ok(Arc::new(config))
+    }
+}
+
+/// Certificate of `name` from `now` on, which ends with its CA at the latest.
+fn leaf(name: &TrustedName, now: Duration, ca_ends: u64) -> io::Result<CertificateParams> {
+    let names = vec![name.to_string()];
+    let mut parameters = CertificateParams::new(names).map_err(io::Error::other)?;
+    parameters.distinguished_name = rcgen::DistinguishedName::new();
+    // Longer names do not fit (RFC 5280 appendix A.1), and nobody reads this one.
+    let common: String = name.as_str().chars().take(64).collect();
+    parameters
+        .distinguished_name
+        .push(DnType::CommonName, common);
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let ends = (now + LEAF_LIFE).as_secs().min(ca_ends);
+    parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SKEW).as_secs());
+    parameters.not_after = epoch + Duration::from_secs(ends);
+    parameters.is_ca = IsCa::ExplicitNoCa;
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // Two CAs may have been made on one day, with one name.
+    parameters.use_authority_key_identifier_extension = true;
+    Ok(parameters)
+}

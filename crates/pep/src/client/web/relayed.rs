@@ -1,0 +1,58 @@
+//! What is no plain GET, inside of TLS that is ended here: bytes to the server and back, as they come.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use bentpipe_web::{Frame, FrameReader, MAX_DATA};
+use bytes::Bytes;
+use tokio::io::{duplex, split};
+use tokio::task::spawn_local;
+
+use super::PageRoad;
+use super::browser::TrustedParts;
+use crate::relay::over_tcp::OverTcp as _;
+use crate::relay::{Outcome, PIPE, Parting, delivered, relay_framed, relay_in_process};
+
+/// Number of the object that a relay's frames name.
+const RELAYED: u64 = 0;
+
+impl TrustedParts {
+    /// Relays the rest of a browser's connection to its end.
+    pub(crate) async fn relay(mut self, road: &impl PageRoad) -> Outcome {
+        if !road.carries_trusted().await {
+            // The tunnel's server is another now, and a browser in TLS has no other way.
+            return Outcome::TunnelLost;
+        }
+        let (destination, source) = &self.place;
+        let opened = road.open_page(destination, *source, self.opening()).await;
+        let handle = match opened {
+            Ok(handle) => handle,
+            Err(outcome) => return outcome,
+        };
+        let (ours, theirs) = duplex(PIPE);
+        let ended = Rc::new(Cell::new(Outcome::PeerReset));
+        let relayed = ended.clone();
+        spawn_local(async move { relayed.set(relay_in_process(handle, theirs).await) });
+        match relay_framed(&mut self.tls, FrameReader::default(), split(ours)).await {
+            Parting::InOrder | Parting::Cut => {
+                self.tls.close_in_order();
+                Outcome::Closed
+            }
+            Parting::Reset => {
+                delivered(self.tls.tcp()).await;
+                ended.get()
+            }
+        }
+    }
+    /// Frames that a relay begins with.
+    fn opening(&self) -> Bytes {
+        let mut first = Vec::with_capacity(self.unread.len() + 64);
+        Frame::Tls(Bytes::copy_from_slice(self.name.as_bytes())).encode(&mut first);
+        Frame::Relay.encode(&mut first);
+        for piece in self.unread.chunks(MAX_DATA) {
+            let bytes = self.unread.slice_ref(piece);
+            Frame::Data { id: RELAYED, bytes }.encode(&mut first);
+        }
+        first.into()
+    }
+}

@@ -1,0 +1,192 @@
+//! Hosts whose pages over TLS a client answers: its local CA, watched, and a certificate for each host.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+
+use crate::authority::{Files, RENEWAL, Signer};
+use crate::config::TrustedName;
+use crate::process::since_1970;
+
+/// Marks by which a changed file is told: inode, length, and moment of the last change.
+type Marks = [Option<(u64, u64, i64, i64)>; 2];
+
+/// Certificate of a host.
+struct Leaf {
+    config: Arc<ServerConfig>,
+    made: Duration,
+}
+
+#[derive(Default)]
+struct Watched {
+    /// Files as they were looked at last; `None`: never.
+    marks: Option<Marks>,
+    signer: Option<Signer>,
+    /// Of hosts that are listed, and so of no more than that.
+    leaves: HashMap<TrustedName, Leaf>,
+}
+
+/// Hosts that are listed, and the CA for them.
+pub(super) struct Trusted {
+    names: Vec<TrustedName>,
+    files: Files,
+    known: RefCell<Watched>,
+}
+
+impl Trusted {
+    /// Of a client that lists `names` and has its state in `state_dir`; reads the CA.
+    pub(super) fn new(names: Vec<TrustedName>, state_dir: &Path) -> Self {
+        let trusted = Self {
+            names,
+            files: Files::of_state(state_dir),
+            known: RefCell::default(),
+        };
+        trusted.look();
+        trusted
+    }
+
+    /// Looks at the files of the CA, and reads them if they have changed; to be called every second.
+    pub(super) fn look(&self) {
+        let marks = [self.files.certificate(), self.files.key()].map(|file| {
+            let metadata = fs::metadata(file).ok()?;
+            // That of the inode, which a change of the mode moves as well.
+            let changed = (metadata.ctime(), metadata.ctime_nsec());
+            Some((metadata.ino(), metadata.len(), changed.0, changed.1))
+        });
+        let mut known = self.known.borrow_mut();
+        if known.marks != Some(marks) {
+            let signer = self.read();
+            *known = Watched {
+                marks: Some(marks),
+                signer,
+                leaves: HashMap::new(),
+            };
+        }
+    }
+
+    /// Reads the CA, and tells the log what comes of it.
+    fn read(&self) -> Option<Signer> {
+        const MEANWHILE: &str = "pages of the hosts in `names` load as without `tls = \"trusted\"`";
+        let signer = match Signer::read(&self.files) {
+            Ok(Some(signer)) => signer,
+            Ok(None) => {
+                let directory = self.files.directory().display();
+                tracing::warn!(
+                    "there is no CA in {directory}; `bentpipe ca init` makes one: {MEANWHILE}"
+                );
+                return None;
+            }
+            Err(fault) => {
+                tracing::warn!("{fault}: {MEANWHILE}");
+                return None;
+            }
+        };
+        let authority = signer.authority();
+        if authority.has_expired() {
+            tracing::warn!(
+                "{} has expired; `bentpipe ca remove`, then `bentpipe ca init`: {MEANWHILE}",
+                authority.subject()
+            );
+        }
+        for name in self.names.iter().filter(|name| !authority.is_for(name)) {
+            tracing::warn!(
+                "{} is not for {name}, which loads as without `tls = \"trusted\"`; `bentpipe ca remove`, then `bentpipe ca init`",
+                authority.subject()
+            );
+        }
+        tracing::info!(
+            "{} answers for listed hosts until {}; SHA-256 {}",
+            authority.subject(),
+            authority.expires(),
+            authority.fingerprint()
+        );
+        Some(signer)
+    }
+
+    /// TLS as the host `name`; `None`: its connections are not to be touched.
+    pub(super) fn answer_as(&self, name: &str) -> Option<Arc<ServerConfig>> {
+        let name = self.names.iter().find(|one| one.as_str() == name)?;
+        let mut known = self.known.borrow_mut();
+        let Watched { signer, leaves, .. } = &mut *known;
+        let signer = signer.as_ref()?;
+        let authority = signer.authority();
+        if authority.has_expired() || !authority.is_for(name) {
+            return None;
+        }
+        let now = since_1970();
+        if let Some(leaf) = leaves.get(name)
+            && now.saturating_sub(leaf.made) < RENEWAL
+        {
+            return Some(leaf.config.clone());
+        }
+        // A fraction of a millisecond: two operations on P-256.
+        match signer.answer_as(name) {
+            Ok(config) => {
+                let leaf = Leaf {
+                    config: config.clone(),
+                    made: now,
+                };
+                leaves.insert(name.clone(), leaf);
+                Some(config)
+            }
+            Err(error) => {
+                tracing::warn!("cannot make a certificate for {name}: {error}");
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use crate::authority;
+
+    #[test]
+    fn hosts_are_answered_for_while_there_is_a_ca_for_them() {
+        let state = tempfile::tempdir().unwrap();
+        let files = Files::of_state(state.path());
+        let name = |name: &str| name.parse::<TrustedName>().unwrap();
+        let names = vec![name("a.example.com"), name("b.example.org")];
+        let trusted = Trusted::new(names, state.path());
+        assert!(trusted.answer_as("a.example.com").is_none(), "no CA");
+
+        let made = authority::make(&[name("a.example.com")]).unwrap();
+        fs::create_dir(files.directory()).unwrap();
+        fs::write(files.certificate(), &made.certificate).unwrap();
+        trusted.look();
+        assert!(trusted.answer_as("a.example.com").is_none(), "no key");
+        fs::write(files.key(), &made.key).unwrap();
+        fs::set_permissions(files.key(), fs::Permissions::from_mode(0o600)).unwrap();
+        trusted.look();
+        let first = trusted.answer_as("a.example.com").unwrap();
+        let second = trusted.answer_as("a.example.com").unwrap();
+        assert!(Arc::ptr_eq(&first, &second), "one certificate for a host");
+        assert!(trusted.answer_as("b.example.org").is_none(), "not the CA's");
+        assert!(trusted.answer_as("c.a.example.com").is_none(), "not listed");
+
+        let other = authority::make(&[name("a.example.com")]).unwrap();
+        fs::write(files.certificate(), &other.certificate).unwrap();
+        trusted.look();
+        assert!(
+            trusted.answer_as("a.example.com").is_none(),
+            "another's key"
+        );
+        fs::write(files.certificate(), &made.certificate).unwrap();
+        fs::set_permissions(files.key(), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::write(files.key(), format!("{}\n", made.key)).unwrap();
+        trusted.look();
+        assert!(trusted.answer_as("a.example.com").is_none(), "open to all");
+        fs::remove_file(files.certificate()).unwrap();
+        trusted.look();
+        assert!(trusted.answer_as("a.example.com").is_none(), "removed");
+    }
+}

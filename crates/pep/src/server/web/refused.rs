@@ -1,0 +1,61 @@
+//! What a browser is told of an origin that TLS cannot be spoken with: a page that names the fault.
+
+use bytes::Bytes;
+use rustls::pki_types::ServerName;
+
+/// Head and body of the response.
+pub(super) fn refused(name: &ServerName<'_>, fault: &rustls::Error) -> (Bytes, Bytes) {
+    let name = escaped(&name.to_str());
+    let fault = escaped(&fault.to_string());
+    let body = format!(
+        "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>\n<title>{name}: no trust</title>\n\
+         <h1>{name} cannot be trusted</h1>\n\
+         <p>The bentpipe server speaks TLS with this host for you, and has not accepted it: <strong>{fault}</strong>.</p>\n\
+         <p>Nothing was sent to it. If the host is right all the same, have the server trust its authority (<code>roots</code> of\n\
+         <code>[web]</code>), or take it out of <code>names</code> of the client's <code>[web]</code>: then your browser judges it.</p>\n"
+    );
+    let head = format!(
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
+         Cache-Control: no-store\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    (head.into(), body.into())
+}
+
+/// `text` as HTML: part of it may come from the origin's certificate.
+fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut html, c| {
+        match c {
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '&' => html.push_str("&amp;"),
+            c if c.is_control() => html.push(' '),
+            c => html.push(c),
+        }
+        html
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_named_and_is_no_markup() {
+        let name = ServerName::try_from("a.example").unwrap();
+        let fault = rustls::Error::General("<script>x</script>\r\n&".into());
+        let (head, body) = refused(&name, &fault);
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert!(text.contains("a.example cannot be trusted"), "{text}");
+        assert!(
+            text.contains("&lt;script&gt;x&lt;/script&gt;  &amp;"),
+            "{text}"
+        );
+        let length = format!("\r\nContent-Length: {}\r\n", body.len());
+        let head = String::from_utf8(head.to_vec()).unwrap();
+        assert!(
+            head.starts_with("HTTP/1.1 502 ") && head.contains(&length),
+            "{head}"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! Connections to origins: TCP, and TLS over it for those that a client has listed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_proto::tunnel::{Destination, Host};
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::origins::{OriginSocket, ReachedOrigin, TlsName};
+use super::{PageClient, ServedPages};
+
+/// Time that an origin has for its handshake.
+const HANDSHAKE: Duration = Duration::from_secs(15);
+
+/// Reason why a response does not come whole.
+pub(super) enum Unfetched {
+    /// The origin cannot be reached, or ended its connection.
+    Unreached,
+    /// The origin's TLS is not to be believed.
+    Untrusted(rustls::Error),
+    /// A response that may not be kept, or is too long.
+    Unfit,
+    /// The stream has ended.
+    Stream,
+}
+
+impl From<io::Error> for Unfetched {
+    fn from(error: io::Error) -> Self {
+        let inner = error.into_inner().map(|inner| inner.downcast());
+        match inner {
+            Some(Ok(fault)) => Self::Untrusted(*fault),
+            Some(Err(_)) | None => Self::Unreached,
+        }
+    }
+}
+
+impl ServedPages {
+    /// Connection on which `peer` may ask the origin `name`: `reached`, if it is fit for that, another that waits, or a new one.
+    pub(super) async fn secured(
+        &self,
+        peer: &PageClient,
+        reached: ReachedOrigin,
+        name: &TlsName,
+    ) -> Result<OriginSocket, Unfetched> {
+        match reached {
+            ReachedOrigin::Fresh(tcp, to) => self.begin(tcp, to, name).await,
+            ReachedOrigin::Waiting(origin) if origin.name == *name => Ok(origin),
+            ReachedOrigin::Waiting(origin) => {
+                let to = origin.to;
+                self.origins.put(peer.id, origin);
+                match self.origins.take_named(peer.id, to, name) {
+                    Some(origin) => Ok(origin),
+                    None => self.dialled(peer, to, name).await,
+                }
+            }
+        }
+    }
+
+    /// New connection to the origin `name` at `to`.
+    pub(super) async fn dialled(
+        &self,
+        peer: &PageClient,
+        to: SocketAddr,
+        name: &TlsName,
+    ) -> Result<OriginSocket, Unfetched> {
+        // Of a name's addresses the page's alone: others may be another machine's.
+        let destination = Destination {
+            host: Host::Ip(to.ip()),
+            port: to.port(),
+        };
+        let dialled = self.rights.dial(&peer.client, &destination).await;
+        let (tcp, to) = dialled.map_err(|_| Unfetched::Unreached)?;
+        self.begin(tcp, to, name).await
+    }
+
+    /// The handshake with the origin, where there is one.
+    async fn begin(
+        &self,
+        tcp: TcpStream,
+        to: SocketAddr,
+        name: &TlsName,
+    ) -> Result<OriginSocket, Unfetched> {
+        let stream = match name {
+            None => Box::new(tcp) as Box<_>,
+            Some(host) => {
+                let tls = self.tls.as_ref().ok_or(Unfetched::Stream)?;
+                let shaking = tls.connect(host.clone(), tcp);
+                let shaken = timeout(HANDSHAKE, shaking).await;
+                Box::new(shaken.map_err(|_| Unfetched::Unreached)??) as Box<_>
+            }
+        };
+        Ok(OriginSocket {
+            stream,
+            to,
+            name: name.clone(),
+            used: false,
+        })
+    }
+
+    /// Counts an origin whose TLS is not to be believed, and tells the log.
+    pub(super) fn note_untrusted(
+        &self,
+        peer: &PageClient,
+        name: &ServerName<'_>,
+        fault: &rustls::Error,
+    ) {
+        self.account(peer.id, |account| account.refused += 1);
+        if self.complaints.is_due(crate::process::now()) {
+            tracing::warn!(
+                client = peer.client.name,
+                "{} is not trusted: {fault}; its page says so (`roots` of `[web]` names authorities that the system lacks)",
+                name.to_str()
+            );
+        }
+    }
+}

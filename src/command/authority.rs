@@ -1,0 +1,188 @@
+//! `bentpipe ca`: the local CA by which a client answers for named HTTPS hosts.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use anyhow::anyhow;
+use bentpipe_pep::authority::{self, Authority, Files};
+use bentpipe_pep::config::{ClientFile, TrustedName};
+
+use super::operator::{give, make};
+use crate::cli::{CaInit, CaPlace, Role};
+use crate::exit::Failure;
+
+/// Makes a CA, and says how it is installed.
+pub(crate) fn init(options: &CaInit) -> Result<(), Failure> {
+    let files = files(&options.place)?;
+    let names = names(options)?;
+    let made = || {
+        refuse_existing(&files)?;
+        let made = authority::make(&names)?;
+        directory(files.directory())?;
+        make(&files.key(), &made.key)?;
+        make(&files.certificate(), &made.certificate)
+    };
+    made().map_err(|fault| Failure::Run(anyhow!(fault)))?;
+    show(&options.place)
+}
+
+/// Prints what the CA is for and how it is installed.
+pub(crate) fn show(place: &CaPlace) -> Result<(), Failure> {
+    let files = files(place)?;
+    let authority = known(&files)?;
+    let path = files.certificate();
+    let expired = match authority.has_expired() {
+        true => "; EXPIRED: `bentpipe ca remove`, then `bentpipe ca init`",
+        false => "",
+    };
+    super::print(&format!(
+        "{}\n  certificate  {}\n  SHA-256      {}\n  for          {}\n  valid until  {}{expired}\n\n\
+         Who has {} can show whoever trusts this CA certificates for these hosts and those below them.\n\
+         To install it, after a look at the fingerprint:\n{}",
+        authority.subject(),
+        path.display(),
+        authority.fingerprint(),
+        listed(&authority),
+        authority.expires(),
+        files.key().display(),
+        installing(&path),
+    ))
+}
+
+/// Deletes the CA, and says where it may still be trusted.
+pub(crate) fn remove(place: &CaPlace) -> Result<(), Failure> {
+    let files = files(place)?;
+    let authority = Authority::read(&files);
+    let mut count = 0;
+    // The key first: without it nothing can be signed.
+    for file in [files.key(), files.certificate()] {
+        match fs::remove_file(&file) {
+            Ok(()) => count += 1,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let fault = anyhow!("cannot delete {}: {error}", file.display());
+                return Err(Failure::Run(fault));
+            }
+        }
+    }
+    if count == 0 {
+        return Err(none(&files));
+    }
+    // Others may have put files there.
+    let _ = fs::remove_dir(files.directory());
+    let (subject, fingerprint) = match &authority {
+        Ok(Some(authority)) => (authority.subject(), authority.fingerprint()),
+        Ok(None) | Err(_) => ("bentpipe local CA", "unknown".to_owned()),
+    };
+    super::print(&format!(
+        "Deleted {subject}, SHA-256 {fingerprint}; nothing can be signed by it any more.\n\
+         It stays trusted where it was installed. To remove it there:\n{}",
+        removing(subject),
+    ))
+}
+
+/// Names that the command line lists, or the client's configuration.
+fn names(options: &CaInit) -> Result<Vec<TrustedName>, Failure> {
+    let mut names = options.names.clone();
+    if names.is_empty() {
+        names = client(&options.place)?.front().web.names.clone();
+    }
+    if names.is_empty() {
+        let text = "which hosts is the CA for? Give `--name HOST`, or list them as `names` of the client's `[web]`";
+        return Err(Failure::Key(text.into()));
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(names)
+}
+
+/// Files of the CA that `place` names.
+fn files(place: &CaPlace) -> Result<Files, Failure> {
+    match &place.dir {
+        Some(directory) => Ok(Files::within(directory)),
+        None => Ok(Files::of_state(&client(place)?.state_dir())),
+    }
+}
+
+/// The client's configuration.
+fn client(place: &CaPlace) -> Result<ClientFile, Failure> {
+    let usual = Role::Client.default_config();
+    Ok(ClientFile::load(place.config.as_deref().unwrap_or(usual))?)
+}
+
+fn known(files: &Files) -> Result<Authority, Failure> {
+    let read = Authority::read(files).map_err(Failure::Key)?;
+    read.ok_or_else(|| none(files))
+}
+
+fn none(files: &Files) -> Failure {
+    Failure::Run(anyhow!(
+        "there is no CA in {}; make one with `bentpipe ca init`, or name its place with --dir",
+        files.directory().display()
+    ))
+}
+
+fn refuse_existing(files: &Files) -> Result<(), String> {
+    let there = [files.certificate(), files.key()];
+    match there.iter().find(|file| file.symlink_metadata().is_ok()) {
+        Some(file) => Err(format!(
+            "{} exists and stays as it is, for browsers may trust it; `bentpipe ca remove` first, or choose another place with --dir",
+            file.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Makes the CA's directory, closed to others, and gives it to the daemon's user.
+fn directory(directory: &Path) -> Result<(), String> {
+    let made = || {
+        if directory.exists() {
+            return Ok(());
+        }
+        let parent = directory.parent().unwrap_or(directory);
+        if !parent.as_os_str().is_empty() && !parent.exists() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)?;
+        }
+        DirBuilder::new().mode(0o700).create(directory)?;
+        let parent = match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        };
+        give(&File::open(directory)?, parent)
+    };
+    made().map_err(|error: io::Error| format!("cannot make {}: {error}", directory.display()))
+}
+
+fn listed(authority: &Authority) -> String {
+    let names = authority.names().iter();
+    let names: Vec<_> = names.map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+/// Commands that have a system or a browser trust the certificate at `path`.
+fn installing(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "  Debian          cp {path} /usr/local/share/ca-certificates/bentpipe.crt && update-ca-certificates\n  \
+           Firefox         Settings, Privacy & Security, View Certificates, Authorities, Import; trust it for websites\n  \
+           Chromium (NSS)  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n bentpipe -i {path}\n  \
+           Windows         certutil -addstore Root ca.pem\n  \
+           macOS           sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain ca.pem"
+    )
+}
+
+/// Commands that end a system's or a browser's trust in the CA called `subject`.
+fn removing(subject: &str) -> String {
+    format!(
+        "  Debian          rm /usr/local/share/ca-certificates/bentpipe.crt && update-ca-certificates --fresh\n  \
+           Firefox         Settings, Privacy & Security, View Certificates, Authorities: delete \"{subject}\"\n  \
+           Chromium (NSS)  certutil -d sql:$HOME/.pki/nssdb -D -n bentpipe\n  \
+           Windows         certutil -delstore Root \"{subject}\"\n  \
+           macOS           sudo security delete-certificate -c \"{subject}\" /Library/Keychains/System.keychain"
+    )
+}

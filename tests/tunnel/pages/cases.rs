@@ -1,0 +1,133 @@
+//! Sites with an origin and a browser, over both schemes of pages.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Result;
+use bentpipe_emulator::topology::WEB;
+use bentpipe_lab::workload::Authority;
+use bentpipe_testbed::privileged;
+use bentpipe_testbed::route::Place;
+use bentpipe_testbed::site::{Site, SiteConfig, fast_geo};
+
+use super::browser::Browser;
+use super::origin::Origin;
+use super::speech::{NAME, Over};
+use super::trusted::trust_local;
+use crate::BENTPIPE;
+
+/// Certificates of a case's origin, and the file by which the server trusts them.
+pub(super) struct Trust {
+    pub(super) authority: Authority,
+    directory: tempfile::TempDir,
+}
+
+impl Trust {
+    pub(super) fn new() -> Self {
+        let trust = Self {
+            authority: Authority::new().expect("random numbers"),
+            directory: tempfile::tempdir().expect("a directory"),
+        };
+        fs::write(trust.roots(), trust.authority.pem()).expect("the directory is ours");
+        trust
+    }
+
+    fn roots(&self) -> std::path::PathBuf {
+        self.directory.path().join("roots.pem")
+    }
+
+    /// A site whose daemons fetch pages ahead.
+    pub(super) fn config(&self, over: Over) -> SiteConfig {
+        let tables = SiteConfig::new(BENTPIPE).client_tables;
+        let (mut client, mut server) = ("[web]\nprefetch = true\n".to_owned(), String::new());
+        server.push_str(&client);
+        if over == Over::Trusted {
+            client.push_str(&format!("tls = \"trusted\"\nnames = [\"{NAME}\"]\n"));
+            server.push_str(&format!("tls = \"trusted\"\nroots = {:?}\n", self.roots()));
+        }
+        SiteConfig {
+            scenario: fast_geo(),
+            server_tables: server,
+            client_tables: format!("{tables}{client}"),
+            ..SiteConfig::new(BENTPIPE)
+        }
+    }
+}
+
+/// What a case of [`on_site`] has.
+pub(super) struct Case {
+    pub(super) site: Site,
+    pub(super) origin: Origin,
+    pub(super) browser: Browser,
+}
+
+/// Site of a case whose origin has a round trip of `trip`. Over TLS the browser trusts the local CA alone, which there is.
+pub(super) fn prepare(
+    trust: &Trust,
+    over: Over,
+    config: SiteConfig,
+    trip: Duration,
+) -> Result<Case> {
+    let site = Site::start(config)?;
+    let place = Place::from(site.topology.web());
+    let address = SocketAddr::new(IpAddr::from(WEB), over.port());
+    let tls = match over {
+        Over::Clear => None,
+        Over::Trusted => Some(trust.authority.server_config([NAME, "other.example"])?),
+    };
+    let origin = Origin::start(&place, address, tls, trip)?;
+    let mut browser = Browser {
+        place: Place::from(site.topology.user()),
+        origin: origin.address,
+        tls: None,
+    };
+    if over == Over::Trusted {
+        browser.tls = Some(trust_local(&site)?);
+    }
+    Ok(Case {
+        site,
+        origin,
+        browser,
+    })
+}
+
+/// Runs `case` on a site of `over` with an origin whose round trip is `trip`, and shows the daemons' logs if it fails.
+pub(super) fn on_site(
+    name: &str,
+    over: Over,
+    change: impl FnOnce(&mut SiteConfig),
+    trip: Duration,
+    case: impl FnOnce(&mut Site, &Origin, &Browser) -> Result<()>,
+) {
+    if !privileged(name) {
+        return;
+    }
+    let trust = Trust::new();
+    let mut config = trust.config(over);
+    change(&mut config);
+    let Case {
+        mut site,
+        origin,
+        browser,
+    } = prepare(&trust, over, config, trip).expect("a site");
+    let result = case(&mut site, &origin, &browser);
+    let fault = |error: anyhow::Error| format!("{over:?}: {error:#}\n{}", site.logs());
+    assert!(result.is_ok(), "{}", fault(result.unwrap_err()));
+}
+
+/// Nothing of the configuration is to be another.
+pub(super) fn as_it_is(_: &mut SiteConfig) {}
+
+/// Both schemes of pages.
+pub(super) const BOTH: [Over; 2] = [Over::Clear, Over::Trusted];
+
+/// A figure of the client's `status` about pages.
+pub(super) fn figure(site: &Site, name: &str) -> Result<u64> {
+    let mut command = std::process::Command::new(BENTPIPE);
+    command.args(["status", "--json", "--socket"]);
+    let socket = site.client_home().join("client.sock");
+    let output = command.arg(socket).output()?;
+    let status: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    Ok(status["web"][name].as_u64().unwrap_or_default())
+}
