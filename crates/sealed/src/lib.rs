@@ -9,6 +9,10 @@
 //! ```
 
 mod epoch;
+#[cfg(test)]
+mod page;
 pub mod sle;
+mod window;
 
 pub use epoch::{Absent, Epoch, Epochs, Exporter, LINGER, OutOfOrder};
+pub use window::{Stale, Window};
