@@ -11,6 +11,7 @@
 mod dns;
 pub mod driver;
 mod fec;
+mod les;
 mod nat;
 mod packets;
 mod paths;
@@ -150,6 +151,11 @@ pub const TARGETS: &[Target] = &[
         name: "dns_answer",
         run: dns::answer,
         seeds: dns::answer_seeds,
+    },
+    Target {
+        name: "les_packet",
+        run: les::packet,
+        seeds: les::packet_seeds,
     },
     Target {
         name: "bulk",

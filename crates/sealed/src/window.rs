@@ -1,5 +1,5 @@
 //! Window of numbers that have been used, so that none counts twice: connections of an epoch of SLE
-//! (`PROTOCOL.md` §18.3).
+//! (`PROTOCOL.md` §18.3), packets and payloads of an association of LES (§20.4).
 
 /// Numbers in one word of the window.
 const WORD: u64 = 64;
