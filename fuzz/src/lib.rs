@@ -12,6 +12,7 @@ mod dns;
 pub mod driver;
 mod fec;
 mod les;
+mod les_sa;
 mod nat;
 mod packets;
 mod paths;
@@ -156,6 +157,11 @@ pub const TARGETS: &[Target] = &[
         name: "les_packet",
         run: les::packet,
         seeds: les::packet_seeds,
+    },
+    Target {
+        name: "les_sa",
+        run: les_sa::sa,
+        seeds: les_sa::sa_seeds,
     },
     Target {
         name: "bulk",

@@ -34,6 +34,12 @@ pub struct Window<const REACH: u64> {
 }
 
 impl<const REACH: u64> Window<REACH> {
+    /// Highest number that has been used.
+    #[must_use]
+    pub fn highest(&self) -> Option<u64> {
+        self.highest
+    }
+
     /// Says whether `number` would count.
     ///
     /// # Errors

@@ -120,6 +120,11 @@ impl EndReceiver {
         self.headers.spi()
     }
 
+    /// Highest number that a packet has had.
+    pub(super) fn newest_number(&self) -> u32 {
+        self.headers.newest_number()
+    }
+
     /// Opens `datagram`, and replaces what is in `out` by the inner packet, with its checksums.
     /// `flows` are those of the direction, over all associations of the tunnel.
     ///

@@ -21,6 +21,7 @@ mod fault;
 mod keys;
 mod packet;
 mod replay;
+pub mod sa;
 mod segment;
 #[cfg(test)]
 mod tests;

@@ -283,6 +283,13 @@ impl HeaderReader {
         self.spi
     }
 
+    /// Highest number that a true packet has had.
+    pub(super) fn newest_number(&self) -> u32 {
+        let all = self.heard.values().filter_map(|it| it.window.highest());
+        all.max()
+            .map_or(0, |number| number.try_into().unwrap_or(u32::MAX))
+    }
+
     /// Opens the header zone of `datagram`.
     ///
     /// # Errors
