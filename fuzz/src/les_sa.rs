@@ -188,9 +188,10 @@ impl Pair {
     /// One end seals a SYN, of which a copy never passes; its sequence number says which.
     fn seal(&mut self, from: usize) {
         self.number += 1;
-        let mut packet = vec![
-            0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1, 0, 1, 0, 2,
-        ];
+        let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
+        let hosts = [[10, 0, 0, 1], [192, 0, 2, 1]];
+        packet.extend([hosts[from], hosts[1 - from]].concat());
+        packet.extend([0, 1, 0, 2]);
         packet.extend(self.number.to_be_bytes());
         packet.extend([0, 0, 0, 0, 0x50, 2, 0, 0, 0, 0, 0, 0]);
         let live = if from == 0 {

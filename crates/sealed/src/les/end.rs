@@ -10,7 +10,7 @@ use super::packet::PSN;
 use super::replay::Place;
 use super::segment::{Layout, MAX_HEADER, Transport};
 use super::{
-    Discarded, Flows, HeaderOpened, HeaderReader, HeaderWriter, MAX_NUMBER, Spi, Unwritten,
+    Discarded, Flows, HeaderOpened, HeaderReader, HeaderWriter, MAX_NUMBER, Spi, Toward, Unwritten,
 };
 use crate::window::Window;
 
@@ -118,6 +118,11 @@ impl EndReceiver {
     #[must_use]
     pub fn spi(&self) -> Spi {
         self.headers.spi()
+    }
+
+    /// End that the packets go to: this one.
+    pub(super) fn toward(&self) -> Toward {
+        self.headers.toward()
     }
 
     /// Highest number that a packet has had.

@@ -72,6 +72,15 @@ pub enum Toward {
 }
 
 impl Toward {
+    /// The other direction.
+    #[must_use]
+    pub const fn back(self) -> Self {
+        match self {
+            Self::B => Self::A,
+            Self::A => Self::B,
+        }
+    }
+
     /// Number in derivations.
     const fn code(self) -> u8 {
         self as u8
@@ -268,16 +277,17 @@ impl Roots {
     /// End A: its sender and its receiver. An association has one sender at each end.
     #[must_use]
     pub fn end_a(&self) -> (EndSender, EndReceiver) {
-        self.end(Toward::B, Toward::A, Writer::A)
+        self.end(Toward::B, Writer::A)
     }
 
     /// End B: its sender and its receiver. An association has one sender at each end.
     #[must_use]
     pub fn end_b(&self) -> (EndSender, EndReceiver) {
-        self.end(Toward::A, Toward::B, Writer::B)
+        self.end(Toward::A, Writer::B)
     }
 
-    fn end(&self, out: Toward, back: Toward, writer: Writer) -> (EndSender, EndReceiver) {
+    fn end(&self, out: Toward, writer: Writer) -> (EndSender, EndReceiver) {
+        let back = out.back();
         let headers = HeaderWriter::new(&self.k2, self.spis.of(out), out, writer);
         let reader = HeaderReader::new(self.k2.clone(), self.spis.of(back), back);
         let sender = EndSender::new(headers, self.payload(out));

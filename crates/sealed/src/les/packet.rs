@@ -283,6 +283,11 @@ impl HeaderReader {
         self.spi
     }
 
+    /// End that the packets go to.
+    pub(super) fn toward(&self) -> Toward {
+        self.toward
+    }
+
     /// Highest number that a true packet has had.
     pub(super) fn newest_number(&self) -> u32 {
         let all = self.heard.values().filter_map(|it| it.window.highest());

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{NotCarried, Spi};
+use super::{NotCarried, Spi, Toward};
 
 /// MTU of the road, bytes: an inner packet of this size fills 1500 bytes of IPv4.
 pub const MTU: usize = 1424;
@@ -237,6 +237,16 @@ impl Layout {
         }
         bound
     }
+}
+
+/// Address at B's side of a whole inner packet, to which selectors apply: its destination toward B,
+/// its source toward A.
+pub(super) fn selected(packet: &[u8], toward: Toward) -> Result<IpAddr, NotCarried> {
+    let flow = Layout::of_packet(packet)?.flow(packet);
+    Ok(match toward {
+        Toward::B => flow.destination.0,
+        Toward::A => flow.source.0,
+    })
 }
 
 /// Bytes that a payload zone's tag covers beside the payload.

@@ -139,7 +139,8 @@ impl Initiator {
         let (count, random) = (proposal.count, proposal.random.bytes());
         let roots = Roots::derive(exporter, count, random, None, spis);
         let (sender, receiver) = roots.end_a();
-        self.live.receive(count, receiver, spis.to_b);
+        self.live
+            .receive(count, receiver, spis.to_b, &proposal.selectors);
         self.steps.push_back(Step::Send(Q1, proposal.encode()));
         self.steps.push_back(Step::Listen(spis.to_a));
         let mut granting = Granting::new(&roots);
@@ -246,7 +247,8 @@ impl Initiator {
             self.steps.push_back(Step::Send(Q3, proof.encode()));
         }
         let (sender, receiver) = roots.end_a();
-        self.live.receive(count, receiver, spis.to_b);
+        self.live
+            .receive(count, receiver, spis.to_b, &proposal.selectors);
         self.steps.push_back(Step::Listen(spis.to_a));
         let mut granting = Granting::new(&roots);
         for pep in &proposal.peps {

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use ipnet::IpNet;
 
+use super::super::segment::selected;
 use super::super::{Delivered, Discarded, EndReceiver, EndSender, Flows, Spi, Unwritten, spi_of};
 
 /// Time for which an association receives after its successor has begun to send, 120 s.
@@ -20,6 +23,9 @@ pub enum Unsent {
     /// No association stands: the packet waits, or goes through the tunnel.
     #[error("no association stands")]
     NoAssociation,
+    /// The address at B's side is in no selector.
+    #[error("{0} is in no selector of the association")]
+    Selector(IpAddr),
     /// The packet has a form that is not carried, or the association is spent.
     #[error(transparent)]
     Unwritten(#[from] Unwritten),
@@ -31,6 +37,9 @@ pub enum Unopened {
     /// No association has this SPI: Q1 may be behind.
     #[error("association {0} is unknown")]
     Unknown(Spi),
+    /// The address at B's side is in no selector: the other end has sealed what it must not.
+    #[error("{0} is in no selector of the association")]
+    Selector(IpAddr),
     /// The packet is discarded.
     #[error(transparent)]
     Discarded(#[from] Discarded),
@@ -40,14 +49,23 @@ pub enum Unopened {
 struct Receiving {
     count: u32,
     receiver: EndReceiver,
+    selectors: Vec<IpNet>,
     /// Moment at which the association ends; none while it is the newest.
     until: Option<Instant>,
+}
+
+impl Receiving {
+    /// Says whether packets with this `address` at B's side belong to the association.
+    fn serves(&self, address: IpAddr) -> bool {
+        self.selectors.iter().any(|own| own.contains(&address))
+    }
 }
 
 /// Associations of one end in one tunnel.
 #[derive(Default)]
 pub struct Live {
-    sender: Option<EndSender>,
+    /// Sender, and the count of its association.
+    sender: Option<(u32, EndSender)>,
     /// In the order of their counts.
     receiving: Vec<Receiving>,
     flows: Flows,
@@ -61,14 +79,22 @@ impl Live {
     /// # Errors
     /// [`Unsent`]: the packet must not leave another way in clear.
     pub fn seal(&mut self, packet: &[u8], out: &mut BytesMut) -> Result<(), Unsent> {
-        let sender = self.sender.as_mut().ok_or(Unsent::NoAssociation)?;
+        let (count, sender) = self.sender.as_mut().ok_or(Unsent::NoAssociation)?;
+        let mut all = self.receiving.iter();
+        let own = all.find(|one| one.count == *count);
+        let own = own.ok_or(Unsent::NoAssociation)?;
+        let toward = own.receiver.toward().back();
+        let address = selected(packet, toward).map_err(Unwritten::from)?;
+        if !own.serves(address) {
+            return Err(Unsent::Selector(address));
+        }
         Ok(sender.seal(packet, out)?)
     }
 
     /// Opens `datagram` into `out`.
     ///
     /// # Errors
-    /// [`Unopened`]: no association has it, or it is to be discarded.
+    /// [`Unopened`]: no association has it, or it is to be discarded; `out` says nothing then.
     pub fn open(
         &mut self,
         now: Instant,
@@ -80,7 +106,13 @@ impl Live {
         let mut all = self.receiving.iter_mut();
         let own = all.find(|one| one.receiver.spi() == spi);
         let own = own.ok_or(Unopened::Unknown(spi))?;
-        Ok(own.receiver.open(datagram, &mut self.flows, out)?)
+        let delivered = own.receiver.open(datagram, &mut self.flows, out)?;
+        let address = selected(out, own.receiver.toward()).map_err(Discarded::from)?;
+        if own.serves(address) {
+            Ok(delivered)
+        } else {
+            Err(Unopened::Selector(address))
+        }
     }
 
     /// Says whether packets can be sealed.
@@ -96,7 +128,7 @@ impl Live {
 
     /// Highest number that a packet has had in the newest association, of either direction.
     pub(super) fn newest_number(&self) -> u32 {
-        let sent = self.sender.as_ref().map_or(0, EndSender::used);
+        let sent = self.sender.as_ref().map_or(0, |(_, sender)| sender.used());
         let newest = self.receiving.last();
         sent.max(newest.map_or(0, |one| one.receiver.newest_number()))
     }
@@ -106,8 +138,14 @@ impl Live {
         !self.used.contains(&spi)
     }
 
-    /// Receives by association `count`, beside those before.
-    pub(super) fn receive(&mut self, count: u32, receiver: EndReceiver, sends: Spi) {
+    /// Receives by association `count`, beside those before; what its end sends is called `sends`.
+    pub(super) fn receive(
+        &mut self,
+        count: u32,
+        receiver: EndReceiver,
+        sends: Spi,
+        selectors: &[IpNet],
+    ) {
         self.used.extend([receiver.spi(), sends]);
         if self.receiving.len() == MOST {
             self.receiving.remove(0);
@@ -115,13 +153,14 @@ impl Live {
         self.receiving.push(Receiving {
             count,
             receiver,
+            selectors: selectors.to_vec(),
             until: None,
         });
     }
 
     /// Sends by association `count` alone; those before end after [`LINGER`].
     pub(super) fn send(&mut self, now: Instant, count: u32, sender: EndSender) {
-        self.sender = Some(sender);
+        self.sender = Some((count, sender));
         let before = self.receiving.iter_mut().filter(|one| one.count < count);
         for one in before {
             one.until.get_or_insert(now + LINGER);

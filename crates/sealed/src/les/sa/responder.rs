@@ -37,6 +37,7 @@ struct Proposed {
     count: u32,
     roots: Roots,
     proof: [u8; 32],
+    selectors: Vec<IpNet>,
     /// Q1 and Q2 of the PSK flow, where either may be lost.
     messages: Option<(Proposal, Zeroizing<Vec<u8>>)>,
     /// A has begun to count anew: it is another process.
@@ -92,12 +93,13 @@ impl Responder {
             let random_b = answer.own.as_ref().map(|(random, _)| random);
             let roots = roots(&material.exporter, proposal, random_b, spis);
             if proposal.handshake == Handshake::Short {
-                self.establish(now, count, &roots);
+                self.establish(now, count, &roots, &proposal.selectors);
             } else {
                 self.proposed = Some(Proposed {
                     count,
                     proof: roots.prove(&proposal.encode(), &body),
                     roots,
+                    selectors: proposal.selectors.clone(),
                     messages: psk.then(|| (proposal.clone(), body.clone())),
                     restarted,
                 });
@@ -169,7 +171,7 @@ impl Responder {
                 self.live = Live::default();
             }
             self.next = own.count + 1;
-            self.establish(now, own.count, &own.roots);
+            self.establish(now, own.count, &own.roots, &own.selectors);
         }
         self.live.open(now, datagram, out)
     }
@@ -229,14 +231,14 @@ impl Responder {
         let own = own.ok_or(Violation::Unasked("Q3", proof.count))?;
         verify_slices_are_equal(&own.proof, &proof.code)
             .map_err(|_| Violation::Proof(proof.count))?;
-        self.establish(now, own.count, &own.roots);
+        self.establish(now, own.count, &own.roots, &own.selectors);
         Ok(())
     }
 
-    fn establish(&mut self, now: Instant, count: u32, roots: &Roots) {
+    fn establish(&mut self, now: Instant, count: u32, roots: &Roots, selectors: &[IpNet]) {
         let (sender, receiver) = roots.end_b();
         let spis = roots.spis();
-        self.live.receive(count, receiver, spis.to_a);
+        self.live.receive(count, receiver, spis.to_a, selectors);
         self.live.send(now, count, sender);
         self.steps.push_back(Step::Listen(spis.to_b));
         self.steps.push_back(Step::Established(count));

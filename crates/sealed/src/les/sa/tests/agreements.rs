@@ -228,3 +228,37 @@ fn answers_and_proofs_that_do_not_fit_are_violations() {
     );
     assert!(!world.b_sends(b"x"));
 }
+
+/// An end that seals what no selector names is not believed by the other, in either direction.
+#[test]
+fn selectors_bound_what_is_sent_and_what_is_taken() {
+    let mut world = World::standing(Handshake::Short);
+    let (own, other) = ([10, 0, 0, 1], [192, 0, 3, 1]);
+    let mut out = BytesMut::new();
+    for (packet, back) in [
+        (between(own, other, b"x"), between(other, own, b"x")),
+        (inner_back(b"x"), inner(b"x")),
+    ] {
+        let refused = world.a.live().seal(&packet, &mut out);
+        assert!(matches!(refused, Err(Unsent::Selector(_))), "{refused:?}");
+        let refused = world.b.live().seal(&back, &mut out);
+        assert!(matches!(refused, Err(Unsent::Selector(_))), "{refused:?}");
+    }
+    assert!(out.is_empty());
+    let exporter = material(0, 1).exporter;
+    let spis = crate::les::Roots::short_spis(&exporter).unwrap();
+    let random = material(0, 1).random;
+    let roots = crate::les::Roots::derive(&exporter, 0, random.bytes(), None, spis);
+    let (now, mut taken) = (world.now, Vec::new());
+    let (mut a, mut b) = (roots.end_a().0, roots.end_b().0);
+    a.seal(&between(own, other, b"x"), &mut out).unwrap();
+    let fault = world.b.open(now, &out, &mut taken).unwrap_err();
+    assert_eq!(
+        fault.to_string(),
+        "192.0.3.1 is in no selector of the association"
+    );
+    out.clear();
+    b.seal(&between(other, own, b"x"), &mut out).unwrap();
+    let fault = world.a.live().open(now, &out, &mut taken).unwrap_err();
+    assert_eq!(fault, Unopened::Selector(other.into()));
+}

@@ -88,11 +88,11 @@ fn numbers_that_run_out_renew_whoever_uses_them() {
         } else {
             b.spend_all_but(left + 2, 9);
             let mut out = BytesMut::new();
-            b.seal(&inner(b"x"), &mut out).unwrap();
+            b.seal(&inner_back(b"x"), &mut out).unwrap();
             world.packet_to_a(&out);
             assert_eq!(world.a.due(world.now), None);
             out.clear();
-            b.seal(&inner(b"y"), &mut out).unwrap();
+            b.seal(&inner_back(b"y"), &mut out).unwrap();
             world.packet_to_a(&out);
         }
         assert_eq!(world.a.due(world.now), Some(1), "{own}");

@@ -51,16 +51,23 @@ fn material(count: u32, end: u8) -> Material {
     }
 }
 
-/// Inner IPv4 packet with this payload.
+/// Inner IPv4 packet of A's side with this payload.
 fn inner(payload: &[u8]) -> Vec<u8> {
+    between([10, 0, 0, 1], [192, 0, 2, 1], payload)
+}
+
+/// Inner IPv4 packet of B's side with this payload.
+fn inner_back(payload: &[u8]) -> Vec<u8> {
+    between([192, 0, 2, 1], [10, 0, 0, 1], payload)
+}
+
+fn between(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let length = 40 + payload.len() as u8;
-    let head = [
-        0x45, 0, 0, length, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1,
-    ];
+    let head = [0x45, 0, 0, length, 0, 0, 0x40, 0, 64, 6, 0, 0];
     let tcp = [
         0xc7, 0x38, 1, 0xbb, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 2, 0, 0, 0, 0, 0,
     ];
-    [&head[..], &tcp, payload].concat()
+    [&head[..], &source, &destination, &tcp, payload].concat()
 }
 
 /// Something on its way.
@@ -190,7 +197,7 @@ impl World {
             Err(Unopened::Unknown(_)) => {
                 self.lost += usize::from(!self.held.hold(self.now, packet));
             }
-            Err(Unopened::Discarded(_)) => self.lost += 1,
+            Err(Unopened::Discarded(_) | Unopened::Selector(_)) => self.lost += 1,
         }
         self.steps();
     }
@@ -268,7 +275,7 @@ impl World {
     /// B sends an inner packet now; `false` if it cannot.
     fn b_sends(&mut self, payload: &[u8]) -> bool {
         let mut out = BytesMut::new();
-        let sealed = self.b.live().seal(&inner(payload), &mut out);
+        let sealed = self.b.live().seal(&inner_back(payload), &mut out);
         if sealed.is_ok() {
             let sent = (self.now + HALF, Sent::Packet(out.to_vec()));
             self.to_a.push_back(sent);
