@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::tunnel::LesKind::{self, Q1, Q2, Q3};
 use bentpipe_sealed::Exporter;
 use bentpipe_sealed::les::Spi;
 use bentpipe_sealed::les::sa::{
@@ -59,7 +60,7 @@ struct Pair {
     held: Held,
     psk: bool,
     to_a: VecDeque<Vec<u8>>,
-    to_b: VecDeque<(u8, Vec<u8>)>,
+    to_b: VecDeque<(LesKind, Vec<u8>)>,
     /// Packets toward B and toward A, in any order.
     packets: [Vec<Vec<u8>>; 2],
     /// Payloads that were sealed, and those that have arrived, at B and at A.
@@ -125,7 +126,7 @@ impl Pair {
         while let Some(step) = self.a.poll_step() {
             match step {
                 Step::Send(frame, body) if self.to_b.len() < MOST => {
-                    self.to_b.push_back((frame, body.to_vec()))
+                    self.to_b.push_back((frame, body.as_ref().to_vec()))
                 }
                 Step::Grant(_, body) => assert!(Grant::parse(&body).is_ok()),
                 _ => {}
@@ -135,7 +136,7 @@ impl Pair {
             match step {
                 Step::Send(frame, body) => {
                     assert_eq!(frame, Q2);
-                    self.to_a.push_back(body.to_vec());
+                    self.to_a.push_back(body.as_ref().to_vec());
                 }
                 Step::Listen(spi) => {
                     for packet in self.held.take(self.now, spi) {
@@ -255,8 +256,8 @@ pub fn sa_seeds() -> Vec<Vec<u8>> {
         while let Some(step) = pair.a.poll_step() {
             match step {
                 Step::Send(_, body) => {
-                    seeds.push([&[0], &body[..]].concat());
-                    pair.to_b.push_back((Q1, body.to_vec()));
+                    seeds.push([&[0], body.as_ref()].concat());
+                    pair.to_b.push_back((Q1, body.as_ref().to_vec()));
                 }
                 Step::Grant(_, body) => seeds.push([&[3], &body[..]].concat()),
                 _ => {}

@@ -4,10 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use bentpipe_proto::tunnel::LesKind;
+
 use super::super::{EndSender, MAX_NUMBER, Roots, SpiPair};
 use super::granting::{Granting, Plan};
 use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal};
-use super::{Live, Material, Q1, Q3, Step, Violation};
+use super::{Live, Material, Step, Violation, send};
 use crate::Exporter;
 
 /// Time after which an association is renewed, 1 h.
@@ -141,7 +143,7 @@ impl Initiator {
         let (sender, receiver) = roots.end_a();
         self.live
             .receive(count, receiver, spis.to_b, &proposal.selectors);
-        self.steps.push_back(Step::Send(Q1, proposal.encode()));
+        self.steps.push_back(send(LesKind::Q1, proposal.encode()));
         self.steps.push_back(Step::Listen(spis.to_a));
         let mut granting = Granting::new(&roots);
         for pep in &proposal.peps {
@@ -167,7 +169,7 @@ impl Initiator {
         if !proposal.to_a.is_some_and(|spi| self.live.is_new(spi)) {
             return false;
         }
-        self.steps.push_back(Step::Send(Q1, proposal.encode()));
+        self.steps.push_back(send(LesKind::Q1, proposal.encode()));
         self.asked = Some(Asked {
             count: proposal.count,
             peps: proposal.peps.clone(),
@@ -244,7 +246,7 @@ impl Initiator {
         if proposal.handshake == Handshake::Paper {
             let code = roots.prove(&proposal.encode(), &answer.encode());
             let proof = Proof { count, code };
-            self.steps.push_back(Step::Send(Q3, proof.encode()));
+            self.steps.push_back(send(LesKind::Q3, proof.encode()));
         }
         let (sender, receiver) = roots.end_a();
         self.live
@@ -363,7 +365,7 @@ impl Initiator {
             && now >= *at
         {
             *at = now + AGAIN;
-            self.steps.push_back(Step::Send(Q1, proposal.encode()));
+            self.steps.push_back(send(LesKind::Q1, proposal.encode()));
         }
     }
 }

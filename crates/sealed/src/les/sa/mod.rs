@@ -30,17 +30,11 @@ pub use message::{Answer, AnswerCode, Grant, Handshake, PepKey, Proof, Proposal,
 pub use psk::Psk;
 pub use responder::{BEGUN_PER_MINUTE, Responder, Rules};
 
+use bentpipe_proto::tunnel::{LesBody, LesKind};
 use zeroize::Zeroizing;
 
 use super::Spi;
 use crate::Exporter;
-
-/// Control frame of Q1, a [`Proposal`].
-pub const Q1: u8 = 0x28;
-/// Control frame of Q2, an [`Answer`].
-pub const Q2: u8 = 0x29;
-/// Control frame of Q3, a [`Proof`].
-pub const Q3: u8 = 0x2a;
 
 /// Inputs of one association that come from outside.
 #[derive(Debug)]
@@ -57,8 +51,8 @@ pub struct Material {
 /// Step that the holder of a state machine has to take, in order.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this frame on the tunnel's control stream.
-    Send(u8, Zeroizing<Vec<u8>>),
+    /// Send this message, a [`Proposal`], [`Answer`] or [`Proof`], on the tunnel's control stream.
+    Send(LesKind, LesBody),
     /// Send Q4 to this PEP, on the connection to it.
     Grant(PepKey, Zeroizing<Vec<u8>>),
     /// Close the connection to this PEP with REVOKED.
@@ -70,6 +64,11 @@ pub enum Step {
     Established(u32),
     /// B has refused the association: what `status` says.
     Refused(AnswerCode),
+}
+
+/// Step that sends a message.
+fn send(kind: LesKind, body: Zeroizing<Vec<u8>>) -> Step {
+    Step::Send(kind, LesBody::new(body))
 }
 
 /// Fault of the peer: the tunnel is to be closed with PROTOCOL_VIOLATION.

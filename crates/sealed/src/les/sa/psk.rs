@@ -4,6 +4,7 @@
 use std::fmt;
 
 use aws_lc_rs::hmac;
+use bentpipe_proto::tunnel::LesKind;
 use zeroize::Zeroizing;
 
 use crate::Exporter;
@@ -36,23 +37,23 @@ impl Psk {
         Exporter::new(bytes)
     }
 
-    /// Datagram that carries a `frame`, [`Q1`](super::Q1) or [`Q2`](super::Q2).
+    /// Datagram that carries a message.
     #[must_use]
-    pub fn seal(&self, frame: u8, body: &[u8]) -> Vec<u8> {
-        let head = [&NO_SPI[..], &[frame]].concat();
+    pub fn seal(&self, kind: LesKind, body: &[u8]) -> Vec<u8> {
+        let head = [&NO_SPI[..], &[kind.code()]].concat();
         let mut out = [&head, body].concat();
         let code = hmac::sign(&self.key(), &out);
         out.extend_from_slice(code.as_ref());
         out
     }
 
-    /// Frame and body of a datagram. `None`: this is a packet, or nobody's who has the key.
+    /// Message and its body of a datagram. `None`: this is a packet, or nobody's who has the key.
     #[must_use]
-    pub fn open<'a>(&self, datagram: &'a [u8]) -> Option<(u8, &'a [u8])> {
-        let (text, code) = datagram.split_last_chunk::<CODE>()?;
-        let (&frame, body) = text.strip_prefix(&NO_SPI)?.split_first()?;
-        hmac::verify(&self.key(), text, code).ok()?;
-        Some((frame, body))
+    pub fn open<'a>(&self, datagram: &'a [u8]) -> Option<(LesKind, &'a [u8])> {
+        let (text, mac) = datagram.split_last_chunk::<CODE>()?;
+        let (&code, body) = text.strip_prefix(&NO_SPI)?.split_first()?;
+        hmac::verify(&self.key(), text, mac).ok()?;
+        Some((LesKind::from_code(code)?, body))
     }
 
     fn key(&self) -> hmac::Key {

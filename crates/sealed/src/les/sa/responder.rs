@@ -8,9 +8,11 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
+use bentpipe_proto::tunnel::LesKind;
+
 use super::super::{Delivered, HeaderReader, Roots, Spi, SpiPair, Toward, spi_of};
 use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal, Random};
-use super::{Live, MAX_ASSOCIATIONS, Material, Q2, Step, Unopened, Violation};
+use super::{Live, MAX_ASSOCIATIONS, Material, Step, Unopened, Violation, send};
 use crate::Exporter;
 
 /// Associations that B begins for one tunnel in any minute.
@@ -105,7 +107,7 @@ impl Responder {
                 });
             }
         }
-        self.steps.push_back(Step::Send(Q2, body));
+        self.steps.push_back(send(LesKind::Q2, body));
         Ok(())
     }
 
@@ -139,7 +141,7 @@ impl Responder {
     fn answer_again(&mut self, proposal: &Proposal) -> bool {
         let messages = self.proposed.as_ref().and_then(|own| own.messages.as_ref());
         let own = messages.filter(|(asked, _)| asked == proposal);
-        let answer = own.map(|(_, answer)| Step::Send(Q2, answer.clone()));
+        let answer = own.map(|(_, answer)| send(LesKind::Q2, answer.clone()));
         let again = answer.is_some();
         self.steps.extend(answer);
         again

@@ -5,7 +5,7 @@ use crate::les::{HeaderReader, Toward, Writer};
 
 /// Messages between A and B, and when the first packet arrives at the other end, in half round
 /// trips after the tunnel stands.
-fn first_data(handshake: Handshake) -> (Vec<u8>, u32, u32) {
+fn first_data(handshake: Handshake) -> (Vec<LesKind>, u32, u32) {
     let mut world = World::new(handshake);
     world.settle();
     while !world.a_sends(b"up") {
@@ -154,7 +154,7 @@ fn b_begins_so_many_in_a_minute() {
         };
         b.on_q1(now, &proposal, &material(count, 2), &rules)?;
         let answer = std::iter::from_fn(|| b.poll_step()).find_map(|step| match step {
-            Step::Send(Q2, body) => Some(Answer::parse(&body).unwrap().code),
+            Step::Send(Q2, body) => Some(Answer::parse(body.as_ref()).unwrap().code),
             _ => None,
         });
         assert!(b.live().receives().count() <= 4);

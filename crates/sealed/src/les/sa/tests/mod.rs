@@ -8,6 +8,7 @@ mod psk;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use LesKind::{Q1, Q2, Q3};
 use bytes::BytesMut;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
@@ -72,7 +73,7 @@ fn between(source: [u8; 4], destination: [u8; 4], payload: &[u8]) -> Vec<u8> {
 
 /// Something on its way.
 enum Sent {
-    Frame(u8, Vec<u8>),
+    Frame(LesKind, Vec<u8>),
     Packet(Vec<u8>),
 }
 
@@ -86,7 +87,7 @@ struct World {
     to_a: VecDeque<(Instant, Sent)>,
     to_b: VecDeque<(Instant, Sent)>,
     /// Frames that were sent, in their order.
-    frames: Vec<u8>,
+    frames: Vec<LesKind>,
     grants: Vec<(PepKey, Grant)>,
     withdrawn: Vec<PepKey>,
     established: Vec<(char, u32)>,
@@ -154,7 +155,7 @@ impl World {
                 Step::Send(frame, body) => {
                     self.frames.push(frame);
                     self.to_b
-                        .push_back((self.now + HALF, Sent::Frame(frame, body.to_vec())));
+                        .push_back((self.now + HALF, Sent::Frame(frame, body.as_ref().to_vec())));
                 }
                 Step::Grant(pep, body) => {
                     self.grants
@@ -171,7 +172,7 @@ impl World {
                 Step::Send(frame, body) => {
                     self.frames.push(frame);
                     self.to_a
-                        .push_back((self.now + HALF, Sent::Frame(frame, body.to_vec())));
+                        .push_back((self.now + HALF, Sent::Frame(frame, body.as_ref().to_vec())));
                 }
                 Step::Listen(spi) => {
                     for packet in self.held.take(self.now, spi) {
@@ -212,7 +213,7 @@ impl World {
         }
     }
 
-    fn frame_to_b(&mut self, frame: u8, body: &[u8]) -> Result<(), Violation> {
+    fn frame_to_b(&mut self, frame: LesKind, body: &[u8]) -> Result<(), Violation> {
         match frame {
             Q1 => {
                 let proposal = Proposal::parse(body)?;
