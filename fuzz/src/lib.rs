@@ -11,6 +11,8 @@
 mod dns;
 pub mod driver;
 mod fec;
+mod les;
+mod les_sa;
 mod nat;
 mod packets;
 mod paths;
@@ -150,6 +152,16 @@ pub const TARGETS: &[Target] = &[
         name: "dns_answer",
         run: dns::answer,
         seeds: dns::answer_seeds,
+    },
+    Target {
+        name: "les_packet",
+        run: les::packet,
+        seeds: les::packet_seeds,
+    },
+    Target {
+        name: "les_sa",
+        run: les_sa::sa,
+        seeds: les_sa::sa_seeds,
     },
     Target {
         name: "bulk",

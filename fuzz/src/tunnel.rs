@@ -5,8 +5,8 @@ use std::time::Duration;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Again, Awaited, Control, ControlReader, Destination, EnrolCode, Families,
-    FlowId, Forward, Hello, Inbound, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN, Open, Place,
-    Publish, PublishCode, Reply, ReplyCode, TrainPacket, varint,
+    FlowId, Forward, Hello, Inbound, LesBody, LesKind, MAX_FRAME, MAX_OPEN, MAX_REPLY, MAX_TRAIN,
+    Open, Place, Publish, PublishCode, Reply, ReplyCode, TrainPacket, varint,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -221,6 +221,7 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
             code: EnrolCode::Used,
             at: 1_700_000_000,
         },
+        Control::Les(LesKind::Q2, LesBody::new(vec![0, 0, 0, 5, 2, 1, 0].into())),
         Control::RateHint {
             rate: BitRate::megabits_per_second(250),
             packets: 24,

@@ -66,7 +66,7 @@ const ARROWS: [(&str, &[&str], &[&str]); 16] = [
     ),
     ("bentpipe-plot", &[], &[]),
     ("bentpipe-proto", &["bentpipe-aqm", "bentpipe-units"], &[]),
-    ("bentpipe-sealed", &[], &[]),
+    ("bentpipe-sealed", &["bentpipe-proto"], &[]),
     ("bentpipe-sys", &[], &[]),
     (
         "bentpipe-testbed",

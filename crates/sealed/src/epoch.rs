@@ -27,12 +27,22 @@ impl Exporter {
     /// Epoch `number` with the `random` bytes that crossed the tunnel for it, which are wiped.
     #[must_use]
     pub fn epoch(&self, number: u16, random: Zeroizing<[u8; 32]>) -> Epoch {
-        // HKDF-Extract (RFC 5869 §2.2). The library's own would keep both inputs for as long as its
-        // result.
+        let secret = self.extract(&*random);
+        Epoch { number, secret }
+    }
+
+    /// HKDF-Extract with SHA-256 (RFC 5869 §2.2) of `input`; the exporter is the salt.
+    pub(crate) fn extract(&self, input: &[u8]) -> Zeroizing<[u8; 32]> {
+        // The library's own would keep both inputs for as long as its result.
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*self.0);
         let mut secret = Zeroizing::new([0; 32]);
-        secret.copy_from_slice(hmac::sign(&key, &*random).as_ref());
-        Epoch { number, secret }
+        secret.copy_from_slice(hmac::sign(&key, input).as_ref());
+        secret
+    }
+
+    /// Bytes of the exporter.
+    pub(crate) fn secret(&self) -> &[u8; 32] {
+        &self.0
     }
 }
 

@@ -6,9 +6,18 @@
 //!                                                                         ▼
 //!  LAN bytes ──────────────────────────────► sle: conn ── record ══ one TCP connection per flow ══ conn ──► LAN bytes
 //!                                                 accept, window: before anything is dialled
+//!
+//! tunnel ── exporter, random bytes ──► les: keys ── K1 for the ends, K2 for the ends and the operator's PEPs ──╮
+//!                                                                                                             ▼
+//! IP packet ── segment ──► les: end ── packet ══ one UDP packet for each ══ PEP (K2) ══ end, replay ──► IP packet
 //! ```
 
 mod epoch;
+pub mod les;
+#[cfg(test)]
+mod page;
 pub mod sle;
+mod window;
 
 pub use epoch::{Absent, Epoch, Epochs, Exporter, LINGER, OutOfOrder};
+pub use window::{Stale, Window};

@@ -308,6 +308,7 @@ impl Session {
                 | TunnelEvent::Inbound(..)
                 | TunnelEvent::Publish(_)
                 | TunnelEvent::Flow(_)
+                | TunnelEvent::Les(..)
                 | TunnelEvent::Query(..)
                 | TunnelEvent::Answer(..)
                 | TunnelEvent::Enrol(_),

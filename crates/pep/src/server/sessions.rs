@@ -121,6 +121,7 @@ impl Sessions {
                 | TunnelEvent::Flow(_)
                 | TunnelEvent::Answer(..)
                 | TunnelEvent::Families
+                | TunnelEvent::Les(..)
                 | TunnelEvent::Inbound(..)
                 | TunnelEvent::Published(..)
                 | TunnelEvent::Enrolled(..),

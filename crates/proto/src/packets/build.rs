@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use super::ip::{FRAGMENT, ICMP};
+use super::ip::{FRAGMENT, ICMP, TCP, UDP};
 use super::{Header, MTU};
 
 /// Length of the IPv4 and of the IPv6 header that is written here, and of a fragment's extension to the latter.
@@ -170,6 +170,39 @@ pub(crate) fn is_intact(packet: &[u8], header: &Header, end: usize, optional: bo
     let v4 = matches!(pair, Pair::V4(..));
     let head = !v4 || checksum(0, &packet[..header.offset]) == 0;
     head && ((optional && v4) || checksum(pseudo, content) == 0)
+}
+
+/// Writes the checksums of a whole TCP or UDP packet: of the IPv4 header, and of the transport.
+///
+/// `false`: this is no such packet, or only a part of one; nothing has been written.
+pub fn write_checksums(packet: &mut [u8]) -> bool {
+    let Some(header) = Header::parse(packet).filter(|header| !header.fragment) else {
+        return false;
+    };
+    let place = match header.protocol {
+        TCP => 16,
+        UDP => 6,
+        _ => return false,
+    };
+    let at = header.offset + place;
+    let pair = Pair::new(header.source, header.destination);
+    let (Some(pair), true) = (pair, packet.len() >= at + 2) else {
+        return false;
+    };
+    packet[at..at + 2].fill(0);
+    let content = &packet[header.offset..];
+    let sum = match checksum(pair.sum(header.protocol, content.len()), content) {
+        // 0 would say that there is none (RFC 768).
+        0 if header.protocol == UDP => 0xffff,
+        sum => sum,
+    };
+    packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    if matches!(pair, Pair::V4(..)) {
+        packet[10..12].fill(0);
+        let sum = checksum(0, &packet[..header.offset]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+    true
 }
 
 /// The Internet checksum (RFC 1071) of `bytes`, beginning with the sum `begin`.

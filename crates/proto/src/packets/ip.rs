@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 
 pub(crate) const ICMP: u8 = 1;
-const TCP: u8 = 6;
+pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const ESP: u8 = 50;
 pub(crate) const ICMPV6: u8 = 58;

@@ -16,6 +16,7 @@ pub mod offload;
 mod pack;
 mod queue;
 
+pub use build::write_checksums;
 pub use icmp::{Prohibited, prohibited};
 pub use ip::{Class, Header, set_congestion_experienced};
 pub use join::{Joiner, Malformed};

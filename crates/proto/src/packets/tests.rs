@@ -414,3 +414,43 @@ fn headers_are_read_or_refused() {
     v6[6] = 43;
     assert!(Header::parse(&v6).is_none(), "a routing header");
 }
+
+/// Checksums computed by another program: both families and transports, an odd length, and the sum that would say that there is none.
+#[test]
+fn checksums_of_whole_packets_are_written() {
+    let v4 = |protocol: u8, transport: &[u8]| {
+        let length = 20 + transport.len() as u8;
+        let head = [0x45, 0, 0, length, 0, 0, 0, 0, 64, protocol, 0xff, 0xff];
+        [&head, &[10, 0, 0, 1, 10, 0, 0, 2][..], transport].concat()
+    };
+    let mut packet = v4(17, &[0, 1, 0, 2, 0, 9, 0xee, 0xee, 0x80]);
+    assert!(write_checksums(&mut packet));
+    assert_eq!(
+        (packet[10..12].to_vec(), packet[26..28].to_vec()),
+        (vec![0x66, 0xce], vec![0x6b, 0xd6])
+    );
+    let mut zero = v4(17, &[0, 1, 0, 2, 0, 10, 0, 0, 0, 0]);
+    assert!(write_checksums(&mut zero));
+    let sum = u16::from_be_bytes([zero[26], zero[27]]);
+    zero[28..30].copy_from_slice(&sum.to_be_bytes());
+    assert!(write_checksums(&mut zero));
+    assert_eq!(zero[26..28], [0xff, 0xff]);
+    let tcp = [&[0; 12][..], &[0x50, 0, 0, 0, 0xee, 0xee, 0, 0]].concat();
+    let head = [&[0x60, 0, 0, 0, 0, 20, 6, 64][..], &[0; 32]].concat();
+    let mut v6 = [head, tcp].concat();
+    assert!(write_checksums(&mut v6));
+    assert_eq!(v6[56..58], (!0x501a_u16).to_be_bytes());
+    for other in [
+        v4(1, &[8, 0, 0, 0]),
+        v4(6, &[0; 12]),
+        v4(50, &[0; 8]),
+        vec![],
+    ] {
+        let mut packet = other.clone();
+        assert!(!write_checksums(&mut packet));
+        assert_eq!(packet, other);
+    }
+    let mut fragment = v4(17, &[0; 8]);
+    fragment[6] = 0x20;
+    assert!(!write_checksums(&mut fragment));
+}

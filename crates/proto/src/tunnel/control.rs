@@ -5,10 +5,12 @@
 
 use bentpipe_units::BitRate;
 
+use zeroize::Zeroizing;
+
 use super::wire::{Reader, put_sized, split_sized};
 use super::{
     AbortCode, Acks, DecodeError, ENROL_KEY, EnrolCode, EpochRandom, Families, FlowId, Hello,
-    Publish, PublishCode, varint,
+    LesBody, LesKind, Publish, PublishCode, varint,
 };
 
 /// Longest value of a control frame, bytes.
@@ -96,6 +98,8 @@ pub enum Control {
         /// Random bytes, from a client; a server says that it has begun the epoch.
         random: Option<EpochRandom>,
     },
+    /// Message of LES; its body is read where the keys are made.
+    Les(LesKind, LesBody),
 }
 
 impl Control {
@@ -164,6 +168,10 @@ impl Control {
                     random.encode(&mut value);
                 }
                 SLE_EPOCH
+            }
+            Self::Les(kind, body) => {
+                value.extend_from_slice(body.as_ref());
+                u64::from(kind.code())
             }
         };
         varint::encode(kind, out);
@@ -252,7 +260,11 @@ impl Control {
                 reader.end()?;
                 Ok(Some(Self::SleEpoch { epoch, random }))
             }
-            _ => Ok(None),
+            kind => {
+                let les = u8::try_from(kind).ok().and_then(LesKind::from_code);
+                let body = || LesBody::new(Zeroizing::new(value.to_vec()));
+                Ok(les.map(|kind| Self::Les(kind, body())))
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ mod control;
 mod enrol;
 mod hello;
 mod inbound;
+mod les;
 mod open;
 mod reply;
 mod sle;
@@ -30,6 +31,7 @@ pub use hello::{
     PacketKinds,
 };
 pub use inbound::{Inbound, MAX_PUBLISHED, Publish, PublishCode};
+pub use les::{LesBody, LesKind};
 pub use open::{MAX_OPEN, Open};
 pub use reply::{MAX_REPLY, Reply, ReplyCode};
 pub use sle::{EpochRandom, SleHello};
@@ -59,6 +61,8 @@ pub mod capability {
     pub const PAGES: u64 = 1 << 6;
     /// Pages over TLS that the client has ended (`PROTOCOL.md` §19.5).
     pub const TRUSTED: u64 = 1 << 7;
+    /// IP packets beside the tunnel, in two zones under two keys (`PROTOCOL.md` §20).
+    pub const LES: u64 = 1 << 8;
 }
 
 /// A flow's name in control frames: given by who opens it, increasing within a tunnel, never used twice. Not the QUIC

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bentpipe_proto::fec::Fec;
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, CloseCode, Control, ControlReader, DecodeError, EpochRandom, Families, FlowId,
-    Forward, Hello, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, PacketKinds, Reply, ReplyCode, SleHello,
-    StreamKind, varint,
+    Forward, Hello, LesBody, LesKind, MAX_FRAME, MAX_OPEN, MAX_REPLY, Open, PacketKinds, Reply,
+    ReplyCode, SleHello, StreamKind, varint,
 };
 use bentpipe_units::BitRate;
 use zeroize::Zeroizing;
@@ -77,6 +77,10 @@ fn random(byte: u8) -> EpochRandom {
     EpochRandom::new(Zeroizing::new([byte; 32]))
 }
 
+fn les_body(bytes: &[u8]) -> LesBody {
+    LesBody::new(Zeroizing::new(bytes.to_vec()))
+}
+
 fn frames() -> Vec<Control> {
     vec![
         Control::Hello(hello()),
@@ -96,6 +100,9 @@ fn frames() -> Vec<Control> {
             epoch: 1,
             random: None,
         },
+        Control::Les(LesKind::Q1, les_body(&[7; 300])),
+        Control::Les(LesKind::Q2, les_body(&[])),
+        Control::Les(LesKind::Q3, les_body(&[1])),
         Control::Keep { bytes: 1 << 20 },
         Control::FlowCredit {
             flow: FlowId(7),

@@ -9,8 +9,8 @@ use bentpipe_proto::fec::{Fec, Incoming, Mended, Outgoing, Repair};
 use bentpipe_proto::packets::{Joiner, Packer};
 use bentpipe_proto::tunnel::{
     AbortCode, Acks, Again, Awaited, Control, ControlReader, EnrolCode, EpochRandom, Families,
-    FlowId, Forward, Hello, Inbound, Open, PacketKinds, Place, Publish, PublishCode, Reply,
-    ReplyCode, SleHello, StreamKind, TrainPacket, capability,
+    FlowId, Forward, Hello, Inbound, LesBody, LesKind, Open, PacketKinds, Place, Publish,
+    PublishCode, Reply, ReplyCode, SleHello, StreamKind, TrainPacket, capability,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -323,6 +323,20 @@ fn sealed_flows() {
     let random = EpochRandom::new(Zeroizing::new(random));
     check_control("SLE_EPOCH of a client", &next(Some(random)));
     check_control("SLE_EPOCH of a server", &next(None));
+}
+
+#[test]
+fn associations_of_les() {
+    let hello = Hello {
+        version: 1,
+        instance: 1,
+        capabilities: capability::LES,
+        ..Hello::default()
+    };
+    check_control("HELLO with LES", &Control::Hello(hello));
+    let body = |bytes: &[u8]| LesBody::new(Zeroizing::new(bytes.to_vec()));
+    let answer = body(&[0, 0, 0, 5, 2, 2, 1, 0]);
+    check_control("Q2 of LES", &Control::Les(LesKind::Q2, answer));
 }
 
 #[test]

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::preface::PrefaceReader;
-use super::{Associations, Conn, Kind, Opener, Preface, PrefaceError, RecordError, Sealer, Stale};
+use super::{Associations, Conn, Kind, Opener, Preface, PrefaceError, RecordError, Sealer};
 use crate::epoch::Absent;
+use crate::window::Stale;
 
 /// Time from the first byte of an outer connection to the last of its OPEN, 10 s.
 pub const OPENING: Duration = Duration::from_secs(10);

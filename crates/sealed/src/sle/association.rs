@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use super::{Keys, Preface, Refusal, Window};
+use super::{Keys, Preface, Refusal, WINDOW};
 use crate::epoch::{Epoch, Epochs, OutOfOrder};
+use crate::window::Window;
 
 /// Client's side of one tunnel: gives every outer connection a number of its own.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ pub type Associations = HashMap<u32, Admissions>;
 /// Server's side of one tunnel: admits every outer connection once.
 #[derive(Debug)]
 pub struct Admissions {
-    epochs: Epochs<Window>,
+    epochs: Epochs<Window<WINDOW>>,
 }
 
 impl Admissions {

@@ -21,7 +21,9 @@ mod preface;
 mod record;
 #[cfg(test)]
 mod tests;
-mod window;
+
+/// Connections of an epoch that the server tells apart; older ones are refused.
+const WINDOW: u64 = 65_536;
 
 pub use accept::{Accepted, Acceptor, HELD, OPENING, Refusal};
 pub use association::{Admissions, Associations, Offers};
@@ -31,4 +33,3 @@ pub use preface::{PREFACE, Preface, PrefaceError};
 pub use record::{
     Kind, MAX_BODY, MAX_RECORD, MAX_RECORDS, Opener, Record, RecordError, Sealer, Spent,
 };
-pub use window::{Stale, WINDOW, Window};

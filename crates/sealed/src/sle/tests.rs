@@ -6,32 +6,16 @@ use std::time::Instant;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::page::{self, bytes};
 use crate::{Epoch, Exporter};
-
-const PROTOCOL: &str = include_str!("../../../../PROTOCOL.md");
 
 /// Body of the OPEN in the vectors: OPEN of PROTOCOL.md §6 without the kind of its stream.
 const OPEN: &str = "100004c000020101bb04c0a8010ac73800";
 /// Body of the REPLY in the vectors.
 const REPLY: &str = "090004c63364079c4000";
 
-fn bytes(hex: &str) -> Vec<u8> {
-    let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
-    (0..hex.len()).step_by(2).map(digit).collect()
-}
-
-/// The vector called `name`: the lines of its code block, joined.
 fn vector(name: &str) -> Vec<u8> {
-    let (_, section) = PROTOCOL.split_once("\n### 18.6").expect("§18.6");
-    let (_, own) = section
-        .split_once(&format!("\n**{name}**"))
-        .unwrap_or_else(|| panic!("no vector {name}"));
-    let block = own.split("```").nth(1).expect("a code block");
-    let digits: String = block
-        .trim_start_matches("text")
-        .split_whitespace()
-        .collect();
-    bytes(&digits)
+    page::vector("18.6", name)
 }
 
 fn epoch() -> Epoch {

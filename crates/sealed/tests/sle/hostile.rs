@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use bentpipe_sealed::sle::{
     Accepted, Acceptor, Admissions, Associations, Conn, HELD, OPENING, Offers, PREFACE, Preface,
-    PrefaceError, RecordError, Refusal, Stale,
+    PrefaceError, RecordError, Refusal,
 };
-use bentpipe_sealed::{Absent, Epoch, Exporter, LINGER};
+use bentpipe_sealed::{Absent, Epoch, Exporter, LINGER, Stale};
 use zeroize::Zeroizing;
 
 use crate::origin;

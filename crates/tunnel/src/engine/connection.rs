@@ -232,6 +232,7 @@ impl Connection {
                     | TunnelEvent::Answer(..)
                     | TunnelEvent::Families
                     | TunnelEvent::SleEpoch(..)
+                    | TunnelEvent::Les(..)
                     | TunnelEvent::Goaway => {}
                 }
                 return Some(ConnectionNotice::Tunnel(event));
@@ -498,11 +499,11 @@ impl Connection {
     }
 
     /// Secret of 32 bytes that this side and the peer have from the TLS session, and nobody else, for the use that `label` names
-    /// (RFC 8446 §7.5); `None` before the handshake is complete.
-    pub fn exporter(&self, label: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
+    /// in this `context` (RFC 8446 §7.5); `None` before the handshake is complete.
+    pub fn exporter(&self, label: &[u8], context: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
         let mut secret = Zeroizing::new([0; 32]);
         let session = self.quic.quic().crypto_session();
-        let exported = session.export_keying_material(&mut *secret, label, &[]);
+        let exported = session.export_keying_material(&mut *secret, label, context);
         exported.ok().map(|()| secret)
     }
 

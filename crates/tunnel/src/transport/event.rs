@@ -4,8 +4,8 @@ use std::ops::AddAssign;
 
 use bentpipe_proto::relay::CreditExceeded;
 use bentpipe_proto::tunnel::{
-    CloseCode, DecodeError, ENROL_KEY, EnrolCode, EpochRandom, Inbound, Open, Publish, PublishCode,
-    ReplyCode, VERSION,
+    CloseCode, DecodeError, ENROL_KEY, EnrolCode, EpochRandom, Inbound, LesBody, LesKind, Open,
+    Publish, PublishCode, ReplyCode, VERSION,
 };
 use bytes::Bytes;
 use thiserror::Error;
@@ -43,6 +43,8 @@ pub enum TunnelEvent {
     /// Next epoch of SLE (server only), or the word that the server has begun it (client only). The last, 65,535, is the
     /// server's word that nothing more is to be sealed, unless the client has asked for that epoch.
     SleEpoch(u16, Option<EpochRandom>),
+    /// Message of LES: Q1 and Q3 at a server, Q2 at a client.
+    Les(LesKind, LesBody),
     /// The peer drains: it opens no more flows, and takes none.
     Goaway,
 }

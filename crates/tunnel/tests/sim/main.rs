@@ -12,6 +12,7 @@ mod identity;
 mod inbound;
 mod inbound_losses;
 mod ledger;
+mod les;
 mod memory;
 mod model;
 mod outage;

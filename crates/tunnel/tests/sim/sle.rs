@@ -43,7 +43,7 @@ fn both_ends_have_the_random_bytes_once_and_a_secret_that_keys_do_not_change() {
         let random = end.tunnel.take_sle_random();
         (
             random.map(EpochRandom::into_bytes),
-            end.exporter(b"a label"),
+            end.exporter(b"a label", b""),
         )
     };
     let (random, secret) = take(client(&mut world));
@@ -52,7 +52,7 @@ fn both_ends_have_the_random_bytes_once_and_a_secret_that_keys_do_not_change() {
     assert!(secret.is_some());
     assert_eq!(take(client(&mut world)), (None, secret.clone()));
     assert_eq!(take(server(&mut world)), (None, secret.clone()));
-    assert_ne!(client(&mut world).exporter(b"another"), secret);
+    assert_ne!(client(&mut world).exporter(b"another", b""), secret);
 
     client(&mut world).renew_keys();
     world.timed_download(2_000_000);

@@ -90,7 +90,7 @@ impl Association {
     fn of(attempt: &Attempt, connection: &mut Connection, now: Instant) -> Option<Self> {
         let (id, port) = connection.tunnel.sle_offered()?;
         let random = connection.tunnel.take_sle_random()?;
-        let exporter = Exporter::new(connection.exporter(EXPORTER)?);
+        let exporter = Exporter::new(connection.exporter(EXPORTER, &[])?);
         // Outer connections that go to the flows' own destinations are not built.
         (port != 0).then(|| Self {
             tunnel: attempt.id,

@@ -144,7 +144,7 @@ impl SealedFlows {
         }
         let asked = self.shard.change(id, |connection| {
             let random = connection.tunnel.take_sle_random()?;
-            Some((random, connection.exporter(EXPORTER)?))
+            Some((random, connection.exporter(EXPORTER, &[])?))
         });
         let Some((random, exporter)) = asked.flatten() else {
             return;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bentpipe_proto::tunnel::{
-    AbortCode, Control, Destination, ENROL_KEY, EnrolCode, EpochRandom, FlowId, Inbound, Open,
-    Publish, PublishCode, Reply, ReplyCode, SleHello, capability,
+    AbortCode, Control, Destination, ENROL_KEY, EnrolCode, EpochRandom, FlowId, Inbound, LesBody,
+    LesKind, Open, Publish, PublishCode, Reply, ReplyCode, SleHello, capability,
 };
 use bytes::Bytes;
 use quinn_proto::{Side, VarInt};
@@ -401,6 +401,30 @@ impl Tunnel {
         if self.has(capability::SLE) {
             self.confirm_sle_epoch(u16::MAX);
         }
+    }
+
+    /// Either side, before it greets: it begins or accepts associations of LES.
+    pub fn offer_les(&mut self) {
+        self.local.capabilities |= capability::LES;
+    }
+
+    /// Says whether both sides have offered LES.
+    pub fn agrees_on_les(&self) -> bool {
+        self.has(capability::LES)
+    }
+
+    /// Sends a message of LES: Q1 and Q3 from a client, Q2 from a server, once both have offered it.
+    pub fn send_les(&mut self, kind: LesKind, body: LesBody) {
+        self.outbox.send(&Control::Les(kind, body));
+    }
+
+    pub(super) fn on_les(&mut self, kind: LesKind, body: LesBody) -> Result<(), Fault> {
+        let expected = (kind == LesKind::Q2) == (self.side == Side::Client);
+        if !expected || !self.has(capability::LES) {
+            return Err(Fault::Violation("a message of LES out of place"));
+        }
+        self.events.push_back(TunnelEvent::Les(kind, body));
+        Ok(())
     }
 
     pub(super) fn on_sle_epoch(

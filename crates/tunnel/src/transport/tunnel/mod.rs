@@ -174,6 +174,7 @@ impl Tunnel {
             Control::Enrol { key } => return self.on_enrol(key),
             Control::Enrolled { code, at } => return self.on_enrolled(code, at),
             Control::SleEpoch { epoch, random } => return self.on_sle_epoch(epoch, random),
+            Control::Les(kind, body) => return self.on_les(kind, body),
             Control::Goaway => {
                 self.goaway = true;
                 self.events.push_back(TunnelEvent::Goaway);

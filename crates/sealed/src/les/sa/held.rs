@@ -1,0 +1,58 @@
+//! Packets of associations that B does not know yet: Q1 may be behind them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::super::{MTU, OVERHEAD, Spi, spi_of};
+
+/// Packets that are held at one time; 94,208 bytes at most.
+pub const HELD_PACKETS: usize = 64;
+/// Time for which a packet is held, 3 s.
+pub const HELD_TIME: Duration = Duration::from_secs(3);
+
+/// Packets of unknown associations, in their order.
+#[derive(Debug, Default)]
+pub struct Held {
+    packets: VecDeque<(Instant, Spi, Vec<u8>)>,
+}
+
+impl Held {
+    /// Holds `packet`. `false`: there is no room, or this is no packet; it is discarded.
+    pub fn hold(&mut self, now: Instant, packet: &[u8]) -> bool {
+        self.handle_timeout(now);
+        let room = self.packets.len() < HELD_PACKETS && packet.len() <= OVERHEAD + MTU;
+        match spi_of(packet).filter(|_| room) {
+            Some(spi) => {
+                self.packets.push_back((now, spi, packet.to_vec()));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the packets of an association that is known now.
+    pub fn take(&mut self, now: Instant, spi: Spi) -> Vec<Vec<u8>> {
+        self.handle_timeout(now);
+        let (own, others) = std::mem::take(&mut self.packets)
+            .into_iter()
+            .partition(|(_, named, _): &(_, Spi, _)| *named == spi);
+        self.packets = others;
+        let own: VecDeque<_> = own;
+        own.into_iter().map(|(.., packet)| packet).collect()
+    }
+
+    /// Moment at which the oldest packet is to be discarded, if one is held.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.packets.front().map(|(since, ..)| *since + HELD_TIME)
+    }
+
+    /// Discards packets that have waited long enough; how many.
+    pub fn handle_timeout(&mut self, now: Instant) -> usize {
+        let before = self.packets.len();
+        while self.deadline().is_some_and(|deadline| now >= deadline) {
+            self.packets.pop_front();
+        }
+        before - self.packets.len()
+    }
+}

@@ -1,0 +1,398 @@
+//! Initiator: end A, which begins every association of its tunnel.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bentpipe_proto::tunnel::LesKind;
+
+use super::super::{EndSender, MAX_NUMBER, Roots, SpiPair};
+use super::granting::{Granting, Plan};
+use super::message::{Answer, AnswerCode, Handshake, PepKey, Proof, Proposal};
+use super::{Live, Material, Step, Violation, send};
+use crate::Exporter;
+
+/// Time after which an association is renewed, 1 h.
+pub const REKEY: Duration = Duration::from_secs(3600);
+
+/// Packets of either direction after which an association is renewed; 2^20 numbers are left for the
+/// time that takes.
+pub const RENEW_AT: u32 = MAX_NUMBER - (1 << 20);
+
+/// Associations of one tunnel. After the last, the tunnel has to be renewed.
+pub const MAX_ASSOCIATIONS: u32 = 65_536;
+
+/// Time until A asks again after B has refused, 60 s.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Time until Q1 of the PSK flow, which nothing else repeats, is sent again, 1 s.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Refusals in a row after which A waits even where another count, or fewer PEPs, may help at once.
+const PATIENCE: u32 = 8;
+
+/// Association that B has not answered yet.
+struct Asked {
+    count: u32,
+    peps: Vec<PepKey>,
+    progress: Progress,
+}
+
+enum Progress {
+    /// A has the keys; the sender waits where the association before still stands.
+    Short {
+        granting: Granting,
+        sender: Option<EndSender>,
+    },
+    /// A has its half of the keys' inputs.
+    Exchange {
+        proposal: Proposal,
+        exporter: Exporter,
+        /// Moment at which Q1 is sent again, if nothing else does that.
+        again: Option<Instant>,
+    },
+}
+
+/// Association that B has accepted.
+struct Current {
+    since: Instant,
+    granting: Granting,
+}
+
+/// End A of the associations of one tunnel.
+pub struct Initiator {
+    plan: Plan,
+    live: Live,
+    next: u32,
+    asked: Option<Asked>,
+    current: Option<Current>,
+    /// The plan is not that of the current association.
+    changed: bool,
+    /// Earlier associations end with the next one at once.
+    at_once: bool,
+    /// Refusals in a row.
+    refused: u32,
+    not_before: Option<Instant>,
+    steps: VecDeque<Step>,
+}
+
+impl Initiator {
+    /// End A of a tunnel that has just been made.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            plan,
+            live: Live::default(),
+            next: 0,
+            asked: None,
+            current: None,
+            changed: false,
+            at_once: false,
+            refused: 0,
+            not_before: None,
+            steps: VecDeque::new(),
+        }
+    }
+
+    /// Count of the association that is due, for which [`begin`](Self::begin) needs material.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Option<u32> {
+        let waits = self.asked.is_some() || self.not_before.is_some_and(|at| now < at);
+        if waits || self.is_spent() {
+            return None;
+        }
+        let renews = self.current.as_ref().is_none_or(|current| {
+            let old = now >= current.since + REKEY;
+            old || self.live.newest_number() >= RENEW_AT
+        });
+        (renews || self.changed).then_some(self.next)
+    }
+
+    /// Begins the association that is due, with material for its count.
+    pub fn begin(&mut self, now: Instant, material: Material) {
+        let Some(count) = self.due(now) else { return };
+        self.next += 1;
+        let short = self.plan.handshake == Handshake::Short;
+        let proposal = Proposal {
+            count,
+            handshake: self.plan.handshake,
+            at_once: self.at_once,
+            random: material.random,
+            to_a: (!short).then_some(material.spi),
+            selectors: self.plan.selectors.clone(),
+            peps: self.plan.peps.clone(),
+        };
+        let begun = if short {
+            self.begin_short(now, &proposal, &material.exporter)
+        } else {
+            self.begin_exchange(now, proposal, material.exporter)
+        };
+        // Else a name has been used: the next count is due, for the same reasons.
+        if begun {
+            (self.changed, self.at_once) = (false, false);
+        }
+    }
+
+    fn begin_short(&mut self, now: Instant, proposal: &Proposal, exporter: &Exporter) -> bool {
+        let is_new = |spis: &SpiPair| self.live.is_new(spis.to_a) && self.live.is_new(spis.to_b);
+        let Some(spis) = Roots::short_spis(exporter).filter(is_new) else {
+            return false;
+        };
+        let (count, random) = (proposal.count, proposal.random.bytes());
+        let roots = Roots::derive(exporter, count, random, None, spis);
+        let (sender, receiver) = roots.end_a();
+        self.live
+            .receive(count, receiver, spis.to_b, &proposal.selectors);
+        self.steps.push_back(send(LesKind::Q1, proposal.encode()));
+        self.steps.push_back(Step::Listen(spis.to_a));
+        let mut granting = Granting::new(&roots);
+        for pep in &proposal.peps {
+            self.grant(*pep, &mut granting);
+        }
+        // Make before break: the association before goes on until B has answered.
+        let mut sender = Some(sender);
+        if !self.live.stands() {
+            sender
+                .take()
+                .into_iter()
+                .for_each(|sender| self.live.send(now, count, sender));
+        }
+        self.asked = Some(Asked {
+            count,
+            peps: proposal.peps.clone(),
+            progress: Progress::Short { granting, sender },
+        });
+        true
+    }
+
+    fn begin_exchange(&mut self, now: Instant, proposal: Proposal, exporter: Exporter) -> bool {
+        if !proposal.to_a.is_some_and(|spi| self.live.is_new(spi)) {
+            return false;
+        }
+        self.steps.push_back(send(LesKind::Q1, proposal.encode()));
+        self.asked = Some(Asked {
+            count: proposal.count,
+            peps: proposal.peps.clone(),
+            progress: Progress::Exchange {
+                again: (proposal.handshake == Handshake::Psk).then_some(now + AGAIN),
+                proposal,
+                exporter,
+            },
+        });
+        true
+    }
+
+    /// Takes Q2.
+    ///
+    /// # Errors
+    /// [`Violation`]: the tunnel is to be closed.
+    pub fn on_q2(&mut self, now: Instant, body: &[u8]) -> Result<(), Violation> {
+        let answer = Answer::parse(body)?;
+        let unasked = Violation::Unasked("Q2", answer.count);
+        let Some(asked) = self.asked.take_if(|asked| asked.count == answer.count) else {
+            // The answer to one that was given up meanwhile is nothing to complain about.
+            let given_up = answer.count < self.next;
+            return given_up.then_some(()).ok_or(unasked);
+        };
+        let exchange = matches!(asked.progress, Progress::Exchange { .. });
+        let accepted = answer.code == AnswerCode::Accepted;
+        let form = asked.peps.len() == answer.known.len()
+            && answer.own.is_some() == (exchange && accepted)
+            && (!accepted || answer.known.iter().all(|known| *known));
+        if !form {
+            return Err(unasked);
+        }
+        if !accepted {
+            self.on_refused(now, &asked, &answer);
+            return Ok(());
+        }
+        let granting = match asked.progress {
+            Progress::Short { granting, sender } => {
+                let waits = sender.into_iter();
+                waits.for_each(|sender| self.live.send(now, asked.count, sender));
+                granting
+            }
+            Progress::Exchange {
+                proposal, exporter, ..
+            } => self
+                .finish_exchange(now, &proposal, &exporter, &answer)
+                .ok_or(unasked)?,
+        };
+        self.current = Some(Current {
+            since: now,
+            granting,
+        });
+        self.refused = 0;
+        self.steps.push_back(Step::Established(asked.count));
+        Ok(())
+    }
+
+    /// Keys and grants, and in the paper's flow Q3. `None`: B has named an SPI that was used.
+    fn finish_exchange(
+        &mut self,
+        now: Instant,
+        proposal: &Proposal,
+        exporter: &Exporter,
+        answer: &Answer,
+    ) -> Option<Granting> {
+        let ((random_b, to_b), to_a) = (answer.own.as_ref()?, proposal.to_a?);
+        let spis = SpiPair { to_b: *to_b, to_a };
+        if spis.to_b == spis.to_a || !self.live.is_new(spis.to_b) {
+            return None;
+        }
+        let count = proposal.count;
+        let (random_a, random_b) = (proposal.random.bytes(), Some(random_b.bytes()));
+        let roots = Roots::derive(exporter, count, random_a, random_b, spis);
+        if proposal.handshake == Handshake::Paper {
+            let code = roots.prove(&proposal.encode(), &answer.encode());
+            let proof = Proof { count, code };
+            self.steps.push_back(send(LesKind::Q3, proof.encode()));
+        }
+        let (sender, receiver) = roots.end_a();
+        self.live
+            .receive(count, receiver, spis.to_b, &proposal.selectors);
+        self.steps.push_back(Step::Listen(spis.to_a));
+        let mut granting = Granting::new(&roots);
+        for pep in &proposal.peps {
+            self.grant(*pep, &mut granting);
+        }
+        self.live.send(now, count, sender);
+        Some(granting)
+    }
+
+    fn on_refused(&mut self, now: Instant, asked: &Asked, answer: &Answer) {
+        self.live.forget(asked.count);
+        if let Progress::Short { sender: None, .. } = asked.progress {
+            self.live.stop_sending();
+        }
+        let known: BTreeSet<_> = asked.peps.iter().zip(&answer.known).collect();
+        self.plan.peps.retain(|pep| !known.contains(&(pep, &false)));
+        self.refused += 1;
+        let helps = matches!(answer.code, AnswerCode::SpiInUse | AnswerCode::PepUnknown);
+        if !helps || self.refused >= PATIENCE {
+            self.not_before = Some(now + RETRY);
+        }
+        // Whatever asked for this one asks for the next.
+        self.changed = true;
+        self.steps.push_back(Step::Refused(answer.code));
+    }
+
+    /// Hands K2 to a PEP that has connected again, which has a number of its own for that.
+    pub fn introduce(&mut self, pep: PepKey) {
+        if !self.plan.peps.contains(&pep) {
+            return;
+        }
+        let (mut asked, mut current) = (self.asked.take(), self.current.take());
+        for granting in [
+            current.as_mut().map(|current| &mut current.granting),
+            asked.as_mut().and_then(Asked::granting),
+        ] {
+            granting
+                .into_iter()
+                .for_each(|granting| self.grant(pep, granting));
+        }
+        (self.asked, self.current) = (asked, current);
+    }
+
+    /// Queues Q4 for one PEP; a new association is due where no number is left for it.
+    fn grant(&mut self, pep: PepKey, granting: &mut Granting) {
+        match granting.grant(pep, &mut self.plan) {
+            Some(grant) => self.steps.push_back(Step::Grant(pep, grant.encode())),
+            None => self.changed = true,
+        }
+    }
+
+    /// Takes a PEP's rights: all associations end at once, the next is without it. Connections that
+    /// it has acknowledged for are to be reset.
+    pub fn revoke(&mut self, pep: PepKey) {
+        if !self.plan.peps.contains(&pep) {
+            return;
+        }
+        self.plan.peps.retain(|own| *own != pep);
+        self.live.stop();
+        (self.asked, self.current) = (None, None);
+        (self.at_once, self.changed) = (true, true);
+        self.not_before = None;
+        self.steps.push_back(Step::Withdraw(pep));
+    }
+
+    /// Step that is to be taken next.
+    pub fn poll_step(&mut self) -> Option<Step> {
+        self.steps.pop_front()
+    }
+
+    /// Associations that packets go by.
+    pub fn live(&mut self) -> &mut Live {
+        &mut self.live
+    }
+
+    /// Plan, without PEPs that B does not know, and with those that have had K2.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Says whether the tunnel has had as many associations as it may: it is to be renewed.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.next >= MAX_ASSOCIATIONS
+    }
+
+    /// Moment at which an association is due or ends.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let renewal = self.current.as_ref().map(|current| current.since + REKEY);
+        let begins = renewal.filter(|_| self.asked.is_none() && !self.is_spent());
+        let begins = self.not_before.or(begins);
+        let again = self.asked.as_ref().and_then(|asked| asked.again());
+        let all = [begins, again, self.live.deadline()];
+        all.into_iter().flatten().min()
+    }
+
+    /// Erases associations whose time has come, and repeats what may have been lost;
+    /// [`due`](Self::due) says whether one is to begin.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.live.handle_timeout(now);
+        if self.not_before.is_some_and(|at| now >= at) {
+            self.not_before = None;
+        }
+        if let Some(asked) = &mut self.asked
+            && let Progress::Exchange {
+                proposal,
+                again: Some(at),
+                ..
+            } = &mut asked.progress
+            && now >= *at
+        {
+            *at = now + AGAIN;
+            self.steps.push_back(send(LesKind::Q1, proposal.encode()));
+        }
+    }
+}
+
+impl Asked {
+    /// Moment at which Q1 is sent again.
+    fn again(&self) -> Option<Instant> {
+        match self.progress {
+            Progress::Exchange { again, .. } => again,
+            Progress::Short { .. } => None,
+        }
+    }
+
+    /// K2, where A has it already.
+    fn granting(&mut self) -> Option<&mut Granting> {
+        match &mut self.progress {
+            Progress::Short { granting, .. } => Some(granting),
+            Progress::Exchange { .. } => None,
+        }
+    }
+}
+
+impl fmt::Debug for Initiator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Initiator")
+            .field("next", &self.next)
+            .field("live", &self.live)
+            .finish_non_exhaustive()
+    }
+}
