@@ -7,8 +7,8 @@ use bentpipe_proto::tunnel::LesKind::{self, Q1, Q2, Q3};
 use bentpipe_sealed::Exporter;
 use bentpipe_sealed::les::Spi;
 use bentpipe_sealed::les::sa::{
-    Answer, Grant, Handshake, Held, Initiator, Material, PepKey, Plan, Proof, Proposal, Psk, Q1,
-    Q2, Q3, Random, Responder, Rules, Step, Unopened,
+    Answer, Grant, Handshake, Held, Initiator, Material, PepKey, Plan, Proof, Proposal, Psk,
+    Random, Responder, Rules, Step, Unopened,
 };
 use bytes::BytesMut;
 use zeroize::Zeroizing;

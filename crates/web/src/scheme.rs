@@ -1,4 +1,4 @@
-//! Schemes of pages: links, referers and ports differ with them.
+//! Schemes of pages: links, ports and the address of the page before differ with them.
 
 /// Scheme of a page's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
