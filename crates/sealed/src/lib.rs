@@ -12,6 +12,7 @@
 //! IP packet ── segment ──► les: end ── packet ══ one UDP packet for each ══ PEP (K2) ══ end, replay ──► IP packet
 //! ```
 
+mod counted_key;
 mod epoch;
 pub mod les;
 #[cfg(test)]

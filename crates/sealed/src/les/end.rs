@@ -5,13 +5,13 @@ use std::fmt;
 use bentpipe_proto::packets::write_checksums;
 use bytes::{BufMut as _, BytesMut};
 
-use super::keys::{TAG, ZoneKey};
 use super::packet::PSN;
 use super::replay::Place;
 use super::segment::{Layout, MAX_HEADER, Transport};
 use super::{
     Discarded, Flows, HeaderOpened, HeaderReader, HeaderWriter, MAX_NUMBER, Spi, Toward, Unwritten,
 };
+use crate::counted_key::{CountedKey, TAG};
 use crate::window::Window;
 
 /// Payloads that count once, and are told apart.
@@ -20,13 +20,13 @@ const ONCE: u64 = 65_536;
 /// Sender of one end, for one association.
 pub struct EndSender {
     headers: HeaderWriter,
-    payload: ZoneKey,
+    payload: CountedKey,
     /// Number of the next payload.
     next: u32,
 }
 
 impl EndSender {
-    pub(super) fn new(headers: HeaderWriter, payload: ZoneKey) -> Self {
+    pub(super) fn new(headers: HeaderWriter, payload: CountedKey) -> Self {
         Self {
             headers,
             payload,
@@ -65,7 +65,7 @@ impl EndSender {
             let bound = layout.bound(header, self.headers.spi(), self.next);
             let tag = self
                 .payload
-                .seal(self.next, bound.as_ref(), &mut out[start..]);
+                .seal(self.next.into(), bound.as_ref(), &mut out[start..]);
             out.put_slice(&tag);
             self.next += 1;
         }
@@ -99,13 +99,13 @@ pub enum Delivered {
 /// Receiver of one end, for one association.
 pub struct EndReceiver {
     headers: HeaderReader,
-    payload: ZoneKey,
+    payload: CountedKey,
     association: u32,
     once: Window<ONCE>,
 }
 
 impl EndReceiver {
-    pub(super) fn new(headers: HeaderReader, payload: ZoneKey, association: u32) -> Self {
+    pub(super) fn new(headers: HeaderReader, payload: CountedKey, association: u32) -> Self {
         Self {
             headers,
             payload,
@@ -173,7 +173,10 @@ impl EndReceiver {
         out.resize(start + sealed.len(), 0);
         let bound = layout.bound(header, self.spi(), psn);
         let text = &mut out[start..];
-        if !self.payload.open(psn, bound.as_ref(), sealed, tag, text) {
+        if !self
+            .payload
+            .open(psn.into(), bound.as_ref(), sealed, tag, text)
+        {
             return Err(fault);
         }
         self.admit(layout, header, psn, flows)

@@ -3,17 +3,12 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
 use super::{EndReceiver, EndSender, HeaderReader, HeaderWriter};
+use crate::counted_key::{CountedKey, IV, KEY};
 use crate::epoch::{Exporter, expand};
-
-/// Length of a zone's tag, bytes.
-pub(super) const TAG: usize = 16;
-
-const KEY: usize = 32;
 
 /// Name of one direction of one association, in clear on every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,61 +117,12 @@ impl Writer {
     }
 }
 
-/// Key of one zone, direction and writer.
-pub(super) struct ZoneKey {
-    key: LessSafeKey,
-    iv: Zeroizing<[u8; NONCE_LEN]>,
-}
-
-impl ZoneKey {
-    /// Key of the zone that `label` names, for what stands in `context`.
-    fn derive(root: &[u8; 32], label: &[u8], context: &[u8]) -> Self {
-        let mut bytes = Zeroizing::new([0; KEY + NONCE_LEN]);
-        expand(root, &[label, context], &mut *bytes);
-        let (key, iv) = bytes.split_at(KEY);
-        let key = UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes");
-        let mut own = Zeroizing::new([0; NONCE_LEN]);
-        own.copy_from_slice(iv);
-        Self {
-            key: LessSafeKey::new(key),
-            iv: own,
-        }
-    }
-
-    fn nonce(&self, number: u32) -> Nonce {
-        let mut nonce = *self.iv;
-        let counter = number.to_be_bytes();
-        for (byte, counted) in nonce[NONCE_LEN - counter.len()..].iter_mut().zip(counter) {
-            *byte ^= counted;
-        }
-        Nonce::assume_unique_for_key(nonce)
-    }
-
-    /// Seals `text` in place. A number seals once.
-    pub(super) fn seal(&self, number: u32, bound: &[u8], text: &mut [u8]) -> [u8; TAG] {
-        let sealed =
-            self.key
-                .seal_in_place_separate_tag(self.nonce(number), Aad::from(bound), text);
-        let mut tag = [0; TAG];
-        tag.copy_from_slice(sealed.expect("a packet is short").as_ref());
-        tag
-    }
-
-    /// Opens `sealed` into `text`, which is as long. `false`: the tag does not fit, and `text` says
-    /// nothing.
-    pub(super) fn open(
-        &self,
-        number: u32,
-        bound: &[u8],
-        sealed: &[u8],
-        tag: &[u8],
-        text: &mut [u8],
-    ) -> bool {
-        let nonce = self.nonce(number);
-        self.key
-            .open_separate_gather(nonce, Aad::from(bound), sealed, tag, text)
-            .is_ok()
-    }
+/// Key of the zone that `label` names, for the direction and the writer in `context`.
+fn zone_key(root: &[u8; 32], label: &[u8], context: &[u8]) -> CountedKey {
+    let mut bytes = Zeroizing::new([0; KEY + IV]);
+    expand(root, &[label, context], &mut *bytes);
+    let (key, iv) = bytes.split_at(KEY);
+    CountedKey::new(key, iv)
 }
 
 /// K2 of one association: opens and writes header zones, and says nothing about K1.
@@ -197,8 +143,8 @@ impl HeaderRoot {
     }
 
     /// Key of one direction and writer.
-    pub(super) fn key(&self, toward: Toward, writer: Writer) -> ZoneKey {
-        ZoneKey::derive(&self.0, b"les k2", &[toward.code(), writer.get()])
+    pub(super) fn key(&self, toward: Toward, writer: Writer) -> CountedKey {
+        zone_key(&self.0, b"les k2", &[toward.code(), writer.get()])
     }
 }
 
@@ -309,8 +255,8 @@ impl Roots {
         proof
     }
 
-    fn payload(&self, toward: Toward) -> ZoneKey {
-        ZoneKey::derive(&self.k1, b"les k1", &[toward.code()])
+    fn payload(&self, toward: Toward) -> CountedKey {
+        zone_key(&self.k1, b"les k1", &[toward.code()])
     }
 
     /// Bytes of K1.

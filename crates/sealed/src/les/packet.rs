@@ -7,9 +7,9 @@ use std::fmt;
 use bytes::{BufMut as _, BytesMut};
 
 use super::fault::ZoneFault;
-use super::keys::{TAG, ZoneKey};
 use super::segment::{Layout, MAX_HEADER, MTU, Transport};
 use super::{Discarded, FlowId, HeaderRoot, Spi, Toward, Unwritten, Writer};
+use crate::counted_key::{CountedKey, TAG};
 use crate::window::Window;
 
 /// Bytes that LES adds to an inner packet with payload, outer IP and UDP headers aside.
@@ -102,7 +102,7 @@ pub fn spi_of(datagram: &[u8]) -> Option<Spi> {
 pub struct HeaderWriter {
     spi: Spi,
     writer: Writer,
-    key: ZoneKey,
+    key: CountedKey,
     next: u32,
 }
 
@@ -176,7 +176,7 @@ impl HeaderWriter {
         let start = out.len();
         out.put_slice(header);
         layout.clear_checksums(&mut out[start..]);
-        let tag = self.key.seal(self.next, &front, &mut out[start..]);
+        let tag = self.key.seal(self.next.into(), &front, &mut out[start..]);
         out.put_slice(&tag);
         self.next += 1;
         Ok(())
@@ -250,7 +250,7 @@ impl fmt::Debug for HeaderOpened<'_> {
 
 /// Writer's key, with the numbers that it has used.
 struct Heard {
-    key: ZoneKey,
+    key: CountedKey,
     window: Window<WRITER_WINDOW>,
 }
 
@@ -345,14 +345,14 @@ impl HeaderReader {
         let number = u64::from(own.number);
         if let Some(heard) = self.heard.get_mut(&own.writer) {
             heard.window.check(number).map_err(Discarded::Packet)?;
-            if !heard.key.open(own.number, front, sealed, tag, text) {
+            if !heard.key.open(own.number.into(), front, sealed, tag, text) {
                 return Err(Discarded::HeaderTag);
             }
             return heard.window.insert(number).map_err(Discarded::Packet);
         }
         // Anybody can name a writer: only a true packet is worth a window.
         let key = self.root.key(self.toward, own.writer);
-        if !key.open(own.number, front, sealed, tag, text) {
+        if !key.open(own.number.into(), front, sealed, tag, text) {
             return Err(Discarded::HeaderTag);
         }
         let mut window = Window::default();

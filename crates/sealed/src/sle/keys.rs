@@ -6,12 +6,11 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::{Opener, Preface, Sealer};
+use crate::counted_key::{IV, KEY};
 use crate::epoch::{Epoch, expand};
 
-/// Bytes of an AES-256 key.
-const KEY: usize = 32;
 /// Bytes of a direction's part: key and initialisation vector.
-const DIRECTION: usize = KEY + 12;
+const DIRECTION: usize = KEY + IV;
 
 /// Keys of both directions of one outer connection.
 pub struct Keys {

@@ -5,11 +5,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use bytes::{BufMut as _, BytesMut};
-use zeroize::Zeroizing;
 
 use super::{PREFACE, Preface};
+use crate::counted_key::{CountedKey, TAG};
 
 /// Longest body of a record, bytes.
 pub const MAX_BODY: usize = 1400;
@@ -25,7 +24,6 @@ const LAST: u64 = 3;
 
 const LENGTH: usize = 2;
 const TYPE: usize = 1;
-const TAG: usize = 16;
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,8 +125,7 @@ pub struct Spent;
 
 /// Key of one direction, with the number of the next record.
 struct Direction {
-    key: LessSafeKey,
-    iv: Zeroizing<[u8; NONCE_LEN]>,
+    key: CountedKey,
     /// Preface that record 0 is bound to, beside its length.
     preface: Option<[u8; PREFACE]>,
     next: u64,
@@ -136,34 +133,21 @@ struct Direction {
 
 impl Direction {
     fn new(key: &[u8], iv: &[u8], preface: Option<Preface>) -> Self {
-        let key = UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes");
-        let mut own = Zeroizing::new([0; NONCE_LEN]);
-        own.copy_from_slice(iv);
         Self {
-            key: LessSafeKey::new(key),
-            iv: own,
+            key: CountedKey::new(key, iv),
             preface: preface.map(|preface| preface.encode()),
             next: 0,
         }
     }
 
-    fn nonce(&self) -> Nonce {
-        let mut nonce = *self.iv;
-        let counter = self.next.to_be_bytes();
-        for (byte, counted) in nonce[NONCE_LEN - counter.len()..].iter_mut().zip(counter) {
-            *byte ^= counted;
-        }
-        Nonce::assume_unique_for_key(nonce)
-    }
-
     /// Bytes that the tag of the next record covers beside its own.
-    fn bound(&self, length: [u8; LENGTH]) -> Aad<Bound> {
+    fn bound(&self, length: [u8; LENGTH]) -> Bound {
         let preface = self.preface.filter(|_| self.next == 0);
         let mut bytes = [0; LENGTH + PREFACE];
         bytes[..LENGTH].copy_from_slice(&length);
         bytes[LENGTH..].copy_from_slice(&preface.unwrap_or_default());
         let used = LENGTH + preface.map_or(0, |preface| preface.len());
-        Aad::from(Bound { bytes, used })
+        Bound { bytes, used }
     }
 }
 
@@ -211,10 +195,10 @@ impl Sealer {
         let start = out.len();
         out.put_u8(kind.code());
         out.put_slice(body);
-        let (nonce, bound) = (self.0.nonce(), self.0.bound(length));
+        let bound = self.0.bound(length);
         let sealed = &mut out[start..];
-        let tag = self.0.key.seal_in_place_separate_tag(nonce, bound, sealed);
-        out.put_slice(tag.expect("a record is short").as_ref());
+        let tag = self.0.key.seal(self.0.next, bound.as_ref(), sealed);
+        out.put_slice(&tag);
         self.0.next += 1;
         Ok(())
     }
@@ -323,10 +307,10 @@ impl Opener {
         let (text, tag) = sealed.split_at(sealed.len() - TAG);
         let bound = self.direction.bound([length[0], length[1]]);
         self.opened.resize(text.len(), 0);
-        self.direction
-            .key
-            .open_separate_gather(self.direction.nonce(), bound, text, tag, &mut self.opened)
-            .map_err(|_| RecordError::Tag(number))?;
+        let (key, opened) = (&self.direction.key, &mut self.opened);
+        if !key.open(number, bound.as_ref(), text, tag, opened) {
+            return Err(RecordError::Tag(number));
+        }
         self.direction.next += 1;
         let (code, length) = (self.opened[0], text.len() - TYPE);
         let known = Kind::ALL.into_iter().find(|kind| kind.code() == code);

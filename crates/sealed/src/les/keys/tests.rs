@@ -36,7 +36,7 @@ fn every_input_changes_both_roots_and_the_count_alone_none() {
 #[test]
 fn each_zone_direction_and_writer_has_its_own_key() {
     let roots = Roots::derive(&exporter(7), 0, &[1; 32], None, spis(300, 301));
-    let seal = |key: ZoneKey| key.seal(1, b"", &mut []);
+    let seal = |key: CountedKey| key.seal(1, b"", &mut []);
     let mut tags: Vec<_> = [Toward::A, Toward::B]
         .into_iter()
         .flat_map(|toward| {
@@ -80,7 +80,7 @@ fn keys_are_wiped_and_not_printed() {
     let roots = Roots::derive(&exporter(7), 3, &[1; 32], None, spis(300, 301));
     wiped(&roots.k1);
     wiped(&roots.k2.0);
-    wiped(&roots.payload(Toward::A).iv);
+    wiped(roots.payload(Toward::A).iv());
     let expected = "Roots(3, SpiPair { to_b: Spi(300), to_a: Spi(301) }, …) HeaderRoot(…)";
     assert_eq!(format!("{roots:?} {:?}", roots.header()), expected);
 }
