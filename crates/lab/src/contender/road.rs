@@ -14,9 +14,9 @@ const LENGTH: usize = 8;
 /// Road of the user's bytes from the host to the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Road {
-    /// Whether TCP ends at the terminal, and at the gateway.
+    /// True of the terminal and of the gateway if TCP ends there.
     ends: [bool; SECTIONS - 1],
-    /// Whether each section is encrypted.
+    /// True of each section that is encrypted.
     encrypted: [bool; SECTIONS],
 }
 

@@ -53,6 +53,12 @@ impl Titles {
         self.links.get(name).map_or(name, String::as_str)
     }
 
+    /// Titles of a link and of a task over it, as pages name the place.
+    #[must_use]
+    pub fn place(&self, link: &str, task: &str) -> String {
+        format!("{}, {}", self.link(link), self.task(task))
+    }
+
     /// Title of the task called `name`: that name where the file gives none.
     #[must_use]
     pub fn task<'a>(&'a self, name: &'a str) -> &'a str {

@@ -1,6 +1,5 @@
 //! The sentence that answers an experiment's question, made of what was measured.
 
-use super::table::place;
 use crate::experiment::{Axis, PublishedRatio};
 use crate::results::{Outline, Row, Summary};
 
@@ -22,12 +21,11 @@ fn of_ratio(one: &PublishedRatio, outline: &Outline, summary: &Summary) -> Optio
     let ratio = summary.ratio(one)?;
     let titles = &outline.titles;
     Some(format!(
-        "{} takes {} times as long as {} ({}, {}); published {:.2}.",
+        "{} takes {} times as long as {} ({}); published {:.2}.",
         one.contender,
         ratio.ratio(2),
         one.to,
-        titles.link(&one.scenario),
-        titles.task(&one.task),
+        titles.place(&one.scenario, &one.task),
         one.ratio
     ))
 }
@@ -95,7 +93,7 @@ fn of_place(outline: &Outline, summary: &Summary) -> Option<String> {
         limit.unwrap_or_default(),
         theirs.seconds(),
         theirs.over(mine).ratio(2),
-        place(own, &outline.titles)
+        outline.titles.place(&own.scenario, &own.task)
     ))
 }
 

@@ -3,6 +3,8 @@
 //!
 //! The style sheet has a colour for each family, for light and for dark grounds; bars and the script's figures take it from there.
 
+use std::f64::consts::TAU;
+
 use serde::Serialize;
 
 /// Style sheet of the page, which has the colours.
@@ -38,17 +40,77 @@ pub(super) fn family(contender: &str) -> &'static str {
     longest.map_or(OTHER, |(_, family)| family)
 }
 
+/// Marker of the points of a curve: a regular polygon.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Marker {
+    /// Sign that stands for the polygon in a legend.
+    sign: char,
+    /// Number of its corners.
+    corners: u32,
+    /// Part of a full turn that lies between straight up and the first corner.
+    turn: f64,
+}
+
+impl Marker {
+    /// Corners of the polygon within a circle of radius 1 around (0, 0), with y downwards.
+    pub(super) fn polygon(self) -> impl Iterator<Item = [f64; 2]> {
+        (0..self.corners).map(move |corner| {
+            let angle = TAU * (self.turn + f64::from(corner) / f64::from(self.corners));
+            [angle.sin(), -angle.cos()]
+        })
+    }
+}
+
+/// Marker of published figures in bars.
+pub(super) const DIAMOND: Marker = marker('◆', 4, 0.0);
+
+/// Markers of neighbouring families.
+const MARKERS: [Marker; 7] = [
+    marker('●', 16, 0.0),
+    marker('■', 4, 0.125),
+    marker('▲', 3, 0.0),
+    DIAMOND,
+    marker('▼', 3, 0.5),
+    marker('⬟', 5, 0.0),
+    marker('⬢', 6, 0.0),
+];
+
+const fn marker(sign: char, corners: u32, turn: f64) -> Marker {
+    Marker {
+        sign,
+        corners,
+        turn,
+    }
+}
+
 /// Look of one contender.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Look {
     family: &'static str,
-    /// Place of the family among all, which its marker is chosen by.
-    place: usize,
-    /// Place among the contenders of the page that are of this family: each has a line style of its own.
-    variant: usize,
+    marker: Marker,
+    /// Number of the line style; 0 is an unbroken line.
+    dash: usize,
+}
+
+impl Default for Look {
+    fn default() -> Self {
+        Self::of(OTHER, 0)
+    }
 }
 
 impl Look {
+    /// Look of the contender of a family that has so many before it on the page.
+    fn of(family: &'static str, variant: usize) -> Self {
+        let known = FAMILIES.iter().position(|(_, known)| *known == family);
+        let place = known.unwrap_or(FAMILIES.len());
+        Self {
+            family,
+            marker: MARKERS[(place + variant) % MARKERS.len()],
+            // Families that share a marker differ in the line.
+            dash: variant + place / MARKERS.len(),
+        }
+    }
+
     /// Red, green and blue on a light ground, as the style sheet has it.
     pub(super) fn rgb(&self) -> [u8; 3] {
         let name = format!("--{}: #", self.family);
@@ -60,14 +122,14 @@ impl Look {
         [part(0), part(2), part(4)]
     }
 
-    /// Number of the marker's corners: each family has a shape of its own among its neighbours.
-    pub(super) fn corners(&self) -> usize {
-        [16, 4, 3, 5, 6][(self.place + self.variant) % 5]
+    /// Marker of the points.
+    pub(super) fn marker(&self) -> Marker {
+        self.marker
     }
 
-    /// Place among the contenders that are of this family.
-    pub(super) fn variant(&self) -> usize {
-        self.variant
+    /// Number of the line style; 0 is an unbroken line.
+    pub(super) fn dash(&self) -> usize {
+        self.dash
     }
 }
 
@@ -80,17 +142,8 @@ pub(super) fn looks<'a>(contenders: impl Iterator<Item = &'a str>) -> Vec<(Strin
         }
         let family = family(name);
         let before = looks.iter().filter(|(_, look)| look.family == family);
-        let variant = before.count();
-        let known = FAMILIES.iter().position(|(_, known)| *known == family);
-        let place = known.unwrap_or(FAMILIES.len());
-        looks.push((
-            name.to_owned(),
-            Look {
-                family,
-                place,
-                variant,
-            },
-        ));
+        let look = Look::of(family, before.count());
+        looks.push((name.to_owned(), look));
     }
     looks
 }
@@ -122,14 +175,14 @@ mod tests {
         let looks = looks(["bentpipe", "plain", "bentpipe", "bentpipe-bbr3"].into_iter());
         let found: Vec<_> = looks
             .iter()
-            .map(|(name, look)| (name.as_str(), look.family, look.variant))
+            .map(|(name, look)| (name.as_str(), look.family, look.marker.sign, look.dash))
             .collect();
         assert_eq!(
             found,
             [
-                ("bentpipe", "bentpipe", 0),
-                ("plain", "plain", 0),
-                ("bentpipe-bbr3", "bentpipe", 1)
+                ("bentpipe", "bentpipe", '■', 1),
+                ("plain", "plain", '●', 0),
+                ("bentpipe-bbr3", "bentpipe", '▲', 2)
             ]
         );
     }

@@ -14,10 +14,7 @@ pub(super) fn head(parts: &[Results]) -> String {
         [part] => escape(&part.manifest.experiment),
         _ => format!("{} experiments", parts.len()),
     };
-    let mut text = format!(
-        "<h1>bentpipe lab: {of}</h1>
-"
-    );
+    let mut text = format!("<h1>bentpipe lab: {of}</h1>\n");
     let mut machines: Vec<String> = Vec::new();
     for manifest in parts.iter().flat_map(|part| part.manifest.parts()) {
         let machine = format!("{}, {}", manifest.machine, manifest.bentpipe.version);

@@ -5,23 +5,14 @@
   const { looks, figures } = JSON.parse(document.getElementById("data").textContent);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const dashes = [undefined, [8, 4], [2, 3], [12, 3, 2, 3], [14, 6], [5, 2]];
-  // Markers as polygons of points around the place, and the sign that stands for each in the legend.
-  const around = (corners, turn) =>
-    Array.from({ length: corners }, (_, k) => [Math.sin(turn + (2 * Math.PI * k) / corners), -Math.cos(turn + (2 * Math.PI * k) / corners)]);
-  const markers = [
-    ["●", around(16, 0)],
-    ["■", around(4, Math.PI / 4)],
-    ["▲", around(3, 0)],
-    ["◆", around(4, 0)],
-    ["▼", around(3, Math.PI)],
-    ["⬟", around(5, 0)],
-    ["⬢", around(6, 0)],
-  ];
+  // Corners of a marker's polygon around a place, clockwise from straight up.
+  const around = ({ corners, turn }) =>
+    Array.from({ length: corners }, (_, k) => 2 * Math.PI * (turn + k / corners)).map((angle) => [Math.sin(angle), -Math.cos(angle)]);
   const look = (name) => {
-    const { family, place, variant } = looks[name];
-    return { stroke: colour(family), marker: markers[(place + variant) % markers.length], dash: dashes[(variant + Math.floor(place / markers.length)) % dashes.length] };
+    const { family, marker, dash } = looks[name];
+    return { stroke: colour(family), marker, dash: dashes[dash % dashes.length] };
   };
-  const points = ([, corners], size, hollow) => ({
+  const points = (marker, size, hollow) => ({
     show: true,
     paths: (u, series) => {
       const path = new Path2D();
@@ -30,7 +21,7 @@
       for (let k = 0; k < x.length; k++) {
         if (y[k] == null) continue;
         const [left, top] = [u.valToPos(x[k], "x", true), u.valToPos(y[k], "y", true)];
-        corners.forEach(([dx, dy], corner) => path[corner ? "lineTo" : "moveTo"](left + radius * dx, top + radius * dy));
+        around(marker).forEach(([dx, dy], corner) => path[corner ? "lineTo" : "moveTo"](left + radius * dx, top + radius * dy));
         path.closePath();
       }
       return { stroke: path, fill: hollow ? undefined : path };
@@ -38,7 +29,7 @@
   });
   const line = (name) => {
     const { stroke, dash, marker } = look(name);
-    return { label: `${marker[0]} ${name}`, stroke, dash, width: 1.75 };
+    return { label: `${marker.sign} ${name}`, stroke, dash, width: 1.75 };
   };
   const axes = (x, y) =>
     [x, y].map((axis) => ({ stroke: colour("ink"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") }, ...axis }));

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::f64::consts::TAU;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use serde_json::Value;
 
-use super::colours::Look;
+use super::colours::{DIAMOND, Look, Marker};
 use super::figures::{key, longest};
 
 /// Width of a figure in pixels.
@@ -60,8 +59,13 @@ pub(super) fn text(data: &Value, looks: &BTreeMap<String, Look>) -> Result<Strin
     Ok(text)
 }
 
-fn colour(looks: &BTreeMap<String, Look>, name: &str) -> RGBColor {
-    let [red, green, blue] = looks.get(name).map(Look::rgb).unwrap_or_default();
+/// Look of the curve or bar called `name`.
+fn look(looks: &BTreeMap<String, Look>, name: &str) -> Look {
+    looks.get(name).copied().unwrap_or_default()
+}
+
+fn colour(look: Look) -> RGBColor {
+    let [red, green, blue] = look.rgb();
     RGBColor(red, green, blue)
 }
 
@@ -80,7 +84,7 @@ fn bars(area: &Area<'_>, data: &Value, bars: &[Value], looks: &BTreeMap<String, 
         let (top, bottom) = (36 + ROW * row, 36 + ROW * row + ROW - 8);
         area.draw(&Text::new(name(bar).to_owned(), (10, top + 2), font))?;
         let end = at(bar["seconds"].as_f64().unwrap_or_default());
-        let fill = colour(looks, name(bar));
+        let fill = colour(look(looks, name(bar)));
         let fill = match bar["given_up"] == true {
             true => fill.mix(0.5).filled(),
             false => fill.filled(),
@@ -91,7 +95,7 @@ fn bars(area: &Area<'_>, data: &Value, bars: &[Value], looks: &BTreeMap<String, 
             area.draw(&PathElement::new(line, BLACK.stroke_width(2)))?;
         }
         if let Some(published) = bar["published"].as_f64().map(at) {
-            let marker = polygon((published, top.midpoint(bottom)), 4, 7.0);
+            let marker = polygon((published, top.midpoint(bottom)), DIAMOND, 7.0);
             area.draw(&Polygon::new(marker.clone(), WHITE.filled()))?;
             area.draw(&closed(marker, BLACK.stroke_width(2)))?;
         }
@@ -110,15 +114,14 @@ fn bars(area: &Area<'_>, data: &Value, bars: &[Value], looks: &BTreeMap<String, 
     Ok(())
 }
 
-/// Corners of a regular polygon around `centre`, the first above it.
-fn polygon(centre: (i32, i32), corners: usize, radius: f64) -> Vec<(i32, i32)> {
-    let corner = |number: usize| {
-        let angle = TAU * number as f64 / corners as f64;
-        let x = f64::from(centre.0) + radius * angle.sin();
-        let y = f64::from(centre.1) - radius * angle.cos();
+/// Corners of a marker of this radius around `centre`, all in pixels.
+fn polygon(centre: (i32, i32), marker: Marker, radius: f64) -> Vec<(i32, i32)> {
+    let corner = |[x, y]: [f64; 2]| {
+        let x = f64::from(centre.0) + radius * x;
+        let y = f64::from(centre.1) + radius * y;
         (x.round() as i32, y.round() as i32)
     };
-    (0..corners).map(corner).collect()
+    marker.polygon().map(corner).collect()
 }
 
 /// Line around a polygon.
@@ -215,10 +218,10 @@ fn lines(area: &Area<'_>, data: &Value, curves: &[Value], looks: &BTreeMap<Strin
         BLACK.mix(0.5).into(),
     ))?;
     for curve in &curves {
-        let look = looks.get(curve.name);
-        let style = colour(looks, curve.name).stroke_width(2);
+        let look = look(looks, curve.name);
+        let style = colour(look).stroke_width(2);
         let points = curve.points.iter().copied();
-        match look.map_or(0, Look::variant) {
+        match look.dash() {
             0 => chart.draw_series(LineSeries::new(points.clone(), style))?,
             dash => chart.draw_series(DashedLineSeries::new(
                 points.clone(),
@@ -227,9 +230,8 @@ fn lines(area: &Area<'_>, data: &Value, curves: &[Value], looks: &BTreeMap<Strin
                 style,
             ))?,
         };
-        let corners = look.map_or(16, Look::corners);
-        let marker = polygon((0, 0), corners, MARKER);
-        let large = polygon((0, 0), corners, 2.0 * MARKER);
+        let marker = polygon((0, 0), look.marker(), MARKER);
+        let large = polygon((0, 0), look.marker(), 2.0 * MARKER);
         // A distribution has a step at each figure, and no place of its own for a marker.
         if data["kind"] == "lines" {
             let filled = style.filled();
@@ -276,9 +278,9 @@ fn legend(
 ) -> Drawn {
     let mut top = 44;
     for curve in curves {
-        let corners = looks.get(curve.name).map_or(16, Look::corners);
-        let fill = colour(looks, curve.name).filled();
-        area.draw(&Polygon::new(polygon((12, top + 6), corners, MARKER), fill))?;
+        let look = look(looks, curve.name);
+        let marker = polygon((12, top + 6), look.marker(), MARKER);
+        area.draw(&Polygon::new(marker, colour(look).filled()))?;
         area.draw(&Text::new(curve.name.to_owned(), (26, top), (FONT, 13)))?;
         top += 20;
     }

@@ -45,11 +45,6 @@ pub(super) fn places(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|one, other| (&one.scenario, &one.task) == (&other.scenario, &other.task))
 }
 
-/// Link and task of rows as text.
-pub(super) fn place(row: &Row, titles: &Titles) -> String {
-    format!("{}, {}", titles.link(&row.scenario), titles.task(&row.task))
-}
-
 /// A row of cells: each with its column's heading, which stands beside it where the screen is narrow.
 fn line(headings: &[&str], cells: &[String], text: &mut String) {
     text.push_str("<tr>");
@@ -73,7 +68,7 @@ fn begin(class: &str, headings: &[&str]) -> String {
 
 /// Heading of the rows of one link and task.
 fn heading(rows: &[Row], titles: &Titles, columns: usize) -> String {
-    let place = escape(&place(&rows[0], titles));
+    let place = escape(&titles.place(&rows[0].scenario, &rows[0].task));
     format!(
         "<tbody><tr class=\"place\"><th colspan=\"{columns}\" scope=\"rowgroup\">{place}</th></tr>\n"
     )

@@ -17,6 +17,7 @@ mod csv;
 #[cfg(test)]
 mod hostile;
 mod known;
+mod link_check;
 mod machine;
 mod manifest;
 mod merge;
@@ -35,8 +36,9 @@ use crate::workload::Exchange;
 pub use cell::{Cell, Change};
 pub use compare::Comparison;
 pub use known::Known;
+pub use link_check::LinkCheck;
 pub use machine::Machine;
-pub use manifest::{Build, LinkCheck, Manifest, Outline};
+pub use manifest::{Build, Manifest, Outline};
 pub use merge::merge;
 pub use sample::{Figures, Spread, shares};
 pub use store::{KEPT, Store, read};

@@ -99,7 +99,7 @@ impl Summary {
         rows.find(|row| [&*row.contender, &row.scenario, &row.task] == names)
     }
 
-    /// What was measured of a published ratio; none if one of the two contenders has no figure.
+    /// Ratio that was measured between the contenders of a published one; none if one of the two contenders has no figure.
     #[must_use]
     pub fn ratio(&self, published: &PublishedRatio) -> Option<Known> {
         let figure = |contender: &str| {
@@ -167,7 +167,7 @@ impl Row {
         load.or_else(|| Some(self.figures?.inverse(statistic).times(8.0 * self.content?)))
     }
 
-    /// What was measured as a multiple of a published figure; none of failures, or where nothing was measured.
+    /// Measured figure as a multiple of a published one; none of failures, or where nothing was measured.
     #[must_use]
     pub fn over(&self, figure: &Published) -> Option<Known> {
         let (own, published) = match (figure.value, figure.value.bits_per_s()) {

@@ -7,16 +7,19 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::super::colours::family;
-use super::super::table::place;
 use crate::experiment::{Comparable, PublishedValue, Titles};
 use crate::results::Row;
 use bentpipe_plot::escape;
 
-/// What the figure of rows of one link and task is made of; none if no row has a median.
+/// Data of the bars of one link and task; none if no row has a median.
 pub(super) fn data(rows: &[Row], titles: &Titles) -> Option<Value> {
     let shown = rows.iter().filter(|row| row.figures.is_some());
     let bars: Vec<Value> = shown.filter_map(bar).collect();
-    let title = format!("{}: median in seconds", place(rows.first()?, titles));
+    let first = rows.first()?;
+    let title = format!(
+        "{}: median in seconds",
+        titles.place(&first.scenario, &first.task)
+    );
     (!bars.is_empty()).then(|| json!({ "kind": "bars", "title": title, "curves": bars }))
 }
 

@@ -12,7 +12,7 @@ mod sweep;
 use serde_json::{Value, json};
 
 use super::Results;
-use super::table::{place, places};
+use super::table::places;
 use crate::experiment::FigureKind;
 use crate::results::{Row, shares};
 use bentpipe_plot::escape;
@@ -31,7 +31,7 @@ pub(super) struct Chart {
 
 enum Form {
     Html(String),
-    /// What bars are made of.
+    /// Data of bars.
     Bars(Value),
     /// Heading, and what the script draws.
     Data(String, Value),
@@ -67,7 +67,7 @@ pub(super) fn all(part: &Results) -> Vec<Chart> {
         if !curves.is_empty() {
             let title = "Share of figures that are no larger";
             let data = json!({ "kind": "shares", "title": title, "curves": curves });
-            let heading = place(&rows[0], &outline.titles);
+            let heading = outline.titles.place(&rows[0].scenario, &rows[0].task);
             add(FigureKind::Ecdf, Form::Data(heading, data));
         }
     }

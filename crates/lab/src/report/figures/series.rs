@@ -35,11 +35,9 @@ pub(super) fn figures(
                     let y = together(row, records, of)?;
                     Some((row.contender.as_str(), y))
                 });
-                let titles = &manifest.outline.titles;
-                let [link, task] = [titles.link(scenario), titles.task(task)];
-                let heading = || format!("{link}, {task}, by transaction");
-                figures
-                    .extend(figure(title, &curves.collect::<Vec<_>>()).map(|one| (heading(), one)));
+                let place = manifest.outline.titles.place(scenario, task);
+                let found = figure(title, &curves.collect::<Vec<_>>());
+                figures.extend(found.map(|one| (format!("{place}, by transaction"), one)));
             }
         }
     }

@@ -99,9 +99,8 @@ fn settings(
             });
             let points: Vec<Point<'_>> = points.collect();
             let found = lines::figure(&title(&points, key), "", &points, records);
-            let titles = &manifest.outline.titles;
-            let [link, task] = [titles.link(&scenario), titles.task(&task)];
-            figures.extend(found.map(|figure| (format!("{link}, {task}, by {key}"), figure)));
+            let place = manifest.outline.titles.place(&scenario, &task);
+            figures.extend(found.map(|figure| (format!("{place}, by {key}"), figure)));
         }
     }
     figures

@@ -1,7 +1,7 @@
 //! Times and rates of several contenders who did one task over one link, from one place of one work.
 
 use super::super::deviation::{APART, bracket, deviation};
-use super::{Finding, Ground, Verdict};
+use super::{Finding, Ground, Verdict, work};
 use crate::experiment::{Comparable, Published, PublishedValue};
 use crate::results::{Known, Row};
 
@@ -19,24 +19,26 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
     groups.iter().map(finding).collect()
 }
 
-/// Whether two figures are of one statement: the work, link, task and statistic are the same, and so is the kind of value.
-fn alike(one: &Published, other: &Published) -> bool {
-    let key = |figure: &Published| {
-        let work = figure
-            .source
-            .split_once(": ")
-            .map(|(work, _)| work.to_owned());
+/// True if two figures are of one statement: of one work, link, task and statistic, and values of one kind.
+fn alike<'a>(one: &'a Published, other: &'a Published) -> bool {
+    let texts = |figure: &'a Published| {
+        let Published {
+            source,
+            scenario,
+            task,
+            ..
+        } = figure;
+        [work(source).0, scenario, task]
+    };
+    let kinds = |figure: &Published| {
         let rate = figure.value.bits_per_s().is_some();
         (
-            work.unwrap_or_else(|| figure.source.clone()),
-            figure.scenario.clone(),
-            figure.task.clone(),
             figure.statistic.name(),
             rate,
             figure.comparable == Comparable::All,
         )
     };
-    key(one) == key(other)
+    texts(one) == texts(other) && kinds(one) == kinds(other)
 }
 
 fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
@@ -67,7 +69,7 @@ fn finding(group: &[&Published], ground: &Ground<'_>) -> Finding {
         claim: format!(
             "{}: {}",
             first.statistic.name(),
-            ground.place(&first.scenario, &first.task)
+            ground.outline.titles.place(&first.scenario, &first.task)
         ),
         source: first.source.clone(),
         published: published.join("; "),

@@ -72,11 +72,15 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// The work that the finding is from, and the place in it: the text on either side of the first colon.
+    /// The work that the finding is from, and the place in it.
     pub(super) fn work(&self) -> (&str, &str) {
-        let split = self.source.split_once(": ");
-        split.unwrap_or((&self.source, ""))
+        work(&self.source)
     }
+}
+
+/// Work and place in it of a source: the text on either side of the first colon.
+fn work(source: &str) -> (&str, &str) {
+    source.split_once(": ").unwrap_or((source, ""))
 }
 
 /// Findings of everybody about an experiment, in the order of its file: ratios, orders, figures, failures.
@@ -99,12 +103,6 @@ struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Link and task as a claim names them.
-    fn place(&self, scenario: &str, task: &str) -> String {
-        let titles = &self.outline.titles;
-        format!("{}, {}", titles.link(scenario), titles.task(task))
-    }
-
     /// Reason why a contender has no figure.
     fn absence(&self, contender: &str) -> &'static str {
         match self

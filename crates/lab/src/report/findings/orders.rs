@@ -13,7 +13,10 @@ pub(super) fn findings(ground: &Ground<'_>) -> Vec<Finding> {
 fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
     let (here, verdict) = judged(one, ground);
     Finding {
-        claim: format!("order: {}", ground.place(&one.scenario, &one.task)),
+        claim: format!(
+            "order: {}",
+            ground.outline.titles.place(&one.scenario, &one.task)
+        ),
         source: one.source.clone(),
         published: format!("{} ({})", one.text(), one.statistic.name()),
         here,
@@ -21,7 +24,7 @@ fn finding(one: &PublishedOrder, ground: &Ground<'_>) -> Finding {
     }
 }
 
-/// Whether the order holds among those who were measured, and who is missing.
+/// Text about contenders that were measured and that are missing, and the verdict on the order of the former.
 fn judged(order: &PublishedOrder, ground: &Ground<'_>) -> (String, Verdict) {
     let row = |name: &str| {
         let row = ground.summary.row(name, &order.scenario, &order.task);

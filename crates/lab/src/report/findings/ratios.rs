@@ -24,7 +24,7 @@ fn finding(one: &PublishedRatio, ground: &Ground<'_>) -> Finding {
             "{} compared with {}: {}",
             one.contender,
             one.to,
-            ground.place(&one.scenario, &one.task)
+            ground.outline.titles.place(&one.scenario, &one.task)
         ),
         source: one.source.clone(),
         published: format!("{:.2} × ({})", one.ratio, one.statistic.name()),
